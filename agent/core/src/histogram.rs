@@ -1,0 +1,165 @@
+//! Delay distributions of one sampling period.
+
+use std::sync::Arc;
+
+use crate::Seconds;
+
+/// Delays that finished in one period, as counts per bucket.
+///
+/// Bucket `i` holds delays in `(upper_bounds[i-1], upper_bounds[i]]` (the first from 0); one more
+/// bucket after the last bound holds everything above it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DelayHistogram {
+    upper_bounds: Arc<[f64]>,
+    counts: Vec<u64>,
+    sum_seconds: f64,
+}
+
+/// Why bucket bounds or counts were refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HistogramError {
+    /// A bound is not finite, not positive, or not above the one before it.
+    Bounds,
+    /// The number of counts is not the number of bounds plus one.
+    Shape,
+    /// The sum is negative or not finite.
+    Sum,
+}
+
+impl std::fmt::Display for HistogramError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            HistogramError::Bounds => "bucket bounds must be finite, positive and increasing",
+            HistogramError::Shape => "there must be one count more than bounds",
+            HistogramError::Sum => "the sum of delays must be finite and not negative",
+        })
+    }
+}
+
+impl std::error::Error for HistogramError {}
+
+impl DelayHistogram {
+    /// An empty histogram over these finite upper bounds, in seconds.
+    pub fn empty(upper_bounds: Arc<[f64]>) -> Result<Self, HistogramError> {
+        let counts = vec![0; upper_bounds.len() + 1];
+        Self::from_counts(upper_bounds, counts, 0.0)
+    }
+
+    /// From per-bucket (not cumulative) counts; the last count is of delays above every bound.
+    pub fn from_counts(
+        upper_bounds: Arc<[f64]>,
+        counts: Vec<u64>,
+        sum_seconds: f64,
+    ) -> Result<Self, HistogramError> {
+        let increasing = upper_bounds.windows(2).all(|w| w[0] < w[1]);
+        if !increasing || !upper_bounds.iter().all(|b| b.is_finite() && *b > 0.0) {
+            return Err(HistogramError::Bounds);
+        }
+        if counts.len() != upper_bounds.len() + 1 {
+            return Err(HistogramError::Shape);
+        }
+        if !sum_seconds.is_finite() || sum_seconds < 0.0 {
+            return Err(HistogramError::Sum);
+        }
+        Ok(DelayHistogram { upper_bounds, counts, sum_seconds })
+    }
+
+    /// Bounds from 100 µs to 1,000 s, each a tenth above the one before, for sources that see single requests.
+    pub fn fine_bounds() -> Arc<[f64]> {
+        let mut bounds = Vec::with_capacity(170);
+        let mut bound = 1e-4;
+        while bound < 1e3 {
+            bounds.push(bound);
+            bound *= 1.1;
+        }
+        bounds.into()
+    }
+
+    /// Adds one delay. Negative or non-finite delays are refused.
+    pub fn record(&mut self, delay: Seconds) -> bool {
+        let seconds = delay.get();
+        if !seconds.is_finite() || seconds < 0.0 {
+            return false;
+        }
+        let bucket = self.upper_bounds.partition_point(|bound| *bound < seconds);
+        self.counts[bucket] += 1;
+        self.sum_seconds += seconds;
+        true
+    }
+
+    /// Adds the counts of a histogram over the same bounds; false and unchanged if they differ.
+    pub fn merge(&mut self, other: &DelayHistogram) -> bool {
+        if self.upper_bounds != other.upper_bounds {
+            return false;
+        }
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine = mine.saturating_add(*theirs);
+        }
+        self.sum_seconds += other.sum_seconds;
+        true
+    }
+
+    /// The finite upper bounds, in seconds.
+    pub fn upper_bounds(&self) -> &Arc<[f64]> {
+        &self.upper_bounds
+    }
+
+    /// Per-bucket counts, one more than there are bounds.
+    pub fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// How many delays there are.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// The mean delay, if there is any.
+    pub fn mean(&self) -> Option<Seconds> {
+        match self.count() {
+            0 => None,
+            count => Some(Seconds(self.sum_seconds / count as f64)),
+        }
+    }
+
+    /// The delay that the fraction `quantile` (0..=1) of requests stayed within, by linear
+    /// interpolation inside the bucket. Above the last bound, that bound is the answer, as in
+    /// Prometheus' `histogram_quantile`.
+    pub fn quantile(&self, quantile: f64) -> Option<Seconds> {
+        self.quantile_with(quantile, 0, Seconds(0.0))
+    }
+
+    /// As [`quantile`](Self::quantile), with `extra` further requests that each took `extra_delay`.
+    pub fn quantile_with(&self, quantile: f64, extra: u64, extra_delay: Seconds) -> Option<Seconds> {
+        let total = self.count() + extra;
+        if total == 0 {
+            return None;
+        }
+        let rank = quantile.clamp(0.0, 1.0) * total as f64;
+        let extra_delay = extra_delay.get();
+        let mut extra_left = extra as f64;
+        let mut below = 0.0;
+        let mut lower = 0.0;
+        for (i, &count) in self.counts.iter().enumerate() {
+            let upper = self.upper_bounds.get(i).copied();
+            let mut here = count as f64;
+            if extra_left > 0.0 && upper.is_none_or(|upper| extra_delay <= upper) {
+                if below + here + extra_left >= rank && below + here < rank {
+                    return Some(Seconds(extra_delay.max(lower)));
+                }
+                here += extra_left;
+                extra_left = 0.0;
+            }
+            if here > 0.0 && below + here >= rank {
+                let Some(upper) = upper else {
+                    return Some(Seconds(lower));
+                };
+                let inside = ((rank - below) / here).clamp(0.0, 1.0);
+                return Some(Seconds(lower + (upper - lower) * inside));
+            }
+            below += here;
+            lower = upper.unwrap_or(lower);
+        }
+        Some(Seconds(lower))
+    }
+}

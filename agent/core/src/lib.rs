@@ -1,0 +1,22 @@
+//! Plimsoll's decisions, without I/O: how far a node is from its SLA, how much backlog it may
+//! carry, and what weight and connection limit say so to a proxy.
+//!
+//! Time and randomness are passed in. The crate builds for `wasm32-wasip1`.
+
+mod controller;
+mod histogram;
+mod observation;
+mod reason;
+mod sla;
+mod units;
+mod weight;
+
+pub use controller::{
+    BoundLimits, Decision, Law, NodeController, PiForm, PiGains, Rules, Settings, SettingsError,
+};
+pub use histogram::{DelayHistogram, HistogramError};
+pub use observation::Observation;
+pub use reason::Reason;
+pub use sla::{Objective, Sla};
+pub use units::{Cost, Seconds};
+pub use weight::{WeightScale, share_of_jobs};

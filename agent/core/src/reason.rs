@@ -1,0 +1,87 @@
+//! Why a bound moved or stayed.
+
+use serde::Serialize;
+
+/// The rule that set the bound in one step. `as_str` is the value of the `reason` label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// No step has been taken yet; the nominal bound applies.
+    Start,
+    /// Delay below the target: the law raised the bound.
+    UnderSla,
+    /// Delay above the target: the law lowered the bound.
+    OverSla,
+    /// Completions look fine, but the backlog or the oldest unfinished request says they will not.
+    LateSignal,
+    /// Work is waiting and nothing finished: lowered as though the delay were the wait so far.
+    Stalled,
+    /// More than the allowed share of requests failed.
+    Errors,
+    /// Too few finished for the objective: held.
+    FewSamples,
+    /// The backlog was well under the bound, so the bound did not set the delay: held.
+    LightLoad,
+    /// The bound stood too far over the recent peak backlog: drawn towards it.
+    Unused,
+    /// Nothing ran: held for a while.
+    Empty,
+    /// Nothing ran for long: drifting to the nominal bound, so that the node is probed again.
+    IdleDrift,
+    /// The source gave nothing: the last good bound is held.
+    SourceLost,
+    /// The law wanted less than the smallest bound.
+    AtMin,
+    /// The law wanted more than the largest bound.
+    AtMax,
+    /// The `fixed` controller, or an operator, set it.
+    Fixed,
+}
+
+impl Reason {
+    /// Every reason, in the order of the enum: the closed set of label values.
+    pub const ALL: [Reason; 15] = [
+        Reason::Start,
+        Reason::UnderSla,
+        Reason::OverSla,
+        Reason::LateSignal,
+        Reason::Stalled,
+        Reason::Errors,
+        Reason::FewSamples,
+        Reason::LightLoad,
+        Reason::Unused,
+        Reason::Empty,
+        Reason::IdleDrift,
+        Reason::SourceLost,
+        Reason::AtMin,
+        Reason::AtMax,
+        Reason::Fixed,
+    ];
+
+    /// The label value, in snake case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::Start => "start",
+            Reason::UnderSla => "under_sla",
+            Reason::OverSla => "over_sla",
+            Reason::LateSignal => "late_signal",
+            Reason::Stalled => "stalled",
+            Reason::Errors => "errors",
+            Reason::FewSamples => "few_samples",
+            Reason::LightLoad => "light_load",
+            Reason::Unused => "unused",
+            Reason::Empty => "empty",
+            Reason::IdleDrift => "idle_drift",
+            Reason::SourceLost => "source_lost",
+            Reason::AtMin => "at_min",
+            Reason::AtMax => "at_max",
+            Reason::Fixed => "fixed",
+        }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,73 @@
+//! What the control loops publish once a period and the outputs read at any time.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arc_swap::ArcSwap;
+use plimsoll_core::{Cost, Decision, Seconds, Settings};
+use serde::Serialize;
+
+/// How a service's node is, apart from its bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// No probe is configured, or it passes.
+    Up,
+    /// The local probe fails.
+    Down,
+}
+
+/// Everything known and decided last about one service on this node.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServiceState {
+    /// Name in the configuration.
+    pub service: String,
+    /// The settings in force.
+    pub settings: Settings,
+    /// The last decision of its controller.
+    pub decision: Decision,
+    /// Weight for the bound, in percent of the configured weight, 1..=256.
+    pub weight_percent: u16,
+    /// Health by the local probe.
+    pub health: Health,
+    /// Why the probe fails, in a few words.
+    pub health_detail: Option<String>,
+    /// Requests finished well, and failed, in the last period.
+    pub finished: u64,
+    /// Requests that failed in the last period.
+    pub failed: u64,
+    /// Mean, median, 95th and 99th percentile of the last period that had any request.
+    pub delay: Option<DelaySummary>,
+    /// Jobs in the node at the end of the last period.
+    pub jobs: Option<f64>,
+    /// Backlog: jobs times mean cost.
+    pub backlog: Option<Cost>,
+    /// Unix time of the last step.
+    pub stepped_at: f64,
+    /// Unix time of the last good observation.
+    pub observed_at: Option<f64>,
+    /// What the source said when it last failed; `None` while it works.
+    pub source_error: Option<String>,
+}
+
+/// The delay distribution in four figures.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DelaySummary {
+    /// Mean delay.
+    pub mean: Seconds,
+    /// Median.
+    pub p50: Seconds,
+    /// 95th percentile.
+    pub p95: Seconds,
+    /// 99th percentile.
+    pub p99: Seconds,
+}
+
+/// One immutable picture of all services, replaced as a whole.
+#[derive(Clone, Debug, Default)]
+pub struct NodeState {
+    /// By service name.
+    pub services: BTreeMap<String, Arc<ServiceState>>,
+}
+
+/// The picture in force; loading it neither locks nor allocates.
+pub type SharedState = Arc<ArcSwap<NodeState>>;
