@@ -12,6 +12,10 @@ pub enum Reason {
     UnderSla,
     /// Delay above the target: the law lowered the bound.
     OverSla,
+    /// Within the target but getting slower: lowered by the proportional term.
+    Rising,
+    /// Over the target but getting faster: raised by the proportional term.
+    Falling,
     /// Completions look fine, but the backlog or the oldest unfinished request says they will not.
     LateSignal,
     /// Work is waiting and nothing finished: lowered as though the delay were the wait so far.
@@ -40,10 +44,12 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of the enum: the closed set of label values.
-    pub const ALL: [Reason; 15] = [
+    pub const ALL: [Reason; 17] = [
         Reason::Start,
         Reason::UnderSla,
         Reason::OverSla,
+        Reason::Rising,
+        Reason::Falling,
         Reason::LateSignal,
         Reason::Stalled,
         Reason::Errors,
@@ -64,6 +70,8 @@ impl Reason {
             Reason::Start => "start",
             Reason::UnderSla => "under_sla",
             Reason::OverSla => "over_sla",
+            Reason::Rising => "rising",
+            Reason::Falling => "falling",
             Reason::LateSignal => "late_signal",
             Reason::Stalled => "stalled",
             Reason::Errors => "errors",

@@ -1,12 +1,35 @@
 //! The controller of one node: guard rules around a control law.
+//!
+//! Each sampling period ends in one [`NodeController::step`], which runs the rules in this order:
+//! no source, operator's value, nothing ended, too few samples, failures, foretold delay, unused
+//! bound, light load, the law, limits. The first that applies names the [`Reason`].
 
+mod law;
 mod settings;
+mod window;
 
 pub use settings::{BoundLimits, Law, PiForm, PiGains, Rules, Settings, SettingsError};
 
 use serde::Serialize;
 
 use crate::{Cost, Observation, Reason, Seconds};
+use law::LawState;
+use window::Window;
+
+/// Share of the way an idle or unused bound goes back in one period.
+const DRIFT: f64 = 0.2;
+/// Share of the recent peak that is left after one period.
+const PEAK_DECAY: f64 = 0.9;
+/// The most the bound may be cut in one period by what unfinished work foretells.
+const DEEPEST_CUT: f64 = 0.5;
+/// Foretold delay over the target from which the bound is cut at once instead of by the law.
+const BRAKE_RATIO: f64 = 1.25;
+/// HAProxy reads a connection limit as 32 bits.
+const MOST_JOBS: f64 = 2e9;
+/// A cost below this is a source's mistake: a request touches at least about one item.
+const LEAST_COST: f64 = 1e-6;
+/// Weight of the newest period in the mean cost of a request.
+const COST_SMOOTHING: f64 = 0.3;
 
 /// What one step decided, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -25,7 +48,7 @@ pub struct Decision {
     pub control_delay: Option<Seconds>,
     /// Mean cost of a request, smoothed.
     pub mean_cost: Cost,
-    /// The bound in jobs: `bound / mean_cost`.
+    /// The bound in jobs: `bound / mean_cost`, at least 1.
     pub bound_jobs: f64,
     /// Recent peak backlog, decaying.
     pub recent_peak: Cost,
@@ -35,34 +58,295 @@ pub struct Decision {
 #[derive(Clone, Debug)]
 pub struct NodeController {
     settings: Settings,
+    bound: f64,
+    law: LawState,
+    window: Window,
+    mean_cost: Option<f64>,
+    recent_peak: f64,
+    empty_periods: u32,
+    stalled_seconds: f64,
+    forced: Option<f64>,
+    decision: Decision,
+}
+
+/// The delays and the error behind one decision.
+#[derive(Clone, Copy, Default)]
+struct Signal {
+    error: Option<f64>,
+    measured: Option<Seconds>,
+    control: Option<Seconds>,
 }
 
 impl NodeController {
     /// A controller at the nominal bound.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         settings.validate()?;
-        Ok(NodeController { settings })
+        let nominal = settings.limits.nominal;
+        Ok(NodeController {
+            settings,
+            bound: nominal.get(),
+            law: LawState::default(),
+            window: Window::default(),
+            mean_cost: None,
+            recent_peak: 0.0,
+            empty_periods: 0,
+            stalled_seconds: 0.0,
+            forced: None,
+            decision: Decision {
+                bound: nominal,
+                previous: nominal,
+                reason: Reason::Start,
+                error: None,
+                measured_delay: None,
+                control_delay: None,
+                mean_cost: Cost(1.0),
+                bound_jobs: nominal.get().max(1.0),
+                recent_peak: Cost(0.0),
+            },
+        })
     }
 
     /// Takes new settings and keeps its state; on an error nothing changes.
     pub fn reconfigure(&mut self, settings: Settings) -> Result<(), SettingsError> {
         settings.validate()?;
+        if settings.sla != self.settings.sla || settings.law != self.settings.law {
+            self.law.reset();
+            self.window.clear();
+        }
         self.settings = settings;
+        self.bound = self.bound.clamp(settings.limits.min.get(), settings.limits.max.get());
         Ok(())
     }
 
-    /// One step per sampling period; `None` when no source gave an observation.
-    pub fn step(&mut self, _observation: Option<&Observation>) -> Decision {
-        todo!()
-    }
-
     /// Holds the bound at an operator's value until `None`; the law resumes from it without a bump.
-    pub fn force(&mut self, _bound: Option<Cost>) {
-        todo!()
+    pub fn force(&mut self, bound: Option<Cost>) {
+        let limits = self.settings.limits;
+        let bound = bound.map(|b| b.get()).filter(|b| b.is_finite());
+        self.forced = bound.map(|b| b.clamp(limits.min.get(), limits.max.get()));
     }
 
     /// The last decision (before the first step: the nominal bound, `Reason::Start`).
     pub fn decision(&self) -> Decision {
-        todo!()
+        self.decision
+    }
+
+    /// One step per sampling period; `None` when no source gave an observation.
+    pub fn step(&mut self, observation: Option<&Observation>) -> Decision {
+        let previous = self.bound;
+        let (wanted, reason, signal) = match observation {
+            None => (previous, Reason::SourceLost, Signal::default()),
+            Some(observation) => self.judge(observation),
+        };
+        let (bound, reason) = match self.forced {
+            Some(forced) => {
+                self.law.reset();
+                (forced, Reason::Fixed)
+            }
+            None => self.limit(wanted, reason),
+        };
+        self.bound = bound;
+        let mean_cost = self.mean_cost();
+        self.decision = Decision {
+            bound: Cost(bound),
+            previous: Cost(previous),
+            reason,
+            error: signal.error,
+            measured_delay: signal.measured,
+            control_delay: signal.control,
+            mean_cost: Cost(mean_cost),
+            bound_jobs: (bound / mean_cost).clamp(1.0, MOST_JOBS),
+            recent_peak: Cost(self.recent_peak),
+        };
+        self.decision
+    }
+
+    fn judge(&mut self, observation: &Observation) -> (f64, Reason, Signal) {
+        let backlog = self.note_backlog(observation);
+        if observation.ended() == 0 {
+            return self.nothing_ended(observation);
+        }
+        self.empty_periods = 0;
+        self.stalled_seconds = 0.0;
+        self.window.add(observation, backlog);
+        let rules = self.settings.rules;
+        if self.window.ended() < rules.min_samples && self.window.periods() < rules.window_periods {
+            return (self.bound, Reason::FewSamples, Signal::default());
+        }
+        let judged = self.enough_ended(observation);
+        self.window.clear();
+        judged
+    }
+
+    /// Brings mean cost and recent peak up to date; returns the period's peak backlog.
+    fn note_backlog(&mut self, observation: &Observation) -> Cost {
+        let finished = observation.delays.count();
+        if let Some(cost) = observation.finished_cost.map(Cost::get)
+            && finished > 0
+            && cost.is_finite()
+            && cost / finished as f64 > LEAST_COST
+        {
+            let mean = cost / finished as f64;
+            let smoothed = self.mean_cost.map_or(mean, |old| old + COST_SMOOTHING * (mean - old));
+            self.mean_cost = Some(smoothed);
+        }
+        let seconds = observation.period.get();
+        let by_little = || {
+            let mean = observation.delays.mean()?;
+            (seconds > 0.0).then(|| finished as f64 * mean.get() / seconds)
+        };
+        let jobs = [observation.peak_jobs, observation.jobs]
+            .into_iter()
+            .flatten()
+            .filter(|jobs| jobs.is_finite() && *jobs >= 0.0)
+            .reduce(f64::max)
+            .or_else(by_little)
+            .unwrap_or(0.0);
+        let backlog = jobs * self.mean_cost();
+        self.recent_peak = backlog.max(self.recent_peak * PEAK_DECAY);
+        Cost(backlog)
+    }
+
+    fn mean_cost(&self) -> f64 {
+        self.mean_cost.unwrap_or(1.0)
+    }
+
+    fn nothing_ended(&mut self, observation: &Observation) -> (f64, Reason, Signal) {
+        let sla = self.settings.sla;
+        let oldest = observation.oldest_age.map_or(0.0, Seconds::get);
+        let waiting = observation.jobs.is_some_and(|jobs| jobs >= 1.0) || oldest > 0.0;
+        if waiting {
+            self.empty_periods = 0;
+            self.stalled_seconds += observation.period.get().max(0.0);
+            let wait = Seconds(oldest.max(self.stalled_seconds));
+            if wait <= sla.target() {
+                return (self.bound, Reason::FewSamples, Signal::default());
+            }
+            let error = sla.relative_error(wait);
+            let signal = Signal { error: Some(error), measured: None, control: Some(wait) };
+            self.law.hold(Some(error));
+            return (self.bound * DEEPEST_CUT, Reason::Stalled, signal);
+        }
+        self.stalled_seconds = 0.0;
+        self.empty_periods = self.empty_periods.saturating_add(1);
+        self.law.reset();
+        if self.empty_periods <= self.settings.rules.empty_hold_periods {
+            return (self.bound, Reason::Empty, Signal::default());
+        }
+        let nominal = self.settings.limits.nominal.get();
+        (self.bound + DRIFT * (nominal - self.bound), Reason::IdleDrift, Signal::default())
+    }
+
+    fn enough_ended(&mut self, observation: &Observation) -> (f64, Reason, Signal) {
+        let Settings { sla, rules, .. } = self.settings;
+        let measured = self.window.objective(&sla);
+        let mut control = measured.unwrap_or(sla.target());
+        let mut late = false;
+        let with_oldest = observation
+            .oldest_age
+            .filter(|age| age.get().is_finite())
+            .and_then(|age| self.window.objective_with_oldest(&sla, age));
+        let foretold = self.window.foretold(observation.jobs);
+        for foretold in [with_oldest, foretold].into_iter().flatten() {
+            if foretold > control {
+                control = foretold;
+                late = true;
+            }
+        }
+        let failing = self.window.failed_share() > rules.max_failed;
+        let error = if failing { -1.0 } else { sla.relative_error(control) };
+        let signal = Signal { error: Some(error), measured, control: Some(control) };
+        let before = self.law;
+        let wanted = self.law_wants(error, control);
+        if !matches!(self.settings.law, Law::Pi { .. }) {
+            let reason = match self.settings.law {
+                Law::Fixed => Reason::Fixed,
+                _ => direction(error, wanted - self.bound),
+            };
+            return (wanted, reason, signal);
+        }
+        if failing {
+            return (wanted, Reason::Errors, signal);
+        }
+        if let Some(carried) = self.brake(foretold, observation.jobs) {
+            return (wanted.min(carried), Reason::LateSignal, signal);
+        }
+        if let Some(cap) = self.unused_cap() {
+            self.law = before;
+            self.law.hold(Some(error));
+            let drawn = self.bound + DRIFT * (cap - self.bound);
+            return (drawn.min(wanted), Reason::Unused, signal);
+        }
+        if wanted > self.bound && self.lightly_loaded() {
+            self.law = before;
+            self.law.hold(Some(error));
+            return (self.bound, Reason::LightLoad, signal);
+        }
+        let reason = if late && wanted < self.bound && error < 0.0 {
+            Reason::LateSignal
+        } else {
+            direction(error, wanted - self.bound)
+        };
+        (wanted, reason, signal)
+    }
+
+    fn law_wants(&mut self, error: f64, control: Seconds) -> f64 {
+        let Settings { sla, limits, law, .. } = self.settings;
+        let ratio = control.get() / sla.target().get();
+        self.law.wanted(&law, self.bound, limits.nominal.get(), error, ratio)
+    }
+
+    /// The backlog that finishes within the target at the present rate, when what waits will take
+    /// far longer: found from the rate and not from the bound, so that it is not cut twice for the
+    /// same queue.
+    fn brake(&self, foretold: Option<Seconds>, jobs: Option<f64>) -> Option<f64> {
+        let target = self.settings.sla.target().get();
+        let foretold = foretold?.get();
+        if foretold <= BRAKE_RATIO * target {
+            return None;
+        }
+        let carried = jobs? * target / foretold * self.mean_cost();
+        Some(carried.max(self.bound * DEEPEST_CUT))
+    }
+
+    /// The bound did not set the delay. Compared in whole jobs, as the proxy applies it: a bound of
+    /// 1.9 jobs is never filled by more than one.
+    fn lightly_loaded(&self) -> bool {
+        let mean_cost = self.mean_cost();
+        let applied_jobs = (self.bound / mean_cost).floor().max(1.0);
+        let peak_jobs = self.window.peak_backlog().get() / mean_cost;
+        peak_jobs < self.settings.rules.light_load * applied_jobs
+    }
+
+    /// Where the bound should be at most for lack of use, if it is above that.
+    fn unused_cap(&self) -> Option<f64> {
+        let used = self.settings.rules.headroom * self.recent_peak;
+        let cap = used.max(self.settings.limits.nominal.get());
+        (self.bound > cap).then_some(cap)
+    }
+
+    fn limit(&self, wanted: f64, reason: Reason) -> (f64, Reason) {
+        let limits = self.settings.limits;
+        let max = limits.max.get();
+        // Below one job the bound has no effect, and would only wind down.
+        let min = limits.min.get().max(self.mean_cost()).min(max);
+        if !wanted.is_finite() {
+            return (self.bound.clamp(min, max), reason);
+        }
+        if wanted < min && self.bound >= wanted {
+            (min, Reason::AtMin)
+        } else if wanted > max {
+            (max, Reason::AtMax)
+        } else {
+            (wanted.max(min), reason)
+        }
+    }
+}
+
+fn direction(error: f64, change: f64) -> Reason {
+    match (error < 0.0, change < 0.0) {
+        (true, true) => Reason::OverSla,
+        (false, false) => Reason::UnderSla,
+        (false, true) => Reason::Rising,
+        (true, false) => Reason::Falling,
     }
 }

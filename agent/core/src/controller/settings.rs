@@ -20,13 +20,13 @@ pub struct BoundLimits {
 pub struct PiGains {
     /// `K_P` of Chronos eq. 7. Default 0.25.
     pub kp: f64,
-    /// `K_I` of Chronos eq. 7. Default 0.4.
+    /// `K_I` of Chronos eq. 7. Default 1.
     pub ki: f64,
 }
 
 impl Default for PiGains {
     fn default() -> Self {
-        PiGains { kp: 0.25, ki: 0.4 }
+        PiGains { kp: 0.25, ki: 1.0 }
     }
 }
 

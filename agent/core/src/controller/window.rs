@@ -1,0 +1,90 @@
+//! Periods added up until there are enough samples for the objective.
+
+use crate::{Cost, DelayHistogram, Objective, Observation, Seconds, Sla};
+
+/// What has come in since the controller last acted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Window {
+    delays: Option<DelayHistogram>,
+    failed: u64,
+    ended: u64,
+    seconds: f64,
+    periods: u32,
+    peak_backlog: f64,
+}
+
+impl Window {
+    pub(super) fn add(&mut self, observation: &Observation, backlog: Cost) {
+        let merged = self.delays.as_mut().is_some_and(|delays| delays.merge(&observation.delays));
+        if !merged {
+            // Other buckets than before: the service was replaced, and the new ones count.
+            *self = Window::default();
+            self.delays = Some(observation.delays.clone());
+        }
+        self.failed = self.failed.saturating_add(observation.failed);
+        self.ended = self.ended.saturating_add(observation.ended());
+        self.seconds += observation.period.get().max(0.0);
+        self.periods += 1;
+        self.peak_backlog = self.peak_backlog.max(backlog.get());
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Window::default();
+    }
+
+    pub(super) fn ended(&self) -> u64 {
+        self.ended
+    }
+
+    pub(super) fn periods(&self) -> u32 {
+        self.periods
+    }
+
+    pub(super) fn peak_backlog(&self) -> Cost {
+        Cost(self.peak_backlog)
+    }
+
+    /// Share of requests that failed, in [0, 1].
+    pub(super) fn failed_share(&self) -> f64 {
+        if self.ended == 0 { 0.0 } else { self.failed as f64 / self.ended as f64 }
+    }
+
+    /// The objective over what finished. A failed request counts as one at the target, so that
+    /// failing fast earns no growth; what took longer is in the histogram with its own time.
+    pub(super) fn objective(&self, sla: &Sla) -> Option<Seconds> {
+        self.figure(sla, self.failed, sla.target())
+    }
+
+    /// As [`objective`](Self::objective), with the oldest unfinished request as one sample more.
+    pub(super) fn objective_with_oldest(&self, sla: &Sla, age: Seconds) -> Option<Seconds> {
+        let finished = self.objective(sla)?;
+        if self.failed > 0 {
+            return Some(finished);
+        }
+        let with_oldest = self.figure(sla, 1, age)?;
+        Some(if with_oldest > finished { with_oldest } else { finished })
+    }
+
+    fn figure(&self, sla: &Sla, extra: u64, extra_delay: Seconds) -> Option<Seconds> {
+        let delays = self.delays.as_ref()?;
+        match sla.objective {
+            Objective::Quantile(q) => delays.quantile_with(q, extra, extra_delay),
+            Objective::Mean => {
+                let count = delays.count();
+                let total = (count + extra) as f64;
+                if total == 0.0 {
+                    return None;
+                }
+                let sum = delays.mean().map_or(0.0, |mean| mean.get() * count as f64);
+                Some(Seconds((sum + extra as f64 * extra_delay.get()) / total))
+            }
+        }
+    }
+
+    /// Mean delay that the jobs in the node foretell at the rate work has been finishing (Little).
+    pub(super) fn foretold(&self, jobs: Option<f64>) -> Option<Seconds> {
+        let jobs = jobs.filter(|jobs| jobs.is_finite() && *jobs >= 0.0)?;
+        (self.ended > 0 && self.seconds > 0.0)
+            .then(|| Seconds(jobs * self.seconds / self.ended as f64))
+    }
+}
