@@ -90,7 +90,7 @@ fn light_load_does_not_wind_the_bound_up() {
 #[test]
 fn an_unused_bound_is_drawn_to_a_multiple_of_the_recent_peak() {
     let mut c = controller(10.0);
-    for _ in 0..40 {
+    for _ in 0..15 {
         let jobs = c.decision().bound.get();
         c.step(Some(&busy(0.1, jobs)));
     }

@@ -1,0 +1,67 @@
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+SCENARIO ?= burst
+POLICIES ?= rr leastconn random2 static-maxconn prop fc-prop-mean fc-prop fc-hash
+SEED ?= 1
+CLIENTS ?=
+NODES ?=
+QUICK ?=
+
+CARGO ?= cargo
+PYTHON := .venv/bin/python
+LAB_OPTIONS = --scenario "$(SCENARIO)" --seed "$(SEED)" \
+	$(if $(QUICK),--quick) $(if $(CLIENTS),--clients "$(CLIENTS)") $(if $(NODES),--nodes "$(NODES)")
+
+.PHONY: help tools build lab sweep report test test-rust test-wasm test-python bench lint fmt clean
+
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@echo
+	@echo '  lab options: SCENARIO=burst|removal|heterogeneous|mix POLICIES="rr fc-prop" SEED=7 QUICK=1 CLIENTS=1500 NODES=5'
+
+tools: ## Install what the lab and the tests need (Debian packages, k6, a virtual environment)
+	@scripts/install-tools
+
+build: ## Build the agent and the demo data service
+	$(CARGO) build --locked --release -p plimsoll -p stocks
+
+lab: tools build ## Run the main job: every policy on the same work, then a table and a report
+	@$(PYTHON) -m compose.lab run $(LAB_OPTIONS) --policies "$(POLICIES)"
+
+sweep: tools build ## Find the best static maxconn for SCENARIO, for policy static-maxconn
+	@$(PYTHON) -m compose.lab sweep $(LAB_OPTIONS)
+
+report: ## Make summary.json and report.html again from the last run
+	@$(PYTHON) -m loadtests.report loadtests/results/latest
+
+test: tools build test-rust test-wasm test-python ## Run all tests
+
+test-rust:
+	$(CARGO) test --locked --workspace
+
+test-wasm:
+	$(CARGO) build --locked -p plimsoll-core --target wasm32-wasip1
+
+test-python:
+	$(PYTHON) -m pytest
+
+bench: tools build ## Measure the agent: controller step, agent-check, CPU and memory
+	$(CARGO) bench --locked -p plimsoll-core
+	$(CARGO) bench --locked -p plimsoll --bench agent_check
+
+lint: tools ## Check formatting and lints
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/shellcheck scripts/* .ci/run
+	for script in loadtests/k6/*.js; do .tools/bin/k6 inspect "$$script" >/dev/null || exit 1; done
+
+fmt: tools ## Format the sources
+	$(CARGO) fmt --all
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+clean: ## Remove what the build and the lab made
+	rm -rf target .venv .tools loadtests/results
