@@ -15,8 +15,15 @@ fn step(c: &mut Criterion) {
             objective: Objective::Quantile(0.95),
             set_point: 0.9,
         },
-        limits: BoundLimits { min: Cost(8.0), max: Cost(1e6), nominal: Cost(64.0) },
-        law: Law::Pi { gains: PiGains::default(), form: PiForm::Velocity },
+        limits: BoundLimits {
+            min: Cost(8.0),
+            max: Cost(1e6),
+            nominal: Cost(64.0),
+        },
+        law: Law::Pi {
+            gains: PiGains::default(),
+            form: PiForm::Velocity,
+        },
         rules: Rules::default(),
     };
     let mut controller = NodeController::new(settings).unwrap();

@@ -61,7 +61,11 @@ impl DelayHistogram {
         if !sum_seconds.is_finite() || sum_seconds < 0.0 {
             return Err(HistogramError::Sum);
         }
-        Ok(DelayHistogram { upper_bounds, counts, sum_seconds })
+        Ok(DelayHistogram {
+            upper_bounds,
+            counts,
+            sum_seconds,
+        })
     }
 
     /// Bounds from 100 µs to 1,000 s, each a tenth above the one before, for sources that see single requests.
@@ -111,7 +115,9 @@ impl DelayHistogram {
 
     /// How many delays there are.
     pub fn count(&self) -> u64 {
-        self.counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count))
+        self.counts
+            .iter()
+            .fold(0u64, |sum, count| sum.saturating_add(*count))
     }
 
     /// The mean delay, if there is any.
@@ -130,7 +136,12 @@ impl DelayHistogram {
     }
 
     /// As [`quantile`](Self::quantile), with `extra` further requests that each took `extra_delay`.
-    pub fn quantile_with(&self, quantile: f64, extra: u64, extra_delay: Seconds) -> Option<Seconds> {
+    pub fn quantile_with(
+        &self,
+        quantile: f64,
+        extra: u64,
+        extra_delay: Seconds,
+    ) -> Option<Seconds> {
         let total = self.count() + extra;
         if total == 0 {
             return None;

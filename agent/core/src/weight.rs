@@ -18,14 +18,22 @@ impl WeightScale {
     /// a backend. A weight moves only when it is off by more than `dead_band` of itself (0 for
     /// none), so that a consistent hash does not move keys for noise.
     pub fn new(full_weight_bound: Cost, dead_band: f64) -> Self {
-        WeightScale { full_weight_bound, dead_band, current: None }
+        WeightScale {
+            full_weight_bound,
+            dead_band,
+            current: None,
+        }
     }
 
     /// The weight for this bound, 1..=256 percent. Never 0: a live node keeps a floor share, since
     /// a node without traffic gives no samples and never recovers.
     pub fn percent(&mut self, bound: Cost) -> u16 {
         let exact = 100.0 * bound.get() / self.full_weight_bound.get();
-        let exact = if exact.is_finite() { exact.clamp(1.0, MOST_PERCENT) } else { 1.0 };
+        let exact = if exact.is_finite() {
+            exact.clamp(1.0, MOST_PERCENT)
+        } else {
+            1.0
+        };
         if let Some(current) = self.current {
             let held = f64::from(current);
             if (exact - held).abs() <= self.dead_band * held {
@@ -44,7 +52,11 @@ impl WeightScale {
 /// rounded down wherever that is at least `proxies`.
 pub fn share_of_jobs(jobs: f64, proxies: u32, index: u32) -> u32 {
     let proxies = proxies.max(1);
-    let whole = if jobs.is_finite() { jobs.floor().clamp(0.0, f64::from(u32::MAX / 2)) } else { 0.0 } as u32;
+    let whole = if jobs.is_finite() {
+        jobs.floor().clamp(0.0, f64::from(u32::MAX / 2))
+    } else {
+        0.0
+    } as u32;
     let extra = u32::from(index < whole % proxies);
     (whole / proxies + extra).max(1)
 }

@@ -8,13 +8,21 @@ use plimsoll_core::*;
 
 /// Largest of the series after the first time it was at the target.
 fn overshoot(series: &[f64], target: f64) -> f64 {
-    let reached = series.iter().position(|s| *s >= target).unwrap_or(series.len());
-    series[reached..].iter().fold(0.0f64, |most, s| most.max(s / target - 1.0))
+    let reached = series
+        .iter()
+        .position(|s| *s >= target)
+        .unwrap_or(series.len());
+    series[reached..]
+        .iter()
+        .fold(0.0f64, |most, s| most.max(s / target - 1.0))
 }
 
 /// Periods until the series stays within `band` of the target.
 fn settling(series: &[f64], target: f64, band: f64) -> usize {
-    series.iter().rposition(|s| (s / target - 1.0).abs() > band).map_or(0, |last| last + 1)
+    series
+        .iter()
+        .rposition(|s| (s / target - 1.0).abs() > band)
+        .map_or(0, |last| last + 1)
 }
 
 /// Half the peak-to-peak of the last third, over the target.
@@ -81,9 +89,18 @@ fn a_tenfold_change_of_service_time_is_absorbed_without_retuning() {
         }
         let ideal_before = 0.9 * 8.0 / 0.02;
         let ideal_after = ideal_before / factor;
-        assert!((bounds[59] / ideal_before - 1.0).abs() < 0.15, "{factor}: {bounds:.0?}");
-        assert!((bounds[159] / ideal_after - 1.0).abs() < 0.2, "{factor}: {bounds:.0?}");
-        assert!(amplitude(&bounds, ideal_after) < 0.15, "{factor}: {bounds:.0?}");
+        assert!(
+            (bounds[59] / ideal_before - 1.0).abs() < 0.15,
+            "{factor}: {bounds:.0?}"
+        );
+        assert!(
+            (bounds[159] / ideal_after - 1.0).abs() < 0.2,
+            "{factor}: {bounds:.0?}"
+        );
+        assert!(
+            amplitude(&bounds, ideal_after) < 0.15,
+            "{factor}: {bounds:.0?}"
+        );
     }
 }
 
@@ -109,8 +126,14 @@ fn one_tuning_holds_the_tail_from_1_ms_to_1_s() {
             controller.step(Some(&seen));
         }
         let capacity = node.capacity_per_second() * 50.0 * period;
-        assert!(timely as f64 > 0.97 * capacity, "SLA {sla_delay}: {timely} of {capacity}, {all} in all");
-        assert!(amplitude(&p95, 0.9 * sla_delay) < 0.2, "SLA {sla_delay}: {p95:.4?}");
+        assert!(
+            timely as f64 > 0.97 * capacity,
+            "SLA {sla_delay}: {timely} of {capacity}, {all} in all"
+        );
+        assert!(
+            amplitude(&p95, 0.9 * sla_delay) < 0.2,
+            "SLA {sla_delay}: {p95:.4?}"
+        );
     }
 }
 
@@ -134,11 +157,18 @@ fn a_burst_after_light_load_stays_within_the_sla() {
         worst_mean = worst_mean.max(seen.delays.mean().map_or(0.0, Seconds::get));
         let decision = controller.step(Some(&seen));
         if period == 119 {
-            assert!(decision.bound.get() <= 64.0 + 1e-9, "wound up: {decision:?}");
+            assert!(
+                decision.bound.get() <= 64.0 + 1e-9,
+                "wound up: {decision:?}"
+            );
         }
     }
     assert!(worst_mean < 1.0, "{worst_mean}");
-    assert!((controller.decision().bound.get() - 90.0).abs() < 15.0, "{:?}", controller.decision());
+    assert!(
+        (controller.decision().bound.get() - 90.0).abs() < 15.0,
+        "{:?}",
+        controller.decision()
+    );
 }
 
 #[test]
@@ -161,7 +191,10 @@ fn a_slow_node_gets_a_fifth_of_the_bound() {
 fn the_literal_reading_of_chronos_c_eq_5_overshoots_where_the_velocity_form_does_not() {
     let worst = |form| {
         let mut with_form = settings(1.0, Objective::Mean, 20.0);
-        with_form.law = Law::Pi { gains: PiGains::default(), form };
+        with_form.law = Law::Pi {
+            gains: PiGains::default(),
+            form,
+        };
         let mut controller = NodeController::new(with_form).unwrap();
         let mut plant = ArxPlant::new([0.5, 0.0], [0.0045, 0.0], 1, 1.0, 20.0);
         let series = run_arx(&mut plant, &mut controller, 120);

@@ -40,7 +40,10 @@ fn an_empty_period_is_held_then_drifts_to_the_nominal_bound() {
         assert_eq!((held.bound.get(), held.reason), (low, Reason::Empty));
     }
     for _ in 0..40 {
-        assert_eq!(c.step(Some(&observation(1.0, &[], 0.0))).reason, Reason::IdleDrift);
+        assert_eq!(
+            c.step(Some(&observation(1.0, &[], 0.0))).reason,
+            Reason::IdleDrift
+        );
     }
     assert!((c.decision().bound.get() - 100.0).abs() < 1.0);
 }
@@ -50,10 +53,15 @@ fn a_stalled_node_is_throttled_not_trusted() {
     let mut c = controller(100.0);
     c.step(Some(&busy(0.5, 100.0)));
     let before = c.decision().bound.get();
-    let reasons: Vec<_> =
-        (0..6).map(|_| c.step(Some(&observation(1.0, &[], 80.0))).reason).collect();
+    let reasons: Vec<_> = (0..6)
+        .map(|_| c.step(Some(&observation(1.0, &[], 80.0))).reason)
+        .collect();
     assert_eq!(reasons[0], Reason::Stalled);
-    assert!(c.decision().bound.get() < 0.3 * before, "{:?}", c.decision());
+    assert!(
+        c.decision().bound.get() < 0.3 * before,
+        "{:?}",
+        c.decision()
+    );
 }
 
 #[test]
@@ -119,7 +127,11 @@ fn failing_fast_earns_no_growth_and_failing_mostly_is_throttled() {
         c.step(Some(&some));
     }
     assert!(c.decision().bound.get() <= 100.0, "{:?}", c.decision());
-    assert!(c.decision().bound.get() > 80.0, "errors alone must not empty a node: {:?}", c.decision());
+    assert!(
+        c.decision().bound.get() > 80.0,
+        "errors alone must not empty a node: {:?}",
+        c.decision()
+    );
     let mut most = busy(0.001, 100.0);
     most.failed = 300;
     let decision = c.step(Some(&most));
@@ -138,7 +150,12 @@ fn few_samples_are_added_up_before_the_law_acts() {
     let reasons: Vec<_> = (0..4).map(|_| c.step(Some(&few)).reason).collect();
     assert_eq!(
         reasons,
-        [Reason::FewSamples, Reason::FewSamples, Reason::FewSamples, Reason::UnderSla]
+        [
+            Reason::FewSamples,
+            Reason::FewSamples,
+            Reason::FewSamples,
+            Reason::UnderSla
+        ]
     );
 }
 

@@ -14,7 +14,14 @@ const DOUBLE_STEP: std::ops::RangeInclusive<f64> = -0.5..=1.0;
 
 impl LawState {
     /// The bound this law wants. `error` is relative to the target, `delay_ratio` is delay over target.
-    pub(super) fn wanted(&mut self, law: &Law, bound: f64, nominal: f64, error: f64, delay_ratio: f64) -> f64 {
+    pub(super) fn wanted(
+        &mut self,
+        law: &Law,
+        bound: f64,
+        nominal: f64,
+        error: f64,
+        delay_ratio: f64,
+    ) -> f64 {
         match *law {
             Law::Pi { gains, form } => {
                 let change = self.pi_change(gains, error);

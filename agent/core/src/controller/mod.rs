@@ -114,7 +114,9 @@ impl NodeController {
             self.window.clear();
         }
         self.settings = settings;
-        self.bound = self.bound.clamp(settings.limits.min.get(), settings.limits.max.get());
+        self.bound = self
+            .bound
+            .clamp(settings.limits.min.get(), settings.limits.max.get());
         Ok(())
     }
 
@@ -186,7 +188,9 @@ impl NodeController {
             && cost / finished as f64 > LEAST_COST
         {
             let mean = cost / finished as f64;
-            let smoothed = self.mean_cost.map_or(mean, |old| old + COST_SMOOTHING * (mean - old));
+            let smoothed = self
+                .mean_cost
+                .map_or(mean, |old| old + COST_SMOOTHING * (mean - old));
             self.mean_cost = Some(smoothed);
         }
         let seconds = observation.period.get();
@@ -222,7 +226,11 @@ impl NodeController {
                 return (self.bound, Reason::FewSamples, Signal::default());
             }
             let error = sla.relative_error(wait);
-            let signal = Signal { error: Some(error), measured: None, control: Some(wait) };
+            let signal = Signal {
+                error: Some(error),
+                measured: None,
+                control: Some(wait),
+            };
             self.law.hold(Some(error));
             return (self.bound * DEEPEST_CUT, Reason::Stalled, signal);
         }
@@ -233,7 +241,11 @@ impl NodeController {
             return (self.bound, Reason::Empty, Signal::default());
         }
         let nominal = self.settings.limits.nominal.get();
-        (self.bound + DRIFT * (nominal - self.bound), Reason::IdleDrift, Signal::default())
+        (
+            self.bound + DRIFT * (nominal - self.bound),
+            Reason::IdleDrift,
+            Signal::default(),
+        )
     }
 
     fn enough_ended(&mut self, observation: &Observation) -> (f64, Reason, Signal) {
@@ -253,8 +265,16 @@ impl NodeController {
             }
         }
         let failing = self.window.failed_share() > rules.max_failed;
-        let error = if failing { -1.0 } else { sla.relative_error(control) };
-        let signal = Signal { error: Some(error), measured, control: Some(control) };
+        let error = if failing {
+            -1.0
+        } else {
+            sla.relative_error(control)
+        };
+        let signal = Signal {
+            error: Some(error),
+            measured,
+            control: Some(control),
+        };
         let before = self.law;
         let wanted = self.law_wants(error, control);
         if !matches!(self.settings.law, Law::Pi { .. }) {
@@ -290,9 +310,12 @@ impl NodeController {
     }
 
     fn law_wants(&mut self, error: f64, control: Seconds) -> f64 {
-        let Settings { sla, limits, law, .. } = self.settings;
+        let Settings {
+            sla, limits, law, ..
+        } = self.settings;
         let ratio = control.get() / sla.target().get();
-        self.law.wanted(&law, self.bound, limits.nominal.get(), error, ratio)
+        self.law
+            .wanted(&law, self.bound, limits.nominal.get(), error, ratio)
     }
 
     /// The backlog that finishes within the target at the present rate, when what waits will take

@@ -128,34 +128,61 @@ impl Settings {
     pub fn validate(&self) -> Result<(), SettingsError> {
         let error = |key, problem: String| Err(SettingsError { key, problem });
         let positive = |value: f64| value.is_finite() && value > 0.0;
-        let Settings { sla, limits, law, rules } = self;
+        let Settings {
+            sla,
+            limits,
+            law,
+            rules,
+        } = self;
         if !positive(sla.delay.get()) {
-            return error("sla.delay", format!("must be above 0 s, is {} s", sla.delay.get()));
+            return error(
+                "sla.delay",
+                format!("must be above 0 s, is {} s", sla.delay.get()),
+            );
         }
         if !(sla.overshoot.get() >= sla.delay.get() && sla.overshoot.get().is_finite()) {
             return error("sla.overshoot", "must not be below sla.delay".into());
         }
         if !positive(sla.settling.get()) {
-            return error("sla.settling", format!("must be above 0 s, is {} s", sla.settling.get()));
+            return error(
+                "sla.settling",
+                format!("must be above 0 s, is {} s", sla.settling.get()),
+            );
         }
         if !(positive(sla.set_point) && sla.set_point <= 1.0) {
-            return error("sla.set_point", format!("must be in (0, 1], is {}", sla.set_point));
+            return error(
+                "sla.set_point",
+                format!("must be in (0, 1], is {}", sla.set_point),
+            );
         }
         if let Objective::Quantile(q) = sla.objective
             && !(q > 0.0 && q < 1.0)
         {
-            return error("sla.objective", format!("a quantile must be between p0 and p100, is {q}"));
+            return error(
+                "sla.objective",
+                format!("a quantile must be between p0 and p100, is {q}"),
+            );
         }
         if !positive(limits.min.get()) {
-            return error("bound.min", format!("must be above 0, is {}", limits.min.get()));
+            return error(
+                "bound.min",
+                format!("must be above 0, is {}", limits.min.get()),
+            );
         }
         if !(limits.max.get().is_finite() && limits.max.get() >= limits.min.get()) {
-            return error("bound.max", format!("must not be below bound.min ({})", limits.min.get()));
+            return error(
+                "bound.max",
+                format!("must not be below bound.min ({})", limits.min.get()),
+            );
         }
         if !(limits.nominal.get() >= limits.min.get() && limits.nominal.get() <= limits.max.get()) {
             return error(
                 "bound.nominal",
-                format!("must be between bound.min ({}) and bound.max ({})", limits.min.get(), limits.max.get()),
+                format!(
+                    "must be between bound.min ({}) and bound.max ({})",
+                    limits.min.get(),
+                    limits.max.get()
+                ),
             );
         }
         match *law {
@@ -163,7 +190,10 @@ impl Settings {
                 return error("controller.kp", format!("must be above 0, is {}", gains.kp));
             }
             Law::Pi { gains, .. } if !(gains.ki.is_finite() && gains.ki >= 0.0) => {
-                return error("controller.ki", format!("must not be below 0, is {}", gains.ki));
+                return error(
+                    "controller.ki",
+                    format!("must not be below 0, is {}", gains.ki),
+                );
             }
             Law::Proportional { gain } if !(positive(gain) && gain <= 1.0) => {
                 return error("controller.gain", format!("must be in (0, 1], is {gain}"));
@@ -177,13 +207,22 @@ impl Settings {
             return error("rules.window_periods", "must be at least 1".into());
         }
         if !(0.0..=1.0).contains(&rules.light_load) {
-            return error("rules.light_load", format!("must be in [0, 1], is {}", rules.light_load));
+            return error(
+                "rules.light_load",
+                format!("must be in [0, 1], is {}", rules.light_load),
+            );
         }
         if !(rules.headroom.is_finite() && rules.headroom >= 1.0) {
-            return error("rules.headroom", format!("must be at least 1, is {}", rules.headroom));
+            return error(
+                "rules.headroom",
+                format!("must be at least 1, is {}", rules.headroom),
+            );
         }
         if !(rules.max_failed > 0.0 && rules.max_failed <= 1.0) {
-            return error("rules.max_failed", format!("must be in (0, 1], is {}", rules.max_failed));
+            return error(
+                "rules.max_failed",
+                format!("must be in (0, 1], is {}", rules.max_failed),
+            );
         }
         Ok(())
     }

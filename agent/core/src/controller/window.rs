@@ -15,7 +15,10 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn add(&mut self, observation: &Observation, backlog: Cost) {
-        let merged = self.delays.as_mut().is_some_and(|delays| delays.merge(&observation.delays));
+        let merged = self
+            .delays
+            .as_mut()
+            .is_some_and(|delays| delays.merge(&observation.delays));
         if !merged {
             // Other buckets than before: the service was replaced, and the new ones count.
             *self = Window::default();
@@ -46,7 +49,11 @@ impl Window {
 
     /// Share of requests that failed, in [0, 1].
     pub(super) fn failed_share(&self) -> f64 {
-        if self.ended == 0 { 0.0 } else { self.failed as f64 / self.ended as f64 }
+        if self.ended == 0 {
+            0.0
+        } else {
+            self.failed as f64 / self.ended as f64
+        }
     }
 
     /// The objective over what finished. A failed request counts as one at the target, so that
@@ -62,7 +69,11 @@ impl Window {
             return Some(finished);
         }
         let with_oldest = self.figure(sla, 1, age)?;
-        Some(if with_oldest > finished { with_oldest } else { finished })
+        Some(if with_oldest > finished {
+            with_oldest
+        } else {
+            finished
+        })
     }
 
     fn figure(&self, sla: &Sla, extra: u64, extra_delay: Seconds) -> Option<Seconds> {

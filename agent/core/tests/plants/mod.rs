@@ -19,8 +19,15 @@ pub fn sla(delay: f64, objective: Objective) -> Sla {
 pub fn settings(delay: f64, objective: Objective, nominal: f64) -> Settings {
     Settings {
         sla: sla(delay, objective),
-        limits: BoundLimits { min: Cost(1.0), max: Cost(1e6), nominal: Cost(nominal) },
-        law: Law::Pi { gains: PiGains::default(), form: PiForm::Velocity },
+        limits: BoundLimits {
+            min: Cost(1.0),
+            max: Cost(1e6),
+            nominal: Cost(nominal),
+        },
+        law: Law::Pi {
+            gains: PiGains::default(),
+            form: PiForm::Velocity,
+        },
         rules: Rules::default(),
     }
 }
@@ -58,9 +65,14 @@ pub struct FifoNode {
     rng: SmallRng,
 }
 
-#[derive(Clone, Copy, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, PartialEq)]
 pub struct Ordered(f64);
 impl Eq for Ordered {}
+impl PartialOrd for Ordered {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
 impl Ord for Ordered {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.0.total_cmp(&other.0)
@@ -114,7 +126,8 @@ impl FifoNode {
         let start = self.free_at[soonest].max(at);
         let finish = start + self.service * self.rng.random_range(0.75..1.25);
         self.free_at[soonest] = finish;
-        self.running.push(std::cmp::Reverse((Ordered(finish), Ordered(at))));
+        self.running
+            .push(std::cmp::Reverse((Ordered(finish), Ordered(at))));
     }
 
     fn finish_until(&mut self, until: f64, delays: &mut Vec<f64>) {
@@ -140,7 +153,13 @@ pub struct ArxPlant {
 impl ArxPlant {
     pub fn new(a: [f64; 2], b: [f64; 2], dead_periods: usize, period: f64, bound: f64) -> Self {
         let steady = (b[0] + b[1]) * bound / (1.0 - a[0] - a[1]);
-        ArxPlant { a, b, period, delays: [steady; 2], bounds: vec![bound; dead_periods + 2].into() }
+        ArxPlant {
+            a,
+            b,
+            period,
+            delays: [steady; 2],
+            bounds: vec![bound; dead_periods + 2].into(),
+        }
     }
 
     pub fn step(&mut self, bound: f64) -> (f64, Observation) {
@@ -148,7 +167,10 @@ impl ArxPlant {
         let n = self.bounds.len();
         let (d1, d2) = (self.bounds[n - 2], self.bounds[n - 1]);
         self.bounds.pop_back();
-        let delay = self.a[0] * self.delays[0] + self.a[1] * self.delays[1] + self.b[0] * d1 + self.b[1] * d2;
+        let delay = self.a[0] * self.delays[0]
+            + self.a[1] * self.delays[1]
+            + self.b[0] * d1
+            + self.b[1] * d2;
         let delay = delay.max(1e-4);
         self.delays = [delay, self.delays[0]];
         let mut seen = observation(self.period, &vec![delay; 200], bound);
