@@ -1,0 +1,135 @@
+//! `/metrics`, `/healthz`, `/readyz` and `/v1/node`.
+
+mod node;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use prometheus::{Registry, TextEncoder};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    agent_check::{AgentCheckMetrics, Proxies, SharedOutputSettings},
+    overrides::Overrides,
+    state::SharedState,
+};
+
+pub use node::{NodeView, node_view};
+
+/// A control loop silent for this many periods, and at least [`LEAST_STALE`], is stuck.
+const STALE_PERIODS: u32 = 5;
+/// See [`STALE_PERIODS`].
+const LEAST_STALE: Duration = Duration::from_secs(5);
+
+/// What the HTTP server and the control socket show.
+#[derive(Clone)]
+pub struct HttpContext {
+    /// All metrics.
+    pub registry: Registry,
+    /// The agent-check server's, to bring its gauges up to date.
+    pub metrics: AgentCheckMetrics,
+    /// The last decisions.
+    pub state: SharedState,
+    /// Services and limits.
+    pub settings: SharedOutputSettings,
+    /// What operators set.
+    pub overrides: Arc<Overrides>,
+    /// Who polls.
+    pub proxies: Arc<Proxies>,
+    /// When the agent started.
+    pub started: Instant,
+}
+
+/// Serves until `shutdown`.
+pub async fn serve(
+    listener: TcpListener,
+    context: HttpContext,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    // Not graceful: a client that holds its connection must not hold the agent.
+    tokio::select! {
+        served = axum::serve(listener, router(context)).into_future() => Ok(served?),
+        () = shutdown.cancelled() => Ok(()),
+    }
+}
+
+fn router(context: HttpContext) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route(
+            "/v1/node",
+            get(async |State(context): State<HttpContext>| Json(node_view(&context))),
+        )
+        .with_state(context)
+}
+
+async fn metrics(State(context): State<HttpContext>) -> Response {
+    let settings = context.settings.load();
+    for service in settings.services() {
+        let ids = context
+            .proxies
+            .ids(&service.name, Instant::now(), settings.proxy_lease);
+        let gauge = context
+            .metrics
+            .proxies
+            .with_label_values(&[service.name.as_str()]);
+        gauge.set(i64::try_from(ids.len()).unwrap_or(i64::MAX));
+    }
+    match TextEncoder::new().encode_to_string(&context.registry.gather()) {
+        Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+/// Alive: no control loop is stuck.
+async fn healthz(State(context): State<HttpContext>) -> (StatusCode, String) {
+    let limit = (context.settings.load().period * STALE_PERIODS).max(LEAST_STALE);
+    verdict(problems(&context, limit, false))
+}
+
+/// Ready: every service was stepped, so that agent checks get an answer.
+async fn readyz(State(context): State<HttpContext>) -> (StatusCode, String) {
+    verdict(problems(&context, Duration::MAX, true))
+}
+
+fn problems(context: &HttpContext, stale: Duration, all_stepped: bool) -> Vec<String> {
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0.0, |d| d.as_secs_f64());
+    let state = context.state.load();
+    let settings = context.settings.load();
+    let mut problems = Vec::new();
+    for service in settings.services() {
+        match state.services.get(&service.name) {
+            None if all_stepped => problems.push(format!("{}: no first step yet", service.name)),
+            Some(known) if now - known.stepped_at > stale.as_secs_f64() => {
+                problems.push(format!(
+                    "{}: last step {:.1} s ago",
+                    service.name,
+                    now - known.stepped_at
+                ));
+            }
+            _ => {}
+        }
+    }
+    problems
+}
+
+fn verdict(problems: Vec<String>) -> (StatusCode, String) {
+    if problems.is_empty() {
+        return (StatusCode::OK, "ok\n".into());
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n") + "\n")
+}

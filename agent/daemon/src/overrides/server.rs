@@ -1,0 +1,162 @@
+//! The control socket.
+
+use std::{
+    io,
+    os::unix::fs::{FileTypeExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{UnixListener, UnixStream},
+    sync::Semaphore,
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::{Command, MAX_REQUEST, Request, Response};
+use crate::http::{HttpContext, node_view};
+
+/// Operators at a time.
+const MAX_CONNECTIONS: usize = 16;
+/// A connection that says nothing for this long is closed.
+const IDLE_LIMIT: Duration = Duration::from_secs(30);
+/// An answer must be taken within this time.
+const WRITE_LIMIT: Duration = Duration::from_secs(5);
+
+/// What the control socket reads and changes: the same as the HTTP server shows.
+pub type OverridesContext = HttpContext;
+
+/// Makes the socket, for owner and group only. A leftover of a dead agent is replaced; a live
+/// agent's is not.
+pub fn bind(path: &Path) -> anyhow::Result<UnixListener> {
+    let shown = path.display();
+    match std::fs::symlink_metadata(path) {
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            bail!("control.socket: {shown} exists and is no socket")
+        }
+        Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
+            bail!("control.socket: another agent answers on {shown}")
+        }
+        _ => {}
+    }
+    // Bound under another name until its mode is right, then moved into place.
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let _ = std::fs::remove_file(&beside);
+    let listener = UnixListener::bind(&beside)
+        .with_context(|| format!("control.socket: cannot bind {shown}"))?;
+    let placed = std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o660))
+        .and_then(|()| std::fs::rename(&beside, path));
+    if let Err(error) = placed {
+        let _ = std::fs::remove_file(&beside);
+        return Err(error).with_context(|| format!("control.socket: cannot place {shown}"));
+    }
+    Ok(listener)
+}
+
+/// Serves operators until `shutdown`.
+pub async fn serve(
+    listener: UnixListener,
+    context: OverridesContext,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let accept = async {
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                return;
+            };
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let context = context.clone();
+                    tokio::spawn(async move {
+                        if let Err(error) = connection(stream, &context).await {
+                            debug!(%error, "control connection broke off");
+                        }
+                        drop(place);
+                    });
+                }
+                Err(error) => {
+                    warn!(%error, "cannot accept on the control socket");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = accept => {}
+        () = shutdown.cancelled() => {}
+    }
+    Ok(())
+}
+
+async fn connection(stream: UnixStream, context: &OverridesContext) -> io::Result<()> {
+    let user = stream.peer_cred().map(|peer| peer.uid()).ok();
+    let (read, mut write) = stream.into_split();
+    let mut reader = BufReader::with_capacity(MAX_REQUEST, read);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let mut limited = (&mut reader).take(MAX_REQUEST as u64);
+        if timeout(IDLE_LIMIT, limited.read_until(b'\n', &mut line)).await?? == 0 {
+            return Ok(());
+        }
+        let too_long = line.len() >= MAX_REQUEST && !line.ends_with(b"\n");
+        let response = if too_long {
+            Response::refused(format!("a request has at most {MAX_REQUEST} bytes"))
+        } else {
+            answer(&line, user, context).await
+        };
+        let mut text = serde_json::to_vec(&response).map_err(io::Error::other)?;
+        text.push(b'\n');
+        timeout(WRITE_LIMIT, write.write_all(&text)).await??;
+        if too_long {
+            return Ok(());
+        }
+    }
+}
+
+async fn answer(line: &[u8], user: Option<u32>, context: &OverridesContext) -> Response {
+    let request: Request = match serde_json::from_slice(line) {
+        Ok(request) => request,
+        Err(error) => return Response::refused(format!("not understood: {error}")),
+    };
+    let settings = context.settings.load_full();
+    let overrides = &context.overrides;
+    let services = match request.apply(overrides, &settings) {
+        Ok(services) => services,
+        Err(error) => return Response::refused(error),
+    };
+    if matches!(request.command, Command::Drain | Command::Ready) {
+        // On a drain so that a crash before the next poll is made good; on a ready since somebody
+        // else, or a forgotten run, may have drained the node.
+        for service in &services {
+            for id in context
+                .proxies
+                .ids(service, Instant::now(), settings.proxy_lease)
+            {
+                overrides.owe_ready(&id);
+            }
+        }
+    }
+    if request.command != Command::Status {
+        info!(?request, user, "operator");
+        if let Err(error) = overrides.save().await {
+            return Response::refused(format!("in force, but a restart will forget it: {error:#}"));
+        }
+    }
+    match serde_json::to_value(node_view(context)) {
+        Ok(node) => Response {
+            ok: true,
+            error: None,
+            node: Some(node),
+        },
+        Err(error) => Response::refused(error.to_string()),
+    }
+}
