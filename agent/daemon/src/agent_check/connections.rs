@@ -5,17 +5,20 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::task::AbortHandle;
+use tokio::{sync::Notify, task::AbortHandle};
 
 /// Open connections by the order they came in.
 #[derive(Debug, Default)]
 pub struct Connections {
     open: Mutex<Open>,
+    left: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
+    /// Places not yet dropped: a task that is told to end still holds its socket for a moment.
+    places: usize,
     tasks: BTreeMap<u64, Option<AbortHandle>>,
 }
 
@@ -36,6 +39,7 @@ impl Connections {
         }
         let number = open.next;
         open.next += 1;
+        open.places += 1;
         open.tasks.insert(number, None);
         (
             Place {
@@ -53,9 +57,11 @@ impl Connections {
         }
     }
 
-    /// How many are open.
-    pub fn len(&self) -> usize {
-        self.lock().tasks.len()
+    /// Waits until at most this many are open.
+    pub async fn at_most(&self, many: usize) {
+        while self.lock().places > many {
+            self.left.notified().await;
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -72,6 +78,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.connections.lock().tasks.remove(&self.number);
+        let mut open = self.connections.lock();
+        open.tasks.remove(&self.number);
+        open.places = open.places.saturating_sub(1);
+        drop(open);
+        self.connections.left.notify_one();
     }
 }

@@ -19,7 +19,7 @@ use crate::{overrides::Overrides, state::SharedState};
 
 pub use metrics::AgentCheckMetrics;
 pub use proxies::{Proxies, ProxyId, ProxyView};
-pub use server::serve;
+pub use server::{bind, serve};
 pub use settings::{OnShutdown, OutputSettings, SendWords, ServiceOutput};
 
 /// The outputs' settings in force; a reload stores new ones.

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::Notify,
     time::timeout,
 };
@@ -35,6 +35,22 @@ const LINGER: Duration = Duration::from_millis(100);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// One log line per this time and cause.
 const LOG_EVERY: Duration = Duration::from_secs(60);
+
+/// Connections the kernel may hold for the next accept. A full queue costs a proxy a second, the
+/// time until it tries again.
+const BACKLOG: u32 = 4096;
+
+/// Binds the port with a long queue.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 struct Server {
     context: AgentCheckContext,
@@ -94,6 +110,7 @@ async fn accept(listener: &TcpListener, server: &Arc<Server>) {
         let number = place.number();
         let task = tokio::spawn(Arc::clone(server).connection(stream, peer, place));
         server.connections.closes_with(number, task.abort_handle());
+        server.connections.at_most(most.max(1)).await;
     }
 }
 
@@ -253,12 +270,7 @@ impl Server {
             }
         }
         // Answers under way are a matter of milliseconds.
-        let under_way = async {
-            while self.connections.len() > 0 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let _ = timeout(LINGER, under_way).await;
+        let _ = timeout(LINGER, self.connections.at_most(0)).await;
     }
 
     /// On disk before any proxy is told, so that no crash leaves one drained for ever.
