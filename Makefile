@@ -56,7 +56,7 @@ lint: tools ## Check formatting and lints
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/shellcheck scripts/* .ci/run
-	for script in loadtests/k6/*.js; do .tools/bin/k6 inspect "$$script" >/dev/null || exit 1; done
+	for script in $(wildcard loadtests/k6/*.js); do .tools/bin/k6 inspect "$$script" >/dev/null || exit 1; done
 
 fmt: tools ## Format the sources
 	$(CARGO) fmt --all
