@@ -25,37 +25,63 @@ pub enum Received {
     Garbled,
 }
 
-/// Reads one line within `wait`. A line without its end counts once the time is over, since
-/// `agent-send "name"` without `\n` is an easy slip.
-pub async fn receive(stream: &mut TcpStream, wait: Duration) -> io::Result<Received> {
-    let mut buffer = [0_u8; MAX_LINE + 2];
-    let mut filled = 0;
-    let until = Instant::now() + wait;
-    loop {
-        let free = &mut buffer[filled..];
-        // A proxy that sends a line has mostly done so by the time of the accept: no timer then.
-        let read = match stream.try_read(free) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                match tokio::time::timeout_at(until, stream.read(free)).await {
-                    Ok(read) => read?,
-                    Err(_) => return Ok(parse(&buffer[..filled])),
-                }
-            }
-            other => other?,
-        };
-        let start = filled;
-        filled += read;
-        let ended = buffer[start..filled]
-            .iter()
-            .position(|&b| matches!(b, b'\n' | b'\r' | 0));
-        if let Some(end) = ended {
-            return Ok(parse(&buffer[..start + end]));
+/// Collects one line, however many reads it takes.
+#[derive(Debug)]
+pub struct LineBuffer {
+    bytes: [u8; MAX_LINE + 2],
+    filled: usize,
+}
+
+impl LineBuffer {
+    /// An empty one.
+    pub fn new() -> Self {
+        LineBuffer {
+            bytes: [0; MAX_LINE + 2],
+            filled: 0,
+        }
+    }
+
+    /// Where the next read goes.
+    pub fn space(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.filled..]
+    }
+
+    /// Takes what a read brought; 0 bytes are the end of the stream. Gives the line once it is whole.
+    pub fn took(&mut self, read: usize) -> Option<Received> {
+        let start = self.filled;
+        self.filled = (start + read).min(self.bytes.len());
+        let new = &self.bytes[start..self.filled];
+        if let Some(end) = new.iter().position(|&b| matches!(b, b'\n' | b'\r' | 0)) {
+            return Some(parse(&self.bytes[..start + end]));
         }
         if read == 0 {
-            return Ok(parse(&buffer[..filled]));
+            return Some(self.so_far());
         }
-        if filled > MAX_LINE {
-            return Ok(Received::TooLong);
+        (self.filled > MAX_LINE).then_some(Received::TooLong)
+    }
+
+    /// A line without its end counts once the time is over, since `agent-send "name"` without `\n`
+    /// is an easy slip.
+    fn so_far(&self) -> Received {
+        parse(&self.bytes[..self.filled])
+    }
+}
+
+/// Waits for the rest of a line.
+pub async fn receive(
+    stream: &mut TcpStream,
+    buffer: &mut LineBuffer,
+    wait: Duration,
+) -> io::Result<Received> {
+    let until = Instant::now() + wait;
+    loop {
+        match tokio::time::timeout_at(until, stream.read(buffer.space())).await {
+            Ok(read) => {
+                if let Some(received) = buffer.took(read?) {
+                    return Ok(received);
+                }
+            }
+            Err(_) => return Ok(buffer.so_far()),
         }
     }
 }
@@ -93,6 +119,27 @@ mod tests {
             identity: identity.into(),
             proxy: proxy.map(str::to_owned),
         }
+    }
+
+    #[test]
+    fn a_line_may_come_in_pieces() {
+        let mut buffer = LineBuffer::new();
+        for piece in [&b"quer"[..], b"ies/node1 l", b"b2"] {
+            buffer.space()[..piece.len()].copy_from_slice(piece);
+            assert_eq!(buffer.took(piece.len()), None);
+        }
+        buffer.space()[0] = b'\n';
+        assert_eq!(buffer.took(1), Some(line("queries/node1", Some("lb2"))));
+
+        let mut buffer = LineBuffer::new();
+        buffer.space()[..4].copy_from_slice(b"quer");
+        assert_eq!(buffer.took(4), None);
+        assert_eq!(buffer.took(0), Some(line("quer", None)));
+
+        let mut buffer = LineBuffer::new();
+        let all = buffer.space().len();
+        buffer.space().fill(b'x');
+        assert_eq!(buffer.took(all), Some(Received::TooLong));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Accepts, reads the identity, answers, closes.
 
 use std::{
-    io,
+    io::{self, Read, Write},
     net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, PoisonError,
@@ -22,8 +22,8 @@ use tracing::{debug, info, warn};
 use super::{
     AgentCheckContext, OnShutdown, OutputSettings, ProxyId,
     answer::{self, Admin, Facts},
-    connections::{Connections, Place},
-    line::{self, Received},
+    connections::Connections,
+    line::{self, LineBuffer, Received},
     metrics::Rejected,
 };
 
@@ -93,24 +93,16 @@ pub async fn serve(
 
 async fn accept(listener: &TcpListener, server: &Arc<Server>) {
     loop {
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) if is_client_gone(&error) => continue,
+        match listener.accept().await {
+            Ok((stream, peer)) => server.take(stream, peer).await,
+            Err(error) if is_client_gone(&error) => {}
             Err(error) => {
                 warn!(%error, "cannot accept agent checks");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
             }
-        };
-        let most = server.context.settings.load().max_connections;
-        let (place, crowded) = server.connections.enter(most);
-        if crowded {
-            server.reject(Rejected::ConnectionLimit, peer, "");
         }
-        let number = place.number();
-        let task = tokio::spawn(Arc::clone(server).connection(stream, peer, place));
-        server.connections.closes_with(number, task.abort_handle());
-        server.connections.at_most(most.max(1)).await;
+        // A flood must not keep this worker from its other tasks.
+        tokio::task::consume_budget().await;
     }
 }
 
@@ -129,43 +121,83 @@ struct Reply {
     to: Option<(ProxyId, Admin)>,
 }
 
-impl Server {
-    async fn connection(self: Arc<Self>, mut stream: TcpStream, peer: SocketAddr, _place: Place) {
-        if let Err(error) = self.check(&mut stream, peer).await
-            && !is_client_gone(&error)
-        {
-            if error.kind() == io::ErrorKind::TimedOut {
-                self.reject(Rejected::Timeout, peer, "");
-            }
-            debug!(%peer, %error, "agent check broke off");
+impl Reply {
+    fn no_change() -> Self {
+        Reply {
+            line: answer::NO_CHANGE.into(),
+            to: None,
         }
     }
+}
 
-    async fn check(&self, stream: &mut TcpStream, peer: SocketAddr) -> io::Result<()> {
-        let settings = self.context.settings.load_full();
-        let received = line::receive(stream, settings.identity_wait).await?;
+impl Server {
+    /// Most proxies have sent their line by the time of the accept: those are answered on the spot,
+    /// without a task and without a timer.
+    async fn take(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
+        let mut buffer = LineBuffer::new();
+        // As tokio's it would refuse to read before the runtime saw it readable.
+        let stream = match stream.into_std() {
+            Ok(stream) => stream,
+            Err(error) => return self.broke_off(peer, &error),
+        };
+        match self.at_once(&stream, peer, &mut buffer) {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => return self.broke_off(peer, &error),
+        }
+        let most = self.context.settings.load().max_connections.max(1);
+        let (place, crowded) = self.connections.enter(most);
+        if crowded {
+            self.reject(Rejected::ConnectionLimit, peer, "");
+        }
+        let number = place.number();
+        let server = Arc::clone(self);
+        let task = tokio::spawn(async move {
+            if let Err(error) = server.later(stream, peer, buffer).await {
+                server.broke_off(peer, &error);
+            }
+            drop(place);
+        });
+        self.connections.closes_with(number, task.abort_handle());
+        self.connections.at_most(most).await;
+    }
+
+    /// Whether the line was there and is answered.
+    fn at_once(
+        &self,
+        mut stream: &std::net::TcpStream,
+        peer: SocketAddr,
+        buffer: &mut LineBuffer,
+    ) -> io::Result<bool> {
+        let read = match stream.read(buffer.space()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            read => read?,
+        };
+        let Some(received) = buffer.took(read) else {
+            return Ok(false);
+        };
+        if let Some(reply) = self.reply(received, peer) {
+            stream.write_all(reply.line.as_bytes())?;
+            self.note_told(&reply);
+        }
+        Ok(true)
+    }
+
+    async fn later(
+        &self,
+        stream: std::net::TcpStream,
+        peer: SocketAddr,
+        mut buffer: LineBuffer,
+    ) -> io::Result<()> {
+        let mut stream = TcpStream::from_std(stream)?;
+        let wait = self.context.settings.load().identity_wait;
+        let received = line::receive(&mut stream, &mut buffer, wait).await?;
         let silent = received == Received::Nothing;
-        let reply = match received {
-            Received::TooLong => {
-                self.reject(Rejected::LineTooLong, peer, "");
-                return Ok(());
-            }
-            Received::Garbled => {
-                self.reject(Rejected::BadLine, peer, "");
-                Reply {
-                    line: answer::NO_CHANGE.into(),
-                    to: None,
-                }
-            }
-            Received::Nothing => self.reply(&settings, None, None, peer),
-            Received::Line { identity, proxy } => {
-                self.reply(&settings, Some(identity), proxy, peer)
-            }
+        let Some(reply) = self.reply(received, peer) else {
+            return Ok(());
         };
         timeout(WRITE_LIMIT, stream.write_all(reply.line.as_bytes())).await??;
-        if let Some((id, admin)) = reply.to {
-            self.note_told(&id, admin, &reply.line);
-        }
+        self.note_told(&reply);
         if silent {
             // A line that comes late must be read before the close, or the close becomes a reset.
             stream.shutdown().await?;
@@ -175,28 +207,42 @@ impl Server {
         Ok(())
     }
 
-    fn reply(
-        &self,
-        settings: &OutputSettings,
-        identity: Option<String>,
-        proxy: Option<String>,
-        peer: SocketAddr,
-    ) -> Reply {
-        let no_change = Reply {
-            line: answer::NO_CHANGE.into(),
-            to: None,
-        };
+    fn broke_off(&self, peer: SocketAddr, error: &io::Error) {
+        if error.kind() == io::ErrorKind::TimedOut {
+            self.reject(Rejected::Timeout, peer, "");
+        }
+        debug!(%peer, %error, "agent check broke off");
+    }
+
+    /// The answer; none to a client that is no proxy.
+    fn reply(&self, received: Received, peer: SocketAddr) -> Option<Reply> {
+        match received {
+            Received::TooLong => {
+                self.reject(Rejected::LineTooLong, peer, "");
+                None
+            }
+            Received::Garbled => {
+                self.reject(Rejected::BadLine, peer, "");
+                Some(Reply::no_change())
+            }
+            Received::Nothing => Some(self.answer(None, None, peer)),
+            Received::Line { identity, proxy } => Some(self.answer(Some(identity), proxy, peer)),
+        }
+    }
+
+    fn answer(&self, identity: Option<String>, proxy: Option<String>, peer: SocketAddr) -> Reply {
+        let settings = self.context.settings.load();
         let Some(service) = settings.resolve(identity.as_deref()) else {
             self.reject(
                 Rejected::UnknownIdentity,
                 peer,
                 identity.as_deref().unwrap_or("none sent"),
             );
-            return no_change;
+            return Reply::no_change();
         };
         let node = self.context.state.load();
         let Some(state) = node.services.get(&service.name) else {
-            return no_change;
+            return Reply::no_change();
         };
         let address: IpAddr = peer.ip().to_canonical();
         let id = ProxyId {
@@ -210,7 +256,7 @@ impl Server {
             .poll(&id, address, Instant::now(), settings.proxy_lease);
         let Some(share) = polled else {
             self.reject(Rejected::ProxyLimit, peer, &id.proxy);
-            return no_change;
+            return Reply::no_change();
         };
         let set = self.context.overrides.of(&service.name);
         let admin = if set.drain || self.draining.load(Ordering::Acquire) {
@@ -239,8 +285,11 @@ impl Server {
         }
     }
 
-    fn note_told(&self, id: &ProxyId, admin: Admin, line: &str) {
-        self.context.proxies.told(id, line, admin == Admin::Drain);
+    fn note_told(&self, reply: &Reply) {
+        let Some((id, admin)) = &reply.to else { return };
+        self.context
+            .proxies
+            .told(id, &reply.line, *admin == Admin::Drain);
         match admin {
             Admin::Ready => self.context.overrides.told_ready(id),
             Admin::Drain if self.draining.load(Ordering::Acquire) => self.told.notify_one(),
