@@ -1,0 +1,38 @@
+"""Every example is a configuration HAProxy takes without a warning."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.cfg"))
+POLICIES = {
+    "rr", "leastconn", "random2", "static-maxconn", "prop", "fc-prop", "fc-prop-mean", "fc-hash",
+}  # fmt: skip
+
+
+def test_there_is_an_example_for_each_policy():
+    assert {path.stem for path in EXAMPLES} == POLICIES
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_haproxy_accepts_it_without_a_warning(example, tmp_path):
+    # The directory of the packaged socket may not exist where the tests run.
+    text = example.read_text().replace("/run/haproxy/plimsoll.sock", str(tmp_path / "socket"))
+    config = tmp_path / example.name
+    config.write_text(text)
+    check = subprocess.run(
+        ["haproxy", "-c", "-f", str(config)], capture_output=True, text=True, timeout=20, check=False
+    )
+    output = check.stdout + check.stderr
+    assert check.returncode == 0, output
+    assert not re.search("warning|alert", output, re.IGNORECASE), output
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_agent_send_is_on_every_server_or_on_none(example):
+    # A server without it beside one with it waits 200 ms for each agent check.
+    servers = re.findall(r"^    server node\d.*$", example.read_text(), re.MULTILINE)
+    assert len(servers) == 5
+    assert len({"agent-send" in server for server in servers}) == 1
