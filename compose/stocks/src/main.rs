@@ -1,1 +1,35 @@
-fn main() {}
+//! Stock-trading demo data service of the Plimsoll lab: one process is one data node.
+
+mod cache;
+mod capacity;
+mod catalog;
+mod cli;
+mod http;
+mod inflight;
+mod metrics;
+mod pool;
+mod prices;
+mod replication;
+mod rows;
+mod seed;
+mod serve;
+mod views;
+mod writer;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let outcome = match cli::Cli::parse().command {
+        cli::Command::Serve(args) => serve::run(args),
+        cli::Command::Capacity(args) => capacity::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("stocks: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! HTTP: queries, transactions, health and metrics.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::serve::ListenerExt;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tracing::error;
+
+use crate::catalog::Catalog;
+use crate::cli::MAX_ITEMS;
+use crate::inflight::Inflight;
+use crate::metrics::{Class, Metrics};
+use crate::pool::{Job, Pool, Work};
+use crate::replication::Replication;
+use crate::rows::Items;
+use crate::views;
+use crate::writer::{Refusal, SharedWriter, Side};
+
+const MAX_BODY: usize = 4096;
+const MAX_SHARES: i64 = 1_000_000;
+const QUERY_ITEMS: i64 = 80;
+/// Of a transaction: its six rows, and a look at the stock.
+const TRANSACTION_ITEMS: i64 = 20;
+/// Account, holding, quote, order, trade and replication state.
+const TRANSACTION_ROWS: usize = 6;
+
+pub struct App {
+    name: HeaderValue,
+    slave: bool,
+    pub metrics: Arc<Metrics>,
+    inflight: Arc<Inflight>,
+    node: OnceLock<Node>,
+    stopping: std::sync::atomic::AtomicBool,
+}
+
+/// What there is once the data are loaded.
+struct Node {
+    pool: Arc<Pool<Reply>>,
+    writer: Arc<SharedWriter>,
+    catalog: Arc<Catalog>,
+    replication: Replication,
+}
+
+/// What a worker hands back beside the items.
+pub struct Reply {
+    status: StatusCode,
+    body: Vec<u8>,
+    /// Of a transaction that was made.
+    sequence: Option<u64>,
+}
+
+impl App {
+    pub fn new(name: String, slave: bool, metrics: Arc<Metrics>, inflight: Arc<Inflight>) -> Self {
+        Self {
+            name: HeaderValue::from_str(&name).unwrap_or(HeaderValue::from_static("invalid")),
+            slave,
+            metrics,
+            inflight,
+            node: OnceLock::new(),
+            stopping: false.into(),
+        }
+    }
+
+    pub fn loaded(
+        &self,
+        pool: Arc<Pool<Reply>>,
+        writer: Arc<SharedWriter>,
+        catalog: Arc<Catalog>,
+        replication: Replication,
+    ) {
+        let node = Node {
+            pool,
+            writer,
+            catalog,
+            replication,
+        };
+        // Called once, by the one loader.
+        let _ = self.node.set(node);
+    }
+
+    /// Makes the node unready; running requests go on.
+    pub fn stop(&self) {
+        self.stopping
+            .store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn ready(&self) -> Result<&Node, &'static str> {
+        if self.stopping.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err("stopping");
+        }
+        let node = self.node.get().ok_or("the data are not loaded yet")?;
+        node.replication.ready().map(|()| node)
+    }
+
+    fn message(&self, status: StatusCode, text: impl Into<Value>) -> Response {
+        let mut response = (status, axum::Json(json!({ "error": text.into() }))).into_response();
+        let headers = response.headers_mut();
+        headers.insert("x-node", self.name.clone());
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+
+    fn unavailable(&self, class: Class, why: &str) -> Response {
+        self.metrics.failed(class);
+        self.message(StatusCode::SERVICE_UNAVAILABLE, why)
+    }
+
+    /// Queues the work, waits for the worker and, after a transaction, for the slaves.
+    async fn answer(
+        &self,
+        class: Class,
+        arrived: Instant,
+        node: &Node,
+        asked: usize,
+        work: Work<Reply>,
+    ) -> Response {
+        let ticket = Arc::new(self.inflight.enter(arrived, asked));
+        let mut unanswered = Unanswered(Some((&self.metrics, class)));
+        let (reply, replied) = oneshot::channel();
+        let job = Job {
+            arrived,
+            work,
+            reply,
+            ticket: Arc::clone(&ticket),
+        };
+        if node.pool.submit(job).is_err() {
+            return self.message(StatusCode::SERVICE_UNAVAILABLE, "the queue is full");
+        }
+        let (items, reply) = match replied.await {
+            Ok(Ok(done)) => done,
+            Ok(Err(cause)) => {
+                error!("request failed: {cause:#}");
+                return self.message(StatusCode::INTERNAL_SERVER_ERROR, "internal error");
+            }
+            Err(_) => return self.message(StatusCode::INTERNAL_SERVER_ERROR, "worker gone"),
+        };
+        if let (Some(sequence), Replication::Master(master)) = (reply.sequence, &node.replication) {
+            master.acknowledged(sequence).await;
+        }
+        unanswered.0 = None;
+        drop(ticket);
+        let touched = items.hits + items.misses;
+        self.metrics.cache_hits.inc_by(items.hits as u64);
+        self.metrics.cache_misses.inc_by(items.misses as u64);
+        self.metrics.answered(class, arrived.elapsed(), touched);
+        let mut headers = HeaderMap::new();
+        headers.insert("x-items", HeaderValue::from(touched));
+        headers.insert("x-node", self.name.clone());
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
+        (reply.status, headers, reply.body).into_response()
+    }
+}
+
+/// Counts a request as failed unless it is told otherwise: also one whose client went away,
+/// when the server drops the waiting handler.
+struct Unanswered<'a>(Option<(&'a Metrics, Class)>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some((metrics, class)) = self.0 {
+            metrics.failed(class);
+        }
+    }
+}
+
+/// Serves until `stopped` resolves, then lets running requests end.
+pub async fn serve(
+    listener: TcpListener,
+    app: Arc<App>,
+    stopped: oneshot::Receiver<()>,
+) -> Result<()> {
+    let router = Router::new()
+        .route("/stock/{symbol}", get(stock))
+        .route("/portfolio/{account}", get(portfolio))
+        .route("/purchase", post(purchase))
+        .route("/sale", post(sale))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(app);
+    let listener = listener.tap_io(|stream| {
+        // Fails only on a connection that has ended already.
+        let _ = stream.set_nodelay(true);
+    });
+    axum::serve(listener, router)
+        .with_graceful_shutdown(async {
+            // An error is a dropped sender: the process is ending too.
+            let _ = stopped.await;
+        })
+        .await
+        .context("the HTTP server failed")
+}
+
+#[derive(Deserialize)]
+struct ItemsQuery {
+    items: Option<i64>,
+}
+
+type ItemsResult = Result<Query<ItemsQuery>, QueryRejection>;
+
+impl ItemsQuery {
+    fn clamp(self, default: i64) -> usize {
+        self.items.unwrap_or(default).clamp(1, MAX_ITEMS as i64) as usize
+    }
+}
+
+async fn stock(
+    State(app): State<Arc<App>>,
+    Path(symbol): Path<String>,
+    query: ItemsResult,
+) -> Response {
+    let arrived = Instant::now();
+    let items = match query {
+        Ok(Query(query)) => query.clamp(QUERY_ITEMS),
+        Err(bad) => return app.message(StatusCode::BAD_REQUEST, bad.body_text()),
+    };
+    let node = match app.ready() {
+        Ok(node) => node,
+        Err(why) => return app.unavailable(Class::Query, why),
+    };
+    let Some(id) = node.catalog.stock(&symbol) else {
+        return app.message(StatusCode::NOT_FOUND, "no such symbol");
+    };
+    let catalog = Arc::clone(&node.catalog);
+    let work: Work<Reply> =
+        Box::new(move |reader| view(views::stock(reader, &catalog, id, items)?));
+    app.answer(Class::Query, arrived, node, items, work).await
+}
+
+async fn portfolio(
+    State(app): State<Arc<App>>,
+    Path(account): Path<String>,
+    query: ItemsResult,
+) -> Response {
+    let arrived = Instant::now();
+    let items = match query {
+        Ok(Query(query)) => query.clamp(QUERY_ITEMS),
+        Err(bad) => return app.message(StatusCode::BAD_REQUEST, bad.body_text()),
+    };
+    let Ok(account) = account.parse::<u32>() else {
+        return app.message(StatusCode::BAD_REQUEST, "the account is not a number");
+    };
+    let node = match app.ready() {
+        Ok(node) => node,
+        Err(why) => return app.unavailable(Class::Query, why),
+    };
+    if account >= node.catalog.dimensions.accounts {
+        return app.message(StatusCode::NOT_FOUND, "no such account");
+    }
+    let catalog = Arc::clone(&node.catalog);
+    let work: Work<Reply> =
+        Box::new(move |reader| view(views::portfolio(reader, &catalog, account, items)?));
+    app.answer(Class::Query, arrived, node, items, work).await
+}
+
+fn view(mut items: Items) -> Result<(Items, Reply)> {
+    let rows = std::mem::take(&mut items.rows);
+    let mut body = Vec::with_capacity(rows.len() * 80 + 16);
+    body.extend_from_slice(b"{\"rows\":");
+    serde_json::to_writer(&mut body, &rows)?;
+    body.extend_from_slice(b"}\n");
+    let reply = Reply {
+        status: StatusCode::OK,
+        body,
+        sequence: None,
+    };
+    Ok((items, reply))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Order {
+    account: u32,
+    symbol: String,
+    shares: i64,
+}
+
+async fn purchase(app: State<Arc<App>>, query: ItemsResult, body: Bytes) -> Response {
+    transact(app, Side::Purchase, query, body).await
+}
+
+async fn sale(app: State<Arc<App>>, query: ItemsResult, body: Bytes) -> Response {
+    transact(app, Side::Sale, query, body).await
+}
+
+async fn transact(
+    State(app): State<Arc<App>>,
+    side: Side,
+    query: ItemsResult,
+    body: Bytes,
+) -> Response {
+    let arrived = Instant::now();
+    if app.slave {
+        let text = "this node is a slave: transactions go to the master";
+        let mut response = app.message(StatusCode::METHOD_NOT_ALLOWED, text);
+        response
+            .headers_mut()
+            .insert(header::ALLOW, HeaderValue::from_static(""));
+        return response;
+    }
+    let items = match query {
+        Ok(Query(query)) => query.clamp(TRANSACTION_ITEMS),
+        Err(bad) => return app.message(StatusCode::BAD_REQUEST, bad.body_text()),
+    };
+    let order: Order = match serde_json::from_slice(&body) {
+        Ok(order) => order,
+        Err(bad) => return app.message(StatusCode::BAD_REQUEST, format!("body: {bad}")),
+    };
+    if !(1..=MAX_SHARES).contains(&order.shares) {
+        let text = format!("shares {}: must be within 1..={MAX_SHARES}", order.shares);
+        return app.message(StatusCode::BAD_REQUEST, text);
+    }
+    let node = match app.ready() {
+        Ok(node) => node,
+        Err(why) => return app.unavailable(Class::Transaction, why),
+    };
+    let Replication::Master(master) = &node.replication else {
+        return app.message(StatusCode::INTERNAL_SERVER_ERROR, "not a master");
+    };
+    let Some(stock) = node.catalog.stock(&order.symbol) else {
+        return app.message(StatusCode::NOT_FOUND, "no such symbol");
+    };
+    let (writer, master) = (Arc::clone(&node.writer), Arc::clone(master));
+    let catalog = Arc::clone(&node.catalog);
+    let work: Work<Reply> = Box::new(move |reader| {
+        let looked_at = items.saturating_sub(TRANSACTION_ROWS);
+        let mut touched = views::stock(reader, &catalog, stock, looked_at)?;
+        touched.hits += TRANSACTION_ROWS.min(items);
+        let mut writer = writer.lock();
+        let planned = match writer.plan(side, order.account, stock, order.shares)? {
+            Ok(planned) => planned,
+            Err(refusal) => return Ok((touched, refused(&refusal))),
+        };
+        writer.apply(&planned)?;
+        master.publish(&planned)?;
+        let mut body = serde_json::to_vec(&planned)?;
+        body.push(b'\n');
+        let reply = Reply {
+            status: StatusCode::OK,
+            body,
+            sequence: Some(planned.sequence),
+        };
+        Ok((touched, reply))
+    });
+    app.answer(Class::Transaction, arrived, node, items, work)
+        .await
+}
+
+fn refused(refusal: &Refusal) -> Reply {
+    let (status, text) = match refusal {
+        Refusal::UnknownAccount => (StatusCode::NOT_FOUND, "no such account".to_owned()),
+        Refusal::NotEnoughCash { needed, cash } => (
+            StatusCode::CONFLICT,
+            format!("it costs {needed} cents and the account has {cash}"),
+        ),
+        Refusal::NotEnoughShares { held } => (
+            StatusCode::CONFLICT,
+            format!("the account holds {held} shares"),
+        ),
+    };
+    Reply {
+        status,
+        body: json!({ "error": text }).to_string().into_bytes(),
+        sequence: None,
+    }
+}
+
+async fn readyz(State(app): State<Arc<App>>) -> Response {
+    match app.ready() {
+        Ok(_) => "ready\n".into_response(),
+        Err(why) => app.message(StatusCode::SERVICE_UNAVAILABLE, why),
+    }
+}
+
+async fn metrics(State(app): State<Arc<App>>) -> Response {
+    match app.metrics.render(&app.inflight) {
+        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        Err(cause) => {
+            error!("cannot render metrics: {cause:#}");
+            app.message(StatusCode::INTERNAL_SERVER_ERROR, "internal error")
+        }
+    }
+}
