@@ -1,0 +1,74 @@
+//! The HTTP endpoints of the real agent.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use support::{Agent, Service, wait_for};
+
+#[test]
+fn metrics_pass_promtool() {
+    let service = Service::start();
+    let agent = Agent::start(&service, "");
+    agent.check("queries/node1\n").unwrap();
+    agent.check("unknown\n").unwrap();
+    let (status, text) = agent.get("/metrics").unwrap();
+    assert_eq!(status, 200);
+    for name in [
+        "plimsoll_agent_checks_total{answer=\"up\",service=\"stocks\"} 1",
+        "plimsoll_agent_check_rejected_total{reason=\"unknown_identity\"} 1",
+        "plimsoll_proxies{service=\"stocks\"} 1",
+        "plimsoll_bound{service=\"stocks\"} 40",
+    ] {
+        assert!(text.lines().any(|line| line == name), "{name} in:\n{text}");
+    }
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool is installed");
+    promtool
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
+
+#[test]
+fn the_node_is_shown_whole() {
+    let service = Service::start();
+    let agent = Agent::start(&service, "");
+    agent.check("queries/node1 lb1\n").unwrap();
+    let node = wait_for("the proxy is shown", || {
+        let node = agent.node_json();
+        node["services"]["stocks"]["proxies"][0]
+            .is_object()
+            .then_some(node)
+    });
+    let stocks = &node["services"]["stocks"];
+    assert_eq!(stocks["decision"]["bound"], 40.0);
+    assert_eq!(stocks["weight_percent"], 50);
+    assert_eq!(stocks["health"], "up");
+    assert_eq!(stocks["settings"]["sla"]["delay"], 1.0);
+    assert_eq!(stocks["proxies"][0]["identity"], "queries/node1");
+    assert_eq!(stocks["proxies"][0]["share_jobs"], 40);
+}
+
+#[test]
+fn alive_and_ready() {
+    let service = Service::start();
+    let agent = Agent::start(&service, "");
+    assert_eq!(agent.get("/healthz").unwrap(), (200, "ok\n".into()));
+    assert_eq!(agent.get("/readyz").unwrap(), (200, "ok\n".into()));
+    assert_eq!(agent.get("/nope").unwrap().0, 404);
+}
