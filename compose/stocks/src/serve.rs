@@ -1,5 +1,6 @@
 //! Puts a node together, runs it, and ends it in order.
 
+use std::io::IsTerminal;
 use std::net::TcpListener;
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub fn run(args: ServeArgs) -> Result<()> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     // A node that lost a thread would look alive and not be: it ends instead.
     let report = std::panic::take_hook();

@@ -1,0 +1,140 @@
+//! What is acknowledged is visible on every ready slave, and slaves may come and go.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::{Cluster, Node, SMALL, until};
+
+const QUICK: [&str; 2] = ["--replication-timeout", "600ms"];
+
+#[test]
+fn an_acknowledged_write_is_read_on_every_slave() {
+    let cluster = Cluster::new(&[]);
+    let master = cluster.master().until_ready();
+    let slaves = [
+        cluster.slave("a").until_ready(),
+        cluster.slave("b").until_ready(),
+    ];
+    for round in 0..20 {
+        let before = master.cash(7);
+        // The rows are in the slaves' caches when the write comes.
+        assert!(slaves.iter().all(|slave| slave.cash(7) == before));
+        let answer = master.purchase(7);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let after = answer.body["cash_after"].as_i64().unwrap();
+        assert!(after < before);
+        for slave in &slaves {
+            assert_eq!(slave.cash(7), after, "round {round}");
+        }
+    }
+}
+
+#[test]
+fn the_master_goes_on_without_a_killed_slave_which_catches_up_later() {
+    let cluster = Cluster::new(&QUICK);
+    let master = cluster.master().until_ready();
+    let slave = cluster.slave("a").until_ready();
+    assert_eq!(master.purchase(1).status, 200);
+    slave.kill();
+    for _ in 0..5 {
+        let start = Instant::now();
+        assert_eq!(master.purchase(1).status, 200);
+        assert!(start.elapsed() < Duration::from_secs(2));
+    }
+    until("the master has dropped the slave", || {
+        master.metric("stocks_replication_slaves") == 0.0
+    });
+    let slave = cluster.slave("a").until_ready();
+    assert_eq!(slave.cash(1), master.cash(1));
+    assert_eq!(slave.metric("stocks_replication_sequence"), 6.0);
+    assert_eq!(slave.metric("stocks_replication_snapshots_total"), 0.0);
+}
+
+#[test]
+fn a_gap_longer_than_the_log_takes_a_snapshot() {
+    let cluster = Cluster::new(&["--replication-log", "3"]);
+    let master = cluster.master().until_ready();
+    cluster.slave("a").until_ready().kill();
+    for account in 0..8 {
+        assert_eq!(master.purchase(account).status, 200);
+    }
+    let slave = cluster.slave("a").until_ready();
+    assert_eq!(slave.metric("stocks_replication_snapshots_total"), 1.0);
+    for account in 0..8 {
+        assert_eq!(slave.cash(account), master.cash(account));
+    }
+    // It follows on from the snapshot.
+    assert_eq!(master.purchase(3).status, 200);
+    assert_eq!(slave.cash(3), master.cash(3));
+}
+
+#[test]
+fn a_stopped_slave_is_dropped_and_answers_nothing_old() {
+    let cluster = Cluster::new(&QUICK);
+    let master = cluster.master().until_ready();
+    let slave = cluster.slave("a").until_ready();
+    slave.signal("-STOP");
+    let start = Instant::now();
+    assert_eq!(master.purchase(2).status, 200);
+    assert!(start.elapsed() < Duration::from_secs(3));
+    assert_eq!(master.metric("stocks_replication_slaves"), 0.0);
+    slave.signal("-CONT");
+    until("the slave is back", || {
+        let answer = slave.get("/portfolio/2?items=1");
+        if answer.status == 200 {
+            assert_eq!(
+                answer.body["rows"][0]["cash_cents"].as_i64().unwrap(),
+                master.cash(2)
+            );
+        }
+        answer.status == 200
+    });
+}
+
+#[test]
+fn a_slave_is_ready_only_while_its_master_lives() {
+    let cluster = Cluster::new(&QUICK);
+    let slave = cluster.slave("a");
+    until("the slave answers", || {
+        std::net::TcpStream::connect(slave.address).is_ok()
+    });
+    assert_eq!(slave.get("/readyz").status, 503);
+    assert_eq!(slave.get("/healthz").status, 200);
+    let master = cluster.master().until_ready();
+    assert_eq!(master.purchase(1).status, 200);
+    let slave = slave.until_ready();
+    master.kill();
+    until("the slave is unready", || !slave.is_ready());
+    assert_eq!(slave.get("/stock/S0001").status, 503);
+    // The master's log is gone with its process; its position is not.
+    let master = cluster.master().until_ready();
+    let slave = slave.until_ready();
+    assert_eq!(slave.cash(1), master.cash(1));
+}
+
+#[test]
+fn a_slave_of_other_data_ends_with_an_error() {
+    let cluster = Cluster::new(&[]);
+    let _master = cluster.master().until_ready();
+    let address = cluster.replication.to_string();
+    let mut flags = vec!["--role", "slave", "--master", &address, "--seed", "99"];
+    flags.extend(SMALL);
+    assert_eq!(Node::start(&flags).ended(), Some(1));
+}
+
+#[test]
+fn garbage_on_the_replication_port_harms_nobody() {
+    use std::io::Write;
+    let cluster = Cluster::new(&QUICK);
+    let master = cluster.master().until_ready();
+    let slave = cluster.slave("a").until_ready();
+    for garbage in [&b"hello\n"[..], b"{\"type\":\"alive\"}\n", &[0xff; 100_000]] {
+        let mut stream = std::net::TcpStream::connect(cluster.replication).unwrap();
+        // The master may close before all is sent.
+        let _ = stream.write_all(garbage);
+    }
+    assert_eq!(master.purchase(1).status, 200);
+    assert_eq!(slave.cash(1), master.cash(1));
+}

@@ -1,0 +1,209 @@
+//! Runs real nodes on free loopback ports; a node ends with its handle, also on a panic.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs
+)]
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_stocks");
+
+/// Small data, so that a debug build starts at once.
+pub const SMALL: [&str; 6] = ["--symbols", "300", "--history", "100", "--accounts", "50"];
+
+pub fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap()
+}
+
+pub struct Node {
+    child: Child,
+    pub address: SocketAddr,
+    agent: ureq::Agent,
+    _own_directory: Option<TempDir>,
+}
+
+pub struct Answer {
+    pub status: u16,
+    pub items: Option<usize>,
+    pub body: Value,
+}
+
+impl Node {
+    pub fn start(flags: &[&str]) -> Self {
+        let directory = TempDir::new().unwrap();
+        let mut node = Self::start_in(directory.path(), flags);
+        node._own_directory = Some(directory);
+        node
+    }
+
+    pub fn start_in(directory: &Path, flags: &[&str]) -> Self {
+        let address = free_address();
+        let child = Command::new(BINARY)
+            .args(["serve", "--listen", &address.to_string(), "--data-dir"])
+            .arg(directory)
+            .args(flags)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(Duration::from_secs(10)))
+            .max_idle_connections_per_host(64)
+            .build();
+        Self {
+            child,
+            address,
+            agent: config.into(),
+            _own_directory: None,
+        }
+    }
+
+    pub fn until_ready(self) -> Self {
+        until("the node is ready", || self.is_ready());
+        self
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.agent
+            .get(self.url("/readyz"))
+            .call()
+            .is_ok_and(|answer| answer.status() == 200)
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn get(&self, path: &str) -> Answer {
+        answer(self.agent.get(self.url(path)).call().unwrap())
+    }
+
+    pub fn post(&self, path: &str, body: &str) -> Answer {
+        answer(self.agent.post(self.url(path)).send(body).unwrap())
+    }
+
+    /// The value of a series, by its name with labels.
+    pub fn metric(&self, series: &str) -> f64 {
+        let mut response = self.agent.get(self.url("/metrics")).call().unwrap();
+        let text = response.body_mut().read_to_string().unwrap();
+        text.lines()
+            .find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+            .unwrap_or_else(|| panic!("no {series} in\n{text}"))
+    }
+
+    /// Cash of an account as this node shows it.
+    pub fn cash(&self, account: u32) -> i64 {
+        let answer = self.get(&format!("/portfolio/{account}?items=1"));
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.body["rows"][0]["cash_cents"].as_i64().unwrap()
+    }
+
+    pub fn purchase(&self, account: u32) -> Answer {
+        self.post(
+            "/purchase?items=6",
+            &format!(r#"{{"account":{account},"symbol":"S0001","shares":1}}"#),
+        )
+    }
+
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([name, &pid]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for the end of the process; its exit code.
+    pub fn ended(&mut self) -> Option<i32> {
+        let mut status = None;
+        until("the process ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap().code()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Errors mean that it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn answer(mut response: ureq::http::Response<ureq::Body>) -> Answer {
+    let items = response
+        .headers()
+        .get("x-items")
+        .map(|value| value.to_str().unwrap().parse().unwrap());
+    let text = response.body_mut().read_to_string().unwrap();
+    Answer {
+        status: response.status().as_u16(),
+        items,
+        body: serde_json::from_str(&text).unwrap_or(Value::String(text)),
+    }
+}
+
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "waited 10 s until {what}"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A master and slaves, each with a directory that outlives its process.
+pub struct Cluster {
+    pub replication: SocketAddr,
+    directory: TempDir,
+    flags: Vec<String>,
+}
+
+impl Cluster {
+    pub fn new(flags: &[&str]) -> Self {
+        Self {
+            replication: free_address(),
+            directory: TempDir::new().unwrap(),
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+        }
+    }
+
+    pub fn directory(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn master(&self) -> Node {
+        self.node("master", "master", "--replication-listen")
+    }
+
+    pub fn slave(&self, name: &str) -> Node {
+        self.node(name, "slave", "--master")
+    }
+
+    fn node(&self, name: &str, role: &str, link: &str) -> Node {
+        let replication = self.replication.to_string();
+        let mut flags = vec!["--name", name, "--role", role, link, &replication];
+        flags.extend(SMALL);
+        flags.extend(self.flags.iter().map(String::as_str));
+        Node::start_in(&self.directory(name), &flags)
+    }
+}
