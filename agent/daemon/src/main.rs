@@ -1,1 +1,63 @@
-fn main() {}
+//! The `plimsoll` binary: sources -> controller -> outputs, once a period.
+
+mod agent_check;
+mod cli;
+mod cli_docs;
+mod config;
+mod control_loop;
+mod health_probe;
+mod http;
+mod jobs;
+mod logging;
+mod metrics;
+mod node_command;
+mod overrides;
+mod reload;
+mod sources;
+mod state;
+mod supervise;
+
+use std::{io::Write, process::ExitCode};
+
+use clap::{CommandFactory, Parser};
+
+use cli::{AgentArgs, Cli, Command};
+use config::Config;
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("plimsoll: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match command {
+        Command::Agent(args) => agent(args)?,
+        Command::Node(args) => {
+            drop(out);
+            node_command::run(args)?;
+        }
+        Command::Completions { shell } => cli_docs::completions(Cli::command(), shell, &mut out),
+        Command::Man => cli_docs::man(Cli::command(), &mut out)?,
+        Command::ConfigReference => out.write_all(config::markdown().as_bytes())?,
+    }
+    Ok(())
+}
+
+fn agent(args: AgentArgs) -> anyhow::Result<()> {
+    let config = Config::load(&args.config)?;
+    if args.check_config {
+        return Ok(());
+    }
+    let log_level = logging::start(&config);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(supervise::run(args.config, config, log_level))
+}

@@ -1,0 +1,52 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::node_command::NodeArgs;
+
+/// Keeps a data service inside its delay SLA: measures, computes how much backlog the node may
+/// carry, and tells HAProxy.
+#[derive(Debug, Parser)]
+#[command(name = "plimsoll", version, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Sub-commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the agent of this node.
+    Agent(AgentArgs),
+    /// Look at or override a running agent's node.
+    Node(NodeArgs),
+    /// Print shell completions.
+    Completions {
+        /// For this shell.
+        shell: Shell,
+    },
+    /// Print the man page.
+    Man,
+    /// Print the reference of the configuration, in Markdown.
+    ConfigReference,
+}
+
+/// Arguments of `agent`.
+#[derive(Args, Debug)]
+pub struct AgentArgs {
+    /// Configuration file.
+    #[arg(
+        long,
+        env = "PLIMSOLL_CONFIG",
+        value_name = "FILE",
+        default_value = "/etc/plimsoll/agent.toml"
+    )]
+    pub config: PathBuf,
+    /// Check the configuration and exit.
+    #[arg(long, env = "PLIMSOLL_CHECK_CONFIG")]
+    pub check_config: bool,
+}

@@ -1,0 +1,133 @@
+//! From a wrong value to its line.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::de::{DeTable, DeValue};
+
+use super::raw;
+
+/// What is wrong in a file, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    file: PathBuf,
+    line: Option<usize>,
+    key: String,
+    problem: String,
+}
+
+impl ConfigError {
+    /// About the file as such.
+    pub fn whole_file(file: &Path, problem: String) -> Self {
+        ConfigError {
+            file: file.to_owned(),
+            line: None,
+            key: String::new(),
+            problem,
+        }
+    }
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, ": {}", self.key)?;
+        }
+        write!(f, ": {}", self.problem)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// A wrong value by its path: tables and keys by name, array members by number.
+#[derive(Clone, Debug)]
+pub struct Wrong {
+    /// Such as `service[0].sla.delay`.
+    pub key: String,
+    /// What it must be.
+    pub problem: String,
+}
+
+/// Reads the text; syntax, types and unknown keys are wrong here.
+pub fn deserialize(path: &Path, text: &str) -> Result<raw::File, ConfigError> {
+    let error = |key: String, error: &toml::de::Error| ConfigError {
+        file: path.to_owned(),
+        line: error
+            .span()
+            .map(|span| line_of(text, span.start))
+            .or_else(|| line_of_key(text, &key)),
+        key,
+        problem: error.message().to_owned(),
+    };
+    let parsed = toml::Deserializer::parse(text).map_err(|e| error(String::new(), &e))?;
+    let mut track = serde_path_to_error::Track::new();
+    let tracked = serde_path_to_error::Deserializer::new(parsed, &mut track);
+    raw::File::deserialize(tracked).map_err(|e| {
+        let path = track.path().to_string();
+        let key = if path == "." { String::new() } else { path };
+        let mut located = error(key.replace(".?", ""), &e);
+        // The path of an unknown or missing key may end at its table.
+        let rest = ["unknown field `", "missing field `"]
+            .iter()
+            .find_map(|start| located.problem.strip_prefix(start));
+        if let Some(name) = rest.and_then(|rest| rest.split('`').next())
+            && located.key.rsplit('.').next() != Some(name)
+        {
+            let dot = if located.key.is_empty() { "" } else { "." };
+            located.key = format!("{}{dot}{name}", located.key);
+        }
+        located
+    })
+}
+
+/// Finds the line of a wrong value, or of the table that lacks it.
+pub fn point_at(path: &Path, text: &str, wrong: Wrong) -> ConfigError {
+    ConfigError {
+        file: path.to_owned(),
+        line: line_of_key(text, &wrong.key),
+        key: wrong.key,
+        problem: wrong.problem,
+    }
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
+    1 + before.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// The line of the longest part of `key` that is in the file.
+fn line_of_key(text: &str, key: &str) -> Option<usize> {
+    let root = DeTable::parse(text).ok()?;
+    let mut table = root.get_ref();
+    let mut offset = None;
+    for part in key.split('.') {
+        let (name, index) = match part.strip_suffix(']').and_then(|p| p.split_once('[')) {
+            Some((name, index)) => (name, index.parse().unwrap_or(0)),
+            None => (part, 0usize),
+        };
+        let found = table
+            .iter()
+            .find(|(known, _)| known.get_ref().as_ref() == name);
+        let Some((key, value)) = found else {
+            break;
+        };
+        offset = Some(key.span().start);
+        let mut value = value;
+        if let DeValue::Array(members) = value.get_ref() {
+            let Some(member) = members.get(index) else {
+                break;
+            };
+            offset = Some(member.span().start);
+            value = member;
+        }
+        let DeValue::Table(inner) = value.get_ref() else {
+            break;
+        };
+        table = inner;
+    }
+    offset.map(|offset| line_of(text, offset))
+}

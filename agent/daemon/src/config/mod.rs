@@ -1,0 +1,195 @@
+//! The agent's configuration: read, checked as a whole, and only then used.
+
+mod locate;
+mod raw;
+mod reference;
+mod resolve;
+mod values;
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use plimsoll_core::{Cost, Settings};
+
+use crate::agent_check::{OnShutdown, OutputSettings, SendWords, ServiceOutput};
+
+pub use locate::ConfigError;
+pub use reference::markdown;
+pub use values::{HttpUrl, Level, LogFormat, LogListen};
+
+/// Labels that a series must have, with these values.
+pub type Labels = BTreeMap<String, String>;
+
+/// A valid configuration with every default filled in.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Sampling period `P`.
+    pub period: Duration,
+    /// Share of `P` each period is moved by at random.
+    pub jitter: f64,
+    /// Least severe level that is logged.
+    pub log_level: Level,
+    /// Text or JSON.
+    pub log_format: LogFormat,
+    /// Where drains and overrides are remembered.
+    pub state_directory: Option<PathBuf>,
+    /// HTTP endpoints.
+    pub http_listen: SocketAddr,
+    /// Agent checks.
+    pub agent_check_listen: SocketAddr,
+    /// See `OutputSettings`.
+    pub max_connections: usize,
+    /// See `OutputSettings`.
+    pub identity_wait: Duration,
+    /// See `OutputSettings`.
+    pub proxy_lease: Duration,
+    /// See `OutputSettings`.
+    pub on_shutdown: OnShutdown,
+    /// See `OutputSettings`.
+    pub shutdown_grace: Duration,
+    /// Operators' socket.
+    pub control_socket: Option<PathBuf>,
+    /// Services, in the file's order; at least one.
+    pub services: Vec<ServiceConfig>,
+}
+
+/// One service on this node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServiceConfig {
+    /// Its name.
+    pub name: String,
+    /// Further `agent-send` identities.
+    pub identities: Vec<String>,
+    /// What its controller is told.
+    pub settings: Settings,
+    /// The bound that stands for a weight of 100 %.
+    pub full_weight_bound: Cost,
+    /// Relative change under which a weight stays.
+    pub weight_dead_band: f64,
+    /// Words in the answers.
+    pub send: SendWords,
+    /// Where delays come from.
+    pub source: SourceConfig,
+    /// Where the number of jobs comes from.
+    pub jobs: JobsConfig,
+    /// The local probe.
+    pub health: Option<HealthConfig>,
+}
+
+/// Where delays come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SourceConfig {
+    /// Scrape of the service's own metrics.
+    Prometheus(PrometheusConfig),
+    /// HAProxy's log lines.
+    HaproxyLog {
+        /// Where lines arrive.
+        listen: LogListen,
+        /// "backend/server" of this node.
+        node: String,
+    },
+}
+
+/// A scrape.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PrometheusConfig {
+    /// What is scraped.
+    pub url: HttpUrl,
+    /// Base name of the delay histogram, in seconds.
+    pub histogram: String,
+    /// Labels of histogram, `failed` and `cost`.
+    pub labels: Labels,
+    /// Counter of failed requests.
+    pub failed: Option<String>,
+    /// Counter of finished cost.
+    pub cost: Option<String>,
+    /// Gauge of the oldest unfinished request's age.
+    pub oldest_age: Option<String>,
+    /// For the whole exchange.
+    pub timeout: Duration,
+    /// Largest body in bytes.
+    pub max_body: usize,
+}
+
+/// Where the number of jobs comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JobsConfig {
+    /// Unknown.
+    None,
+    /// A gauge; without a URL in the source's own scrape.
+    Prometheus {
+        /// Its name.
+        gauge: String,
+        /// Labels it must have.
+        labels: Labels,
+        /// Where, if not in the source's scrape.
+        url: Option<HttpUrl>,
+    },
+    /// Established TCP connections to a local port.
+    Sockets {
+        /// The port.
+        port: u16,
+        /// Time between looks.
+        sample_interval: Duration,
+    },
+}
+
+/// The local probe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HealthConfig {
+    /// What is tried.
+    pub target: HealthTarget,
+    /// Time between probes.
+    pub interval: Duration,
+    /// A probe without an answer by then fails.
+    pub timeout: Duration,
+    /// Failures in a row until down.
+    pub fall: u32,
+    /// Successes in a row until up.
+    pub rise: u32,
+}
+
+/// What a probe tries.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HealthTarget {
+    /// Connecting.
+    Tcp(SocketAddr),
+    /// A GET that must be answered with 2xx or 3xx.
+    Http(HttpUrl),
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::whole_file(path, error.to_string()))?;
+        Config::parse(path, &text)
+    }
+
+    /// Checks a text; `path` is for messages.
+    pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
+        let file = locate::deserialize(path, text)?;
+        resolve::resolve(file).map_err(|wrong| locate::point_at(path, text, wrong))
+    }
+
+    /// What the outputs need of it.
+    pub fn output_settings(&self) -> OutputSettings {
+        let output = |service: &ServiceConfig| ServiceOutput {
+            name: service.name.clone(),
+            identities: service.identities.clone(),
+            send: service.send,
+        };
+        let mut settings = OutputSettings::new(self.services.iter().map(output).collect());
+        settings.period = self.period;
+        settings.max_connections = self.max_connections;
+        settings.identity_wait = self.identity_wait;
+        settings.proxy_lease = self.proxy_lease;
+        settings.on_shutdown = self.on_shutdown;
+        settings.shutdown_grace = self.shutdown_grace;
+        settings
+    }
+}

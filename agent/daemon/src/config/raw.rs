@@ -1,0 +1,171 @@
+//! The file as it is written: every key optional that has a default.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use serde::Deserialize;
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    #[serde(default)]
+    pub agent: Agent,
+    #[serde(default)]
+    pub http: Http,
+    #[serde(default)]
+    pub agent_check: AgentCheck,
+    #[serde(default)]
+    pub control: Control,
+    #[serde(default)]
+    pub service: Vec<Service>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Agent {
+    #[serde(default, with = "humantime_serde")]
+    pub period: Option<Duration>,
+    pub jitter: Option<f64>,
+    pub log_level: Option<String>,
+    pub log_format: Option<String>,
+    pub state_directory: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Http {
+    pub listen: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentCheck {
+    pub listen: Option<String>,
+    pub max_connections: Option<usize>,
+    #[serde(default, with = "humantime_serde")]
+    pub identity_wait: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    pub proxy_lease: Option<Duration>,
+    pub on_shutdown: Option<String>,
+    #[serde(default, with = "humantime_serde")]
+    pub shutdown_grace: Option<Duration>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Control {
+    pub socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Service {
+    pub name: String,
+    #[serde(default)]
+    pub identities: Vec<String>,
+    pub sla: Sla,
+    pub bound: Bound,
+    #[serde(default)]
+    pub controller: Controller,
+    #[serde(default)]
+    pub rules: Rules,
+    #[serde(default)]
+    pub output: Output,
+    pub source: Source,
+    #[serde(default)]
+    pub jobs: Jobs,
+    pub health: Option<Health>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sla {
+    #[serde(with = "humantime_serde")]
+    pub delay: Duration,
+    #[serde(default, with = "humantime_serde")]
+    pub overshoot: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    pub settling: Option<Duration>,
+    pub objective: Option<String>,
+    pub set_point: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bound {
+    pub nominal: f64,
+    pub min: Option<f64>,
+    pub max: Option<f64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Controller {
+    pub kind: Option<String>,
+    pub kp: Option<f64>,
+    pub ki: Option<f64>,
+    pub form: Option<String>,
+    pub gain: Option<f64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rules {
+    pub min_samples: Option<u64>,
+    pub window_periods: Option<u32>,
+    pub light_load: Option<f64>,
+    pub headroom: Option<f64>,
+    pub empty_hold_periods: Option<u32>,
+    pub max_failed: Option<f64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Output {
+    pub full_weight_bound: Option<f64>,
+    pub weight_dead_band: Option<f64>,
+    pub send: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    pub kind: String,
+    pub url: Option<String>,
+    pub histogram: Option<String>,
+    pub labels: Option<BTreeMap<String, String>>,
+    pub failed: Option<String>,
+    pub cost: Option<String>,
+    pub oldest_age: Option<String>,
+    #[serde(default, with = "humantime_serde")]
+    pub timeout: Option<Duration>,
+    pub max_body: Option<String>,
+    pub listen: Option<String>,
+    pub node: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Jobs {
+    pub kind: Option<String>,
+    pub gauge: Option<String>,
+    pub labels: Option<BTreeMap<String, String>>,
+    pub url: Option<String>,
+    pub port: Option<u16>,
+    #[serde(default, with = "humantime_serde")]
+    pub sample_interval: Option<Duration>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Health {
+    pub kind: String,
+    pub address: Option<String>,
+    pub url: Option<String>,
+    #[serde(default, with = "humantime_serde")]
+    pub interval: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    pub timeout: Option<Duration>,
+    pub fall: Option<u32>,
+    pub rise: Option<u32>,
+}

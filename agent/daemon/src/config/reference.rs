@@ -1,0 +1,498 @@
+//! The reference of every key, from the same names the parser knows.
+
+use crate::sources::LOG_FORMAT;
+
+/// Table, then key, values with unit and range, default, meaning.
+type Row = (&'static str, &'static str, &'static str, &'static str);
+
+const TABLES: &[(&str, &str, &[Row])] = &[
+    (
+        "[agent]",
+        "The agent as a whole.",
+        &[
+            (
+                "period",
+                "duration, 10ms to 1day",
+                "`\"1s\"`",
+                "Sampling period *P*: one controller step in each.",
+            ),
+            (
+                "jitter",
+                "0 to 0.5",
+                "`0.05`",
+                "Share of the period each one is moved by at random, so that agents do not act in step.",
+            ),
+            (
+                "log_level",
+                "`error`, `warn`, `info`, `debug`, `trace`",
+                "`\"info\"`",
+                "Least severe level that is logged, to standard error.",
+            ),
+            (
+                "log_format",
+                "`text`, `json`",
+                "`\"text\"`",
+                "How log lines look. Needs a restart to change.",
+            ),
+            (
+                "state_directory",
+                "path",
+                "none",
+                "Remembers drains and operators' overrides over a restart. Needs a restart to change.",
+            ),
+        ],
+    ),
+    (
+        "[http]",
+        "`/metrics`, `/healthz`, `/readyz`, `/v1/node`.",
+        &[(
+            "listen",
+            "IP:port",
+            "`\"127.0.0.1:9464\"`",
+            "Needs a restart to change.",
+        )],
+    ),
+    (
+        "[agent_check]",
+        "What HAProxy polls; one port for all services.",
+        &[
+            (
+                "listen",
+                "IP:port",
+                "`\"0.0.0.0:9101\"`",
+                "Needs a restart to change.",
+            ),
+            (
+                "max_connections",
+                "1 to 65536",
+                "`256`",
+                "Open connections; over that the oldest is closed and counted.",
+            ),
+            (
+                "identity_wait",
+                "duration, 1ms to 1day",
+                "`\"30ms\"`",
+                "How long to wait for the `agent-send` line.",
+            ),
+            (
+                "proxy_lease",
+                "duration, 100ms to 1day",
+                "`\"10s\"`",
+                "A proxy that has not polled for this long gives its share of the bound back.",
+            ),
+            (
+                "on_shutdown",
+                "`drain`, `hold`",
+                "`\"drain\"`",
+                "What proxies are told at the end; `drain` needs `state_directory`.",
+            ),
+            (
+                "shutdown_grace",
+                "duration, 0s to 1day",
+                "`\"3s\"`",
+                "How long the end may wait for each known proxy to hear it.",
+            ),
+        ],
+    ),
+    (
+        "[control]",
+        "Operators' overrides (`plimsoll node`).",
+        &[(
+            "socket",
+            "path",
+            "none",
+            "Unix socket, mode 0660. Needs a restart to change.",
+        )],
+    ),
+    (
+        "[[service]]",
+        "One service on this node; at least one.",
+        &[
+            (
+                "name",
+                "1 to 120 printable characters",
+                "required",
+                "Also a valid `agent-send` identity.",
+            ),
+            (
+                "identities",
+                "list of the same",
+                "`[]`",
+                "Further `agent-send` identities, by custom `backend/server`. No two services share one.",
+            ),
+        ],
+    ),
+    (
+        "[service.sla]",
+        "What was promised.",
+        &[
+            (
+                "delay",
+                "duration above 0",
+                "required",
+                "Service delay: connect, queue and processing of a finished request.",
+            ),
+            (
+                "overshoot",
+                "duration, at least `delay`",
+                "1.1 × `delay`",
+                "The most a transient may reach.",
+            ),
+            (
+                "settling",
+                "duration above 0",
+                "`\"10s\"`",
+                "Time within which a transient must be over.",
+            ),
+            (
+                "objective",
+                "`mean`, `p50` to `p99.9`",
+                "`\"p95\"`",
+                "Which figure of the delays is held.",
+            ),
+            (
+                "set_point",
+                "above 0, to 1",
+                "`0.9`",
+                "The figure is held at this share of `delay`.",
+            ),
+        ],
+    ),
+    (
+        "[service.bound]",
+        "Where the backlog bound may move, in cost units (requests, where no cost is known).",
+        &[
+            (
+                "nominal",
+                "above 0",
+                "required",
+                "At the start, and after a long idle time.",
+            ),
+            (
+                "min",
+                "above 0",
+                "`nominal` / 32, at least 1",
+                "Never below.",
+            ),
+            ("max", "at least `min`", "1024 × `nominal`", "Never above."),
+        ],
+    ),
+    (
+        "[service.controller]",
+        "The control law.",
+        &[
+            (
+                "kind",
+                "`pi`, `inverse-delay`, `proportional`, `fixed`",
+                "`\"pi\"`",
+                "See docs/control.md.",
+            ),
+            (
+                "kp",
+                "above 0",
+                "`0.25`",
+                "Proportional gain of `pi`, on the relative error.",
+            ),
+            (
+                "ki",
+                "0 or more",
+                "`1.0`",
+                "Integral gain of `pi`, on the relative error.",
+            ),
+            (
+                "form",
+                "`velocity`, `double-integrating`",
+                "`\"velocity\"`",
+                "Which reading of the papers' PI law.",
+            ),
+            ("gain", "above 0, to 1", "`0.5`", "Gain of `proportional`."),
+        ],
+    ),
+    (
+        "[service.rules]",
+        "When the law does not act; see docs/control.md.",
+        &[
+            (
+                "min_samples",
+                "1 or more",
+                "`20`",
+                "Requests the objective waits for.",
+            ),
+            (
+                "window_periods",
+                "1 or more",
+                "`5`",
+                "Periods added up to reach `min_samples`.",
+            ),
+            (
+                "light_load",
+                "0 to 1",
+                "`0.8`",
+                "No growth while the peak backlog is under this share of the bound.",
+            ),
+            (
+                "headroom",
+                "1 or more",
+                "`4.0`",
+                "The bound stays within this multiple of the recent peak backlog.",
+            ),
+            (
+                "empty_hold_periods",
+                "0 or more",
+                "`5`",
+                "Empty periods before the bound drifts to the nominal one.",
+            ),
+            (
+                "max_failed",
+                "above 0, to 1",
+                "`0.5`",
+                "Share of failed requests from which the bound is lowered as for the worst delay.",
+            ),
+        ],
+    ),
+    (
+        "[service.output]",
+        "What HAProxy is told.",
+        &[
+            (
+                "full_weight_bound",
+                "above 0, cost units",
+                "2 × `nominal`",
+                "The bound that stands for 100 %; the same on all nodes of a backend.",
+            ),
+            (
+                "weight_dead_band",
+                "0 to 0.5",
+                "`0.05`",
+                "A weight stays while it is off by no more than this share of itself.",
+            ),
+            (
+                "send",
+                "`both`, `weight`, `maxconn`",
+                "`\"both\"`",
+                "Words in the answer.",
+            ),
+        ],
+    ),
+    (
+        "[service.source]",
+        "Where delays come from. Keys of the other kind are refused.",
+        &[
+            (
+                "kind",
+                "`prometheus`, `haproxy-log`",
+                "required",
+                "A scrape of the service, or HAProxy's log lines.",
+            ),
+            (
+                "url",
+                "`http://host[:port]/path`",
+                "required for `prometheus`",
+                "What is scraped; no TLS.",
+            ),
+            (
+                "histogram",
+                "metric name",
+                "required for `prometheus`",
+                "Delay histogram in seconds, without `_bucket`.",
+            ),
+            (
+                "labels",
+                "table",
+                "`{}`",
+                "Labels that series of `histogram`, `failed` and `cost` must have. All that match are added up.",
+            ),
+            (
+                "failed",
+                "metric name",
+                "none",
+                "Counter of requests that failed.",
+            ),
+            (
+                "cost",
+                "metric name",
+                "none",
+                "Counter of items touched by finished requests.",
+            ),
+            (
+                "oldest_age",
+                "metric name",
+                "none",
+                "Gauge: age of the oldest unfinished request, in seconds.",
+            ),
+            (
+                "timeout",
+                "duration, 1ms to 1day",
+                "500ms, at most the period",
+                "For the whole scrape.",
+            ),
+            (
+                "max_body",
+                "bytes, 1KiB to 64MiB",
+                "`\"4MiB\"`",
+                "Largest body.",
+            ),
+            (
+                "listen",
+                "`udp://IP:port`, `tcp://IP:port`, `unix:///path`",
+                "required for `haproxy-log`",
+                "Where log lines arrive: a line a datagram, or lines that end in a newline. Lines over 8192 bytes are dropped and counted. The unix socket takes datagrams and has mode 0666, as `/dev/log` has.",
+            ),
+            (
+                "node",
+                "`backend/server`",
+                "required for `haproxy-log`",
+                "Only lines of this server count.",
+            ),
+        ],
+    ),
+    (
+        "[service.jobs]",
+        "Where the number of jobs in the node comes from.",
+        &[
+            (
+                "kind",
+                "`prometheus`, `sockets`, `none`",
+                "`\"none\"`",
+                "A gauge, established TCP connections, or unknown.",
+            ),
+            (
+                "gauge",
+                "metric name",
+                "required for `prometheus`",
+                "All matching series are added up.",
+            ),
+            ("labels", "table", "`{}`", "Labels they must have."),
+            (
+                "url",
+                "`http://host[:port]/path`",
+                "the source's",
+                "Where the gauge is.",
+            ),
+            (
+                "port",
+                "1 to 65535",
+                "required for `sockets`",
+                "Local port. An idle kept-alive connection counts too.",
+            ),
+            (
+                "sample_interval",
+                "duration, 10ms to 1day",
+                "`\"100ms\"`",
+                "Time between looks at `/proc/net/tcp`, so that the peak is known.",
+            ),
+        ],
+    ),
+    (
+        "[service.health]",
+        "A local probe; without this table the node is always up.",
+        &[
+            (
+                "kind",
+                "`tcp`, `http`",
+                "required",
+                "A connect, or a GET answered with 2xx or 3xx.",
+            ),
+            (
+                "address",
+                "IP:port",
+                "required for `tcp`",
+                "Where to connect.",
+            ),
+            (
+                "url",
+                "`http://host[:port]/path`",
+                "required for `http`",
+                "What to get.",
+            ),
+            (
+                "interval",
+                "duration, 10ms to 1day",
+                "`\"1s\"`",
+                "Time between probes.",
+            ),
+            (
+                "timeout",
+                "duration, 1ms to 1day",
+                "`\"500ms\"`",
+                "For one probe.",
+            ),
+            ("fall", "1 to 1000", "`3`", "Failures in a row until down."),
+            ("rise", "1 to 1000", "`2`", "Successes in a row until up."),
+        ],
+    ),
+];
+
+/// The whole reference.
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "# Agent configuration\n\n\
+         Written by `plimsoll config-reference`; change it there.\n\n\
+         TOML, read by `plimsoll agent --config FILE`, checked by `--check-config`, read again on SIGHUP. \
+         Unknown keys and impossible values are refused with file, line and key, and on a reload the old \
+         configuration stays. Durations look like `250ms`, `1s`, `1m 30s`. \
+         `agent/daemon/packaging/agent.toml` is an annotated example.\n",
+    );
+    for (table, about, rows) in TABLES {
+        text.push_str(&format!(
+            "\n## `{table}`\n\n{about}\n\n| key | values | default | meaning |\n|---|---|---|---|\n"
+        ));
+        for (key, values, default, meaning) in *rows {
+            text.push_str(&format!("| `{key}` | {values} | {default} | {meaning} |\n"));
+        }
+    }
+    text.push_str(&format!(
+        "\n## Log lines for `haproxy-log`\n\nIn HAProxy's frontend, with a `log` line to `source.listen`:\n\n```\n\
+         log-format \"{LOG_FORMAT}\"\n```\n\n\
+         Delay is queue, connect, response and data time (`%Tw + %Tc + %Tr + %Td`, in milliseconds). \
+         The last field is the request's cost in items: set it with \
+         `http-response set-var(txn.plimsoll_items) res.hdr(x-items)`; without it HAProxy writes `-`. \
+         A 5xx from the server, a time-out and an abort count as failed; what HAProxy refused before it \
+         reached the node is no sample.\n"
+    ));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+
+    /// The keys the parser itself lists when it meets one it does not know.
+    fn known(table: &str) -> Vec<String> {
+        let service = "[[service]]\nname = \"s\"\n";
+        let text = match table {
+            "[[service]]" => format!("{service}zzz = 1\n"),
+            _ if table.starts_with("[service.") => format!("{service}{table}\nzzz = 1\n"),
+            _ => format!("{table}\nzzz = 1\n"),
+        };
+        let error = Config::parse(Path::new("x"), &text)
+            .map(|_| ())
+            .map_err(|e| e.to_string());
+        let error = error.err().unwrap_or_default();
+        let (_, list) = error.split_once("expected").unwrap_or_default();
+        let mut names: Vec<_> = list
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn has_every_key_and_no_other() {
+        for (table, _, rows) in TABLES {
+            let mut documented: Vec<_> = rows.iter().map(|row| row.0.to_owned()).collect();
+            if *table == "[[service]]" {
+                let inner = TABLES.iter().filter_map(|t| t.0.strip_prefix("[service."));
+                documented.extend(inner.map(|name| name.trim_end_matches(']').to_owned()));
+            }
+            documented.sort();
+            assert_eq!(documented, known(table), "{table}");
+        }
+    }
+}

@@ -1,0 +1,603 @@
+//! Fills in defaults and refuses what cannot be.
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use plimsoll_core::{BoundLimits, Cost, Law, PiForm, PiGains, Rules, Seconds, Settings, Sla};
+
+use super::{
+    Config, HealthConfig, HealthTarget, JobsConfig, Level, LogFormat, LogListen, PrometheusConfig,
+    ServiceConfig, SourceConfig, locate::Wrong, raw, values,
+};
+use crate::agent_check::{OnShutdown, SendWords};
+
+type Checked<T> = Result<T, Wrong>;
+
+const DAY: Duration = Duration::from_secs(86_400);
+const MILLI: Duration = Duration::from_millis(1);
+/// Fits in an agent-check line together with the proxy's name.
+const LONGEST_NAME: usize = 120;
+
+fn wrong<T>(key: impl Into<String>, problem: impl Into<String>) -> Checked<T> {
+    Err(Wrong {
+        key: key.into(),
+        problem: problem.into(),
+    })
+}
+
+fn at<T>(key: &str, value: Result<T, String>) -> Checked<T> {
+    value.or_else(|problem| wrong(key, problem))
+}
+
+fn word<T: Copy>(key: &str, text: Option<&str>, default: T, words: &[(&str, T)]) -> Checked<T> {
+    text.map_or(Ok(default), |text| at(key, values::one_of(text, words)))
+}
+
+fn duration(
+    key: &str,
+    value: Option<Duration>,
+    default: Duration,
+    least: Duration,
+) -> Checked<Duration> {
+    let value = value.unwrap_or(default);
+    if value < least || value > DAY {
+        let shown = humantime::format_duration;
+        return wrong(
+            key,
+            format!("must be from {} to 1day, is {}", shown(least), shown(value)),
+        );
+    }
+    Ok(value)
+}
+
+fn number(key: &str, value: f64, range: std::ops::RangeInclusive<f64>) -> Checked<f64> {
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    wrong(
+        key,
+        format!(
+            "must be from {} to {}, is {value}",
+            range.start(),
+            range.end()
+        ),
+    )
+}
+
+fn required<'a>(key: String, value: Option<&'a String>, kind: &str) -> Checked<&'a String> {
+    match value {
+        Some(value) => Ok(value),
+        None => wrong(key, format!("is required for kind = {kind:?}")),
+    }
+}
+
+/// Refuses keys that belong to another kind.
+fn only_for(table: &str, kind: &str, others: &[(&str, bool)]) -> Checked<()> {
+    match others.iter().find(|(_, set)| *set) {
+        Some((key, _)) => wrong(
+            format!("{table}.{key}"),
+            format!("does not apply to kind = {kind:?}"),
+        ),
+        None => Ok(()),
+    }
+}
+
+pub fn resolve(file: raw::File) -> Checked<Config> {
+    let raw::File {
+        agent,
+        http,
+        agent_check,
+        control,
+        service,
+    } = file;
+    let period = duration(
+        "agent.period",
+        agent.period,
+        Duration::from_secs(1),
+        10 * MILLI,
+    )?;
+    let listen =
+        |key, text: Option<&str>, default| at(key, values::address(text.unwrap_or(default)));
+    let levels = [
+        ("error", tracing::Level::ERROR),
+        ("warn", tracing::Level::WARN),
+        ("info", tracing::Level::INFO),
+        ("debug", tracing::Level::DEBUG),
+        ("trace", tracing::Level::TRACE),
+    ];
+    let max_connections = agent_check.max_connections.unwrap_or(256);
+    if !(1..=65_536).contains(&max_connections) {
+        return wrong(
+            "agent_check.max_connections",
+            format!("must be from 1 to 65536, is {max_connections}"),
+        );
+    }
+    let mut config = Config {
+        period,
+        jitter: number("agent.jitter", agent.jitter.unwrap_or(0.05), 0.0..=0.5)?,
+        log_level: Level(word(
+            "agent.log_level",
+            agent.log_level.as_deref(),
+            tracing::Level::INFO,
+            &levels,
+        )?),
+        log_format: word(
+            "agent.log_format",
+            agent.log_format.as_deref(),
+            LogFormat::Text,
+            &[("text", LogFormat::Text), ("json", LogFormat::Json)],
+        )?,
+        state_directory: agent.state_directory,
+        http_listen: listen("http.listen", http.listen.as_deref(), "127.0.0.1:9464")?,
+        agent_check_listen: listen(
+            "agent_check.listen",
+            agent_check.listen.as_deref(),
+            "0.0.0.0:9101",
+        )?,
+        max_connections,
+        identity_wait: duration(
+            "agent_check.identity_wait",
+            agent_check.identity_wait,
+            30 * MILLI,
+            MILLI,
+        )?,
+        proxy_lease: duration(
+            "agent_check.proxy_lease",
+            agent_check.proxy_lease,
+            Duration::from_secs(10),
+            100 * MILLI,
+        )?,
+        on_shutdown: word(
+            "agent_check.on_shutdown",
+            agent_check.on_shutdown.as_deref(),
+            OnShutdown::Drain,
+            &[("drain", OnShutdown::Drain), ("hold", OnShutdown::Hold)],
+        )?,
+        shutdown_grace: duration(
+            "agent_check.shutdown_grace",
+            agent_check.shutdown_grace,
+            Duration::from_secs(3),
+            Duration::ZERO,
+        )?,
+        control_socket: control.socket,
+        services: Vec::new(),
+    };
+    if service.is_empty() {
+        return wrong("service", "at least one [[service]] is required");
+    }
+    for (index, raw) in service.into_iter().enumerate() {
+        config
+            .services
+            .push(resolve_service(&format!("service[{index}]"), raw, period)?);
+    }
+    unique_identities(&config.services)?;
+    unique_addresses(&config)?;
+    Ok(config)
+}
+
+fn resolve_service(path: &str, raw: raw::Service, period: Duration) -> Checked<ServiceConfig> {
+    for (key, name) in std::iter::once(("name".to_owned(), &raw.name)).chain(
+        raw.identities
+            .iter()
+            .enumerate()
+            .map(|(i, name)| (format!("identities[{i}]"), name)),
+    ) {
+        let fine = !name.is_empty()
+            && name.len() <= LONGEST_NAME
+            && name.bytes().all(|b| b.is_ascii_graphic());
+        if !fine {
+            return wrong(
+                format!("{path}.{key}"),
+                format!(
+                    "must be 1 to {LONGEST_NAME} printable ASCII characters without blanks, is {name:?}"
+                ),
+            );
+        }
+    }
+    let settings = settings(path, &raw)?;
+    let nominal = settings.limits.nominal.get();
+    let full_weight_bound = raw.output.full_weight_bound.unwrap_or(2.0 * nominal);
+    if !(full_weight_bound.is_finite() && full_weight_bound > 0.0) {
+        return wrong(
+            format!("{path}.output.full_weight_bound"),
+            format!("must be above 0, is {full_weight_bound}"),
+        );
+    }
+    let source = source(&format!("{path}.source"), &raw.source, period)?;
+    Ok(ServiceConfig {
+        settings,
+        full_weight_bound: Cost(full_weight_bound),
+        weight_dead_band: number(
+            &format!("{path}.output.weight_dead_band"),
+            raw.output.weight_dead_band.unwrap_or(0.05),
+            0.0..=0.5,
+        )?,
+        send: word(
+            &format!("{path}.output.send"),
+            raw.output.send.as_deref(),
+            SendWords::Both,
+            &[
+                ("both", SendWords::Both),
+                ("weight", SendWords::Weight),
+                ("maxconn", SendWords::Maxconn),
+            ],
+        )?,
+        jobs: jobs(&format!("{path}.jobs"), &raw.jobs, &source)?,
+        source,
+        health: raw
+            .health
+            .as_ref()
+            .map(|h| health(&format!("{path}.health"), h))
+            .transpose()?,
+        name: raw.name,
+        identities: raw.identities,
+    })
+}
+
+fn settings(path: &str, raw: &raw::Service) -> Checked<Settings> {
+    let delay = raw.sla.delay.as_secs_f64();
+    let objective = raw.sla.objective.as_deref().unwrap_or("p95");
+    let nominal = raw.bound.nominal;
+    let controller = &raw.controller;
+    let gains = PiGains::default();
+    let kind = controller.kind.as_deref().unwrap_or("pi");
+    let table = format!("{path}.controller");
+    let pi_keys = [
+        ("kp", controller.kp.is_some()),
+        ("ki", controller.ki.is_some()),
+        ("form", controller.form.is_some()),
+    ];
+    if kind != "pi" {
+        only_for(&table, kind, &pi_keys)?;
+    }
+    if kind != "proportional" {
+        only_for(&table, kind, &[("gain", controller.gain.is_some())])?;
+    }
+    let law = match kind {
+        "pi" => Law::Pi {
+            gains: PiGains {
+                kp: controller.kp.unwrap_or(gains.kp),
+                ki: controller.ki.unwrap_or(gains.ki),
+            },
+            form: word(
+                &format!("{table}.form"),
+                controller.form.as_deref(),
+                PiForm::Velocity,
+                &[
+                    ("velocity", PiForm::Velocity),
+                    ("double-integrating", PiForm::DoubleIntegrating),
+                ],
+            )?,
+        },
+        "inverse-delay" => Law::InverseDelay,
+        "proportional" => Law::Proportional {
+            gain: controller.gain.unwrap_or(0.5),
+        },
+        "fixed" => Law::Fixed,
+        other => {
+            return wrong(
+                format!("{table}.kind"),
+                format!(
+                    "must be one of \"pi\", \"inverse-delay\", \"proportional\", \"fixed\", is {other:?}"
+                ),
+            );
+        }
+    };
+    let rules = Rules::default();
+    let settings = Settings {
+        sla: Sla {
+            delay: Seconds(delay),
+            overshoot: Seconds(raw.sla.overshoot.map_or(1.1 * delay, |d| d.as_secs_f64())),
+            settling: Seconds(raw.sla.settling.map_or(10.0, |d| d.as_secs_f64())),
+            objective: at(
+                &format!("{path}.sla.objective"),
+                values::objective(objective),
+            )?,
+            set_point: raw.sla.set_point.unwrap_or(0.9),
+        },
+        limits: BoundLimits {
+            min: Cost(
+                raw.bound
+                    .min
+                    .unwrap_or((nominal / 32.0).max(1.0).min(nominal)),
+            ),
+            max: Cost(raw.bound.max.unwrap_or(nominal * 1024.0)),
+            nominal: Cost(nominal),
+        },
+        law,
+        rules: Rules {
+            min_samples: raw.rules.min_samples.unwrap_or(rules.min_samples),
+            window_periods: raw.rules.window_periods.unwrap_or(rules.window_periods),
+            light_load: raw.rules.light_load.unwrap_or(rules.light_load),
+            headroom: raw.rules.headroom.unwrap_or(rules.headroom),
+            empty_hold_periods: raw
+                .rules
+                .empty_hold_periods
+                .unwrap_or(rules.empty_hold_periods),
+            max_failed: raw.rules.max_failed.unwrap_or(rules.max_failed),
+        },
+    };
+    if !(nominal.is_finite() && nominal > 0.0) {
+        return wrong(
+            format!("{path}.bound.nominal"),
+            format!("must be above 0, is {nominal}"),
+        );
+    }
+    settings.validate().map_err(|error| Wrong {
+        key: format!("{path}.{}", error.key),
+        problem: error.problem,
+    })?;
+    Ok(settings)
+}
+
+fn source(path: &str, raw: &raw::Source, period: Duration) -> Checked<SourceConfig> {
+    match raw.kind.as_str() {
+        "prometheus" => {
+            only_for(
+                path,
+                "prometheus",
+                &[
+                    ("listen", raw.listen.is_some()),
+                    ("node", raw.node.is_some()),
+                ],
+            )?;
+            let url = required(format!("{path}.url"), raw.url.as_ref(), "prometheus")?;
+            let histogram = required(
+                format!("{path}.histogram"),
+                raw.histogram.as_ref(),
+                "prometheus",
+            )?;
+            let names = [
+                ("histogram", Some(histogram)),
+                ("failed", raw.failed.as_ref()),
+                ("cost", raw.cost.as_ref()),
+                ("oldest_age", raw.oldest_age.as_ref()),
+            ];
+            for (key, name) in names {
+                if let Some(name) = name {
+                    metric_name(&format!("{path}.{key}"), name)?;
+                }
+            }
+            let max_body = at(
+                &format!("{path}.max_body"),
+                values::bytes(raw.max_body.as_deref().unwrap_or("4MiB")),
+            )?;
+            if !(1024..=64 << 20).contains(&max_body) {
+                return wrong(
+                    format!("{path}.max_body"),
+                    format!("must be from 1KiB to 64MiB, is {max_body} bytes"),
+                );
+            }
+            Ok(SourceConfig::Prometheus(PrometheusConfig {
+                url: at(&format!("{path}.url"), values::http_url(url))?,
+                histogram: histogram.clone(),
+                labels: raw.labels.clone().unwrap_or_default(),
+                failed: raw.failed.clone(),
+                cost: raw.cost.clone(),
+                oldest_age: raw.oldest_age.clone(),
+                timeout: duration(
+                    &format!("{path}.timeout"),
+                    raw.timeout,
+                    period.min(Duration::from_millis(500)),
+                    MILLI,
+                )?,
+                max_body,
+            }))
+        }
+        "haproxy-log" => {
+            only_for(
+                path,
+                "haproxy-log",
+                &[
+                    ("url", raw.url.is_some()),
+                    ("histogram", raw.histogram.is_some()),
+                    ("labels", raw.labels.is_some()),
+                    ("failed", raw.failed.is_some()),
+                    ("cost", raw.cost.is_some()),
+                    ("oldest_age", raw.oldest_age.is_some()),
+                    ("timeout", raw.timeout.is_some()),
+                    ("max_body", raw.max_body.is_some()),
+                ],
+            )?;
+            let listen = required(format!("{path}.listen"), raw.listen.as_ref(), "haproxy-log")?;
+            let node = required(format!("{path}.node"), raw.node.as_ref(), "haproxy-log")?;
+            let parts: Vec<_> = node.split('/').collect();
+            if parts.len() != 2
+                || parts.iter().any(|p| p.is_empty())
+                || node.contains(char::is_whitespace)
+            {
+                return wrong(
+                    format!("{path}.node"),
+                    format!("must be \"backend/server\", is {node:?}"),
+                );
+            }
+            Ok(SourceConfig::HaproxyLog {
+                listen: at(&format!("{path}.listen"), values::log_listen(listen))?,
+                node: node.clone(),
+            })
+        }
+        other => wrong(
+            format!("{path}.kind"),
+            format!("must be one of \"prometheus\", \"haproxy-log\", is {other:?}"),
+        ),
+    }
+}
+
+fn metric_name(key: &str, name: &str) -> Checked<()> {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b':';
+    if name.is_empty() || !name.bytes().all(fine) || name.as_bytes()[0].is_ascii_digit() {
+        return wrong(key, format!("must be a metric name, is {name:?}"));
+    }
+    Ok(())
+}
+
+fn jobs(path: &str, raw: &raw::Jobs, source: &SourceConfig) -> Checked<JobsConfig> {
+    let kind = raw.kind.as_deref().unwrap_or("none");
+    let of_gauge = [
+        ("gauge", raw.gauge.is_some()),
+        ("labels", raw.labels.is_some()),
+        ("url", raw.url.is_some()),
+    ];
+    let of_sockets = [
+        ("port", raw.port.is_some()),
+        ("sample_interval", raw.sample_interval.is_some()),
+    ];
+    match kind {
+        "none" => {
+            only_for(path, kind, &of_gauge)?;
+            only_for(path, kind, &of_sockets)?;
+            Ok(JobsConfig::None)
+        }
+        "prometheus" => {
+            only_for(path, kind, &of_sockets)?;
+            let gauge = required(format!("{path}.gauge"), raw.gauge.as_ref(), kind)?;
+            metric_name(&format!("{path}.gauge"), gauge)?;
+            let url = raw
+                .url
+                .as_deref()
+                .map(|url| at(&format!("{path}.url"), values::http_url(url)))
+                .transpose()?;
+            let url = match source {
+                // One scrape serves both.
+                SourceConfig::Prometheus(source) => url.filter(|url| *url != source.url),
+                SourceConfig::HaproxyLog { .. } if url.is_none() => {
+                    return wrong(
+                        format!("{path}.url"),
+                        "is required where the source is not a scrape",
+                    );
+                }
+                SourceConfig::HaproxyLog { .. } => url,
+            };
+            Ok(JobsConfig::Prometheus {
+                gauge: gauge.clone(),
+                labels: raw.labels.clone().unwrap_or_default(),
+                url,
+            })
+        }
+        "sockets" => {
+            only_for(path, kind, &of_gauge)?;
+            match raw.port {
+                Some(port) if port > 0 => Ok(JobsConfig::Sockets {
+                    port,
+                    sample_interval: duration(
+                        &format!("{path}.sample_interval"),
+                        raw.sample_interval,
+                        100 * MILLI,
+                        10 * MILLI,
+                    )?,
+                }),
+                Some(_) => wrong(format!("{path}.port"), "must be from 1 to 65535, is 0"),
+                None => wrong(format!("{path}.port"), "is required for kind = \"sockets\""),
+            }
+        }
+        other => wrong(
+            format!("{path}.kind"),
+            format!("must be one of \"prometheus\", \"sockets\", \"none\", is {other:?}"),
+        ),
+    }
+}
+
+fn health(path: &str, raw: &raw::Health) -> Checked<HealthConfig> {
+    let target = match raw.kind.as_str() {
+        "tcp" => {
+            only_for(path, "tcp", &[("url", raw.url.is_some())])?;
+            let address = required(format!("{path}.address"), raw.address.as_ref(), "tcp")?;
+            HealthTarget::Tcp(at(&format!("{path}.address"), values::address(address))?)
+        }
+        "http" => {
+            only_for(path, "http", &[("address", raw.address.is_some())])?;
+            let url = required(format!("{path}.url"), raw.url.as_ref(), "http")?;
+            HealthTarget::Http(at(&format!("{path}.url"), values::http_url(url))?)
+        }
+        other => {
+            return wrong(
+                format!("{path}.kind"),
+                format!("must be one of \"tcp\", \"http\", is {other:?}"),
+            );
+        }
+    };
+    let times = |key: &str, value: Option<u32>, default| match value.unwrap_or(default) {
+        value @ 1..=1000 => Ok(value),
+        value => wrong(
+            format!("{path}.{key}"),
+            format!("must be from 1 to 1000, is {value}"),
+        ),
+    };
+    Ok(HealthConfig {
+        target,
+        interval: duration(
+            &format!("{path}.interval"),
+            raw.interval,
+            Duration::from_secs(1),
+            10 * MILLI,
+        )?,
+        timeout: duration(
+            &format!("{path}.timeout"),
+            raw.timeout,
+            Duration::from_millis(500),
+            MILLI,
+        )?,
+        fall: times("fall", raw.fall, 3)?,
+        rise: times("rise", raw.rise, 2)?,
+    })
+}
+
+fn unique_identities(services: &[ServiceConfig]) -> Checked<()> {
+    let mut seen = BTreeMap::new();
+    for (index, service) in services.iter().enumerate() {
+        let name = (format!("service[{index}].name"), &service.name);
+        let others = service.identities.iter().enumerate();
+        let others = others.map(|(i, name)| (format!("service[{index}].identities[{i}]"), name));
+        for (key, name) in std::iter::once(name).chain(others) {
+            if let Some(first) = seen.get(name) {
+                return wrong(key, format!("{name:?} is taken by {first}"));
+            }
+            seen.insert(name, key);
+        }
+    }
+    Ok(())
+}
+
+fn unique_addresses(config: &Config) -> Checked<()> {
+    let mut tcp = vec![("http.listen".to_owned(), config.http_listen)];
+    let mut udp: Vec<(String, SocketAddr)> = Vec::new();
+    let mut paths = BTreeMap::new();
+    claim(
+        &mut tcp,
+        "agent_check.listen".into(),
+        config.agent_check_listen,
+    )?;
+    if let Some(socket) = &config.control_socket {
+        paths.insert(socket, "control.socket".to_owned());
+    }
+    for (index, service) in config.services.iter().enumerate() {
+        let SourceConfig::HaproxyLog { listen, .. } = &service.source else {
+            continue;
+        };
+        let key = format!("service[{index}].source.listen");
+        match listen {
+            LogListen::Tcp(address) => claim(&mut tcp, key, *address)?,
+            LogListen::Udp(address) => claim(&mut udp, key, *address)?,
+            LogListen::Unix(path) => {
+                if let Some(first) = paths.get(path) {
+                    return wrong(key, format!("{} is taken by {first}", path.display()));
+                }
+                paths.insert(path, key);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn claim(taken: &mut Vec<(String, SocketAddr)>, key: String, address: SocketAddr) -> Checked<()> {
+    let clash = |other: &SocketAddr| {
+        let (a, b) = (address.ip(), other.ip());
+        address.port() != 0
+            && address.port() == other.port()
+            && (a == b || a.is_unspecified() || b.is_unspecified())
+    };
+    if let Some((first, other)) = taken.iter().find(|(_, other)| clash(other)) {
+        return wrong(key, format!("{address} clashes with {first} ({other})"));
+    }
+    taken.push((key, address));
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! Values with a syntax of their own.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use plimsoll_core::Objective;
+
+/// Least severe level that is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level(pub tracing::Level);
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}
+
+/// A plain `http://` address, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpUrl {
+    /// Host and port to connect to.
+    pub connect: String,
+    /// For the `host` header.
+    pub authority: String,
+    /// Path and query.
+    pub path: String,
+}
+
+impl std::fmt::Display for HttpUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "http://{}{}", self.authority, self.path)
+    }
+}
+
+/// Where HAProxy's log lines arrive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogListen {
+    /// One line a datagram.
+    Udp(SocketAddr),
+    /// Lines that end in a newline.
+    Tcp(SocketAddr),
+    /// A datagram socket in the file system.
+    Unix(PathBuf),
+}
+
+impl std::fmt::Display for LogListen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LogListen::Udp(address) => write!(f, "udp://{address}"),
+            LogListen::Tcp(address) => write!(f, "tcp://{address}"),
+            LogListen::Unix(path) => write!(f, "unix://{}", path.display()),
+        }
+    }
+}
+
+/// "mean" or "p" and a percentage between 0 and 100, both exclusive.
+pub fn objective(text: &str) -> Result<Objective, String> {
+    if text == "mean" {
+        return Ok(Objective::Mean);
+    }
+    text.strip_prefix('p')
+        .filter(|rest| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
+        .and_then(|rest| rest.parse::<f64>().ok())
+        .filter(|percent| *percent > 0.0 && *percent < 100.0)
+        .map(|percent| Objective::Quantile(percent / 100.0))
+        .ok_or_else(|| format!("must be \"mean\" or \"p50\" to \"p99.9\", is {text:?}"))
+}
+
+/// A number of bytes, with B, KiB, MiB or none.
+pub fn bytes(text: &str) -> Result<usize, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit.trim() {
+        "" | "B" => Some(1),
+        "KiB" => Some(1usize << 10),
+        "MiB" => Some(1 << 20),
+        _ => None,
+    };
+    let value = number.parse::<usize>().ok().zip(factor);
+    value
+        .and_then(|(number, factor)| number.checked_mul(factor))
+        .ok_or_else(|| format!("must be bytes such as \"512KiB\" or \"4MiB\", is {text:?}"))
+}
+
+/// IP and port.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        format!("must be an IP address and port such as \"127.0.0.1:9464\", is {text:?}")
+    })
+}
+
+/// `http://host[:port]/path`.
+pub fn http_url(text: &str) -> Result<HttpUrl, String> {
+    let problem = || {
+        format!(
+            "must be an address such as \"http://127.0.0.1:8001/metrics\" (no TLS, no user), is {text:?}"
+        )
+    };
+    let uri: axum::http::Uri = text.parse().map_err(|_| problem())?;
+    let authority = uri.authority().ok_or_else(problem)?;
+    if uri.scheme_str() != Some("http") || authority.as_str().contains('@') {
+        return Err(problem());
+    }
+    let port = match (authority.port(), authority.as_str().rsplit_once(':')) {
+        (Some(_), _) => authority.port_u16().ok_or_else(problem)?,
+        (None, Some((_, after))) if !after.ends_with(']') => return Err(problem()),
+        (None, _) => 80,
+    };
+    Ok(HttpUrl {
+        connect: format!("{}:{port}", authority.host()),
+        authority: authority.to_string(),
+        path: uri.path_and_query().map_or("/".into(), |p| p.to_string()),
+    })
+}
+
+/// `udp://ip:port`, `tcp://ip:port` or `unix:///path`.
+pub fn log_listen(text: &str) -> Result<LogListen, String> {
+    if let Some(rest) = text.strip_prefix("udp://") {
+        return address(rest).map(LogListen::Udp);
+    }
+    if let Some(rest) = text.strip_prefix("tcp://") {
+        return address(rest).map(LogListen::Tcp);
+    }
+    match text.strip_prefix("unix://") {
+        Some(path) if path.starts_with('/') => Ok(LogListen::Unix(path.into())),
+        _ => Err(format!(
+            "must be \"udp://IP:PORT\", \"tcp://IP:PORT\" or \"unix:///PATH\", is {text:?}"
+        )),
+    }
+}
+
+/// One of a few words.
+pub fn one_of<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
+    let found = words.iter().find(|(word, _)| *word == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let known: Vec<_> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+        format!("must be one of {}, is {text:?}", known.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objectives() {
+        assert_eq!(objective("mean"), Ok(Objective::Mean));
+        for (text, quantile) in [("p50", 0.5), ("p95", 0.95), ("p99.9", 0.999)] {
+            let Ok(Objective::Quantile(q)) = objective(text) else {
+                unreachable!("{text}")
+            };
+            assert!((q - quantile).abs() < 1e-12, "{text}: {q}");
+        }
+        for text in [
+            "", "p", "p0", "p100", "p-1", "pNaN", "pinf", "p9e1", "95", "median",
+        ] {
+            assert!(objective(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_addresses() {
+        assert_eq!(bytes("4MiB"), Ok(4 << 20));
+        assert_eq!(bytes("100"), Ok(100));
+        assert!(bytes("4MB").is_err() && bytes("").is_err() && bytes("-1").is_err());
+        let connect = |text| http_url(text).map(|url| url.connect);
+        assert_eq!(
+            connect("http://localhost/metrics"),
+            Ok("localhost:80".into())
+        );
+        assert_eq!(connect("http://[::1]:81/x?y"), Ok("[::1]:81".into()));
+        for text in [
+            "https://a/",
+            "http://u@a/",
+            "a:1/metrics",
+            "http://a:99999/",
+            "http:///x",
+        ] {
+            assert!(http_url(text).is_err(), "{text}");
+        }
+        assert!(log_listen("udp://localhost:1").is_err() && log_listen("unix://x").is_err());
+    }
+}

@@ -1,0 +1,272 @@
+//! One service's loop: observe, step the controller, publish; once a period.
+
+mod observe;
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use plimsoll_core::{Cost, NodeController, Observation, Reason, WeightScale};
+use tokio::{sync::watch, task::JoinHandle, time::Instant};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::{
+    config::ServiceConfig,
+    health_probe::{self, Verdict},
+    metrics::Metrics,
+    overrides::Overrides,
+    state::{DelaySummary, NodeState, ServiceState, SharedState},
+};
+use observe::{Observed, Observer};
+
+/// What a loop runs by; a reload sends another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoopConfig {
+    /// Sampling period.
+    pub period: Duration,
+    /// Share of it each period is moved by.
+    pub jitter: f64,
+    /// The service.
+    pub service: ServiceConfig,
+}
+
+/// What a loop works with.
+#[derive(Clone, Debug)]
+pub struct LoopContext {
+    /// Where it publishes.
+    pub state: SharedState,
+    /// What operators set.
+    pub overrides: Arc<Overrides>,
+    /// Counters and gauges.
+    pub metrics: Metrics,
+    /// What it runs by.
+    pub config: watch::Receiver<LoopConfig>,
+    /// Ends it.
+    pub stop: CancellationToken,
+}
+
+/// Runs until stopped or until nobody can send another configuration.
+pub async fn run(mut context: LoopContext) -> anyhow::Result<()> {
+    let config = context.config.borrow_and_update().clone();
+    context.metrics.announce(&config.service.name);
+    let mut service = Service::new(config, &context)?;
+    let mut next = Instant::now();
+    loop {
+        tokio::select! {
+            () = context.stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep_until(next) => {
+                let began = Instant::now();
+                service.period(&context).await;
+                next = began + service.next_period();
+            }
+            changed = service.verdict.changed() => match changed {
+                // Proxies should hear of it before the period is over.
+                Ok(()) => service.publish(&context),
+                // Its sender is a task that only ends by a panic.
+                Err(_) => anyhow::bail!("the health probe ended"),
+            },
+            changed = context.config.changed() => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+                let config = context.config.borrow_and_update().clone();
+                service.reconfigure(config)?;
+            }
+        }
+    }
+}
+
+struct Service {
+    config: LoopConfig,
+    controller: NodeController,
+    scale: WeightScale,
+    observer: Observer,
+    verdict: watch::Receiver<Verdict>,
+    probe: Probe,
+    last: Last,
+}
+
+/// The probe's task, and the sender that keeps a service without one up.
+struct Probe(Option<JoinHandle<()>>, Option<watch::Sender<Verdict>>);
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// What the last period left to show.
+#[derive(Default)]
+struct Last {
+    finished: u64,
+    failed: u64,
+    delay: Option<DelaySummary>,
+    jobs: Option<f64>,
+    stepped_at: f64,
+    observed_at: Option<f64>,
+    source_error: Option<String>,
+    reason: Option<Reason>,
+}
+
+impl Service {
+    fn new(config: LoopConfig, context: &LoopContext) -> anyhow::Result<Self> {
+        let (verdict, probe) = start_probe(&config.service);
+        Ok(Service {
+            controller: NodeController::new(config.service.settings)?,
+            scale: WeightScale::new(
+                config.service.full_weight_bound,
+                config.service.weight_dead_band,
+            ),
+            observer: Observer::new(config.service.clone(), context.metrics.clone()),
+            verdict,
+            probe,
+            last: Last::default(),
+            config,
+        })
+    }
+
+    fn reconfigure(&mut self, config: LoopConfig) -> anyhow::Result<()> {
+        let (old, new) = (&self.config.service, &config.service);
+        self.controller.reconfigure(new.settings)?;
+        if (old.full_weight_bound, old.weight_dead_band)
+            != (new.full_weight_bound, new.weight_dead_band)
+        {
+            self.scale = WeightScale::new(new.full_weight_bound, new.weight_dead_band);
+        }
+        if old.health != new.health {
+            (self.verdict, self.probe) = start_probe(new);
+        }
+        self.observer.reconfigure(new.clone());
+        self.config = config;
+        Ok(())
+    }
+
+    fn next_period(&self) -> Duration {
+        let jitter = self.config.jitter * (2.0 * fastrand::f64() - 1.0);
+        self.config.period.mul_f64(1.0 + jitter)
+    }
+
+    async fn period(&mut self, context: &LoopContext) {
+        let observed = self.observer.observe().await;
+        let name = &self.config.service.name;
+        self.controller.force(context.overrides.forced_bound(name));
+        self.last.stepped_at = unix_now();
+        let error = match observed {
+            Ok(Observed::Base) => None,
+            Ok(Observed::Period(observation)) => {
+                self.note(&observation);
+                self.step(Some(&observation));
+                None
+            }
+            Err(error) => {
+                let labels = [name.as_str(), error.kind];
+                context
+                    .metrics
+                    .source_failures
+                    .with_label_values(&labels)
+                    .inc();
+                let message = error.to_string();
+                // Once a cause, not once a period.
+                if self.last.source_error.as_ref() != Some(&message) {
+                    warn!(service = %name, kind = error.kind, "no observation, the last good bound is held: {message}");
+                }
+                self.step(None);
+                Some(message)
+            }
+        };
+        if error.is_none() && self.last.source_error.is_some() {
+            info!(service = %self.config.service.name, "the source works again");
+        }
+        self.last.source_error = error;
+        self.publish(context);
+        if self.last.reason.is_some() {
+            let state = context.state.load();
+            if let Some(state) = state.services.get(&self.config.service.name) {
+                context.metrics.stepped(state);
+            }
+        }
+    }
+
+    fn step(&mut self, observation: Option<&Observation>) {
+        let decision = self.controller.step(observation);
+        let service = &self.config.service.name;
+        let bound = decision.bound.get();
+        let delay = decision.measured_delay.map(|d| d.get());
+        if self.last.reason.replace(decision.reason) == Some(decision.reason) {
+            debug!(%service, reason = %decision.reason, bound, delay, error = decision.error, "step");
+        } else {
+            info!(%service, reason = %decision.reason, bound, delay, error = decision.error, "bound follows another rule");
+        }
+    }
+
+    fn note(&mut self, observation: &Observation) {
+        let delays = &observation.delays;
+        let quantile = |q| delays.quantile(q);
+        if let (Some(mean), Some(p50), Some(p95), Some(p99)) =
+            (delays.mean(), quantile(0.5), quantile(0.95), quantile(0.99))
+        {
+            self.last.delay = Some(DelaySummary {
+                mean,
+                p50,
+                p95,
+                p99,
+            });
+        }
+        self.last.finished = delays.count();
+        self.last.failed = observation.failed;
+        self.last.jobs = observation.jobs;
+        self.last.observed_at = Some(self.last.stepped_at);
+    }
+
+    fn publish(&mut self, context: &LoopContext) {
+        if self.last.stepped_at == 0.0 {
+            return;
+        }
+        let decision = self.controller.decision();
+        let verdict = self.verdict.borrow_and_update().clone();
+        let last = &self.last;
+        let state = Arc::new(ServiceState {
+            service: self.config.service.name.clone(),
+            settings: self.config.service.settings,
+            decision,
+            weight_percent: self.scale.percent(decision.bound),
+            health: verdict.health,
+            health_detail: verdict.detail,
+            finished: last.finished,
+            failed: last.failed,
+            delay: last.delay,
+            jobs: last.jobs,
+            backlog: last.jobs.map(|jobs| Cost(jobs * decision.mean_cost.get())),
+            stepped_at: last.stepped_at,
+            observed_at: last.observed_at,
+            source_error: last.source_error.clone(),
+        });
+        context.metrics.show(&state);
+        context.state.rcu(|all| {
+            let mut services = all.services.clone();
+            services.insert(state.service.clone(), Arc::clone(&state));
+            NodeState { services }
+        });
+    }
+}
+
+fn start_probe(service: &ServiceConfig) -> (watch::Receiver<Verdict>, Probe) {
+    let (sender, verdict) = watch::channel(Verdict::up());
+    let probe = match &service.health {
+        Some(health) => Probe(
+            Some(tokio::spawn(health_probe::run(health.clone(), sender))),
+            None,
+        ),
+        None => Probe(None, Some(sender)),
+    };
+    (verdict, probe)
+}
+
+fn unix_now() -> f64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0.0, |d| d.as_secs_f64())
+}

@@ -1,0 +1,53 @@
+//! Where the number of jobs in the node comes from.
+
+mod gauge;
+mod sockets;
+
+use crate::{config::JobsConfig, sources::SourceError};
+
+/// Jobs at the end of a period, and the most in it where that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct JobCount {
+    /// At the end.
+    pub now: Option<f64>,
+    /// The most.
+    pub peak: Option<f64>,
+}
+
+/// A source of jobs.
+#[derive(Debug)]
+pub enum Jobs {
+    /// Unknown, or read by the delay source.
+    None,
+    /// A gauge elsewhere.
+    Gauge(gauge::Gauge),
+    /// Established connections.
+    Sockets(sockets::Sockets),
+}
+
+impl Jobs {
+    /// Starts looking; needs a runtime.
+    pub fn open(config: &JobsConfig) -> Self {
+        match config {
+            JobsConfig::None | JobsConfig::Prometheus { url: None, .. } => Jobs::None,
+            JobsConfig::Prometheus {
+                gauge,
+                labels,
+                url: Some(url),
+            } => Jobs::Gauge(gauge::Gauge::new(url.clone(), gauge, labels)),
+            JobsConfig::Sockets {
+                port,
+                sample_interval,
+            } => Jobs::Sockets(sockets::Sockets::watch(*port, *sample_interval)),
+        }
+    }
+
+    /// The count since the last call.
+    pub async fn count(&mut self) -> Result<JobCount, SourceError> {
+        match self {
+            Jobs::None => Ok(JobCount::default()),
+            Jobs::Gauge(gauge) => gauge.read().await.map(|now| JobCount { now, peak: None }),
+            Jobs::Sockets(sockets) => sockets.take().await,
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Structured logs on standard error.
+
+use tracing_subscriber::{
+    Registry, filter::LevelFilter, layer::SubscriberExt, reload, util::SubscriberInitExt,
+};
+
+use crate::config::{Config, Level, LogFormat};
+
+/// Changes the level of a running agent.
+pub struct LogLevel(reload::Handle<LevelFilter, Registry>);
+
+impl LogLevel {
+    /// From now on.
+    pub fn set(&self, level: Level) {
+        // Fails only where the subscriber is gone, and then nobody reads it.
+        let _ = self.0.reload(LevelFilter::from_level(level.0));
+    }
+}
+
+/// Starts logging.
+pub fn start(config: &Config) -> LogLevel {
+    let (filter, handle) = reload::Layer::new(LevelFilter::from_level(config.log_level.0));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(filter);
+    match config.log_format {
+        LogFormat::Text => registry.with(lines.with_ansi(false)).init(),
+        LogFormat::Json => registry.with(lines.json()).init(),
+    }
+    LogLevel(handle)
+}

@@ -1,0 +1,209 @@
+//! Metrics of the control loops and of the agent itself.
+
+use plimsoll_core::Reason;
+use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+
+use crate::state::ServiceState;
+
+/// All of them; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    sla_delay: GaugeVec,
+    delay: GaugeVec,
+    mean_delay: GaugeVec,
+    error: GaugeVec,
+    bound: GaugeVec,
+    bound_jobs: GaugeVec,
+    backlog: GaugeVec,
+    jobs: GaugeVec,
+    weight: IntGaugeVec,
+    bound_changes: IntCounterVec,
+    steps: IntCounterVec,
+    /// Observations that failed, by kind.
+    pub source_failures: IntCounterVec,
+    /// HAProxy log lines, by what became of them.
+    pub source_lines: IntCounterVec,
+    /// Tasks started again after a panic.
+    pub task_restarts: IntCounterVec,
+    /// Reloads, by result.
+    pub reloads: IntCounterVec,
+}
+
+impl Metrics {
+    /// Registers them.
+    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
+        let gauge = |name, help, labels: &[&str]| {
+            let gauge = GaugeVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(gauge.clone())).map(|()| gauge)
+        };
+        let counter = |name, help, labels: &[&str]| {
+            let counter = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry
+                .register(Box::new(counter.clone()))
+                .map(|()| counter)
+        };
+        let weight = IntGaugeVec::new(
+            Opts::new(
+                "plimsoll_weight_percent",
+                "Weight for the bound, in percent of the configured weight.",
+            ),
+            &["service"],
+        )?;
+        registry.register(Box::new(weight.clone()))?;
+        let build = IntGaugeVec::new(
+            Opts::new("plimsoll_build_info", "Always 1; the version is a label."),
+            &["version"],
+        )?;
+        registry.register(Box::new(build.clone()))?;
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let metrics = Metrics {
+            sla_delay: gauge(
+                "plimsoll_sla_delay_seconds",
+                "Service delay promised.",
+                &["service"],
+            )?,
+            delay: gauge(
+                "plimsoll_delay_seconds",
+                "Delay of the requests finished in the last period that had any, by quantile.",
+                &["service", "quantile"],
+            )?,
+            mean_delay: gauge(
+                "plimsoll_mean_delay_seconds",
+                "Mean delay of the requests finished in the last period that had any.",
+                &["service"],
+            )?,
+            error: gauge(
+                "plimsoll_error_ratio",
+                "Error the law last worked on, relative to the target: positive when there is room.",
+                &["service"],
+            )?,
+            bound: gauge(
+                "plimsoll_bound",
+                "Backlog bound in cost units.",
+                &["service"],
+            )?,
+            bound_jobs: gauge(
+                "plimsoll_bound_jobs",
+                "Backlog bound in jobs.",
+                &["service"],
+            )?,
+            backlog: gauge(
+                "plimsoll_backlog",
+                "Backlog in cost units: jobs times mean cost.",
+                &["service"],
+            )?,
+            jobs: gauge("plimsoll_jobs", "Jobs in the node.", &["service"])?,
+            weight,
+            bound_changes: counter(
+                "plimsoll_bound_changes_total",
+                "Steps that moved the bound, by reason.",
+                &["service", "reason"],
+            )?,
+            steps: counter(
+                "plimsoll_steps_total",
+                "Controller steps, by reason.",
+                &["service", "reason"],
+            )?,
+            source_failures: counter(
+                "plimsoll_source_failures_total",
+                "Observations that failed, by kind.",
+                &["service", "kind"],
+            )?,
+            source_lines: counter(
+                "plimsoll_source_lines_total",
+                "HAProxy log lines received, by what became of them.",
+                &["service", "result"],
+            )?,
+            task_restarts: counter(
+                "plimsoll_task_restarts_total",
+                "Tasks started again after a panic.",
+                &["task"],
+            )?,
+            reloads: counter(
+                "plimsoll_config_reloads_total",
+                "Configuration reloads, by result.",
+                &["result"],
+            )?,
+        };
+        for result in ["applied", "refused"] {
+            metrics.reloads.with_label_values(&[result]);
+        }
+        Ok(metrics)
+    }
+
+    /// Makes a service's counters appear with zero.
+    pub fn announce(&self, service: &str) {
+        for reason in Reason::ALL {
+            self.bound_changes
+                .with_label_values(&[service, reason.as_str()]);
+            self.steps.with_label_values(&[service, reason.as_str()]);
+        }
+    }
+
+    /// After a step.
+    pub fn stepped(&self, state: &ServiceState) {
+        let labels = [state.service.as_str(), state.decision.reason.as_str()];
+        self.steps.with_label_values(&labels).inc();
+        if state.decision.bound != state.decision.previous {
+            self.bound_changes.with_label_values(&labels).inc();
+        }
+    }
+
+    /// Brings the gauges up to date.
+    pub fn show(&self, state: &ServiceState) {
+        let service = [state.service.as_str()];
+        let decision = &state.decision;
+        self.sla_delay
+            .with_label_values(&service)
+            .set(state.settings.sla.delay.get());
+        self.bound
+            .with_label_values(&service)
+            .set(decision.bound.get());
+        self.bound_jobs
+            .with_label_values(&service)
+            .set(decision.bound_jobs);
+        self.weight
+            .with_label_values(&service)
+            .set(state.weight_percent.into());
+        if let Some(error) = decision.error {
+            self.error.with_label_values(&service).set(error);
+        }
+        if let Some(delay) = &state.delay {
+            self.mean_delay
+                .with_label_values(&service)
+                .set(delay.mean.get());
+            for (quantile, value) in [("0.5", delay.p50), ("0.95", delay.p95), ("0.99", delay.p99)]
+            {
+                self.delay
+                    .with_label_values(&[service[0], quantile])
+                    .set(value.get());
+            }
+        }
+        if let Some(jobs) = state.jobs {
+            self.jobs.with_label_values(&service).set(jobs);
+        }
+        if let Some(backlog) = state.backlog {
+            self.backlog.with_label_values(&service).set(backlog.get());
+        }
+    }
+
+    /// Takes a service that was removed out of the gauges.
+    pub fn forget(&self, service: &str) {
+        for gauge in [
+            &self.sla_delay,
+            &self.mean_delay,
+            &self.error,
+            &self.bound,
+            &self.bound_jobs,
+            &self.backlog,
+            &self.jobs,
+        ] {
+            // Absent where it was never set.
+            let _ = gauge.remove_label_values(&[service]);
+        }
+        for quantile in ["0.5", "0.95", "0.99"] {
+            let _ = self.delay.remove_label_values(&[service, quantile]);
+        }
+        let _ = self.weight.remove_label_values(&[service]);
+    }
+}

@@ -1,0 +1,285 @@
+//! Reads the wanted series out of a Prometheus text exposition.
+
+use std::collections::BTreeMap;
+
+use super::SourceError;
+use crate::config::Labels;
+
+/// More series of one metric than this are a mistake in the selection.
+const MAX_SERIES: usize = 1000;
+/// Counts above this are not exact in the exposition's floating point.
+pub const MOST: f64 = 9_007_199_254_740_992.0;
+
+/// A metric and the labels its series must have.
+#[derive(Clone, Debug)]
+pub struct Selector {
+    name: String,
+    labels: Labels,
+}
+
+impl Selector {
+    /// Series of `name` that have these labels, and maybe more.
+    pub fn new(name: &str, labels: &Labels) -> Self {
+        Selector {
+            name: name.to_owned(),
+            labels: labels.clone(),
+        }
+    }
+}
+
+/// One histogram series: cumulative counts by upper bound.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HistogramSeries {
+    /// Finite upper bounds with cumulative counts, increasing.
+    pub buckets: Vec<(f64, f64)>,
+    /// The `+Inf` bucket.
+    pub all: f64,
+    /// Sum of delays.
+    pub sum: f64,
+}
+
+#[derive(Default)]
+struct Partial {
+    buckets: Vec<(f64, f64)>,
+    inf: Option<f64>,
+    sum: Option<f64>,
+    count: Option<f64>,
+}
+
+/// A whole, checked text.
+#[derive(Clone, Copy, Debug)]
+pub struct Exposition<'a>(&'a str);
+
+fn garbage(message: impl Into<String>) -> SourceError {
+    SourceError::new("garbage", message)
+}
+
+impl<'a> Exposition<'a> {
+    /// Refuses what is not text or does not end in a line end.
+    pub fn new(body: &'a [u8]) -> Result<Self, SourceError> {
+        let text = std::str::from_utf8(body).map_err(|_| garbage("the body is not UTF-8 text"))?;
+        if !text.is_empty() && !text.ends_with('\n') {
+            return Err(SourceError::new(
+                "truncated",
+                "the last line has no end: the body is cut off",
+            ));
+        }
+        Ok(Exposition(text))
+    }
+
+    fn series<'s>(
+        &self,
+        name: &'s str,
+        labels: &'s Labels,
+    ) -> impl Iterator<Item = Result<(Vec<(&'a str, String)>, f64), SourceError>> + use<'a, 's>
+    {
+        let lines = self.0.lines().enumerate();
+        lines.filter_map(move |(number, line)| {
+            let rest = line.trim_start().strip_prefix(name)?;
+            if !rest.starts_with(['{', ' ', '\t']) {
+                return None;
+            }
+            let parsed = series(rest).ok_or_else(|| {
+                let shown: String = line.chars().take(120).collect();
+                garbage(format!("line {} is not a series: {shown:?}", number + 1))
+            });
+            match parsed {
+                Ok((own, _))
+                    if !labels
+                        .iter()
+                        .all(|(k, v)| own.iter().any(|(ok, ov)| ok == k && ov == v)) =>
+                {
+                    None
+                }
+                other => Some(other),
+            }
+        })
+    }
+
+    /// The sum of a counter's series; `None` where there is none.
+    pub fn counters(&self, selector: &Selector) -> Result<BTreeMap<String, f64>, SourceError> {
+        let mut found = BTreeMap::new();
+        for series in self.series(&selector.name, &selector.labels) {
+            let (labels, value) = series?;
+            found.insert(key(&labels), count(&selector.name, value)?);
+            few_enough(&selector.name, found.len())?;
+        }
+        Ok(found)
+    }
+
+    /// Values of a gauge's series, all finite and not negative.
+    pub fn gauges(&self, selector: &Selector) -> Result<Vec<f64>, SourceError> {
+        self.series(&selector.name, &selector.labels)
+            .map(|series| {
+                let (_, value) = series?;
+                if value.is_finite() && value >= 0.0 {
+                    Ok(value)
+                } else {
+                    Err(garbage(format!("{} is {value}", selector.name)))
+                }
+            })
+            .collect()
+    }
+
+    /// A histogram's series by their labels without `le`; an error where there is none or one lacks
+    /// a part.
+    pub fn histogram(
+        &self,
+        selector: &Selector,
+    ) -> Result<BTreeMap<String, HistogramSeries>, SourceError> {
+        let name = &selector.name;
+        let mut found: BTreeMap<String, Partial> = BTreeMap::new();
+        for series in self.series(&format!("{name}_bucket"), &selector.labels) {
+            let (mut labels, value) = series?;
+            let le = labels.iter().position(|(label, _)| *label == "le");
+            let (_, le) =
+                labels.remove(le.ok_or_else(|| garbage(format!("{name}_bucket without le")))?);
+            let bound = number(&le).filter(|b| !b.is_nan());
+            let bound = bound.ok_or_else(|| garbage(format!("{name}_bucket has le={le:?}")))?;
+            let count = count(name, value)?;
+            let partial = found.entry(key(&labels)).or_default();
+            if bound == f64::INFINITY {
+                partial.inf = Some(count);
+            } else {
+                partial.buckets.push((bound, count));
+            }
+            few_enough(name, found.len())?;
+        }
+        for (suffix, sum) in [("_sum", true), ("_count", false)] {
+            for series in self.series(&format!("{name}{suffix}"), &selector.labels) {
+                let (labels, value) = series?;
+                let Some(partial) = found.get_mut(&key(&labels)) else {
+                    return Err(garbage(format!(
+                        "{name} has no buckets for {{{}}}",
+                        key(&labels)
+                    )));
+                };
+                if sum {
+                    if !(value.is_finite() && value >= 0.0) {
+                        return Err(garbage(format!("{name}_sum is {value}")));
+                    }
+                    partial.sum = Some(value);
+                } else {
+                    partial.count = Some(count(name, value)?);
+                }
+            }
+        }
+        if found.is_empty() {
+            return Err(SourceError::new(
+                "no_series",
+                format!("no series of histogram {name} with the labels wanted"),
+            ));
+        }
+        found
+            .into_iter()
+            .map(|(labels, partial)| whole(name, &labels, partial).map(|h| (labels, h)))
+            .collect()
+    }
+}
+
+fn whole(name: &str, labels: &str, mut partial: Partial) -> Result<HistogramSeries, SourceError> {
+    let lacks = |part: &str| garbage(format!("{name}{{{labels}}} has no {part}"));
+    partial.buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let all = partial
+        .inf
+        .or(partial.count)
+        .ok_or_else(|| lacks("+Inf bucket"))?;
+    let sum = partial.sum.ok_or_else(|| lacks("_sum"))?;
+    if partial.buckets.is_empty() {
+        return Err(lacks("finite bucket"));
+    }
+    let twice = partial.buckets.windows(2).any(|w| w[0].0 == w[1].0);
+    if twice || partial.buckets[0].0 <= 0.0 {
+        return Err(garbage(format!(
+            "{name}{{{labels}}}: bucket bounds must be above 0 and differ"
+        )));
+    }
+    let mut below = 0.0;
+    for count in partial.buckets.iter().map(|b| b.1).chain([all]) {
+        if count < below {
+            return Err(garbage(format!(
+                "{name}{{{labels}}}: cumulative bucket counts decrease"
+            )));
+        }
+        below = count;
+    }
+    Ok(HistogramSeries {
+        buckets: partial.buckets,
+        all,
+        sum,
+    })
+}
+
+fn few_enough(name: &str, count: usize) -> Result<(), SourceError> {
+    if count > MAX_SERIES {
+        return Err(garbage(format!(
+            "more than {MAX_SERIES} series of {name}: select by labels"
+        )));
+    }
+    Ok(())
+}
+
+fn count(name: &str, value: f64) -> Result<f64, SourceError> {
+    if (0.0..=MOST).contains(&value) {
+        return Ok(value);
+    }
+    Err(garbage(format!("{name} has a count of {value}")))
+}
+
+fn key(labels: &[(&str, String)]) -> String {
+    let mut words: Vec<_> = labels.iter().map(|(k, v)| format!("{k}={v:?}")).collect();
+    words.sort();
+    words.join(",")
+}
+
+fn number(text: &str) -> Option<f64> {
+    match text {
+        "+Inf" | "Inf" => Some(f64::INFINITY),
+        "-Inf" => Some(f64::NEG_INFINITY),
+        "NaN" => Some(f64::NAN),
+        _ => text.parse().ok(),
+    }
+}
+
+/// `{label="value",…} value [timestamp]` after the name.
+fn series(rest: &str) -> Option<(Vec<(&str, String)>, f64)> {
+    let (labels, values) = match rest.strip_prefix('{') {
+        Some(inside) => labels(inside)?,
+        None => (Vec::new(), rest),
+    };
+    let mut words = values.split_ascii_whitespace();
+    let value = number(words.next()?)?;
+    if words
+        .next()
+        .is_some_and(|stamp| stamp.parse::<i64>().is_err())
+        || words.next().is_some()
+    {
+        return None;
+    }
+    Some((labels, value))
+}
+
+fn labels(mut rest: &str) -> Option<(Vec<(&str, String)>, &str)> {
+    let mut labels = Vec::new();
+    loop {
+        rest = rest.trim_start_matches([' ', ',']);
+        if let Some(after) = rest.strip_prefix('}') {
+            return Some((labels, after));
+        }
+        let (name, after) = rest.split_once('=')?;
+        let mut value = String::new();
+        let mut chars = after.trim_start().strip_prefix('"')?.chars();
+        loop {
+            match chars.next()? {
+                '"' => break,
+                '\\' => value.push(match chars.next()? {
+                    'n' => '\n',
+                    other => other,
+                }),
+                other => value.push(other),
+            }
+        }
+        labels.push((name.trim(), value));
+        rest = chars.as_str();
+    }
+}

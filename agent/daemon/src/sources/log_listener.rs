@@ -1,0 +1,188 @@
+//! Sockets on which HAProxy's log lines arrive.
+
+use std::{
+    io,
+    os::unix::fs::{FileTypeExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    io::AsyncReadExt,
+    net::{TcpListener, TcpSocket, TcpStream, UdpSocket, UnixDatagram},
+    sync::Semaphore,
+    task::JoinSet,
+};
+
+use super::{SourceError, haproxy_log::Lines, log_line::MAX_LINE};
+use crate::config::LogListen;
+
+/// Connections at once; further ones wait.
+const MAX_CONNECTIONS: usize = 64;
+/// Pause after an error that would come again at once.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A bound socket.
+#[derive(Debug)]
+pub enum Listener {
+    /// One line a datagram.
+    Udp(UdpSocket),
+    /// Lines that end in a newline.
+    Tcp(TcpListener),
+    /// One line a datagram; the path is removed at the end.
+    Unix(UnixDatagram, Unlink),
+}
+
+/// Removes the socket's path.
+#[derive(Debug)]
+pub struct Unlink(PathBuf);
+
+impl Drop for Unlink {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Listener {
+    /// Binds; needs a runtime.
+    pub fn bind(listen: &LogListen) -> Result<Self, SourceError> {
+        let bound = match listen {
+            LogListen::Udp(address) => std::net::UdpSocket::bind(address)
+                .and_then(|socket| {
+                    socket
+                        .set_nonblocking(true)
+                        .and_then(|()| UdpSocket::from_std(socket))
+                })
+                .map(Listener::Udp),
+            LogListen::Tcp(address) => bind_tcp(*address).map(Listener::Tcp),
+            LogListen::Unix(path) => {
+                bind_unix(path).map(|socket| Listener::Unix(socket, Unlink(path.clone())))
+            }
+        };
+        bound.map_err(|error| {
+            SourceError::new(
+                "bind",
+                format!("source.listen: cannot listen on {listen}: {error}"),
+            )
+        })
+    }
+
+    /// Feeds `lines` until dropped.
+    pub async fn run(self, lines: Lines) {
+        // One more than the longest, to tell an oversized datagram.
+        let mut buffer = vec![0; MAX_LINE + 1];
+        match self {
+            Listener::Udp(socket) => loop {
+                datagram(socket.recv(&mut buffer).await, &buffer, &lines).await;
+            },
+            Listener::Unix(socket, _unlink) => loop {
+                datagram(socket.recv(&mut buffer).await, &buffer, &lines).await;
+            },
+            Listener::Tcp(listener) => accept(listener, lines).await,
+        }
+    }
+}
+
+fn bind_tcp(address: std::net::SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(MAX_CONNECTIONS as u32)
+}
+
+fn bind_unix(path: &Path) -> io::Result<UnixDatagram> {
+    if let Ok(found) = std::fs::symlink_metadata(path) {
+        if !found.file_type().is_socket() {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "the path exists and is not a socket",
+            ));
+        }
+        // Left by a run that was killed; a live one still has a reader.
+        let probe = std::os::unix::net::UnixDatagram::unbound()?;
+        if probe.connect(path).is_ok() {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        std::fs::remove_file(path)?;
+    }
+    let socket = UnixDatagram::bind(path)?;
+    // As /dev/log: HAProxy runs as another user.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+    Ok(socket)
+}
+
+async fn datagram(received: io::Result<usize>, buffer: &[u8], lines: &Lines) {
+    match received {
+        Ok(length) if length > MAX_LINE => lines.oversized(),
+        Ok(length) => lines.take(&buffer[..length]),
+        Err(error) => {
+            tracing::warn!(%error, "cannot receive log lines");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, lines: Lines) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut readers = JoinSet::new();
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        while let Some(ended) = readers.try_join_next() {
+            if let Err(error) = ended
+                && error.is_panic()
+            {
+                std::panic::resume_unwind(error.into_panic());
+            }
+        }
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let lines = lines.clone();
+                readers.spawn(async move {
+                    read_lines(stream, &lines).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept log connections");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Lines end in a newline; what is longer than [`MAX_LINE`] is skipped to its end and counted once.
+async fn read_lines(mut stream: TcpStream, lines: &Lines) {
+    let mut buffer = vec![0; MAX_LINE];
+    let mut filled = 0;
+    let mut skipping = false;
+    loop {
+        let read = match stream.read(&mut buffer[filled..]).await {
+            Ok(0) | Err(_) => return,
+            Ok(read) => read,
+        };
+        filled += read;
+        let mut start = 0;
+        while let Some(length) = buffer[start..filled].iter().position(|byte| *byte == b'\n') {
+            if !std::mem::take(&mut skipping) {
+                lines.take(&buffer[start..start + length]);
+            }
+            start += length + 1;
+        }
+        buffer.copy_within(start..filled, 0);
+        filled -= start;
+        if filled == buffer.len() {
+            if !std::mem::replace(&mut skipping, true) {
+                lines.oversized();
+            }
+            filled = 0;
+        }
+    }
+}

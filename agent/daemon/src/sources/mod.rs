@@ -1,0 +1,111 @@
+//! Where delays come from: one file a source.
+
+mod delta;
+mod exposition;
+mod fetch;
+mod haproxy_log;
+mod log_line;
+mod log_listener;
+mod prometheus;
+
+use plimsoll_core::{Cost, DelayHistogram, Seconds};
+
+use crate::{
+    config::{JobsConfig, LogListen, ServiceConfig, SourceConfig},
+    metrics::Metrics,
+};
+
+pub use exposition::{Exposition, Selector};
+pub use fetch::get;
+pub use log_line::LOG_FORMAT;
+
+/// What a source saw since the last good observation.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Time since then, by the monotonic clock.
+    pub period: Seconds,
+    /// Delays of requests that finished well.
+    pub delays: DelayHistogram,
+    /// Requests that failed.
+    pub failed: u64,
+    /// Cost of what finished.
+    pub finished_cost: Option<Cost>,
+    /// Age of the oldest unfinished request.
+    pub oldest_age: Option<Seconds>,
+    /// The jobs gauge, where it is in the source's own scrape.
+    pub jobs: Option<f64>,
+}
+
+/// Why there is no observation: a label value and the whole story.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceError {
+    /// The `kind` label.
+    pub kind: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+impl SourceError {
+    /// An error of this kind.
+    pub fn new(kind: &'static str, message: impl Into<String>) -> Self {
+        SourceError {
+            kind,
+            message: message.into(),
+        }
+    }
+}
+
+impl std::fmt::Display for SourceError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for SourceError {}
+
+/// A source of one service.
+#[derive(Debug)]
+pub enum Source {
+    /// See [`prometheus`].
+    Prometheus(Box<prometheus::PrometheusSource>),
+    /// See [`haproxy_log`].
+    HaproxyLog(haproxy_log::HaproxyLogSource),
+}
+
+impl Source {
+    /// Opens the source; only a listener can fail here.
+    pub fn open(service: &ServiceConfig, metrics: &Metrics) -> Result<Self, SourceError> {
+        match &service.source {
+            SourceConfig::Prometheus(config) => {
+                let jobs = match &service.jobs {
+                    JobsConfig::Prometheus {
+                        gauge,
+                        labels,
+                        url: None,
+                    } => Some(Selector::new(gauge, labels)),
+                    _ => None,
+                };
+                let source = prometheus::PrometheusSource::new(config.clone(), jobs);
+                Ok(Source::Prometheus(Box::new(source)))
+            }
+            SourceConfig::HaproxyLog { listen, node } => {
+                haproxy_log::HaproxyLogSource::open(&service.name, listen, node, metrics)
+                    .map(Source::HaproxyLog)
+            }
+        }
+    }
+
+    /// What was seen since the last call that gave something; `None` where this call only laid the
+    /// base that the next one compares with.
+    pub async fn observe(&mut self) -> Result<Option<Sample>, SourceError> {
+        match self {
+            Source::Prometheus(source) => source.observe().await,
+            Source::HaproxyLog(source) => source.observe().await.map(Some),
+        }
+    }
+}
+
+/// Tries whether a listener could be opened, and closes it.
+pub fn check_listen(listen: &LogListen) -> Result<(), SourceError> {
+    log_listener::Listener::bind(listen).map(drop)
+}

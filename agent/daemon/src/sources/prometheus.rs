@@ -1,0 +1,233 @@
+//! Scrapes the service's own delay histogram and takes what each period added.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use plimsoll_core::{Cost, Seconds};
+
+use super::{
+    Exposition, Sample, Selector, SourceError,
+    delta::{CounterDelta, HistogramDelta},
+    get,
+};
+use crate::config::{Labels, PrometheusConfig};
+
+/// A scrape and what the last good one said.
+#[derive(Debug)]
+pub struct PrometheusSource {
+    config: PrometheusConfig,
+    histogram: Selector,
+    failed: Option<Selector>,
+    cost: Option<Selector>,
+    oldest_age: Option<Selector>,
+    jobs: Option<Selector>,
+    delays: HistogramDelta,
+    failures: CounterDelta,
+    costs: CounterDelta,
+    last: Option<Instant>,
+}
+
+impl PrometheusSource {
+    /// A source that has not scraped yet; `jobs` is a gauge to read along.
+    pub fn new(config: PrometheusConfig, jobs: Option<Selector>) -> Self {
+        let counter = |name: &Option<String>| {
+            name.as_ref()
+                .map(|name| Selector::new(name, &config.labels))
+        };
+        PrometheusSource {
+            histogram: Selector::new(&config.histogram, &config.labels),
+            failed: counter(&config.failed),
+            cost: counter(&config.cost),
+            oldest_age: config
+                .oldest_age
+                .as_ref()
+                .map(|name| Selector::new(name, &Labels::new())),
+            jobs,
+            delays: HistogramDelta::default(),
+            failures: CounterDelta::default(),
+            costs: CounterDelta::default(),
+            last: None,
+            config,
+        }
+    }
+
+    /// One scrape. Nothing is changed by one that fails.
+    pub async fn observe(&mut self) -> Result<Option<Sample>, SourceError> {
+        let (status, body) =
+            get(&self.config.url, self.config.timeout, self.config.max_body).await?;
+        let now = Instant::now();
+        if status != 200 {
+            return Err(SourceError::new(
+                "status",
+                format!("{}: status {status}, not 200", self.config.url),
+            ));
+        }
+        self.take(&body, now).map_err(|error| SourceError {
+            message: format!("{}: {}", self.config.url, error.message),
+            ..error
+        })
+    }
+
+    fn take(&mut self, body: &[u8], now: Instant) -> Result<Option<Sample>, SourceError> {
+        let text = Exposition::new(body)?;
+        let counters = |selector: &Option<Selector>| match selector {
+            Some(selector) => text.counters(selector),
+            None => Ok(BTreeMap::new()),
+        };
+        // Everything is read before anything is kept, so that a broken scrape leaves the base whole.
+        let histogram = text.histogram(&self.histogram)?;
+        let failed = counters(&self.failed)?;
+        let cost = counters(&self.cost)?;
+        let gauge = |selector: &Option<Selector>| {
+            selector.as_ref().map_or(Ok(Vec::new()), |s| text.gauges(s))
+        };
+        let oldest_age = gauge(&self.oldest_age)?.into_iter().reduce(f64::max);
+        let jobs = gauge(&self.jobs)?.into_iter().reduce(|a, b| a + b);
+        let cost_known = !cost.is_empty();
+        let delays = self.delays.add(histogram)?;
+        let period = self
+            .last
+            .replace(now)
+            .map(|last| Seconds::from(now.saturating_duration_since(last)));
+        let (Some(delays), Some(period)) = (delays, period) else {
+            self.failures.rebase(failed);
+            self.costs.rebase(cost);
+            return Ok(None);
+        };
+        let failed = self.failures.add(failed).unwrap_or(0.0).round() as u64;
+        let cost = self.costs.add(cost).filter(|_| cost_known);
+        Ok(Some(Sample {
+            period,
+            delays,
+            failed,
+            finished_cost: cost.map(Cost),
+            oldest_age: oldest_age.map(Seconds),
+            jobs,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use super::*;
+
+    fn source() -> PrometheusSource {
+        PrometheusSource::new(
+            PrometheusConfig {
+                url: crate::config::HttpUrl {
+                    connect: String::new(),
+                    authority: String::new(),
+                    path: String::new(),
+                },
+                histogram: "d".into(),
+                labels: [("class".to_owned(), "query".to_owned())].into(),
+                failed: Some("f_total".into()),
+                cost: Some("c_total".into()),
+                oldest_age: Some("age".into()),
+                timeout: Duration::from_secs(1),
+                max_body: 1 << 20,
+            },
+            Some(Selector::new("jobs", &Labels::new())),
+        )
+    }
+
+    fn text(one: u64, two: u64, all: u64, sum: f64) -> String {
+        format!(
+            "# TYPE d histogram\nd_bucket{{class=\"query\",le=\"0.1\"}} {one}\nd_bucket{{class=\"query\",le=\"1\"}} {two}\n\
+             d_bucket{{class=\"query\",le=\"+Inf\"}} {all}\nd_sum{{class=\"query\"}} {sum}\nd_count{{class=\"query\"}} {all}\n\
+             d_bucket{{class=\"other\",le=\"7\"}} 3\nf_total{{class=\"query\"}} {one}\nc_total{{class=\"query\"}} {}\nage 2.5\njobs 7\n",
+            all * 80
+        )
+    }
+
+    fn take(source: &mut PrometheusSource, text: &str) -> Result<Option<Sample>, SourceError> {
+        source.take(text.as_bytes(), Instant::now())
+    }
+
+    #[test]
+    fn the_first_scrape_is_the_base_and_the_next_ones_are_compared() {
+        let mut s = source();
+        assert!(take(&mut s, &text(1, 5, 9, 3.0)).unwrap().is_none());
+        let sample = take(&mut s, &text(2, 8, 13, 4.5)).unwrap().unwrap();
+        assert_eq!(sample.delays.counts(), [1, 2, 1]);
+        assert_eq!(sample.delays.mean(), Some(Seconds(1.5 / 4.0)));
+        assert_eq!(sample.failed, 1);
+        assert_eq!(sample.finished_cost, Some(Cost(320.0)));
+        assert_eq!(
+            (sample.oldest_age, sample.jobs),
+            (Some(Seconds(2.5)), Some(7.0))
+        );
+    }
+
+    #[test]
+    fn counters_that_start_again_are_counted_from_zero() {
+        let mut s = source();
+        take(&mut s, &text(10, 50, 90, 30.0)).unwrap();
+        let sample = take(&mut s, &text(1, 2, 3, 0.75)).unwrap().unwrap();
+        assert_eq!(sample.delays.counts(), [1, 1, 1]);
+        assert_eq!(sample.delays.mean(), Some(Seconds(0.25)));
+        assert_eq!(sample.failed, 1);
+        assert_eq!(sample.finished_cost, Some(Cost(240.0)));
+        let still = take(&mut s, &text(1, 2, 3, 0.75)).unwrap().unwrap();
+        assert_eq!(still.delays.count(), 0);
+    }
+
+    #[test]
+    fn new_buckets_lay_a_new_base() {
+        let mut s = source();
+        take(&mut s, &text(1, 2, 3, 1.0)).unwrap();
+        let other = text(1, 2, 3, 1.0).replace("le=\"0.1\"", "le=\"0.2\"");
+        assert!(take(&mut s, &other).unwrap().is_none());
+        assert!(take(&mut s, &other).unwrap().is_some());
+    }
+
+    #[test]
+    fn broken_texts_are_refused_and_the_base_is_kept() {
+        let mut s = source();
+        let good = text(1, 2, 3, 1.0);
+        take(&mut s, &good).unwrap();
+        let broken = [
+            String::new(),
+            "<html>no metrics here</html>\n".into(),
+            good[..good.len() - 3].into(),
+            good.replace("} 2\n", "} NaN\n"),
+            good.replace("} 2\n", "} -2\n"),
+            good.replace("} 2\n", "} 1e300\n"),
+            good.replace("} 2\n", "} +Inf\n"),
+            good.replace("} 2\n", "} two\n"),
+            good.replace("} 2\n", "}\n"),
+            good.replace("} 2\n", "} 0\n"),
+            good.replace("le=\"1\"", "le=\"NaN\""),
+            good.replace("le=\"1\"", "le=\"0.1\""),
+            good.replace("le=\"0.1\"", "le=\"-1\""),
+            good.replace("le=\"0.1\"", "le=\"0.1"),
+            good.replace("d_sum{class=\"query\"} 1", "d_sum{class=\"query\"} NaN"),
+            good.replace("d_sum{class=\"query\"} 1", "d_sum{class=\"query\"} -1"),
+            good.replace("d_sum", "x_sum"),
+            good.replace("d_bucket", "x_bucket"),
+            good.replace("age 2.5", "age NaN"),
+            good.replace("f_total{class=\"query\"} 1", "f_total{class=\"query\"} -1"),
+        ];
+        for text in broken {
+            let error = take(&mut s, &text).unwrap_err();
+            assert!(!error.message.is_empty(), "{text}");
+        }
+        let sample = take(&mut s, &text(2, 4, 6, 2.0)).unwrap().unwrap();
+        assert_eq!(
+            sample.delays.counts(),
+            [1, 1, 1],
+            "compared with the last good scrape"
+        );
+    }
+
+    #[test]
+    fn a_series_without_a_bucket_the_others_have_is_refused() {
+        let mut s = source();
+        let second = "d_bucket{class=\"query\",x=\"y\",le=\"1\"} 1\nd_bucket{class=\"query\",x=\"y\",le=\"+Inf\"} 1\n\
+                      d_sum{class=\"query\",x=\"y\"} 1\nd_count{class=\"query\",x=\"y\"} 1\n";
+        let error = take(&mut s, &(text(1, 2, 3, 1.0) + second)).unwrap_err();
+        assert!(error.message.contains("missing"), "{error}");
+    }
+}

@@ -1,0 +1,273 @@
+//! Starts everything, hears signals, and lets no task stop unnoticed.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use arc_swap::ArcSwap;
+use prometheus::Registry;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::{
+    agent_check::{self, AgentCheckContext, AgentCheckMetrics, Proxies, SharedOutputSettings},
+    config::Config,
+    control_loop::{self, LoopConfig, LoopContext},
+    http::{self, HttpContext},
+    logging::LogLevel,
+    metrics::Metrics,
+    overrides::{self, Overrides},
+    reload,
+    state::{NodeState, SharedState},
+};
+
+/// More panics of one loop than this within [`PANIC_WINDOW`] end the process.
+const MOST_PANICS: usize = 5;
+/// See [`MOST_PANICS`].
+const PANIC_WINDOW: Duration = Duration::from_secs(60);
+/// How long servers may take to end over their own grace.
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// Runs the agent until a signal ends it, or a part that cannot be started again fails.
+pub async fn run(path: PathBuf, config: Config, log_level: LogLevel) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut agent = Agent::start(path, config, log_level).await?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => agent.reload(),
+            Some(ended) = agent.servers.join_next() => match ended {
+                Ok((name, Ok(()))) => bail!("{name} ended by itself"),
+                Ok((name, Err(error))) => return Err(error.context(name)),
+                Err(error) => bail!("a server ended: {error}"),
+            },
+            Some(ended) = agent.loops.join_next() => ended.context("a control loop ended")??,
+        }
+    }
+    agent.end().await
+}
+
+struct Agent {
+    path: PathBuf,
+    config: Config,
+    log_level: LogLevel,
+    settings: SharedOutputSettings,
+    state: SharedState,
+    overrides: Arc<Overrides>,
+    metrics: Metrics,
+    /// By service name.
+    running: BTreeMap<String, (watch::Sender<LoopConfig>, CancellationToken)>,
+    loops: JoinSet<anyhow::Result<()>>,
+    servers: JoinSet<(&'static str, anyhow::Result<()>)>,
+    /// Tells the proxies of the end.
+    drain: CancellationToken,
+    /// Ends what operators look at.
+    stop: CancellationToken,
+}
+
+impl Agent {
+    async fn start(path: PathBuf, config: Config, log_level: LogLevel) -> anyhow::Result<Self> {
+        let bind = async |key: &str, address| {
+            let bound = TcpListener::bind(address).await;
+            bound.with_context(|| format!("{}: {key}: cannot listen on {address}", path.display()))
+        };
+        let http_listener = bind("http.listen", config.http_listen).await?;
+        let check_listener = bind("agent_check.listen", config.agent_check_listen).await?;
+        let control = config
+            .control_socket
+            .as_deref()
+            .map(overrides::bind)
+            .transpose()?;
+        reload::check_log_listeners(&path, &config, None)?;
+
+        let registry = Registry::new();
+        let metrics = Metrics::new(&registry)?;
+        let check_metrics = AgentCheckMetrics::new(&registry)?;
+        let settings: SharedOutputSettings =
+            Arc::new(ArcSwap::from_pointee(config.output_settings()));
+        let state: SharedState = Arc::new(ArcSwap::from_pointee(NodeState::default()));
+        let overrides = Arc::new(Overrides::load(config.state_directory.as_deref())?);
+        let proxies = Arc::new(Proxies::default());
+        let (drain, stop) = (CancellationToken::new(), CancellationToken::new());
+
+        let check_context = AgentCheckContext {
+            state: Arc::clone(&state),
+            settings: Arc::clone(&settings),
+            overrides: Arc::clone(&overrides),
+            proxies: Arc::clone(&proxies),
+            metrics: check_metrics.clone(),
+        };
+        let http_context = HttpContext {
+            registry,
+            metrics: check_metrics,
+            state: Arc::clone(&state),
+            settings: Arc::clone(&settings),
+            overrides: Arc::clone(&overrides),
+            proxies,
+            started: Instant::now(),
+        };
+        let mut servers = JoinSet::new();
+        if let Some(listener) = control {
+            let served = overrides::serve(listener, http_context.clone(), stop.clone());
+            servers.spawn(async move { ("control.socket", served.await) });
+        }
+        let served = http::serve(http_listener, http_context, stop.clone());
+        servers.spawn(async move { ("http", served.await) });
+        let served = agent_check::serve(check_listener, check_context, drain.clone());
+        servers.spawn(async move { ("agent_check", served.await) });
+
+        let mut agent = Agent {
+            path,
+            log_level,
+            settings,
+            state,
+            overrides,
+            metrics,
+            running: BTreeMap::new(),
+            loops: JoinSet::new(),
+            servers,
+            drain,
+            stop,
+            config,
+        };
+        agent.match_loops();
+        info!(
+            version = env!("CARGO_PKG_VERSION"),
+            agent_check = %agent.config.agent_check_listen,
+            http = %agent.config.http_listen,
+            services = agent.config.services.len(),
+            "started"
+        );
+        Ok(agent)
+    }
+
+    /// Starts, changes and ends loops until they are those of the configuration.
+    fn match_loops(&mut self) {
+        let wanted = |name: &str| self.config.services.iter().any(|s| s.name == name);
+        let gone: Vec<_> = self
+            .running
+            .keys()
+            .filter(|name| !wanted(name))
+            .cloned()
+            .collect();
+        for name in gone {
+            if let Some((_, stop)) = self.running.remove(&name) {
+                stop.cancel();
+            }
+            self.state.rcu(|all| {
+                let mut services = all.services.clone();
+                services.remove(&name);
+                NodeState { services }
+            });
+            self.metrics.forget(&name);
+        }
+        for service in &self.config.services {
+            let config = LoopConfig {
+                period: self.config.period,
+                jitter: self.config.jitter,
+                service: service.clone(),
+            };
+            if let Some((sender, _)) = self.running.get(&service.name) {
+                sender.send_if_modified(|old| {
+                    let changed = *old != config;
+                    *old = config;
+                    changed
+                });
+                continue;
+            }
+            let (sender, receiver) = watch::channel(config);
+            let stop = CancellationToken::new();
+            let context = LoopContext {
+                state: Arc::clone(&self.state),
+                overrides: Arc::clone(&self.overrides),
+                metrics: self.metrics.clone(),
+                config: receiver,
+                stop: stop.clone(),
+            };
+            self.loops
+                .spawn(keep_running(service.name.clone(), context));
+            self.running.insert(service.name.clone(), (sender, stop));
+        }
+    }
+
+    fn reload(&mut self) {
+        let result = match reload::read(&self.path, &self.config) {
+            Ok(config) => {
+                self.log_level.set(config.log_level);
+                self.settings.store(Arc::new(config.output_settings()));
+                self.config = config;
+                self.match_loops();
+                info!(file = %self.path.display(), "configuration reloaded");
+                "applied"
+            }
+            Err(problem) => {
+                error!("reload refused, the old configuration stays: {problem:#}");
+                "refused"
+            }
+        };
+        self.metrics.reloads.with_label_values(&[result]).inc();
+    }
+
+    async fn end(mut self) -> anyhow::Result<()> {
+        info!("stopping");
+        self.drain.cancel();
+        let limit = self.config.shutdown_grace + END_LIMIT;
+        let ended = tokio::time::timeout(limit, async {
+            while let Some(ended) = self.servers.join_next().await {
+                let (name, result) = ended?;
+                result.context(name)?;
+                if name == "agent_check" {
+                    self.stop.cancel();
+                }
+            }
+            anyhow::Ok(())
+        });
+        ended.await.context("servers did not end in time")??;
+        if let Some(socket) = &self.config.control_socket {
+            // A leftover is replaced at the next start.
+            let _ = std::fs::remove_file(socket);
+        }
+        Ok(())
+    }
+}
+
+/// Starts a loop again after a panic, and counts it; gives up on one that keeps panicking.
+async fn keep_running(service: String, context: LoopContext) -> anyhow::Result<()> {
+    let mut panics: VecDeque<Instant> = VecDeque::new();
+    loop {
+        let ended = tokio::spawn(control_loop::run(context.clone())).await;
+        match ended {
+            Ok(result) => return result.with_context(|| format!("control loop of {service}")),
+            Err(problem) => {
+                error!(%service, "control loop ended, starting it again: {problem}");
+                context
+                    .metrics
+                    .task_restarts
+                    .with_label_values(&["control_loop"])
+                    .inc();
+                let now = Instant::now();
+                panics.retain(|at| now.duration_since(*at) < PANIC_WINDOW);
+                panics.push_back(now);
+                if panics.len() > MOST_PANICS {
+                    bail!(
+                        "control loop of {service} panicked {} times within a minute",
+                        panics.len()
+                    );
+                }
+            }
+        }
+    }
+}
