@@ -1,0 +1,109 @@
+"""`python -m compose.lab run|sweep`: see --help."""
+
+import argparse
+import importlib.util
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from compose.lab import topology
+from compose.lab.errors import LabError
+from compose.lab.run import RESULTS, Options, run
+from compose.lab.scenario import MIXES, SCENARIOS, scenario
+from compose.lab.sweep import DEFAULT_LIMITS, sweep
+
+CLIENTS_PER_SLAVE = 300
+MAX_CLIENTS = 18_000  # open files are limited to 20,000 on common machines
+MAX_NODES = 50
+
+
+def number(low: int, high: int):
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number within {low}..{high}")
+        return int(text)
+
+    return parse
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m compose.lab", description=__doc__)
+    commands = top.add_subparsers(dest="command", required=True)
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--scenario", default="burst", metavar="|".join(SCENARIOS))
+    shared.add_argument("--seed", type=number(0, 2**31 - 1), default=1)
+    shared.add_argument("--quick", action="store_true", help="at most 45 s a policy")
+    shared.add_argument("--clients", type=number(1, MAX_CLIENTS), help="default: 300 a slave")
+    shared.add_argument(
+        "--nodes", type=number(1, MAX_NODES), help="slaves; default: those of compose/topology.toml"
+    )
+    shared.add_argument(
+        "--mix", default="25:1", metavar="|".join(MIXES), help="short to long requests, for scenario mix"
+    )
+    shared.add_argument("--duration", type=float, help="seconds the clients run")
+    command = commands.add_parser("run", parents=[shared], help="run policies in turn and report")
+    command.add_argument("--policies", default="rr fc-prop", help="names of loadtests/policies.toml")
+    command.add_argument("--results", type=Path, default=RESULTS)
+    command = commands.add_parser("sweep", parents=[shared], help="find the best static maxconn")
+    command.add_argument("--limits", default=" ".join(map(str, DEFAULT_LIMITS)), help="values to try")
+    return top
+
+
+def options(arguments: argparse.Namespace) -> Options:
+    chosen = scenario(arguments.scenario, arguments.quick, arguments.mix, arguments.duration)
+    nodes = topology.load(arguments.scenario, arguments.nodes)
+    if arguments.scenario == "removal" and len(nodes.slaves) < 2:
+        raise LabError("--nodes 1: scenario removal needs at least 2, since one is killed")
+    clients = arguments.clients or CLIENTS_PER_SLAVE * len(nodes.slaves)
+    results = getattr(arguments, "results", RESULTS)
+    return Options(chosen, nodes, arguments.seed, arguments.quick, clients, results)
+
+
+def limits(text: str) -> list[int]:
+    values = text.split()
+    if not values or not all(value.isdecimal() and int(value) > 0 for value in values):
+        raise LabError(f"--limits {text!r}: must be positive whole numbers")
+    return [int(value) for value in values]
+
+
+def report(directory: Path) -> None:
+    if importlib.util.find_spec("loadtests.report") is None:
+        print(f"records are in {directory}; there is no loadtests.report to read them", file=sys.stderr)
+        return
+    done = subprocess.run(
+        [sys.executable, "-m", "loadtests.report", str(directory)], cwd=topology.ROOT, check=False
+    )
+    if done.returncode != 0:
+        raise LabError(f"the report failed with status {done.returncode}; the records are in {directory}")
+
+
+def interrupted(number: int, _: object) -> NoReturn:
+    # Once only: a second signal must not break the teardown.
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
+def main() -> int:
+    arguments = parser().parse_args()
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, interrupted)
+    try:
+        if arguments.command == "sweep":
+            best = sweep(options(arguments), limits(arguments.limits))
+            print(f"best static maxconn for {arguments.scenario}: {best}")
+        else:
+            report(run(options(arguments), arguments.policies.split()))
+    except LabError as error:
+        print(f"\nlab: {error}", file=sys.stderr)
+        return 1
+    except SystemExit:
+        print("\nlab: interrupted; everything is stopped", file=sys.stderr)
+        raise
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Takes the records k6 posts, writes requests.csv.gz, and keeps what the progress display shows."""
+
+import gzip
+import threading
+import time
+from collections import defaultdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Self
+
+HEADER = "t_s,delay_s,status,class,outcome,items,node\n"
+
+
+class Collector:
+    """An HTTP server on a free port: POST /start, POST /records (a line of lags, then records)."""
+
+    def __init__(self, path: Path, sla: float) -> None:
+        self._file = gzip.open(path, "wt", compresslevel=3)  # noqa: SIM115 (closed by __exit__)
+        self._file.write(HEADER)
+        self._sla = sla
+        self._lock = threading.Lock()
+        self._timely: dict[int, int] = defaultdict(int)
+        self.lags: list[float] = []
+        self.counts: dict[str, int] = defaultdict(int)
+        self.started = threading.Event()
+        self.start_monotonic = 0.0
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
+                if self.path == "/start":
+                    collector.start(float(body) / 1000)
+                else:
+                    collector.take(body)
+                self.send_response(204)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Keeps the terminal for the progress display."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        with self._lock:
+            self._file.close()
+
+    def start(self, unix_seconds: float) -> None:
+        self.start_monotonic = time.monotonic() - (time.time() - unix_seconds)
+        self.started.set()
+
+    def now(self) -> float:
+        """Seconds since the clients started."""
+        return time.monotonic() - self.start_monotonic
+
+    def take(self, body: str) -> None:
+        lags, _, records = body.partition("\n")
+        with self._lock:
+            self.lags += [float(lag) / 1000 for lag in lags.split()]
+            if not records or self._file.closed:
+                return
+            self._file.write(records + "\n")
+            for line in records.split("\n"):
+                t, delay, _, kind, outcome, items, _ = line.split(",")
+                self.counts[outcome] += 1
+                if kind == "query" and outcome == "ok" and float(delay) <= self._sla:
+                    self._timely[int(float(t) + float(delay))] += int(items)
+
+    def timely(self, start: float, end: float) -> float:
+        """Timely items/s finished within [start, end)."""
+        with self._lock:
+            items = sum(n for second, n in self._timely.items() if int(start) <= second < int(end))
+        return items / max(1, int(end) - int(start))
+
+    def lag(self, quantile: float) -> float:
+        lags = sorted(self.lags)
+        return lags[min(len(lags) - 1, int(quantile * len(lags)))] if lags else 0.0

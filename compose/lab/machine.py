@@ -1,0 +1,56 @@
+"""What the lab runs on and with."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from compose.lab.errors import LabError
+from compose.lab.topology import ROOT
+
+
+def k6() -> str:
+    local = ROOT / ".tools" / "bin" / "k6"
+    found = str(local) if local.exists() else shutil.which("k6") or str(Path.home() / "go" / "bin" / "k6")
+    if not Path(found).exists():
+        raise LabError("k6 is neither in .tools/bin nor on the PATH; run `make tools`")
+    return found
+
+
+def haproxy() -> str:
+    found = shutil.which("haproxy", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+    if not found:
+        raise LabError("haproxy is not on the PATH; run `make tools`")
+    return found
+
+
+def binary(name: str) -> str:
+    directory = Path(os.environ.get("PLIMSOLL_BIN_DIR", ROOT / "target" / "release"))
+    path = directory / name
+    if not path.exists():
+        raise LabError(f"{path} is not there; run `make build`")
+    return str(path)
+
+
+def _output(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def haproxy_version() -> str:
+    match = re.search(r"version (\d+\.\d+\.\d+)", _output([haproxy(), "-v"]))
+    return f"haproxy {match[1]}" if match else "haproxy"
+
+
+def describe() -> dict[str, str | int]:
+    cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    memory = re.search(r"^MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return {
+        "cpu": cpu[1] if cpu else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory": f"{int(memory[1]) / 1048576:.1f} GiB" if memory else "",
+        "kernel": platform.release(),
+        "haproxy": haproxy_version().removeprefix("haproxy "),
+        "k6": _output([k6(), "version"]).split()[1] if _output([k6(), "version"]).split() else "",
+    }

@@ -1,0 +1,53 @@
+"""What the terminal shows while a run is under way."""
+
+import sys
+from collections.abc import Mapping
+
+from compose.lab.collector import Collector
+from compose.lab.scenario import Scenario
+
+
+class Progress:
+    """One line that is redrawn on a terminal; a line every ten seconds elsewhere."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._every = 1 if self._terminal else 10
+        self._last = -1
+
+    def _write(self, text: str, keep: bool) -> None:
+        start, end = ("\r\x1b[2K", "\n" if keep else "") if self._terminal else ("", "\n")
+        print(f"{start}{text}", end=end, file=sys.stderr, flush=True)
+
+    def say(self, policy: str, text: str) -> None:
+        self._last = -1
+        self._write(f"{policy:<15} {text}", keep=False)
+
+    def update(self, policy: str, now: float, scenario: Scenario, collector: Collector) -> None:
+        if int(now) // self._every == self._last:
+            return
+        self._last = int(now) // self._every
+        # The last second is still coming in.
+        end = min(now - 1, scenario.duration)
+        rate = collector.timely(scenario.warmup, end) if end > scenario.warmup else 0.0
+        phase = (
+            "warm-up"
+            if now < scenario.warmup
+            else "after the event"
+            if now >= scenario.event
+            else "before the event"
+        )
+        self._write(
+            f"{policy:<15} {now:4.0f} of {scenario.duration:.0f} s  {rate:8,.0f} timely items/s  {phase}",
+            False,
+        )
+
+    def done(
+        self, policy: str, timely: float, counts: Mapping[str, int], generator: Mapping[str, float]
+    ) -> None:
+        ok, refused, failed = (counts.get(outcome, 0) for outcome in ("ok", "refused", "error"))
+        self._write(
+            f"{policy:<15} {timely:8,.0f} timely items/s; {ok} ok, {refused} refused, {failed} errors; "
+            f"k6 {generator['cpu_share']:.2f} core, lag p99 {generator['lag_p99_s'] * 1000:.0f} ms",
+            keep=True,
+        )

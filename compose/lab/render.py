@@ -1,0 +1,150 @@
+"""HAProxy configurations from haproxy/examples, agent configurations from loadtests/policies.toml."""
+
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compose.lab.errors import LabError
+from compose.lab.topology import ROOT, Node
+
+POLICIES = ROOT / "loadtests" / "policies.toml"
+STATIC = ROOT / "loadtests" / "static-maxconn.json"
+EXAMPLES = ROOT / "haproxy" / "examples"
+
+
+@dataclass(frozen=True)
+class Policy:
+    name: str
+    example: Path
+    service: dict[str, Any] | None
+    swept: bool
+
+
+@dataclass(frozen=True)
+class Ports:
+    frontend: int
+    stats: int
+    master: int
+    replication: int
+    slaves: list[int]
+    checks: list[int]
+    agents: list[int]
+
+
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], value) if both else value
+    return result
+
+
+def policies(names: list[str], path: Path = POLICIES) -> list[Policy]:
+    try:
+        data = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise LabError(f"{path}: {error}") from error
+    common = data.pop("common", {}).get("service", {})
+    if not names:
+        raise LabError(f"--policies: name at least one of {' '.join(data)}")
+    result = []
+    for name in names:
+        if name not in data:
+            raise LabError(f"--policies {name}: {path} has no such policy; it has {' '.join(data)}")
+        entry = data[name]
+        example = EXAMPLES / entry.get("example", "")
+        if not example.is_file():
+            raise LabError(f"{path}: {name}.example: {example} is not there")
+        service = merged(common, entry["service"]) if "service" in entry else None
+        result.append(Policy(name, example, service, bool(entry.get("swept"))))
+    return result
+
+
+def static_maxconn(scenario: str, path: Path = STATIC) -> int:
+    """The best swept limit for a scenario."""
+    try:
+        return int(json.loads(path.read_text())[scenario]["best"])
+    except FileNotFoundError:
+        raise LabError(f"policy static-maxconn: {path} is not there; run `make sweep` first") from None
+    except KeyError:
+        raise LabError(
+            f"policy static-maxconn: {path} has no limit for {scenario}; "
+            f"run `make sweep SCENARIO={scenario}` first"
+        ) from None
+
+
+def haproxy(text: str, ports: Ports, socket: Path, maxconn: int | None = None) -> str:
+    """An example with this lab's addresses; the line of node1 stands for every slave."""
+    template = next((line for line in text.splitlines() if re.match(r"\s+server\s+node1\s", line)), None)
+    if template is None:
+        raise LabError("the HAProxy example has no `server node1` line")
+    moved = {
+        "127.0.0.1:8080": f"127.0.0.1:{ports.frontend}",
+        "127.0.0.1:8404": f"127.0.0.1:{ports.stats}",
+        "127.0.0.1:8100": f"127.0.0.1:{ports.master}",
+        "/run/haproxy/plimsoll.sock": str(socket),
+    }
+    lines = []
+    in_queries = False
+    for original in text.splitlines():
+        line = original
+        if re.match(r"\S", line):
+            in_queries = line.split()[:2] == ["backend", "queries"]
+        if re.match(r"\s+server\s+node\d+\s", line):
+            if line == template:
+                lines += [_server(template, n, ports) for n in range(len(ports.slaves))]
+            continue
+        if maxconn is not None and in_queries and re.match(r"\s+default-server\s", line):
+            line = re.sub(r"\bmaxconn \d+", f"maxconn {maxconn}", line)
+        for old, new in moved.items():
+            line = line.replace(old, new)
+        lines.append(line)
+    if maxconn is not None and not any(f"maxconn {maxconn}" in line for line in lines):
+        raise LabError("the HAProxy example has no `maxconn` in `default-server` to set")
+    return "\n".join(lines) + "\n"
+
+
+def _server(template: str, index: int, ports: Ports) -> str:
+    line = re.sub(r"\bnode1\b", f"node{index + 1}", template)
+    line = line.replace("127.0.0.1:8101", f"127.0.0.1:{ports.slaves[index]}")
+    return line.replace("agent-port 9101", f"agent-port {ports.checks[index]}")
+
+
+def agent(policy: Policy, node: Node, index: int, ports: Ports, directory: Path) -> str:
+    """agent.toml for the agent of one slave."""
+    assert policy.service is not None
+    service = {
+        "name": "stocks",
+        "identities": [f"queries/node{index + 1}"],
+        "source": {
+            "kind": "prometheus",
+            "url": f"http://127.0.0.1:{ports.slaves[index]}/metrics",
+            "histogram": "stocks_request_duration_seconds",
+            "labels": {"class": "query"},
+            "failed": "stocks_requests_failed_total",
+            "cost": "stocks_items_total",
+            "oldest_age": "stocks_oldest_request_age_seconds",
+        },
+        "jobs": {"kind": "prometheus", "gauge": "stocks_jobs"},
+    }
+    config = {
+        "agent": {"period": "1s"},
+        "http": {"listen": f"127.0.0.1:{ports.agents[index]}"},
+        "agent_check": {"listen": f"127.0.0.1:{ports.checks[index]}"},
+        "control": {"socket": str(directory / f"{node.name}.control")},
+    }
+    return toml(config) + "\n[[service]]\n" + toml(merged(service, policy.service), "service")
+
+
+def toml(table: dict[str, Any], path: str = "") -> str:
+    """Nested tables of strings, numbers, booleans and lists of them as TOML."""
+    # JSON's scalars, and lists of them, are TOML's.
+    lines = [f"{key} = {json.dumps(value)}" for key, value in table.items() if not isinstance(value, dict)]
+    for key, value in table.items():
+        if isinstance(value, dict):
+            name = f"{path}.{key}" if path else key
+            lines += ["", f"[{name}]", toml(value, name).strip("\n")]
+    return "\n".join(lines) + "\n"

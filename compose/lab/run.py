@@ -1,0 +1,213 @@
+"""Runs policies in turn on the same work and writes a run directory."""
+
+import contextlib
+import datetime
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compose.lab import machine, render, stack
+from compose.lab.collector import Collector
+from compose.lab.errors import LabError
+from compose.lab.processes import Processes, cpu_seconds, start_tied
+from compose.lab.progress import Progress
+from compose.lab.sampler import Sampler
+from compose.lab.scenario import Scenario
+from compose.lab.topology import ROOT, Topology
+
+RESULTS = ROOT / "loadtests" / "results"
+SCRIPT = ROOT / "loadtests" / "k6" / "stocks.js"
+GENERATOR_VUS = 10
+
+
+@dataclass(frozen=True)
+class Options:
+    scenario: Scenario
+    topology: Topology
+    seed: int
+    quick: bool
+    clients: int
+    results: Path
+
+
+@contextlib.contextmanager
+def scratch(keep: Path) -> Iterator[Path]:
+    """A short directory for sockets, databases and configurations; the configurations stay with the run."""
+    with tempfile.TemporaryDirectory(prefix="plimsoll-lab-") as name:
+        run = Path(name)
+        (run / "data").mkdir()
+        try:
+            yield run
+        finally:
+            for path in [*run.glob("*.cfg"), *run.glob("*.toml")]:
+                shutil.copy(path, keep)
+
+
+def generator(
+    options: Options, ports: render.Ports, collector: Collector, directory: Path
+) -> subprocess.Popen[bytes]:
+    scenario = options.scenario
+    environment = {
+        "TARGET": f"http://127.0.0.1:{ports.frontend}",
+        "COLLECTOR": collector.url,
+        "SUMMARY": str(directory / "k6-summary.json"),
+        "SEED": str(options.seed),
+        "CLIENTS": str(options.clients),
+        "GENERATOR_VUS": str(min(GENERATOR_VUS, options.clients)),
+        "DURATION": str(scenario.duration),
+        "DRAIN": str(scenario.drain),
+        "EVENT": str(scenario.burst),
+        "SLA": str(scenario.sla),
+        "LONG_SHARE": str(scenario.long_share),
+        "SYMBOLS": str(options.topology.master.flags.get("symbols", 3000)),
+        "ACCOUNTS": str(options.topology.master.flags.get("accounts", 3000)),
+        "K6_NO_USAGE_REPORT": "true",
+        "K6_AUTO_EXTENSION_RESOLUTION": "false",
+    }
+    command = [
+        machine.k6(),
+        "run",
+        "--quiet",
+        "--no-color",
+        "--address",
+        "",
+        str(SCRIPT),
+    ]
+    return start_tied(command, environment, directory / "k6.log")
+
+
+def run_policy(
+    policy: render.Policy, options: Options, directory: Path, maxconn: int | None, progress: Progress
+) -> dict[str, Any]:
+    """One policy from start to teardown; returns what meta.json holds."""
+    directory.mkdir(parents=True)
+    scenario, slaves = options.scenario, options.topology.slaves
+    with contextlib.ExitStack() as leaving:
+        run = leaving.enter_context(scratch(directory))
+        planned = stack.plan(policy, options.topology, options.seed, maxconn, run)
+        progress.say(policy.name, "starting")
+        processes = leaving.enter_context(Processes(planned.programs, run, directory))
+        stack.wait_ready(processes, planned)
+        collector = leaving.enter_context(Collector(directory / "requests.csv.gz", scenario.sla))
+        k6 = generator(options, planned.ports, collector, directory)
+        leaving.callback(stop, k6)
+        while not collector.started.wait(0.1):
+            require_running(k6, directory)
+        leaving.enter_context(
+            Sampler(directory / "nodes.csv", slaves, planned.ports, planned.has_agents, collector.now)
+        )
+        share = drive(policy, options, processes, collector, k6, directory, progress)
+    meta = {
+        "policy": policy.name,
+        "proxy": machine.haproxy_version(),
+        "duration_s": scenario.duration,
+        "warmup_s": scenario.warmup,
+        "event_s": scenario.event,
+        "event": scenario.event_text,
+        "measured_from_s": scenario.warmup,
+        "measured_to_s": scenario.duration,
+        "node_capacity_items_per_s": {node.name: stack.static_capacity(node) for node in slaves},
+        "generator": {
+            "cpu_share": round(share, 4),
+            "lag_p50_s": collector.lag(0.5),
+            "lag_p99_s": collector.lag(0.99),
+            "lag_max_s": collector.lag(1.0),
+        },
+        "static_maxconn": maxconn,
+        "timely_items_per_s": round(collector.timely(scenario.warmup, scenario.duration), 1),
+    }
+    (directory / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
+    progress.done(policy.name, meta["timely_items_per_s"], collector.counts, meta["generator"])
+    return meta
+
+
+def drive(
+    policy: render.Policy,
+    options: Options,
+    processes: Processes,
+    collector: Collector,
+    k6: subprocess.Popen[bytes],
+    directory: Path,
+    progress: Progress,
+) -> float:
+    """Waits for the generator to end, makes the scenario's events happen; returns the cores it used."""
+    scenario = options.scenario
+    dead: list[str] = []
+    limit = scenario.duration + scenario.drain + 20
+    cpu = 0.0
+    began = time.monotonic()
+    cpu_before = cpu_seconds(k6.pid)
+    ended = began
+    while k6.poll() is None:
+        now = collector.now()
+        if scenario.removal is not None and not dead and now >= scenario.removal:
+            victim = options.topology.slaves[-1].name
+            # The agent first: it is not to tell the proxy about the node's death.
+            dead = [name for name in (f"{victim}-agent", victim) if policy.service or name == victim]
+            for name in dead:
+                processes.kill(name)
+        processes.check(dead)
+        if used := cpu_seconds(k6.pid):
+            cpu, ended = used - cpu_before, time.monotonic()
+        progress.update(policy.name, now, scenario, collector)
+        if now > limit:
+            raise LabError(f"k6 has not ended {limit:g} s after its start; see {directory / 'k6.log'}")
+        time.sleep(0.1)
+    # 99: a threshold was crossed, which is a result and not a failure.
+    if k6.returncode not in (0, 99):
+        require_running(k6, directory)
+    return cpu / max(ended - began, 1e-3)
+
+
+def require_running(k6: subprocess.Popen[bytes], directory: Path) -> None:
+    if k6.poll() is not None:
+        log = directory / "k6.log"
+        last = "\n  ".join(log.read_text(errors="replace").splitlines()[-5:])
+        raise LabError(f"k6 ended with status {k6.returncode}: {log}\n  {last}")
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+
+
+def run(options: Options, names: list[str]) -> Path:
+    """All policies in turn; returns the run directory."""
+    chosen = render.policies(names)
+    limits = {p.name: render.static_maxconn(options.scenario.name) if p.swept else None for p in chosen}
+    for name in ("stocks", *(["plimsoll"] if any(p.service for p in chosen) else [])):
+        machine.binary(name)
+    now = datetime.datetime.now(datetime.UTC)
+    directory = options.results / f"{now:%Y%m%dT%H%M%SZ}-{options.scenario.name}"
+    directory.mkdir(parents=True)
+    facts = {
+        "scenario": options.scenario.name,
+        "sla_seconds": options.scenario.sla,
+        "seed": options.seed,
+        "quick": options.quick,
+        "clients": options.clients,
+        "nodes": len(options.topology.slaves),
+        "machine": machine.describe(),
+        "started": now.isoformat(timespec="seconds"),
+        "command": shlex.join(["python", "-m", "compose.lab", *sys.argv[1:]]),
+        "policies": names,
+    }
+    (directory / "run.json").write_text(json.dumps(facts, indent=2) + "\n")
+    progress = Progress()
+    for policy in chosen:
+        run_policy(policy, options, directory / policy.name, limits[policy.name], progress)
+    latest = options.results / "latest"
+    fresh = options.results / ".latest"
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(directory.name)
+    fresh.replace(latest)
+    return directory

@@ -1,0 +1,141 @@
+"""Looks at agents, nodes and proxy once a second and writes nodes.csv."""
+
+import csv
+import http.client
+import json
+import re
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Self
+
+from compose.lab.render import Ports
+from compose.lab.topology import Node
+
+COLUMNS = [
+    "t_s",
+    "node",
+    "up",
+    "bound",
+    "bound_jobs",
+    "reason",
+    "weight_percent",
+    "proxy_weight",
+    "proxy_maxconn",
+    "jobs",
+    "delay_s",
+    "capacity_items_per_s",
+]
+_COUNTER = re.compile(r"^(stocks_\w+?)(?:\{([^}]*)\})? ([0-9.eE+-]+)$", re.MULTILINE)
+
+
+def fetch(url: str) -> str | None:
+    try:
+        with urllib.request.urlopen(url, timeout=0.8) as response:
+            return response.read().decode()
+    except (OSError, urllib.error.URLError, http.client.HTTPException):
+        return None
+
+
+def proxy_rows(text: str | None) -> dict[str, dict[str, str]]:
+    """HAProxy's CSV, by server of backend queries."""
+    if not text:
+        return {}
+    rows = csv.DictReader(text.removeprefix("# ").splitlines())
+    return {row["svname"]: row for row in rows if row["pxname"] == "queries"}
+
+
+def node_counters(text: str) -> dict[str, float]:
+    """What of a node's metrics the lab needs; sums over labels, queries only where there is a class."""
+    totals: dict[str, float] = {}
+    for name, labels, value in _COUNTER.findall(text):
+        if name.endswith("_bucket") or 'class="transaction"' in labels:
+            continue
+        totals[name] = totals.get(name, 0.0) + float(value)
+    return totals
+
+
+class Sampler:
+    def __init__(
+        self, path: Path, slaves: list[Node], ports: Ports, agents: bool, now: Callable[[], float]
+    ) -> None:
+        self._slaves, self._ports, self._agents, self._now = slaves, ports, agents, now
+        self._file = path.open("w", newline="")
+        self._csv = csv.DictWriter(self._file, COLUMNS, restval="")
+        self._csv.writeheader()
+        self._last: dict[str, dict[str, float]] = {}
+        self._hit_ratio = dict.fromkeys((node.name for node in slaves), 0.0)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._file.close()
+
+    def _loop(self) -> None:
+        with ThreadPoolExecutor(2 * len(self._slaves) + 1) as pool:
+            while not self._stop.wait(max(0.0, 1 - self._now() % 1)):
+                self._sample(pool)
+
+    def _sample(self, pool: ThreadPoolExecutor) -> None:
+        t = round(self._now(), 2)
+        ports = self._ports
+        proxy = pool.submit(fetch, f"http://127.0.0.1:{ports.stats}/;csv")
+        nodes = [pool.submit(fetch, f"http://127.0.0.1:{port}/metrics") for port in ports.slaves]
+        views = [
+            pool.submit(fetch, f"http://127.0.0.1:{port}/v1/node") for port in ports.agents if self._agents
+        ]
+        servers = proxy_rows(proxy.result())
+        for index, node in enumerate(self._slaves):
+            row: dict[str, Any] = {"t_s": t, "node": node.name, "up": 0, "capacity_items_per_s": 0}
+            if server := servers.get(f"node{index + 1}"):
+                row["up"] = int(server["status"].startswith("UP") or server["status"] == "no check")
+                row["proxy_weight"], row["proxy_maxconn"] = server["weight"], server["slim"]
+            if metrics := nodes[index].result():
+                row |= self._node(node, node_counters(metrics))
+            if views and (view := views[index].result()):
+                row |= agent_row(json.loads(view))
+            self._csv.writerow(row)
+        self._file.flush()
+
+    def _node(self, node: Node, now: dict[str, float]) -> dict[str, Any]:
+        before, self._last[node.name] = self._last.get(node.name, {}), now
+
+        def change(name: str) -> float:
+            return now.get(name, 0.0) - before.get(name, 0.0)
+
+        hits, misses = change("stocks_cache_hits_total"), change("stocks_cache_misses_total")
+        if hits + misses > 0:
+            self._hit_ratio[node.name] = hits / (hits + misses)
+        row: dict[str, Any] = {
+            "jobs": now.get("stocks_jobs", ""),
+            "capacity_items_per_s": round(node.capacity(self._hit_ratio[node.name]), 1),
+        }
+        finished = change("stocks_request_duration_seconds_count")
+        if finished > 0:
+            row["delay_s"] = round(change("stocks_request_duration_seconds_sum") / finished, 4)
+        return row
+
+
+def agent_row(view: dict[str, Any]) -> dict[str, Any]:
+    """The columns an agent's /v1/node fills."""
+    for service in view.get("services", {}).values():
+        decision = service["decision"]
+        row = {
+            "bound": round(decision["bound"], 2),
+            "bound_jobs": round(decision["bound_jobs"], 2),
+            "reason": decision["reason"],
+            "weight_percent": service["weight_percent"],
+        }
+        if decision.get("measured_delay") is not None:
+            row["delay_s"] = round(decision["measured_delay"], 4)
+        return row
+    return {}

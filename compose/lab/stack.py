@@ -1,0 +1,90 @@
+"""The programs of one policy: data nodes, agents, HAProxy."""
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from compose.lab import machine, render, sampler
+from compose.lab.errors import LabError
+from compose.lab.processes import Processes, answers, free_ports, wait_until
+from compose.lab.topology import Node, Topology
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is needed to start a policy's programs."""
+
+    programs: dict[str, list[str]]
+    ports: render.Ports
+    has_agents: bool
+
+
+def make_ports(slaves: int) -> render.Ports:
+    ports = free_ports(4 + 3 * slaves)
+    rest = ports[4:]
+    return render.Ports(*ports[:4], rest[:slaves], rest[slaves : 2 * slaves], rest[2 * slaves :])
+
+
+def serve(node: Node, port: int, run: Path, seed: int, replication: int) -> list[str]:
+    command = [machine.binary("stocks"), "serve", "--name", node.name, "--role", node.role]
+    command += [
+        "--listen",
+        f"127.0.0.1:{port}",
+        "--data-dir",
+        str(run / "data" / node.name),
+        "--seed",
+        str(seed),
+    ]
+    link = "--replication-listen" if node.role == "master" else "--master"
+    return [*command, link, f"127.0.0.1:{replication}", *node.arguments()]
+
+
+def plan(policy: render.Policy, topology: Topology, seed: int, maxconn: int | None, run: Path) -> Plan:
+    """Writes the configurations into `run` and says what to start."""
+    ports = make_ports(len(topology.slaves))
+    config = run / "haproxy.cfg"
+    config.write_text(render.haproxy(policy.example.read_text(), ports, run / "haproxy.sock", maxconn))
+    checked = subprocess.run(
+        [machine.haproxy(), "-c", "-f", config], capture_output=True, text=True, check=False
+    )
+    if checked.returncode != 0:
+        raise LabError(f"HAProxy refuses {policy.example} as rendered:\n{checked.stderr}")
+    programs = {"master": serve(topology.master, ports.master, run, seed, ports.replication)}
+    for index, node in enumerate(topology.slaves):
+        programs[node.name] = serve(node, ports.slaves[index], run, seed, ports.replication)
+        if policy.service is not None:
+            path = run / f"{node.name}.agent.toml"
+            path.write_text(render.agent(policy, node, index, ports, run))
+            programs[f"{node.name}-agent"] = [machine.binary("plimsoll"), "agent", "--config", str(path)]
+    # In the foreground: a master that forks would untie its worker from the runner.
+    programs["haproxy"] = [machine.haproxy(), "-db", "-f", str(config)]
+    return Plan(programs, ports, policy.service is not None)
+
+
+def wait_ready(processes: Processes, ready: Plan) -> None:
+    ports = ready.ports
+    for name, port in [("master", ports.master), *((f"node{n + 1}", p) for n, p in enumerate(ports.slaves))]:
+        wait_until(name, lambda url=f"http://127.0.0.1:{port}/readyz": answers(url), 30, processes.check)
+    if ready.has_agents:
+        for n, port in enumerate(ports.agents):
+            url = f"http://127.0.0.1:{port}/readyz"
+            wait_until(f"node{n + 1}-agent", lambda url=url: answers(url), 10, processes.check)
+
+    def servers_up() -> bool:
+        rows = sampler.proxy_rows(sampler.fetch(f"http://127.0.0.1:{ports.stats}/;csv"))
+        servers = [row for name, row in rows.items() if name not in ("BACKEND", "FRONTEND")]
+        return len(servers) == len(ports.slaves) and all(row["status"] == "UP" for row in servers)
+
+    wait_until("haproxy", servers_up, 10, processes.check)
+
+
+def static_capacity(node: Node) -> float:
+    """Items/s by the flags at uniform access, as the node itself computes it."""
+    role = ["--role", node.role, *(["--master", "127.0.0.1:1"] if node.role == "slave" else [])]
+    command = [machine.binary("stocks"), "capacity", *role, *node.arguments()]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    figure = re.search(r"\d+(?:\.\d+)?", result.stdout)
+    if result.returncode != 0 or not figure:
+        raise LabError(f"{' '.join(command)}: {result.stderr.strip() or 'printed no figure'}")
+    return float(figure[0])

@@ -1,0 +1,199 @@
+// Closed-loop clients: send, wait for the answer, wait a random inter-request time, again.
+//
+// Clients are async loops inside a few VUs: 1,500 VUs take several times the memory and CPU. Each
+// client draws every random number of a request before it sends it, from a generator seeded by the
+// run's seed and the client's number, so that every policy is asked for the same work in the same order.
+
+import http from 'k6/http';
+import exec from 'k6/execution';
+import { Counter, Trend } from 'k6/metrics';
+
+const REQUEST_TIMEOUT_MS = 60000;
+const FLUSH_MS = 1000;
+const LAG_PROBE_MS = 100;
+
+const totalItems = new Counter('total_items');
+const timelyItems = new Counter('timely_items');
+const refusedRequests = new Counter('refused_requests');
+const failedRequests = new Counter('failed_requests');
+const queryDelay = new Trend('query_delay', true);
+const generatorLag = new Trend('generator_lag', true);
+
+/** The parameters of a run, all from the environment. Times are in seconds. */
+const settings = {
+  target: __ENV.TARGET || 'http://127.0.0.1:8080',
+  collector: __ENV.COLLECTOR || '',
+  seed: Number(__ENV.SEED || 1),
+  clients: Number(__ENV.CLIENTS || 1500),
+  vus: Number(__ENV.GENERATOR_VUS || 10),
+  duration: Number(__ENV.DURATION || 120),
+  drain: Number(__ENV.DRAIN || 5),
+  event: __ENV.EVENT ? Number(__ENV.EVENT) : Infinity,
+  before: (__ENV.THINK_BEFORE || '3.5,4').split(',').map(Number),
+  after: (__ENV.THINK_AFTER || '1,1.5').split(',').map(Number),
+  sla: Number(__ENV.SLA || 1),
+  transactions: Number(__ENV.TRANSACTION_SHARE || 0.1),
+  symbols: Number(__ENV.SYMBOLS || 3000),
+  accounts: Number(__ENV.ACCOUNTS || 3000),
+  short: (__ENV.SHORT_ITEMS || '60,100').split(',').map(Number),
+  long: (__ENV.LONG_ITEMS || '600,1000').split(',').map(Number),
+  longShare: Number(__ENV.LONG_SHARE || 0),
+};
+
+export const options = optionsFor(settings);
+
+function optionsFor(s) {
+  return {
+    scenarios: {
+      clients: {
+        executor: 'per-vu-iterations',
+        vus: s.vus,
+        iterations: 1,
+        maxDuration: `${Math.ceil(s.duration + s.drain + 30)}s`,
+        gracefulStop: '0s',
+      },
+    },
+    // k6 takes these two as its limits of idle connections: smaller ones reconnect for every request.
+    batch: s.clients + 10,
+    batchPerHost: s.clients + 10,
+    discardResponseBodies: true,
+    summaryTrendStats: ['min', 'avg', 'med', 'p(90)', 'p(95)', 'p(99)', 'max', 'count'],
+    thresholds: {
+      query_delay: [`avg<=${s.sla * 1000}`, `p(95)<=${s.sla * 1000}`],
+      generator_lag: ['p(99)<=50'],
+      failed_requests: ['count<1'],
+    },
+  };
+}
+
+// Mulberry32 over a mixed seed: small, fast, and good enough to spread requests.
+function generator(seed, client) {
+  let a = (Math.imul(seed ^ 0x9e3779b9, 0x85ebca6b) ^ Math.imul(client + 1, 0xc2b2ae35)) | 0;
+  return () => {
+    a = (a + 0x6d2b79f5) | 0;
+    let t = Math.imul(a ^ (a >>> 15), 1 | a);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+  };
+}
+
+const between = (range, u) => range[0] + u * (range[1] - range[0]);
+const whole = (range, u) => Math.floor(range[0] + u * (range[1] - range[0] + 1));
+const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+
+function draw(s, random) {
+  const [kind, which, who, size, long, think] = [random(), random(), random(), random(), random(), random()];
+  const transaction = kind < s.transactions;
+  const items = whole(!transaction && long < s.longShare ? s.long : s.short, size);
+  const symbol = `S${String(Math.floor(which * s.symbols)).padStart(4, '0')}`;
+  const account = Math.floor(who * s.accounts);
+  if (transaction) {
+    const path = `${size < 0.5 ? '/purchase' : '/sale'}?items=${items}`;
+    return { class: 'transaction', path, items, think, body: { account, symbol, shares: 1 + Math.floor(long * 10) } };
+  }
+  const path = long < 0.5 === size < 0.5 ? `/stock/${symbol}` : `/portfolio/${account}`;
+  return { class: 'query', path: `${path}?items=${items}`, items, think, body: null };
+}
+
+/** What k6 saw of one request, as a record and as metrics. */
+function record(s, t, request, response) {
+  // Queueing for a connection inside k6 is the generator's, establishing one is the service's.
+  const timings = response.timings;
+  const delay = (timings.connecting + timings.tls_handshaking + timings.duration) / 1000;
+  const header = response.headers;
+  let outcome = 'error';
+  // 409 is an answer: the account lacks the cash or the shares.
+  if ((response.status >= 200 && response.status < 300) || response.status === 409) outcome = 'ok';
+  else if (response.status === 503 && header['Plimsoll-Reason']) outcome = 'refused';
+  const items = outcome === 'ok' ? Number(header['X-Items'] || request.items) : request.items;
+  if (outcome === 'refused') refusedRequests.add(1, { class: request.class });
+  else if (outcome === 'error') failedRequests.add(1, { class: request.class });
+  else if (request.class === 'query') {
+    queryDelay.add(delay * 1000);
+    totalItems.add(items);
+    if (delay <= s.sla) timelyItems.add(items);
+  }
+  const node = header['X-Plimsoll-Node'] || '';
+  return `${t.toFixed(4)},${delay.toFixed(4)},${response.status},${request.class},${outcome},${items},${node}`;
+}
+
+async function send(s, request, left) {
+  const parameters = {
+    // A request that outlives the run is cut off and counts as an error, never as nothing.
+    timeout: Math.max(100, Math.min(REQUEST_TIMEOUT_MS, (left + s.drain) * 1000)),
+    tags: { name: request.class },
+    responseType: 'none',
+  };
+  if (request.body === null) return http.asyncRequest('GET', s.target + request.path, null, parameters);
+  parameters.headers = { 'content-type': 'application/json' };
+  return http.asyncRequest('POST', s.target + request.path, JSON.stringify(request.body), parameters);
+}
+
+async function client(s, number, start, records) {
+  const random = generator(s.seed, number);
+  const now = () => (Date.now() - start) / 1000;
+  await sleep(random() * between(s.before, 0.5));
+  while (now() < s.duration) {
+    const request = draw(s, random);
+    const t = now();
+    const response = await send(s, request, s.duration - t);
+    records.push(record(s, t, request, response));
+    await sleep(between(now() < s.event ? s.before : s.after, request.think));
+  }
+}
+
+function post(s, path, body) {
+  return http.asyncRequest('POST', s.collector + path, body, { tags: { name: 'collector' }, timeout: 10000 });
+}
+
+/** Tells the collector when the clients start; k6 hands the time to every VU. */
+export function setup() {
+  const s = settings;
+  const start = Date.now();
+  if (s.collector) http.post(`${s.collector}/start`, String(start), { tags: { name: 'collector' } });
+  return { start };
+}
+
+/** One VU's share of the clients, and what it recorded, until the run is over. */
+export default async function ({ start }) {
+  const s = settings;
+  const vu = exec.vu.idInTest - 1;
+  const records = [];
+  const lags = [];
+  let over = false;
+
+  const flush = async () => {
+    const lines = records.splice(0).join('\n');
+    const late = lags.splice(0).map((lag) => lag.toFixed(1)).join(' ');
+    if (s.collector && (lines || late)) await post(s, '/records', `${late}\n${lines}`);
+  };
+  const report = async () => {
+    while (!over) {
+      await sleep(FLUSH_MS / 1000);
+      await flush();
+    }
+  };
+  // How late timers fire is how far behind the generator is.
+  const probe = async () => {
+    while (!over) {
+      const due = Date.now() + LAG_PROBE_MS;
+      await sleep(LAG_PROBE_MS / 1000);
+      const lag = Math.max(0, Date.now() - due);
+      lags.push(lag);
+      generatorLag.add(lag);
+    }
+  };
+
+  const loops = [];
+  for (let number = vu; number < s.clients; number += s.vus) loops.push(client(s, number, start, records));
+  const helpers = [report(), probe()];
+  await Promise.all(loops);
+  over = true;
+  await Promise.all(helpers);
+  await flush();
+}
+
+export function handleSummary(data) {
+  const name = __ENV.SUMMARY;
+  return name ? { [name]: JSON.stringify(data, null, 1) } : { stdout: JSON.stringify(data.metrics, null, 1) };
+}
