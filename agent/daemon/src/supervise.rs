@@ -80,12 +80,13 @@ struct Agent {
 
 impl Agent {
     async fn start(path: PathBuf, config: Config, log_level: LogLevel) -> anyhow::Result<Self> {
-        let bind = async |key: &str, address| {
-            let bound = TcpListener::bind(address).await;
-            bound.with_context(|| format!("{}: {key}: cannot listen on {address}", path.display()))
-        };
-        let http_listener = bind("http.listen", config.http_listen).await?;
-        let check_listener = bind("agent_check.listen", config.agent_check_listen).await?;
+        let cannot =
+            |key: &str, address| format!("{}: {key}: cannot listen on {address}", path.display());
+        let http_listener = TcpListener::bind(config.http_listen)
+            .await
+            .with_context(|| cannot("http.listen", config.http_listen))?;
+        let check_listener = agent_check::bind(config.agent_check_listen)
+            .with_context(|| cannot("agent_check.listen", config.agent_check_listen))?;
         let control = config
             .control_socket
             .as_deref()

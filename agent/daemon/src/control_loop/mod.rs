@@ -89,11 +89,14 @@ struct Service {
 }
 
 /// The probe's task, and the sender that keeps a service without one up.
-struct Probe(Option<JoinHandle<()>>, Option<watch::Sender<Verdict>>);
+enum Probe {
+    Task(JoinHandle<()>),
+    AlwaysUp { _verdict: watch::Sender<Verdict> },
+}
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        if let Some(task) = &self.0 {
+        if let Probe::Task(task) = self {
             task.abort();
         }
     }
@@ -257,11 +260,8 @@ impl Service {
 fn start_probe(service: &ServiceConfig) -> (watch::Receiver<Verdict>, Probe) {
     let (sender, verdict) = watch::channel(Verdict::up());
     let probe = match &service.health {
-        Some(health) => Probe(
-            Some(tokio::spawn(health_probe::run(health.clone(), sender))),
-            None,
-        ),
-        None => Probe(None, Some(sender)),
+        Some(health) => Probe::Task(tokio::spawn(health_probe::run(health.clone(), sender))),
+        None => Probe::AlwaysUp { _verdict: sender },
     };
     (verdict, probe)
 }

@@ -24,7 +24,7 @@ use crate::{
     state::SharedState,
 };
 
-pub use node::{NodeView, node_view};
+pub use node::node_view;
 
 /// A control loop silent for this many periods, and at least [`LEAST_STALE`], is stuck.
 const STALE_PERIODS: u32 = 5;

@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 use crate::agent_check::ProxyId;
 
 pub use protocol::{Command, Force, MAX_REQUEST, Request, Response};
-pub use server::{OverridesContext, bind, serve};
+pub use server::{bind, serve};
 
 /// Most undone drains remembered; proxies that vanish for good would add up otherwise.
 const MAX_OWED: usize = 1024;

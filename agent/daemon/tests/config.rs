@@ -1,0 +1,118 @@
+//! Configurations as an operator writes them, right and wrong.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::{path::Path, process::Command};
+
+const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");
+
+const GOOD: &str = r#"[http]
+listen = "127.0.0.1:9464"
+[agent_check]
+listen = "127.0.0.1:9101"
+[[service]]
+name = "stocks"
+[service.sla]
+delay = "1s"
+[service.bound]
+nominal = 64
+[service.source]
+kind = "prometheus"
+url = "http://127.0.0.1:8001/metrics"
+histogram = "d"
+"#;
+
+fn check(text: &str) -> Result<(), String> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("agent.toml");
+    std::fs::write(&file, text).unwrap();
+    check_file(&file)
+}
+
+fn check_file(file: &Path) -> Result<(), String> {
+    let out = Command::new(PLIMSOLL)
+        .args(["agent", "--check-config", "--config"])
+        .arg(file)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(out.stderr).unwrap();
+    out.status.success().then_some(()).ok_or(text)
+}
+
+#[test]
+fn each_mistake_names_file_line_and_key() {
+    check(GOOD).unwrap();
+    let second = "[[service]]\nname = \"stocks\"\nsla = { delay = \"1s\" }\nbound = { nominal = 1 }\n\
+                  source = { kind = \"haproxy-log\", listen = \"udp://127.0.0.1:1\", node = \"b/s\" }\n";
+    let cases = [
+        (
+            GOOD.replace("histogram =", "histogramm ="),
+            14,
+            "histogramm",
+        ),
+        (GOOD.replace("\"1s\"", "\"0s\""), 8, "service[0].sla.delay"),
+        (GOOD.replace("\"1s\"", "\"-1s\""), 8, "service[0].sla.delay"),
+        (GOOD.replace("\"1s\"", "1"), 8, "service[0].sla.delay"),
+        (
+            GOOD.replace("\"1s\"", "\"1s\"\nobjective = \"p100\""),
+            9,
+            "service[0].sla.objective",
+        ),
+        (
+            GOOD.replace("= 64", "= 64\nmin = 100\nmax = 70"),
+            12,
+            "service[0].bound.max",
+        ),
+        (
+            GOOD.replace("= 64", "= nan"),
+            10,
+            "service[0].bound.nominal",
+        ),
+        (
+            GOOD.replace("\"prometheus\"", "\"magic\""),
+            12,
+            "service[0].source.kind",
+        ),
+        (
+            GOOD.replace("http://127.0.0.1:8001", "https://127.0.0.1:8001"),
+            13,
+            "service[0].source.url",
+        ),
+        (GOOD.replace("9464", "9101"), 4, "agent_check.listen"),
+        (GOOD.replace("9464", "94640"), 2, "http.listen"),
+        (format!("{GOOD}{second}"), 16, "service[1].name"),
+        (
+            GOOD.replace("\"stocks\"", "\"two words\""),
+            6,
+            "service[0].name",
+        ),
+        (
+            GOOD.replace("[service.bound]\nnominal = 64\n", ""),
+            5,
+            "bound",
+        ),
+        (GOOD.replace("nominal = 64", "nominal = = 64"), 10, ""),
+    ];
+    for (text, line, key) in cases {
+        let error = check(&text).expect_err(&text);
+        assert!(
+            error.contains(&format!("agent.toml:{line}:")),
+            "line {line} in: {error}{text}"
+        );
+        assert!(error.contains(key), "{key} in: {error}");
+    }
+}
+
+#[test]
+fn the_example_is_valid_and_the_reference_is_up_to_date() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    check_file(&root.join("packaging/agent.toml")).unwrap();
+    let out = Command::new(PLIMSOLL)
+        .arg("config-reference")
+        .output()
+        .unwrap();
+    let kept = std::fs::read_to_string(root.join("../../docs/agent-config.md")).unwrap();
+    assert!(
+        kept == String::from_utf8(out.stdout).unwrap(),
+        "write it again: plimsoll config-reference > docs/agent-config.md"
+    );
+}
