@@ -54,6 +54,9 @@ fn garbage(message: impl Into<String>) -> SourceError {
     SourceError::new("garbage", message)
 }
 
+/// A series' labels and its value.
+type LabelledValue<'a> = (Vec<(&'a str, String)>, f64);
+
 impl<'a> Exposition<'a> {
     /// Refuses what is not text or does not end in a line end.
     pub fn new(body: &'a [u8]) -> Result<Self, SourceError> {
@@ -71,8 +74,7 @@ impl<'a> Exposition<'a> {
         &self,
         name: &'s str,
         labels: &'s Labels,
-    ) -> impl Iterator<Item = Result<(Vec<(&'a str, String)>, f64), SourceError>> + use<'a, 's>
-    {
+    ) -> impl Iterator<Item = Result<LabelledValue<'a>, SourceError>> + use<'a, 's> {
         let lines = self.0.lines().enumerate();
         lines.filter_map(move |(number, line)| {
             let rest = line.trim_start().strip_prefix(name)?;
