@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import os
 import signal
 import subprocess
 import sys
@@ -41,6 +42,9 @@ def parser() -> argparse.ArgumentParser:
     )
     shared.add_argument(
         "--mix", default="25:1", metavar="|".join(MIXES), help="short to long requests, for scenario mix"
+    )
+    shared.add_argument(
+        "--bin-dir", type=Path, help="where stocks and plimsoll are; default: $CARGO_TARGET_DIR/release"
     )
     shared.add_argument("--duration", type=float, help="seconds the clients run")
     command = commands.add_parser("run", parents=[shared], help="run policies in turn and report")
@@ -88,6 +92,8 @@ def interrupted(number: int, _: object) -> NoReturn:
 
 def main() -> int:
     arguments = parser().parse_args()
+    if arguments.bin_dir:
+        os.environ["PLIMSOLL_BIN_DIR"] = str(arguments.bin_dir.resolve())
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, interrupted)
     try:

@@ -27,8 +27,8 @@ def haproxy() -> str:
 
 
 def binary(name: str) -> str:
-    directory = Path(os.environ.get("PLIMSOLL_BIN_DIR", ROOT / "target" / "release"))
-    path = directory / name
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    path = Path(os.environ.get("PLIMSOLL_BIN_DIR", target / "release")) / name
     if not path.exists():
         raise LabError(f"{path} is not there; run `make build`")
     return str(path)

@@ -101,10 +101,9 @@ def run_policy(
         leaving.callback(stop, k6)
         while not collector.started.wait(0.1):
             require_running(k6, directory)
-        leaving.enter_context(
-            Sampler(directory / "nodes.csv", slaves, planned.ports, planned.has_agents, collector.now)
-        )
-        share = drive(policy, options, processes, collector, k6, directory, progress)
+        leaving.enter_context(Sampler(directory / "nodes.csv", slaves, planned, collector.now))
+        attempt = Attempt(policy, options, processes, collector, k6, directory)
+        share = attempt.drive(progress)
     meta = {
         "policy": policy.name,
         "proxy": machine.haproxy_version(),
@@ -129,42 +128,50 @@ def run_policy(
     return meta
 
 
-def drive(
-    policy: render.Policy,
-    options: Options,
-    processes: Processes,
-    collector: Collector,
-    k6: subprocess.Popen[bytes],
-    directory: Path,
-    progress: Progress,
-) -> float:
-    """Waits for the generator to end, makes the scenario's events happen; returns the cores it used."""
-    scenario = options.scenario
-    dead: list[str] = []
-    limit = scenario.duration + scenario.drain + 20
-    cpu = 0.0
-    began = time.monotonic()
-    cpu_before = cpu_seconds(k6.pid)
-    ended = began
-    while k6.poll() is None:
-        now = collector.now()
-        if scenario.removal is not None and not dead and now >= scenario.removal:
-            victim = options.topology.slaves[-1].name
-            # The agent first: it is not to tell the proxy about the node's death.
-            dead = [name for name in (f"{victim}-agent", victim) if policy.service or name == victim]
-            for name in dead:
-                processes.kill(name)
-        processes.check(dead)
-        if used := cpu_seconds(k6.pid):
-            cpu, ended = used - cpu_before, time.monotonic()
-        progress.update(policy.name, now, scenario, collector)
-        if now > limit:
-            raise LabError(f"k6 has not ended {limit:g} s after its start; see {directory / 'k6.log'}")
-        time.sleep(0.1)
-    # 99: a threshold was crossed, which is a result and not a failure.
-    if k6.returncode not in (0, 99):
-        require_running(k6, directory)
-    return cpu / max(ended - began, 1e-3)
+@dataclass(frozen=True)
+class Attempt:
+    """A policy whose programs and clients are running."""
+
+    policy: render.Policy
+    options: Options
+    processes: Processes
+    collector: Collector
+    k6: subprocess.Popen[bytes]
+    directory: Path
+
+    def drive(self, progress: Progress) -> float:
+        """Waits for the generator to end, makes the scenario's events happen; returns the cores it used."""
+        scenario = self.options.scenario
+        dead: list[str] = []
+        limit = scenario.duration + scenario.drain + 20
+        cpu = 0.0
+        began = ended = time.monotonic()
+        cpu_before = cpu_seconds(self.k6.pid)
+        while self.k6.poll() is None:
+            now = self.collector.now()
+            if scenario.removal is not None and not dead and now >= scenario.removal:
+                dead = self.remove()
+            self.processes.check(dead)
+            if used := cpu_seconds(self.k6.pid):
+                cpu, ended = used - cpu_before, time.monotonic()
+            progress.update(self.policy.name, now, scenario, self.collector)
+            if now > limit:
+                log = self.directory / "k6.log"
+                raise LabError(f"k6 has not ended {limit:g} s after its start; see {log}")
+            time.sleep(0.1)
+        # 99: a threshold was crossed, which is a result and not a failure.
+        if self.k6.returncode not in (0, 99):
+            require_running(self.k6, self.directory)
+        return cpu / max(ended - began, 1e-3)
+
+    def remove(self) -> list[str]:
+        """Kills the last slave and its agent; returns their names."""
+        victim = self.options.topology.slaves[-1].name
+        # The agent first: it is not to tell the proxy about the node's death.
+        names = [f"{victim}-agent", victim] if self.policy.service else [victim]
+        for name in names:
+            self.processes.kill(name)
+        return names
 
 
 def require_running(k6: subprocess.Popen[bytes], directory: Path) -> None:

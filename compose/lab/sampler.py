@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
-from compose.lab.render import Ports
+from compose.lab import proxy
+from compose.lab.stack import Plan
 from compose.lab.topology import Node
 
 COLUMNS = [
@@ -33,19 +34,13 @@ _COUNTER = re.compile(r"^(stocks_\w+?)(?:\{([^}]*)\})? ([0-9.eE+-]+)$", re.MULTI
 
 
 def fetch(url: str) -> str | None:
+    """The answer; empty when none came in time, None when nobody listens."""
     try:
         with urllib.request.urlopen(url, timeout=0.8) as response:
             return response.read().decode()
-    except (OSError, urllib.error.URLError, http.client.HTTPException):
-        return None
-
-
-def proxy_rows(text: str | None) -> dict[str, dict[str, str]]:
-    """HAProxy's CSV, by server of backend queries."""
-    if not text:
-        return {}
-    rows = csv.DictReader(text.removeprefix("# ").splitlines())
-    return {row["svname"]: row for row in rows if row["pxname"] == "queries"}
+    except (OSError, http.client.HTTPException) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        return None if isinstance(reason, ConnectionRefusedError) else ""
 
 
 def node_counters(text: str) -> dict[str, float]:
@@ -59,10 +54,8 @@ def node_counters(text: str) -> dict[str, float]:
 
 
 class Sampler:
-    def __init__(
-        self, path: Path, slaves: list[Node], ports: Ports, agents: bool, now: Callable[[], float]
-    ) -> None:
-        self._slaves, self._ports, self._agents, self._now = slaves, ports, agents, now
+    def __init__(self, path: Path, slaves: list[Node], plan: Plan, now: Callable[[], float]) -> None:
+        self._slaves, self._plan, self._now = slaves, plan, now
         self._file = path.open("w", newline="")
         self._csv = csv.DictWriter(self._file, COLUMNS, restval="")
         self._csv.writeheader()
@@ -86,25 +79,28 @@ class Sampler:
                 self._sample(pool)
 
     def _sample(self, pool: ThreadPoolExecutor) -> None:
-        t = round(self._now(), 2)
-        ports = self._ports
-        proxy = pool.submit(fetch, f"http://127.0.0.1:{ports.stats}/;csv")
-        nodes = [pool.submit(fetch, f"http://127.0.0.1:{port}/metrics") for port in ports.slaves]
-        views = [
-            pool.submit(fetch, f"http://127.0.0.1:{port}/v1/node") for port in ports.agents if self._agents
-        ]
-        servers = proxy_rows(proxy.result())
+        t, plan = round(self._now(), 2), self._plan
+        answer = pool.submit(proxy.servers, plan.socket)
+        nodes = [pool.submit(fetch, f"http://127.0.0.1:{port}/metrics") for port in plan.ports.slaves]
+        agents = plan.ports.agents if plan.has_agents else []
+        views = [pool.submit(fetch, f"http://127.0.0.1:{port}/v1/node") for port in agents]
+        servers = answer.result()
         for index, node in enumerate(self._slaves):
             row: dict[str, Any] = {"t_s": t, "node": node.name, "up": 0, "capacity_items_per_s": 0}
             if server := servers.get(f"node{index + 1}"):
                 row["up"] = int(server["status"].startswith("UP") or server["status"] == "no check")
                 row["proxy_weight"], row["proxy_maxconn"] = server["weight"], server["slim"]
-            if metrics := nodes[index].result():
-                row |= self._node(node, node_counters(metrics))
+            metrics = nodes[index].result()
+            if metrics is not None:
+                row |= self._node(node, node_counters(metrics)) if metrics else self._silent(node)
             if views and (view := views[index].result()):
                 row |= agent_row(json.loads(view))
             self._csv.writerow(row)
         self._file.flush()
+
+    def _silent(self, node: Node) -> dict[str, Any]:
+        """A node that is there and did not answer in time: as fast as it was."""
+        return {"capacity_items_per_s": round(node.capacity(self._hit_ratio[node.name]), 1)}
 
     def _node(self, node: Node, now: dict[str, float]) -> dict[str, Any]:
         before, self._last[node.name] = self._last.get(node.name, {}), now

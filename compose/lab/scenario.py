@@ -37,7 +37,7 @@ def scenario(name: str, quick: bool, mix: str = "25:1", duration: float | None =
         raise LabError(f"--scenario {name}: must be one of {', '.join(SCENARIOS)}")
     if mix not in MIXES:
         raise LabError(f"--mix {mix}: must be one of {', '.join(MIXES)}")
-    warmup, burst, end = (5.0, 15.0, 38.0) if quick else (10.0, 30.0, 110.0)
+    warmup, burst, end = (5.0, 13.0, 38.0) if quick else (10.0, 30.0, 110.0)
     removal = None
     if name == "removal":
         burst, removal = (8.0, 20.0) if quick else (15.0, 50.0)

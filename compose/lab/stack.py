@@ -5,7 +5,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.lab import machine, render, sampler
+from compose.lab import machine, proxy, render
 from compose.lab.errors import LabError
 from compose.lab.processes import Processes, answers, free_ports, wait_until
 from compose.lab.topology import Node, Topology
@@ -18,6 +18,7 @@ class Plan:
     programs: dict[str, list[str]]
     ports: render.Ports
     has_agents: bool
+    socket: Path
 
 
 def make_ports(slaves: int) -> render.Ports:
@@ -44,7 +45,8 @@ def plan(policy: render.Policy, topology: Topology, seed: int, maxconn: int | No
     """Writes the configurations into `run` and says what to start."""
     ports = make_ports(len(topology.slaves))
     config = run / "haproxy.cfg"
-    config.write_text(render.haproxy(policy.example.read_text(), ports, run / "haproxy.sock", maxconn))
+    socket = run / "haproxy.sock"
+    config.write_text(render.haproxy(policy.example.read_text(), ports, socket, maxconn))
     checked = subprocess.run(
         [machine.haproxy(), "-c", "-f", config], capture_output=True, text=True, check=False
     )
@@ -59,7 +61,7 @@ def plan(policy: render.Policy, topology: Topology, seed: int, maxconn: int | No
             programs[f"{node.name}-agent"] = [machine.binary("plimsoll"), "agent", "--config", str(path)]
     # In the foreground: a master that forks would untie its worker from the runner.
     programs["haproxy"] = [machine.haproxy(), "-db", "-f", str(config)]
-    return Plan(programs, ports, policy.service is not None)
+    return Plan(programs, ports, policy.service is not None, socket)
 
 
 def wait_ready(processes: Processes, ready: Plan) -> None:
@@ -72,8 +74,7 @@ def wait_ready(processes: Processes, ready: Plan) -> None:
             wait_until(f"node{n + 1}-agent", lambda url=url: answers(url), 10, processes.check)
 
     def servers_up() -> bool:
-        rows = sampler.proxy_rows(sampler.fetch(f"http://127.0.0.1:{ports.stats}/;csv"))
-        servers = [row for name, row in rows.items() if name not in ("BACKEND", "FRONTEND")]
+        servers = proxy.servers(ready.socket).values()
         return len(servers) == len(ports.slaves) and all(row["status"] == "UP" for row in servers)
 
     wait_until("haproxy", servers_up, 10, processes.check)

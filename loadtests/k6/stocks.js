@@ -138,7 +138,9 @@ async function client(s, number, start, records) {
     const t = now();
     const response = await send(s, request, s.duration - t);
     records.push(record(s, t, request, response));
-    await sleep(between(now() < s.event ? s.before : s.after, request.think));
+    const think = between(now() < s.event ? s.before : s.after, request.think);
+    if (now() + think >= s.duration) return;
+    await sleep(think);
   }
 }
 
