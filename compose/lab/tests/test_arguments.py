@@ -1,0 +1,93 @@
+"""Wrong arguments and files end with a message that names them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compose.lab import render, topology
+from compose.lab.errors import LabError
+from compose.lab.scenario import scenario
+
+
+def lab(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "compose.lab", *arguments],
+        cwd=topology.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--scenario", "flood"], ["--scenario flood", "burst"]),
+        (["run", "--policies", "rr fastest"], ["--policies fastest", "fc-prop"]),
+        (["run", "--policies", ""], ["--policies"]),
+        (["run", "--seed", "-1"], ["--seed"]),
+        (["run", "--clients", "0"], ["--clients", "1..18000"]),
+        (["run", "--nodes", "51"], ["--nodes", "1..50"]),
+        (["run", "--scenario", "removal", "--nodes", "1"], ["--nodes 1", "at least 2"]),
+        (["run", "--scenario", "mix", "--mix", "7:1"], ["--mix 7:1", "25:1"]),
+        (["run", "--duration", "3"], ["--duration 3"]),
+        (["run", "--bin-dir", "/nonexistent"], ["/nonexistent/stocks", "make build"]),
+        (["sweep", "--limits", "48 many"], ["--limits", "positive"]),
+    ],
+)
+def test_bad_arguments(arguments: list[str], words: list[str]) -> None:
+    done = lab(*arguments)
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def test_a_scenario_overrides_one_nodes_flags() -> None:
+    slaves = topology.load("heterogeneous").slaves
+    assert [node.flags.get("slowdown", 1.0) for node in slaves] == [5.0, 1.0, 1.0, 1.0, 1.0]
+    assert slaves[1].capacity(1.0) == pytest.approx(10_000)
+    assert slaves[0].capacity(1.0) == pytest.approx(2_000)
+
+
+def test_more_nodes_than_the_file_has() -> None:
+    slaves = topology.load("burst", 12).slaves
+    assert [node.name for node in slaves] == [f"node{n}" for n in range(1, 13)]
+    assert slaves[11].flags == slaves[4].flags
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[[node]]\nname = "a"\nrole = "king"\n', "king"),
+        ('[[node]]\nname = "a"\n', "role"),
+        ('[[node]]\nname = "a"\nrole = "slave"\n', "one node of role master"),
+        ("nodes = [", "topology.toml"),
+    ],
+)
+def test_a_wrong_topology(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "topology.toml"
+    path.write_text(text)
+    with pytest.raises(LabError, match=words):
+        topology.load("burst", path=path)
+
+
+def test_static_maxconn_needs_a_sweep(tmp_path: Path) -> None:
+    path = tmp_path / "static.json"
+    with pytest.raises(LabError, match="make sweep"):
+        render.static_maxconn("burst", path)
+    path.write_text('{"mix": {"best": 12}}')
+    assert render.static_maxconn("mix", path) == 12
+    with pytest.raises(LabError, match="SCENARIO=burst"):
+        render.static_maxconn("burst", path)
+
+
+def test_quick_is_short_and_keeps_the_order_of_things() -> None:
+    for name in ("burst", "removal", "heterogeneous", "mix"):
+        for quick in (True, False):
+            made = scenario(name, quick)
+            assert made.warmup < made.burst <= made.event < made.duration
+            assert made.duration + made.drain <= (45 if quick else 120)

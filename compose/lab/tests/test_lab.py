@@ -1,0 +1,156 @@
+"""The lab as a user runs it: real programs, ended in every way, leave nothing behind."""
+
+import csv
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from compose.lab import machine
+from compose.lab.errors import LabError
+from compose.lab.topology import ROOT
+
+LAB = [sys.executable, "-m", "compose.lab"]
+SMALL = ["--quick", "--nodes", "2", "--clients", "20", "--duration", "16"]
+
+
+def _built() -> bool:
+    try:
+        return bool(
+            machine.binary("stocks") and machine.binary("plimsoll") and machine.k6() and machine.haproxy()
+        )
+    except LabError:
+        return False
+
+
+needs_programs = pytest.mark.skipif(not _built(), reason="needs `make tools build`")
+
+
+def marked(mark: str) -> list[tuple[int, str]]:
+    """Processes that carry `mark` in their environment: the driver's whole family."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"LAB_TEST={mark}\0".encode() in (path / "environ").read_bytes():
+                found.append((int(path.name), (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()))
+        except OSError:
+            continue
+    return found
+
+
+def until(condition, seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """Starts a small lab; ends it by force whatever the test did."""
+    mark = f"{os.getpid()}-{tmp_path.name}"
+    started = []
+
+    def start(*arguments: str) -> tuple[subprocess.Popen, str]:
+        environment = os.environ | {"LAB_TEST": mark, "TMPDIR": str(tmp_path)}
+        command = [*LAB, "run", *SMALL, "--results", str(tmp_path / "results"), *arguments]
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        started.append(process)
+        return process, mark
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@needs_programs
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_however_it_ends_no_process_and_no_port_is_left(lab, tmp_path, how):
+    process, mark = lab("--policies", "fc-prop")
+    until(lambda: any("k6" in line and "run" in line for _, line in marked(mark)), 30, "k6 has not started")
+    family = marked(mark)
+    for program in ("haproxy", "stocks", "plimsoll", "k6", "supervisor"):
+        assert any(program in line for _, line in family), f"{program} is not running"
+    process.send_signal(how)
+    process.wait(20)
+    until(lambda: not marked(mark), 5, f"left behind: {marked(mark)}")
+    if how != signal.SIGKILL:
+        assert process.returncode == 128 + how
+        assert not list(tmp_path.glob("plimsoll-lab-*"))
+
+
+@needs_programs
+def test_a_small_run_leaves_complete_records_and_the_same_work_for_both_policies(lab, tmp_path):
+    process, mark = lab("--policies", "rr fc-prop", "--seed", "3")
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr.decode()
+    assert not marked(mark)
+    latest = tmp_path / "results" / "latest"
+    facts = json.loads((latest / "run.json").read_text())
+    assert facts["policies"] == ["rr", "fc-prop"]
+    assert facts["clients"] == 20
+    work = {}
+    for policy in facts["policies"]:
+        meta = json.loads((latest / policy / "meta.json").read_text())
+        assert meta["event_s"] < meta["duration_s"]
+        assert meta["generator"]["cpu_share"] > 0
+        with gzip.open(latest / policy / "requests.csv.gz", "rt") as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) > 50
+        assert {row["outcome"] for row in rows} == {"ok"}
+        assert {row["class"] for row in rows} == {"query", "transaction"}
+        # The first second's clients are the same, whatever the policy does to their delay.
+        work[policy] = sorted((row["class"], row["items"]) for row in rows if float(row["t_s"]) < 3)
+        with (latest / policy / "nodes.csv").open() as file:
+            samples = list(csv.DictReader(file))
+        assert {row["node"] for row in samples} == {"node1", "node2"}
+        assert (samples[-1]["bound"] != "") == (policy == "fc-prop")
+        assert float(samples[-1]["capacity_items_per_s"]) > 1000
+    # Clients start staggered by their seeds; a request on the edge may fall on either side.
+    common = len(set(work["rr"]) & set(work["fc-prop"]))
+    assert common >= 0.8 * len(set(work["rr"]))
+
+
+@needs_programs
+def test_a_killed_slave_and_its_agent_are_recorded_as_dead(lab, tmp_path):
+    process, _ = lab("--scenario", "removal", "--policies", "fc-prop", "--duration", "26")
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr.decode()
+    with (tmp_path / "results" / "latest" / "fc-prop" / "nodes.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if float(row["t_s"]) > 23]
+    assert {row["node"]: row["up"] for row in rows} == {"node1": "1", "node2": "0"}
+    assert {row["capacity_items_per_s"] for row in rows if row["node"] == "node2"} == {"0"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--scenario", "storm"], "--scenario storm: must be one of burst"),
+        (["run", "--policies", "best"], "no such policy"),
+        (["run", "--policies", ""], "name at least one"),
+        (["run", "--clients", "0"], "must be a whole number within 1.."),
+        (["run", "--nodes", "many"], "must be a whole number"),
+        (["run", "--seed", "-4"], "--seed"),
+        (["run", "--scenario", "removal", "--nodes", "1"], "at least 2"),
+        (["run", "--scenario", "mix", "--mix", "1:1"], "--mix 1:1"),
+        (["run", "--duration", "2"], "--duration 2"),
+        (["sweep", "--limits", "a b"], "--limits"),
+    ],
+)
+def test_bad_arguments_get_a_clear_message(arguments, message):
+    done = subprocess.run(
+        [*LAB, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=30
+    )
+    assert done.returncode in (1, 2)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

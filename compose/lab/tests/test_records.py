@@ -1,0 +1,59 @@
+"""What leaves k6 reaches the record file; what the sampler reads ends up in its columns."""
+
+import gzip
+import urllib.request
+
+import pytest
+
+from compose.lab.collector import Collector
+from compose.lab.processes import free_ports
+from compose.lab.sampler import node_counters, proxy_rows
+
+
+def post(url: str, body: str) -> None:
+    with urllib.request.urlopen(
+        urllib.request.Request(url, body.encode(), method="POST"), timeout=5
+    ) as answer:
+        assert answer.status == 204
+
+
+def test_records_are_written_and_counted(tmp_path):
+    path = tmp_path / "requests.csv.gz"
+    with Collector(path, sla=1.0) as collector:
+        post(f"{collector.url}/start", "1000")
+        post(
+            f"{collector.url}/records",
+            "1.0 9.0\n0.5,0.2,200,query,ok,80,node1\n0.6,1.5,200,query,ok,80,node2\n"
+            "0.7,0.0,503,query,refused,70,\n0.8,0.1,200,transaction,ok,60,master",
+        )
+        assert collector.started.is_set()
+        assert collector.timely(0, 1) == 80
+        assert collector.counts == {"ok": 3, "refused": 1}
+        assert collector.lag(1.0) == pytest.approx(0.009)
+    lines = gzip.open(path, "rt").read().splitlines()
+    assert lines[0].split(",")[0] == "t_s"
+    assert len(lines) == 5
+
+
+def test_counters_leave_transactions_and_buckets_out():
+    text = (
+        "# HELP stocks_jobs x\nstocks_jobs 3\n"
+        'stocks_request_duration_seconds_bucket{class="query",le="1"} 9\n'
+        'stocks_request_duration_seconds_count{class="query"} 10\n'
+        'stocks_request_duration_seconds_count{class="transaction"} 5\n'
+    )
+    assert node_counters(text) == {"stocks_jobs": 3.0, "stocks_request_duration_seconds_count": 10.0}
+
+
+def test_only_the_queries_backend_is_looked_at():
+    text = "# pxname,svname,status,weight,slim\nqueries,node1,UP,50,20\ntransactions,master,UP,1,\n"
+    rows = proxy_rows(text)
+    assert list(rows) == ["node1"]
+    assert rows["node1"]["slim"] == "20"
+    assert proxy_rows(None) == {}
+
+
+def test_ports_are_distinct_and_below_the_ephemeral_range():
+    ports = free_ports(40)
+    assert len(set(ports)) == 40
+    assert max(ports) < 32768

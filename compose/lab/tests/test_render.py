@@ -1,0 +1,100 @@
+"""Configurations for the lab come whole from the project's own files."""
+
+import re
+import subprocess
+import tomllib
+
+import pytest
+
+from compose.lab import machine, render, topology
+from compose.lab.errors import LabError
+
+PORTS = render.Ports(
+    20080,
+    20404,
+    20100,
+    20099,
+    [20101 + n for n in range(7)],
+    [20201 + n for n in range(7)],
+    [20301 + n for n in range(7)],
+)
+POLICIES = ["rr", "leastconn", "random2", "static-maxconn", "prop", "fc-prop", "fc-prop-mean", "fc-hash"]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_rendered_example_is_accepted_without_a_warning(name, tmp_path):
+    policy = render.policies([name])[0]
+    limit = 77 if policy.swept else None
+    text = render.haproxy(policy.example.read_text(), PORTS, tmp_path / "s.sock", limit)
+    config = tmp_path / "haproxy.cfg"
+    config.write_text(text)
+    done = subprocess.run(
+        [machine.haproxy(), "-c", "-f", config], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr + done.stdout
+    servers = re.findall(r"server (node\d+) 127\.0\.0\.1:(\d+)", text)
+    assert servers == [(f"node{n + 1}", str(20101 + n)) for n in range(7)]
+    assert re.search(r"127\.0\.0\.1:8\d\d\d\b|agent-port 9\d", text) is None
+    assert ("agent-check" in text) == (policy.service is not None)
+    if limit:
+        assert "maxconn 77" in text
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_other_line_of_the_example_is_kept(name, tmp_path):
+    policy = render.policies([name])[0]
+    original = policy.example.read_text()
+    text = render.haproxy(original, PORTS, tmp_path / "s.sock")
+    numbers = re.compile(r"\d{4,5}|/\S+\.sock")
+
+    def others(config: str) -> list[str]:
+        return [
+            numbers.sub("N", line) for line in config.splitlines() if not re.match(r"\s+server node", line)
+        ]
+
+    assert others(text) == others(original)
+
+
+def test_agent_configuration_names_its_own_node(tmp_path):
+    policy = render.policies(["fc-prop"])[0]
+    node = topology.load("burst").slaves[2]
+    config = tomllib.loads(render.agent(policy, node, 2, PORTS, tmp_path))
+    service = config["service"][0]
+    assert service["identities"] == ["queries/node3"]
+    assert service["source"]["url"] == "http://127.0.0.1:20103/metrics"
+    assert config["agent_check"]["listen"] == "127.0.0.1:20203"
+    assert service["sla"] == {"delay": "1s", "objective": "p95"}
+    assert service["controller"]["kind"] == "pi"
+
+
+def test_merging_leaves_its_inputs_alone():
+    base, over = {"a": {"b": 1, "c": 2}}, {"a": {"c": 3}, "d": 4}
+    assert render.merged(base, over) == {"a": {"b": 1, "c": 3}, "d": 4}
+    assert base == {"a": {"b": 1, "c": 2}}
+
+
+def test_toml_round_trips():
+    table = {
+        "s": 'a "quoted" word',
+        "n": 1,
+        "x": 0.5,
+        "b": True,
+        "l": ["a", "b"],
+        "t": {"k": "v", "u": {"w": 2}},
+    }
+    assert tomllib.loads(render.toml(table)) == table
+
+
+def test_a_scenario_without_a_swept_limit_says_how_to_get_one(tmp_path):
+    with pytest.raises(LabError, match="make sweep"):
+        render.static_maxconn("burst", tmp_path / "none.json")
+    (tmp_path / "some.json").write_text('{"mix": {"best": 3}}')
+    with pytest.raises(LabError, match="make sweep SCENARIO=burst"):
+        render.static_maxconn("burst", tmp_path / "some.json")
+    assert render.static_maxconn("mix", tmp_path / "some.json") == 3
+
+
+def test_an_example_without_node1_is_refused(tmp_path):
+    with pytest.raises(LabError, match="server node1"):
+        render.haproxy("backend queries\n", PORTS, tmp_path / "s.sock")
