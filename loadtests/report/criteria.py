@@ -1,0 +1,64 @@
+"""The lab's targets, each with what was measured."""
+
+from dataclasses import dataclass
+from typing import Any
+
+HEALTH_CHECK_INTERVAL_S = 0.5
+
+
+@dataclass
+class Criterion:
+    text: str
+    measured: float | None
+    limit: float
+    at_least: bool
+
+    @property
+    def passed(self) -> bool:
+        if self.measured is None:
+            return False
+        return self.measured >= self.limit if self.at_least else self.measured <= self.limit
+
+    def line(self) -> str:
+        sign = "at least" if self.at_least else "at most"
+        measured = "none" if self.measured is None else f"{self.measured:.3g}"
+        return f"{'pass' if self.passed else 'FAIL'}  {self.text}: {measured} ({sign} {self.limit:.3g})"
+
+
+def criteria(summary: dict[str, Any]) -> list[Criterion]:
+    """Only for the policies that are there."""
+    runs = {run["policy"]: run for run in summary["runs"]}
+    sla, found = summary["sla_seconds"], []
+    for name in (n for n in ("fc-prop", "fc-hash") if n in runs):
+        run = runs[name]
+        if summary["scenario"] == "burst":
+            for peer, limit in [
+                *(("rr", 3.4), ("prop", 2.3), ("leastconn", 1.0)),
+                *(("random2", 1.0), ("static-maxconn", 0.97)),
+            ]:
+                if peer in runs:
+                    other = runs[peer]["timely_items_per_s"]
+                    value = run["timely_items_per_s"] / other if other else None
+                    found.append(Criterion(f"{name} / {peer}, timely items/s", value, limit, True))
+            after = run["timely_of_ideal_after_event"]
+            found += [
+                Criterion(f"{name} timely of ideal from 5 s after the event", after, 0.95, True),
+                Criterion(f"{name} timely of ideal, whole time", run["timely_of_ideal"], 0.9, True),
+                Criterion(f"{name} mean delay, s", run["mean_delay_s"], sla, False),
+                Criterion(f"{name} overshoot, s", run["overshoot_s"], 1.1 * sla, False),
+                Criterion(f"{name} settling, s", run["settling_s"], 10.0, False),
+            ]
+        elif summary["scenario"] == "heterogeneous":
+            off = run["max_share_deviation"]
+            found.append(Criterion(f"{name} largest share error against capacity", off, 0.10, False))
+        elif summary["scenario"] == "removal" and run["removal"]:
+            lost = run["removal"]
+            before, after = lost["timely_before_items_per_s"], lost["timely_after_items_per_s"]
+            fall = None if before is None or after is None else before - after
+            limit = lost["lost_capacity_items_per_s"]
+            window = lost["error_window_s"]
+            found += [
+                Criterion(f"{name} fall of timely items/s after the removal", fall, limit, False),
+                Criterion(f"{name} client errors last, s", window, HEALTH_CHECK_INTERVAL_S, False),
+            ]
+    return found

@@ -1,0 +1,51 @@
+"""The table, for the terminal, for the page and as Markdown."""
+
+from typing import Any
+
+HEADINGS = [
+    *("policy", "timely items/s", "of ideal", "from 5 s", "vs rr", "vs prop", "total items/s"),
+    *("mean s", "p95 s", "p99 s", "overshoot s", "settling s", "refused", "errors"),
+]
+
+
+def show(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def cells(summary: dict[str, Any]) -> list[list[str]]:
+    timely = {run["policy"]: run["timely_items_per_s"] for run in summary["runs"]}
+    lines = []
+    for run in summary["runs"]:
+        mine = run["timely_items_per_s"]
+        versus = [mine / timely[n] if timely.get(n) else None for n in ("rr", "prop")]
+        lines.append(
+            [
+                run["policy"] + (" (generator limited)" if run["generator_limited"] else ""),
+                show(mine, ",.0f"),
+                show(run["timely_of_ideal"], ".1%"),
+                show(run["timely_of_ideal_after_event"], ".1%"),
+                *(show(v, ".2f") for v in versus),
+                show(run["total_items_per_s"], ",.0f"),
+                *(show(run[f"{n}_delay_s"], ".2f") for n in ("mean", "p95", "p99")),
+                show(run["overshoot_s"], ".2f"),
+                show(run["settling_s"], ".0f"),
+                show(run["refused_fraction"], ".1%"),
+                show(run["error_fraction"], ".2%"),
+            ]
+        )
+    return lines
+
+
+def terminal(summary: dict[str, Any]) -> str:
+    lines = [HEADINGS, *cells(summary)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADINGS))]
+    text = []
+    for line in lines:
+        rest = (c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))
+        text.append("  ".join([line[0].ljust(widths[0]), *rest]))
+    return "\n".join(text)
+
+
+def markdown(summary: dict[str, Any]) -> str:
+    rule = ["---", *["---:"] * (len(HEADINGS) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [HEADINGS, rule, *cells(summary)])
