@@ -106,6 +106,13 @@ impl Link {
         loop {
             let message = receive(&mut incoming)?;
             let heard = Instant::now();
+            // What a process that was stopped finds in its socket is old: the master may have
+            // gone on without it.
+            if let Some(before) = *self.level()
+                && heard.duration_since(before) > self.timeout / 2
+            {
+                bail!("heard nothing for {:?}", heard.duration_since(before));
+            }
             match message {
                 FromMaster::Refused { reason } => return Ok(reason),
                 FromMaster::Resume { lineage } => self.writer.lock().adopt_lineage(&lineage)?,
