@@ -130,27 +130,3 @@ def test_a_killed_slave_and_its_agent_are_recorded_as_dead(lab, tmp_path):
         rows = [row for row in csv.DictReader(file) if float(row["t_s"]) > 23]
     assert {row["node"]: row["up"] for row in rows} == {"node1": "1", "node2": "0"}
     assert {row["capacity_items_per_s"] for row in rows if row["node"] == "node2"} == {"0"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["run", "--scenario", "storm"], "--scenario storm: must be one of burst"),
-        (["run", "--policies", "best"], "no such policy"),
-        (["run", "--policies", ""], "name at least one"),
-        (["run", "--clients", "0"], "must be a whole number within 1.."),
-        (["run", "--nodes", "many"], "must be a whole number"),
-        (["run", "--seed", "-4"], "--seed"),
-        (["run", "--scenario", "removal", "--nodes", "1"], "at least 2"),
-        (["run", "--scenario", "mix", "--mix", "1:1"], "--mix 1:1"),
-        (["run", "--duration", "2"], "--duration 2"),
-        (["sweep", "--limits", "a b"], "--limits"),
-    ],
-)
-def test_bad_arguments_get_a_clear_message(arguments, message):
-    done = subprocess.run(
-        [*LAB, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=30
-    )
-    assert done.returncode in (1, 2)
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr

@@ -5,9 +5,10 @@ import urllib.request
 
 import pytest
 
+from compose.lab import proxy
 from compose.lab.collector import Collector
 from compose.lab.processes import free_ports
-from compose.lab.sampler import node_counters, proxy_rows
+from compose.lab.sampler import node_counters
 
 
 def post(url: str, body: str) -> None:
@@ -30,7 +31,8 @@ def test_records_are_written_and_counted(tmp_path):
         assert collector.timely(0, 1) == 80
         assert collector.counts == {"ok": 3, "refused": 1}
         assert collector.lag(1.0) == pytest.approx(0.009)
-    lines = gzip.open(path, "rt").read().splitlines()
+    with gzip.open(path, "rt") as file:
+        lines = file.read().splitlines()
     assert lines[0].split(",")[0] == "t_s"
     assert len(lines) == 5
 
@@ -47,10 +49,13 @@ def test_counters_leave_transactions_and_buckets_out():
 
 def test_only_the_queries_backend_is_looked_at():
     text = "# pxname,svname,status,weight,slim\nqueries,node1,UP,50,20\ntransactions,master,UP,1,\n"
-    rows = proxy_rows(text)
+    rows = proxy.rows(text)
     assert list(rows) == ["node1"]
     assert rows["node1"]["slim"] == "20"
-    assert proxy_rows(None) == {}
+
+
+def test_a_silent_proxy_has_no_servers(tmp_path):
+    assert proxy.servers(tmp_path / "none.sock") == {}
 
 
 def test_ports_are_distinct_and_below_the_ephemeral_range():
