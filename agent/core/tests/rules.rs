@@ -45,7 +45,7 @@ fn an_empty_period_is_held_then_drifts_to_the_nominal_bound() {
             Reason::IdleDrift
         );
     }
-    assert!((c.decision().bound.get() - 100.0).abs() < 1.0);
+    assert_eq!(c.decision().bound.get(), 100.0);
 }
 
 #[test]

@@ -18,6 +18,8 @@ use window::Window;
 
 /// Share of the way an idle or unused bound goes back in one period.
 const DRIFT: f64 = 0.2;
+/// Nearer to the nominal bound than this share of it, an idle bound is there.
+const DRIFT_END: f64 = 0.01;
 /// Share of the recent peak that is left after one period.
 const PEAK_DECAY: f64 = 0.9;
 /// The most the bound may be cut in one period by what unfinished work foretells.
@@ -241,11 +243,13 @@ impl NodeController {
             return (self.bound, Reason::Empty, Signal::default());
         }
         let nominal = self.settings.limits.nominal.get();
-        (
-            self.bound + DRIFT * (nominal - self.bound),
-            Reason::IdleDrift,
-            Signal::default(),
-        )
+        let left = nominal - self.bound;
+        let drifted = if left.abs() <= DRIFT_END * nominal {
+            nominal
+        } else {
+            self.bound + DRIFT * left
+        };
+        (drifted, Reason::IdleDrift, Signal::default())
     }
 
     fn enough_ended(&mut self, observation: &Observation) -> (f64, Reason, Signal) {
