@@ -7,18 +7,23 @@ SEED ?= 1
 CLIENTS ?=
 NODES ?=
 QUICK ?=
+MIX ?=
+DURATION ?=
+LIMITS ?=
 
 CARGO ?= cargo
 PYTHON := .venv/bin/python
 LAB_OPTIONS = --scenario "$(SCENARIO)" --seed "$(SEED)" \
-	$(if $(QUICK),--quick) $(if $(CLIENTS),--clients "$(CLIENTS)") $(if $(NODES),--nodes "$(NODES)")
+	$(if $(QUICK),--quick) $(if $(CLIENTS),--clients "$(CLIENTS)") $(if $(NODES),--nodes "$(NODES)") \
+	$(if $(MIX),--mix "$(MIX)") $(if $(DURATION),--duration "$(DURATION)")
 
 .PHONY: help tools build lab sweep report test test-rust test-wasm test-python bench lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 	@echo
-	@echo '  lab options: SCENARIO=burst|removal|heterogeneous|mix POLICIES="rr fc-prop" SEED=7 QUICK=1 CLIENTS=1500 NODES=5'
+	@echo '  lab options: SCENARIO=burst|removal|heterogeneous|mix POLICIES="rr fc-prop" SEED=7 QUICK=1'
+	@echo '               CLIENTS=1500 NODES=5 MIX=3:1|25:1|100:1 DURATION=seconds; sweep: LIMITS="32 64"'
 
 tools: ## Install what the lab and the tests need (Debian packages, k6, a virtual environment)
 	@scripts/install-tools
@@ -30,7 +35,7 @@ lab: tools build ## Run the main job: every policy on the same work, then a tabl
 	@$(PYTHON) -m compose.lab run $(LAB_OPTIONS) --policies "$(POLICIES)"
 
 sweep: tools build ## Find the best static maxconn for SCENARIO, for policy static-maxconn
-	@$(PYTHON) -m compose.lab sweep $(LAB_OPTIONS)
+	@$(PYTHON) -m compose.lab sweep $(LAB_OPTIONS) $(if $(LIMITS),--limits "$(LIMITS)")
 
 report: ## Make summary.json and report.html again from the last run
 	@$(PYTHON) -m loadtests.report loadtests/results/latest

@@ -8,7 +8,7 @@ from pathlib import Path
 def servers(path: Path) -> dict[str, dict[str, str]]:
     """The rows of `show stat` for the servers of backend queries; none when HAProxy does not answer."""
     try:
-        return rows(_ask(path, "show stat"))
+        return rows(ask(path, "show stat"))
     except OSError:
         return {}
 
@@ -23,7 +23,8 @@ def rows(text: str) -> dict[str, dict[str, str]]:
     }
 
 
-def _ask(path: Path, command: str) -> str:
+def ask(path: Path, command: str) -> str:
+    """What `command` answers on the stats socket."""
     with socket.socket(socket.AF_UNIX) as stream:
         stream.settimeout(0.8)
         stream.connect(str(path))

@@ -11,7 +11,7 @@ from compose.lab import machine, render
 from compose.lab.progress import Progress
 from compose.lab.run import Options, run_policy
 
-DEFAULT_LIMITS = (32, 48, 64, 80, 96, 112)
+DEFAULT_LIMITS = (16, 24, 32, 48, 64, 80, 96)
 
 
 def sweep(options: Options, limits: list[int], path: Path = render.STATIC) -> int:
