@@ -1,11 +1,11 @@
-"""`python -m loadtests.report RUN-DIRECTORY [--markdown]`"""
+"""Makes summary.json and report.html from the records of a run, and prints the table."""
 
 import argparse
 import json
 import sys
 from pathlib import Path
 
-from loadtests.report import figures, records, table
+from loadtests.report import figures, picture, records, table
 from loadtests.report.criteria import criteria
 
 
@@ -13,6 +13,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="loadtests.report", description=__doc__)
     parser.add_argument("directory", type=Path, help="a directory below loadtests/results")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown, nothing else")
+    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="also draw the README's picture")
     options = parser.parse_args(arguments)
     try:
         run, policies = records.load_run(options.directory)
@@ -20,20 +21,31 @@ def main(arguments: list[str] | None = None) -> int:
     except records.RecordError as error:
         print(f"report: {error}", file=sys.stderr)
         return 1
-    checks = criteria(summary)
-    (options.directory / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
-    # After the figures: matplotlib takes a second to load, and bad records are told sooner.
+    # Once the records are good: matplotlib takes a second to load.
     from loadtests.report import page
 
-    (options.directory / "report.html").write_text(page.render(summary, policies, checks))
+    checks = criteria(summary)
+    made = {
+        options.directory / "summary.json": json.dumps(summary, indent=1, allow_nan=False) + "\n",
+        options.directory / "report.html": page.render(summary, policies, checks),
+    }
+    if options.picture:
+        made[options.picture] = picture.render(summary)
+    for path, content in made.items():
+        try:
+            path.write_text(content, encoding="utf-8")
+        except OSError as error:
+            print(f"report: {path}: {error.strerror}", file=sys.stderr)
+            return 1
     if options.markdown:
         print(table.markdown(summary))
         return 0
     print(table.terminal(summary))
     if checks:
         print("\n" + "\n".join(check.line() for check in checks))
-    print(f"\n{options.directory / 'summary.json'}\n{options.directory / 'report.html'}")
+    print("\n" + "\n".join(map(str, made)))
     return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

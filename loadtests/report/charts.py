@@ -1,118 +1,159 @@
-"""The charts, as inline SVG."""
+"""The charts, as inline SVG. Each is narrow, so that its text stays legible on a phone."""
 
 import io
+import itertools
 import re
+from html import escape
 from typing import Any
 
 import matplotlib
 
 matplotlib.use("svg")
-import itertools
 
 import matplotlib.pyplot as plt
 
 from loadtests.report.records import Policy
 
-plt.rcParams.update(
-    {
-        "font.size": 9,
-        "svg.fonttype": "none",
-        "font.family": "sans-serif",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "legend.frameon": False,
-    }
-)
+STYLE = {
+    "font.size": 9,
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+    # Names are names: a dollar sign does not start a formula.
+    "text.parse_math": False,
+}
+plt.rcParams.update(STYLE)
+SMALL_INCHES = (3.5, 1.9)
+SECONDS = "seconds since the clients started"
+COLOURS = plt.get_cmap("tab10").colors + plt.get_cmap("tab20b").colors + plt.get_cmap("tab20c").colors
 
 
 def svg(figure: Any, label: str) -> str:
     # Ids are hashed with a salt of the chart's own, so that charts on one page do not share them.
     with plt.rc_context({"svg.hashsalt": label}):
         out = io.StringIO()
-        figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(out, format="svg", metadata=nothing)
     plt.close(figure)
     text = out.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
-    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+    # Numbered ids of groups come again in every chart, and nothing refers to them.
+    text = re.sub(r'<g id="[^"]*">', "<g>", text)
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
 
 
 def timely_bars(summary: dict[str, Any]) -> str:
     runs = summary["runs"][::-1]
-    figure, axes = plt.subplots(figsize=(6.4, 0.8 + 0.42 * len(runs)))
+    figure, axes = plt.subplots(figsize=(4.2, 0.8 + 0.36 * len(runs)))
     names = [run["policy"] for run in runs]
     axes.barh(names, [r["ideal_items_per_s"] for r in runs], color="#dddddd", label="ideal")
     bars = axes.barh(
         names, [r["timely_items_per_s"] for r in runs], height=0.5, color="#1f6fb2", label="timely"
     )
     axes.bar_label(bars, [f"{r['timely_items_per_s']:,.0f}" for r in runs], padding=3)
+    axes.margins(x=0.15)
+    axes.set_axisbelow(True)
+    axes.grid(False, axis="y")
+    axes.xaxis.set_major_locator(plt.MaxNLocator(4))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel("items/s")
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return svg(figure, "Timely throughput per policy against ideal")
 
 
-def small_multiples(summary: dict[str, Any], key: str, unit: str, label: str) -> str:
-    runs, columns = summary["runs"], 2
-    lines = -(-len(runs) // columns)
-    figure, grid = plt.subplots(
-        lines, columns, figsize=(6.8, 1.7 * lines + 0.4), sharex=True, sharey=True, squeeze=False
+def over_time(summary: dict[str, Any], key: str, unit: str, label: str) -> list[str]:
+    """A chart per policy, all on the same scale."""
+    runs = summary["runs"]
+    reference = {"mean_delay_s": [summary["sla_seconds"]]}
+    highest = max(
+        value
+        for run in runs
+        for value in [*run["series"][key], *reference.get(key, run["series"]["ideal_items_per_s"])]
+        if value is not None
     )
-    for axes, run in zip(grid.flat, runs, strict=False):
+    longest = max(len(run["series"][key]) for run in runs)
+    charts = []
+    for run in runs:
         series = run["series"]
+        figure, axes = plt.subplots(figsize=SMALL_INCHES)
         # A value belongs to the second that it was counted in.
         times = [second + 0.5 for second in range(len(series[key]))]
         axes.plot(times, [float("nan") if v is None else v for v in series[key]], color="#1f6fb2", lw=1.3)
         if key == "mean_delay_s":
             axes.axhline(summary["sla_seconds"], color="#c0392b", lw=1, ls="--")
-            axes.set_ylim(bottom=0)
         else:
-            axes.plot(times, series["ideal_items_per_s"], color="#888888", lw=1, ls="--")
-        if run["event_s"] is not None:
-            axes.axvline(run["event_s"], color="black", lw=0.7, ls=":")
-        axes.set_title(run["policy"], fontsize=9)
-    for axes in list(grid.flat)[len(runs) :]:
-        axes.set_visible(False)
-    figure.supxlabel("seconds since the clients started", fontsize=9)
-    figure.supylabel(unit, fontsize=9)
-    figure.tight_layout()
-    return svg(figure, label)
+            axes.plot(times, series["ideal_items_per_s"], color="#777777", lw=1, ls="--")
+            axes.yaxis.set_major_formatter("{x:,.0f}")
+        mark_event(axes, run["event_s"])
+        axes.set_xlim(0, longest)
+        axes.set_ylim(0, 1.08 * highest or 1)
+        axes.set_title(run["policy"], fontsize=10, loc="left")
+        axes.set_xlabel(SECONDS)
+        axes.set_ylabel(unit)
+        charts.append(svg(figure, f"{label}, {run['policy']}"))
+    return charts
 
 
-def control(policy: Policy) -> str | None:
-    """Bound and weight of each node, and the reasons the bound changed; None without agents."""
+def mark_event(axes: Any, event: float | None) -> None:
+    if event is not None:
+        axes.axvline(event, color="black", lw=0.8, ls=":")
+
+
+def node_colours(policy: Policy) -> dict[str, str]:
+    """Node names in order, with the colour of each in the charts of bound and weight."""
+    names = policy.meta["node_capacity_items_per_s"]
+    colours = itertools.cycle(COLOURS)
+    return {name: matplotlib.colors.to_hex(next(colours)) for name in names}
+
+
+def control(policy: Policy) -> list[str]:
+    """Bound, weight, and the reasons the bound changed, per node; none without agents."""
     rows = [row for row in policy.nodes if row["bound"] is not None]
     if not rows:
-        return None
-    reasons = sorted({row["reason"] for row in rows if row["reason"]})
-    figure, (bound, weight, why) = plt.subplots(
-        3,
-        1,
-        figsize=(6.8, 4.4 + 0.16 * len(reasons)),
-        sharex=True,
-        height_ratios=[2, 2, 0.4 + 0.25 * len(reasons)],
-    )
-    for i, node in enumerate(sorted({row["node"] for row in rows})):
-        mine = [row for row in rows if row["node"] == node]
-        times = [row["t_s"] for row in mine]
-        bound.plot(times, [row["bound"] for row in mine], label=node, color=f"C{i}", lw=1.2)
-        weights = [float("nan") if r["weight_percent"] is None else r["weight_percent"] for r in mine]
-        weight.plot(times, weights, color=f"C{i}", lw=1.2)
-        changes = [
-            new for old, new in itertools.pairwise(mine) if old["bound"] != new["bound"] and new["reason"]
-        ]
-        marks = [reasons.index(row["reason"]) + i * 0.12 - 0.24 for row in changes]
-        why.scatter([row["t_s"] for row in changes], marks, s=5, color=f"C{i}")
-    bound.set_ylabel("bound, items")
-    weight.set_ylabel("weight, %")
-    why.set_yticks(range(len(reasons)), reasons)
-    why.set_ylim(-0.6, max(0.6, len(reasons) - 0.4))
-    why.set_xlabel("seconds since the clients started")
-    for axes in (bound, weight, why):
-        if policy.meta["event_s"] is not None:
-            axes.axvline(policy.meta["event_s"], color="black", lw=0.7, ls=":")
-    bound.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=5, fontsize=8)
-    figure.tight_layout()
-    return svg(figure, f"Bound and weight per node, {policy.meta['policy']}")
+        return []
+    name, event, colours = policy.meta["policy"], policy.meta["event_s"], node_colours(policy)
+    mine = {node: [row for row in rows if row["node"] == node] for node in colours}
+    charts = []
+    for key, unit in (("bound", "bound, items"), ("weight_percent", "weight, %")):
+        figure, axes = plt.subplots(figsize=SMALL_INCHES)
+        for node, colour in colours.items():
+            values = [float("nan") if row[key] is None else row[key] for row in mine[node]]
+            axes.plot([row["t_s"] for row in mine[node]], values, color=colour, lw=1.2)
+        mark_event(axes, event)
+        axes.set_xlim(0, policy.meta["measured_to_s"])
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.set_title(unit.split(",")[0], fontsize=10, loc="left")
+        axes.set_ylabel(unit)
+        axes.set_xlabel(SECONDS)
+        charts.append(svg(figure, f"{unit.split(',')[0].capitalize()} per node over time, {name}"))
+    return [*charts, reasons(mine, colours, policy)]
+
+
+def reasons(mine: dict[str, list[dict[str, Any]]], colours: dict[str, str], policy: Policy) -> str:
+    changes = [
+        (new["reason"], new["t_s"], node)
+        for node, rows in mine.items()
+        for old, new in itertools.pairwise(rows)
+        if old["bound"] != new["bound"] and new["reason"] and new["t_s"] <= policy.meta["measured_to_s"]
+    ]
+    names = sorted({reason for reason, _, _ in changes})
+    figure, axes = plt.subplots(figsize=(SMALL_INCHES[0], max(SMALL_INCHES[1], 0.6 + 0.22 * len(names))))
+    lanes = {node: (i + 0.5) / len(colours) - 0.5 for i, node in enumerate(colours)}
+    for node, colour in colours.items():
+        dots = [(t, names.index(reason) + 0.7 * lanes[node]) for reason, t, where in changes if where == node]
+        axes.scatter(*zip(*dots, strict=True) if dots else ([], []), s=6, color=colour)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(-0.6, max(0.6, len(names) - 0.4))
+    mark_event(axes, policy.meta["event_s"])
+    axes.set_xlim(0, policy.meta["measured_to_s"])
+    axes.set_xlabel(SECONDS)
+    axes.set_title("why the bound changed", fontsize=10, loc="left")
+    return svg(figure, f"Why the bound changed, {policy.meta['policy']}")

@@ -21,8 +21,13 @@ class Criterion:
 
     def line(self) -> str:
         sign = "at least" if self.at_least else "at most"
-        measured = "none" if self.measured is None else f"{self.measured:.3g}"
-        return f"{'pass' if self.passed else 'FAIL'}  {self.text}: {measured} ({sign} {self.limit:.3g})"
+        measured = "none" if self.measured is None else figure(self.measured)
+        return f"{'pass' if self.passed else 'FAIL'}  {self.text}: {measured} ({sign} {figure(self.limit)})"
+
+
+def figure(value: float) -> str:
+    # Four digits, so that 0.9496 does not read as the 0.95 that it fails.
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def criteria(summary: dict[str, Any]) -> list[Criterion]:
@@ -46,7 +51,7 @@ def criteria(summary: dict[str, Any]) -> list[Criterion]:
                 Criterion(f"{name} timely of ideal, whole time", run["timely_of_ideal"], 0.9, True),
                 Criterion(f"{name} mean delay, s", run["mean_delay_s"], sla, False),
                 Criterion(f"{name} overshoot, s", run["overshoot_s"], 1.1 * sla, False),
-                Criterion(f"{name} settling, s", run["settling_s"], 10.0, False),
+                Criterion(f"{name} settling, s", run["settling_s"] if run["settled"] else None, 10.0, False),
             ]
         elif summary["scenario"] == "heterogeneous":
             off = run["max_share_deviation"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from loadtests.report.records import Policy, Requests
+from loadtests.report.records import MACHINE, Policy, Requests
 
 # A policy is given 5 s after the event before its timely share counts as the settled one.
 AFTER_EVENT_S = 5.0
@@ -65,13 +65,21 @@ def transient(ok: Requests, sla: float, event: float | None, end: float) -> dict
     mean = means(ok.finished[inside] - event, ok.delay[inside], seconds)
     if np.all(np.isnan(mean)):
         return none
-    above = np.flatnonzero(mean > sla)
-    settling = 0.0 if above.size == 0 else min(above[-1] + 1.0, end - event)
+    above, answered = np.flatnonzero(mean > sla), np.flatnonzero(~np.isnan(mean))
+    # A second without answers is no proof of recovery: some later one has to be within the SLA.
+    settled = above.size == 0 or above[-1] < answered[-1]
+    settling = 0.0 if above.size == 0 else above[-1] + 1.0 if settled else end - event
     return {
         "overshoot_s": rounded(np.nanmax(mean)),
         "settling_s": rounded(settling),
-        "settled": bool(above.size == 0 or above[-1] < seconds - 1),
+        "settled": bool(settled),
     }
+
+
+def after_event(meta: dict[str, Any]) -> int:
+    """The whole second from which what the event did is over; without an event, the start-up."""
+    event = meta["measured_from_s"] if meta["event_s"] is None else meta["event_s"]
+    return int(np.ceil(event + AFTER_EVENT_S))
 
 
 def shares(ok: Requests, names: list[str], begin: float, end: float) -> dict[str, float]:
@@ -93,9 +101,10 @@ def removal(policy: Policy, errors: np.ndarray, timely: np.ndarray, caps: dict[s
     dead = [n for n, series in caps.items() if series[end - 1] == 0]
     if not dead:
         return None
-    start, from_ = int(policy.meta["measured_from_s"]), int(event + AFTER_EVENT_S)
-    before, after = timely[start : int(event)], timely[from_:end]
-    lost = sum(float(caps[n][start : int(event)].mean()) for n in dead) if before.size else 0.0
+    first, to, from_ = int(np.ceil(policy.meta["measured_from_s"])), int(event), after_event(policy.meta)
+    before, after = timely[first:to], timely[from_:end]
+    # At the event itself where no whole second is before it.
+    lost = sum(float(caps[n][min(first, to) : max(to, min(first, to) + 1)].mean()) for n in dead)
     late = errors[errors >= event]
     return {
         "dead_nodes": dead,
@@ -119,24 +128,24 @@ def summarise(policy: Policy, sla: float) -> dict[str, Any]:
     total = per_second(ok.finished, ok.items, seconds)
     # Whole seconds only, so that a figure and its ideal are over the same time.
     first, last = int(np.ceil(begin)), int(end)
-    settled_from = int(np.ceil((begin if event is None else event) + AFTER_EVENT_S))
+    settled_from = after_event(meta)
     # By time of sending, so that what was still unfinished at the end counts with its whole delay.
     sent = chosen(queries, (queries.sent >= begin) & (queries.sent < end))
     answered = sent.delay[sent.outcome == "ok"]
     p50, p95, p99 = np.percentile(answered, [50, 95, 99]) if answered.size else (None,) * 3
     names = list(caps)
-    share_from = (begin if event is None else event) + SETTLING_S
-    late_caps = {n: float(s[int(share_from) : last].sum()) for n, s in caps.items()}
+    share_from = int(np.ceil((begin if event is None else event) + SETTLING_S))
+    late_caps = {n: float(s[share_from:last].sum()) for n, s in caps.items()}
     cap_sum = sum(late_caps.values())
     cap_shares = {n: round(v / cap_sum, 4) if cap_sum else 0.0 for n, v in late_caps.items()}
-    late_shares = shares(ok, names, share_from, end)
-    off = [abs(late_shares[n] / c - 1) for n, c in cap_shares.items() if c > 0]
+    late_shares = shares(ok, names, share_from, last)
+    answered_late = any(late_shares.values())
+    off = [abs(late_shares[n] / c - 1) for n, c in cap_shares.items() if c > 0 and answered_late]
     refused_rate = per_second(queries.sent, (queries.outcome == "refused").astype(float), seconds)
     other = chosen(policy.requests, ~policy.requests.query)
     other = chosen(other, (other.sent >= begin) & (other.sent < end))
     other_ok = other.delay[other.outcome == "ok"]
-    generator = meta["generator"]
-    lag = generator.get("lag_p99_s")
+    lag, cpu = meta["generator"]["lag_p99_s"], meta["generator"]["cpu_share"]
     delay = means(ok.finished, ok.delay, seconds)
     errors = queries.outcome == "error"
     return {
@@ -171,15 +180,13 @@ def summarise(policy: Policy, sla: float) -> dict[str, Any]:
             "refused_fraction": rounded((other.outcome == "refused").mean() if other.sent.size else 0.0),
             "error_fraction": rounded((other.outcome == "error").mean() if other.sent.size else 0.0),
         },
-        "generator_cpu_share": generator.get("cpu_share"),
-        "generator_limited": bool(
-            (generator.get("cpu_share") or 0) > GENERATOR_CPU_LIMIT or (lag or 0) > GENERATOR_LAG_LIMIT_S
-        ),
+        "generator_cpu_share": cpu,
+        "generator_limited": cpu > GENERATOR_CPU_LIMIT or lag > GENERATOR_LAG_LIMIT_S,
         "measured_from_s": begin,
         "measured_to_s": end,
         "event_s": event,
-        "event": meta.get("event"),
-        "static_maxconn": meta.get("static_maxconn"),
+        "event": meta["event"],
+        "static_maxconn": meta["static_maxconn"],
         "series": {
             "timely_items_per_s": [rounded(v, 1) for v in timely],
             "ideal_items_per_s": [rounded(v, 1) for v in ideal],
@@ -196,11 +203,11 @@ def summary(run: dict[str, Any], policies: list[Policy]) -> dict[str, Any]:
         "sla_seconds": run["sla_seconds"],
         "runs": [summarise(policy, run["sla_seconds"]) for policy in policies],
         "seed": run["seed"],
-        "quick": bool(run.get("quick", False)),
-        "clients": run.get("clients"),
-        "nodes": run.get("nodes"),
-        "machine": run["machine"],
-        "started": run.get("started"),
-        "command": run.get("command"),
+        "quick": run["quick"],
+        "clients": run["clients"],
+        "nodes": run["nodes"],
+        "machine": {key: run["machine"][key] for key in MACHINE},
+        "started": run["started"],
+        "command": run["command"],
         "generator_rule": GENERATOR_RULE,
     }

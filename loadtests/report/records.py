@@ -5,6 +5,7 @@ import gzip
 import json
 import math
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ NODE_COLUMNS = [
 ]
 CLASSES = {"query", "transaction"}
 OUTCOMES = {"ok", "refused", "error"}
+# Seconds are kept as arrays: a damaged end of a run must not ask for terabytes.
+LONGEST_S = 86_400
 
 
 class RecordError(Exception):
@@ -45,28 +48,98 @@ class Policy:
     nodes: list[dict[str, Any]]
 
 
-def load_json(path: Path, required: list[str]) -> dict[str, Any]:
+def amount(value: Any) -> bool:
+    """A number of at least 0; json also reads NaN and Infinity, which the comparisons keep out."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1e15
+
+
+def count(value: Any) -> bool:
+    return amount(value) and isinstance(value, int)
+
+
+def text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def folder_names(value: Any) -> bool:
+    def good(name: Any) -> bool:
+        return text(name) and name not in ("", ".", "..") and not set(name) & set("/\\\0")
+
+    return isinstance(value, list) and bool(value) and all(map(good, value)) and len(set(value)) == len(value)
+
+
+@dataclass(frozen=True)
+class Kind:
+    holds: Callable[[Any], bool]
+    words: str
+
+    def or_null(self) -> "Kind":
+        return Kind(lambda value: value is None or self.holds(value), f"{self.words} or null")
+
+
+TEXT = Kind(text, "text")
+COUNT = Kind(count, "a whole number of at least 0")
+AMOUNT = Kind(amount, "a number of at least 0")
+POSITIVE = Kind(lambda value: amount(value) and value > 0, "a number above 0")
+TIME = Kind(lambda value: amount(value) and value <= LONGEST_S, f"seconds within 0..{LONGEST_S}")
+FLAG = Kind(lambda value: isinstance(value, bool), "true or false")
+NAMES = Kind(folder_names, "a list of at least one name, each once and fit for a folder")
+CAPACITIES = Kind(
+    lambda value: isinstance(value, dict) and bool(value) and all(map(amount, value.values())),
+    "an object of at least one node, each with a number of at least 0",
+)
+
+RUN = {
+    **{"scenario": TEXT, "sla_seconds": POSITIVE, "seed": COUNT, "quick": FLAG, "clients": COUNT},
+    **{"nodes": COUNT, "started": TEXT, "command": TEXT, "policies": NAMES},
+}
+MACHINE = {"cpu": TEXT, "cores": COUNT, "memory": TEXT, "kernel": TEXT, "haproxy": TEXT, "k6": TEXT}
+META = {
+    **{"policy": TEXT, "proxy": TEXT, "event_s": TIME.or_null(), "event": TEXT.or_null()},
+    **{"measured_from_s": TIME, "measured_to_s": TIME, "node_capacity_items_per_s": CAPACITIES},
+    "static_maxconn": COUNT.or_null(),
+}
+GENERATOR = {"cpu_share": AMOUNT, "lag_p99_s": AMOUNT}
+
+
+def check(path: Path, value: Any, kinds: dict[str, Kind], where: str = "") -> None:
+    if not isinstance(value, dict):
+        raise RecordError(f"{path}: {where or 'the file'}: expected an object")
+    for key, kind in kinds.items():
+        name = f"{where}.{key}" if where else key
+        if key not in value:
+            raise RecordError(f"{path}: key '{name}' is missing")
+        if not kind.holds(value[key]):
+            raise RecordError(f"{path}: {name} is {json.dumps(value[key])}, expected {kind.words}")
+
+
+def load_json(path: Path, kinds: dict[str, Kind], nested: dict[str, dict[str, Kind]]) -> dict[str, Any]:
+    """`nested` has the kinds of what is in an object below the top."""
     try:
-        value = json.loads(path.read_text())
+        value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecordError(f"{path}: {error.strerror}") from error
     except json.JSONDecodeError as error:
         raise RecordError(f"{path}:{error.lineno}: {error.msg}") from error
-    if not isinstance(value, dict):
-        raise RecordError(f"{path}: expected an object")
-    for key in required:
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise RecordError(f"{path}: damaged: {error}") from error
+    check(path, value, kinds)
+    for key, inner in nested.items():
         if key not in value:
             raise RecordError(f"{path}: key '{key}' is missing")
+        check(path, value[key], inner, key)
     return value
 
 
-def rows(path: Path, columns: list[str]):
+def rows(path: Path, columns: list[str]) -> Iterator[tuple[int, list[str]]]:
     """Yields (line number, row)."""
     opener = gzip.open if path.suffix == ".gz" else open
     line = 0
     try:
-        with opener(path, "rt", newline="") as file:
-            for line, row in enumerate(csv.reader(file), 1):
+        with opener(path, "rt", newline="", encoding="utf-8") as file:
+            reader = csv.reader(file)
+            for row in reader:
+                line = reader.line_num
                 if line == 1:
                     if row != columns:
                         raise RecordError(f"{path}:1: expected the header {','.join(columns)}")
@@ -87,7 +160,7 @@ def number(text: str, where: str, name: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or value < 0:
+    if not amount(value):
         raise RecordError(f"{where}: {name} is '{text}', expected a number of at least 0")
     return value
 
@@ -116,31 +189,36 @@ def load_requests(path: Path) -> Requests:
     )
 
 
-def load_nodes(path: Path) -> list[dict[str, Any]]:
+def load_nodes(path: Path, known: dict[str, Any]) -> list[dict[str, Any]]:
     found = []
     for line, row in rows(path, NODE_COLUMNS):
         entry: dict[str, Any] = dict(zip(NODE_COLUMNS, row, strict=True))
+        if entry["node"] not in known:
+            raise RecordError(f"{path}:{line}: node is '{entry['node']}', which meta.json does not have")
         for name in NODE_COLUMNS:
-            if name not in ("node", "up", "reason"):
-                text = entry[name]
-                entry[name] = number(text, f"{path}:{line}", name) if text else None
-        if entry["t_s"] is None or not entry["node"]:
-            raise RecordError(f"{path}:{line}: t_s and node must not be empty")
+            if name not in ("node", "reason"):
+                field = entry[name]
+                entry[name] = number(field, f"{path}:{line}", name) if field else None
+        if entry["t_s"] is None:
+            raise RecordError(f"{path}:{line}: t_s must not be empty")
         found.append(entry)
     return found
 
 
+def load_policy(folder: Path) -> Policy:
+    path = folder / "meta.json"
+    meta = load_json(path, META, {"generator": GENERATOR})
+    if meta["policy"] != folder.name:
+        raise RecordError(f"{path}: policy is {json.dumps(meta['policy'])}, expected that of the folder")
+    begin, end, event = meta["measured_from_s"], meta["measured_to_s"], meta["event_s"]
+    if math.floor(end) <= math.ceil(begin):
+        raise RecordError(f"{path}: no whole second between measured_from_s and measured_to_s")
+    if event is not None and not begin <= event < end:
+        raise RecordError(f"{path}: event_s is {event}, expected a time between measured_from_s and -_to_s")
+    nodes = load_nodes(folder / "nodes.csv", meta["node_capacity_items_per_s"])
+    return Policy(meta, load_requests(folder / "requests.csv.gz"), nodes)
+
+
 def load_run(directory: Path) -> tuple[dict[str, Any], list[Policy]]:
-    run = load_json(directory / "run.json", ["scenario", "sla_seconds", "seed", "machine", "policies"])
-    required = ["policy", "proxy", "event_s", "measured_from_s", "measured_to_s"]
-    required += ["node_capacity_items_per_s", "generator"]
-    policies = []
-    for name in run["policies"]:
-        folder = directory / name
-        meta = load_json(folder / "meta.json", required)
-        if not meta["measured_to_s"] > meta["measured_from_s"]:
-            raise RecordError(f"{folder / 'meta.json'}: measured_to_s must be above measured_from_s")
-        policies.append(
-            Policy(meta, load_requests(folder / "requests.csv.gz"), load_nodes(folder / "nodes.csv"))
-        )
-    return run, policies
+    run = load_json(directory / "run.json", RUN, {"machine": MACHINE})
+    return run, [load_policy(directory / name) for name in run["policies"]]

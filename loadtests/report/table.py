@@ -28,7 +28,7 @@ def cells(summary: dict[str, Any]) -> list[list[str]]:
                 show(run["total_items_per_s"], ",.0f"),
                 *(show(run[f"{n}_delay_s"], ".2f") for n in ("mean", "p95", "p99")),
                 show(run["overshoot_s"], ".2f"),
-                show(run["settling_s"], ".0f"),
+                (">" if run["settled"] is False else "") + show(run["settling_s"], ".0f"),
                 show(run["refused_fraction"], ".1%"),
                 show(run["error_fraction"], ".2%"),
             ]
@@ -48,4 +48,5 @@ def terminal(summary: dict[str, Any]) -> str:
 
 def markdown(summary: dict[str, Any]) -> str:
     rule = ["---", *["---:"] * (len(HEADINGS) - 1)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [HEADINGS, rule, *cells(summary)])
+    lines = [[cell.replace("|", "\\|") for cell in line] for line in [HEADINGS, rule, *cells(summary)]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
