@@ -26,6 +26,9 @@ pub enum Reason {
     FewSamples,
     /// The backlog was well under the bound, so the bound did not set the delay: held.
     LightLoad,
+    /// As light load, but below the nominal bound: drawn towards it, within the headroom over the
+    /// recent peak backlog.
+    Recovering,
     /// The bound stood too far over the recent peak backlog: drawn towards it.
     Unused,
     /// Nothing ran: held for a while.
@@ -44,7 +47,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of the enum: the closed set of label values.
-    pub const ALL: [Reason; 17] = [
+    pub const ALL: [Reason; 18] = [
         Reason::Start,
         Reason::UnderSla,
         Reason::OverSla,
@@ -55,6 +58,7 @@ impl Reason {
         Reason::Errors,
         Reason::FewSamples,
         Reason::LightLoad,
+        Reason::Recovering,
         Reason::Unused,
         Reason::Empty,
         Reason::IdleDrift,
@@ -77,6 +81,7 @@ impl Reason {
             Reason::Errors => "errors",
             Reason::FewSamples => "few_samples",
             Reason::LightLoad => "light_load",
+            Reason::Recovering => "recovering",
             Reason::Unused => "unused",
             Reason::Empty => "empty",
             Reason::IdleDrift => "idle_drift",

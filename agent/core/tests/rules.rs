@@ -51,7 +51,7 @@ fn an_empty_period_is_held_then_drifts_to_the_nominal_bound() {
 #[test]
 fn a_stalled_node_is_throttled_not_trusted() {
     let mut c = controller(100.0);
-    c.step(Some(&busy(0.5, 100.0)));
+    c.step(Some(&observation(1.0, &[0.5; 200], 80.0)));
     let before = c.decision().bound.get();
     let reasons: Vec<_> = (0..6)
         .map(|_| c.step(Some(&observation(1.0, &[], 80.0))).reason)
@@ -84,6 +84,59 @@ fn backlog_foretells_delay_before_completions_show_it() {
     assert_eq!(decision.reason, Reason::LateSignal);
     assert!(decision.bound.get() < 100.0);
     assert_eq!(decision.control_delay, Some(Seconds(3.0)));
+}
+
+#[test]
+fn work_that_has_just_come_is_no_stall() {
+    let mut c = controller(100.0);
+    let mut first = observation(1.0, &[], 3.0);
+    for oldest in [Some(Seconds(0.09)), None] {
+        first.oldest_age = oldest;
+        let held = c.step(Some(&first));
+        assert_eq!((held.bound.get(), held.reason), (100.0, Reason::FewSamples));
+        c.step(Some(&observation(1.0, &[0.1; 30], 0.0)));
+    }
+    // Without an age, jobs that were there through a whole period and did not end are a stall.
+    first.oldest_age = None;
+    c.step(Some(&first));
+    assert_eq!(c.step(Some(&first)).reason, Reason::Stalled);
+}
+
+#[test]
+fn a_low_bound_recovers_although_little_work_comes_because_it_is_low() {
+    let mut c = controller(100.0);
+    let mut late = observation(1.0, &[], 20.0);
+    late.oldest_age = Some(Seconds(3.0));
+    for _ in 0..3 {
+        c.step(Some(&late));
+    }
+    assert!(c.decision().bound.get() < 15.0);
+    // Its share of the traffic goes by its bound, and the node is far from busy with it.
+    for _ in 0..40 {
+        let decision = c.decision();
+        let jobs = 0.4 * decision.bound.get();
+        assert!(decision.bound.get() <= 100.0);
+        c.step(Some(&busy(0.1, jobs)));
+    }
+    assert!(c.decision().bound.get() > 95.0, "{:?}", c.decision());
+    for _ in 0..40 {
+        c.step(Some(&busy(0.1, 40.0)));
+    }
+    assert_eq!(c.decision().bound.get(), 100.0, "it is not wound up beyond");
+}
+
+#[test]
+fn an_idle_slow_node_recovers_within_the_headroom_only() {
+    let mut c = controller(100.0);
+    for _ in 0..60 {
+        let jobs = c.decision().bound.get();
+        c.step(Some(&busy(2.0, jobs)));
+    }
+    assert!(c.decision().bound.get() < 5.0);
+    for _ in 0..60 {
+        c.step(Some(&busy(0.3, 1.5)));
+    }
+    assert_eq!(c.decision().bound.get(), 6.0, "four times the recent peak");
 }
 
 #[test]

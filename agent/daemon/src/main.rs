@@ -17,12 +17,15 @@ mod sources;
 mod state;
 mod supervise;
 
-use std::{io::Write, process::ExitCode};
+use std::{io::Write, process::ExitCode, time::Duration};
 
 use clap::{CommandFactory, Parser};
 
 use cli::{AgentArgs, Cli, Command};
 use config::Config;
+
+/// The end does not wait longer than this for a name server or a disk.
+const LAST_CALLS: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
@@ -59,5 +62,7 @@ fn agent(args: AgentArgs) -> anyhow::Result<()> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    runtime.block_on(supervise::run(args.config, config, log_level))
+    let ended = runtime.block_on(supervise::run(args.config, config, log_level));
+    runtime.shutdown_timeout(LAST_CALLS);
+    ended
 }

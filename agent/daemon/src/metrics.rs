@@ -1,7 +1,12 @@
 //! Metrics of the control loops and of the agent itself.
 
+use std::collections::HashMap;
+
 use plimsoll_core::Reason;
-use prometheus::{GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry,
+    core::{Collector, MetricVec, MetricVecBuilder},
+};
 
 use crate::state::ServiceState;
 
@@ -23,6 +28,8 @@ pub struct Metrics {
     pub source_failures: IntCounterVec,
     /// HAProxy log lines, by what became of them.
     pub source_lines: IntCounterVec,
+    /// Log connections closed to make room for newer ones.
+    pub source_connections_closed: IntCounterVec,
     /// Tasks started again after a panic.
     pub task_restarts: IntCounterVec,
     /// Reloads, by result.
@@ -114,6 +121,11 @@ impl Metrics {
                 "HAProxy log lines received, by what became of them.",
                 &["service", "result"],
             )?,
+            source_connections_closed: counter(
+                "plimsoll_source_connections_closed_total",
+                "Connections for HAProxy log lines closed to make room for newer ones.",
+                &["service"],
+            )?,
             task_restarts: counter(
                 "plimsoll_task_restarts_total",
                 "Tasks started again after a panic.",
@@ -179,18 +191,23 @@ impl Metrics {
                     .set(value.get());
             }
         }
-        if let Some(jobs) = state.jobs {
-            self.jobs.with_label_values(&service).set(jobs);
-        }
-        if let Some(backlog) = state.backlog {
-            self.backlog.with_label_values(&service).set(backlog.get());
+        for (gauge, value) in [
+            (&self.jobs, state.jobs),
+            (&self.backlog, state.backlog.map(|backlog| backlog.get())),
+        ] {
+            match value {
+                Some(value) => gauge.with_label_values(&service).set(value),
+                // The count of a while ago would pass for the one of now. Absent already is as good.
+                None => drop(gauge.remove_label_values(&service)),
+            }
         }
     }
 
-    /// Takes a service that was removed out of the gauges.
+    /// Takes out all of a service that was removed.
     pub fn forget(&self, service: &str) {
         for gauge in [
             &self.sla_delay,
+            &self.delay,
             &self.mean_delay,
             &self.error,
             &self.bound,
@@ -198,12 +215,34 @@ impl Metrics {
             &self.backlog,
             &self.jobs,
         ] {
-            // Absent where it was never set.
-            let _ = gauge.remove_label_values(&[service]);
+            forget(gauge, service);
         }
-        for quantile in ["0.5", "0.95", "0.99"] {
-            let _ = self.delay.remove_label_values(&[service, quantile]);
+        forget(&self.weight, service);
+        for counter in [
+            &self.bound_changes,
+            &self.steps,
+            &self.source_failures,
+            &self.source_lines,
+            &self.source_connections_closed,
+        ] {
+            forget(counter, service);
         }
-        let _ = self.weight.remove_label_values(&[service]);
+    }
+}
+
+/// Removes every series with this `service` label.
+pub fn forget<T: MetricVecBuilder>(metrics: &MetricVec<T>, service: &str) {
+    for family in metrics.collect() {
+        for metric in family.get_metric() {
+            let labels: HashMap<&str, &str> = metric
+                .get_label()
+                .iter()
+                .map(|label| (label.name(), label.value()))
+                .collect();
+            if labels.get("service") == Some(&service) {
+                // Gone already is as good.
+                let _ = metrics.remove(&labels);
+            }
+        }
     }
 }

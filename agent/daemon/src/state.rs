@@ -1,6 +1,6 @@
 //! What the control loops publish once a period and the outputs read at any time.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use arc_swap::ArcSwap;
 use plimsoll_core::{Cost, Decision, Seconds, Settings};
@@ -41,8 +41,11 @@ pub struct ServiceState {
     pub jobs: Option<f64>,
     /// Backlog: jobs times mean cost.
     pub backlog: Option<Cost>,
-    /// Unix time of the last step.
+    /// Unix time of the last step, for people.
     pub stepped_at: f64,
+    /// The same by the clock that never goes back.
+    #[serde(skip)]
+    pub stepped: Instant,
     /// Unix time of the last good observation.
     pub observed_at: Option<f64>,
     /// What the source said when it last failed; `None` while it works.

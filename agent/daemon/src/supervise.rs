@@ -3,13 +3,13 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
-use prometheus::Registry;
+use prometheus::{IntCounter, Registry};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -54,7 +54,10 @@ pub async fn run(path: PathBuf, config: Config, log_level: LogLevel) -> anyhow::
                 Ok((name, Err(error))) => return Err(error.context(name)),
                 Err(error) => bail!("a server ended: {error}"),
             },
-            Some(ended) = agent.loops.join_next() => ended.context("a control loop ended")??,
+            Some(ended) = agent.loops.join_next() => {
+                let service = ended.context("a control loop ended")??;
+                agent.loop_ended(&service)?;
+            }
         }
     }
     agent.end().await
@@ -68,9 +71,10 @@ struct Agent {
     state: SharedState,
     overrides: Arc<Overrides>,
     metrics: Metrics,
-    /// By service name.
+    check_metrics: AgentCheckMetrics,
+    /// By service name, until the loop has ended.
     running: BTreeMap<String, (watch::Sender<LoopConfig>, CancellationToken)>,
-    loops: JoinSet<anyhow::Result<()>>,
+    loops: JoinSet<anyhow::Result<String>>,
     servers: JoinSet<(&'static str, anyhow::Result<()>)>,
     /// Tells the proxies of the end.
     drain: CancellationToken,
@@ -113,7 +117,7 @@ impl Agent {
         };
         let http_context = HttpContext {
             registry,
-            metrics: check_metrics,
+            metrics: check_metrics.clone(),
             state: Arc::clone(&state),
             settings: Arc::clone(&settings),
             overrides: Arc::clone(&overrides),
@@ -137,6 +141,7 @@ impl Agent {
             state,
             overrides,
             metrics,
+            check_metrics,
             running: BTreeMap::new(),
             loops: JoinSet::new(),
             servers,
@@ -157,23 +162,10 @@ impl Agent {
 
     /// Starts, changes and ends loops until they are those of the configuration.
     fn match_loops(&mut self) {
-        let wanted = |name: &str| self.config.services.iter().any(|s| s.name == name);
-        let gone: Vec<_> = self
-            .running
-            .keys()
-            .filter(|name| !wanted(name))
-            .cloned()
-            .collect();
-        for name in gone {
-            if let Some((_, stop)) = self.running.remove(&name) {
+        for (name, (_, stop)) in &self.running {
+            if !self.config.services.iter().any(|s| s.name == *name) {
                 stop.cancel();
             }
-            self.state.rcu(|all| {
-                let mut services = all.services.clone();
-                services.remove(&name);
-                NodeState { services }
-            });
-            self.metrics.forget(&name);
         }
         for service in &self.config.services {
             let config = LoopConfig {
@@ -181,12 +173,15 @@ impl Agent {
                 jitter: self.config.jitter,
                 service: service.clone(),
             };
-            if let Some((sender, _)) = self.running.get(&service.name) {
-                sender.send_if_modified(|old| {
-                    let changed = *old != config;
-                    *old = config;
-                    changed
-                });
+            if let Some((sender, stop)) = self.running.get(&service.name) {
+                // One that is being stopped is started anew when it has ended.
+                if !stop.is_cancelled() {
+                    sender.send_if_modified(|old| {
+                        let changed = *old != config;
+                        *old = config;
+                        changed
+                    });
+                }
                 continue;
             }
             let (sender, receiver) = watch::channel(config);
@@ -196,12 +191,37 @@ impl Agent {
                 overrides: Arc::clone(&self.overrides),
                 metrics: self.metrics.clone(),
                 config: receiver,
+                kept: Arc::new(Mutex::new(None)),
                 stop: stop.clone(),
             };
-            self.loops
-                .spawn(keep_running(service.name.clone(), context));
+            let restarts = self
+                .metrics
+                .task_restarts
+                .with_label_values(&["control_loop"]);
+            let name = service.name.clone();
+            self.loops.spawn(async move {
+                keep_running(&name, &restarts, || control_loop::run(context.clone())).await?;
+                Ok(name)
+            });
             self.running.insert(service.name.clone(), (sender, stop));
         }
+    }
+
+    /// Takes a service out of sight only now, since its loop may have published to the last.
+    fn loop_ended(&mut self, service: &str) -> anyhow::Result<()> {
+        match self.running.remove(service) {
+            Some((_, stop)) if stop.is_cancelled() => {}
+            _ => bail!("control loop of {service} ended by itself"),
+        }
+        self.state.rcu(|all| {
+            let mut services = all.services.clone();
+            services.remove(service);
+            NodeState { services }
+        });
+        self.metrics.forget(service);
+        self.check_metrics.forget(service);
+        self.match_loops();
+        Ok(())
     }
 
     fn reload(&mut self) {
@@ -246,29 +266,76 @@ impl Agent {
 }
 
 /// Starts a loop again after a panic, and counts it; gives up on one that keeps panicking.
-async fn keep_running(service: String, context: LoopContext) -> anyhow::Result<()> {
+async fn keep_running<F>(
+    service: &str,
+    restarts: &IntCounter,
+    mut start: impl FnMut() -> F,
+) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
     let mut panics: VecDeque<Instant> = VecDeque::new();
     loop {
-        let ended = tokio::spawn(control_loop::run(context.clone())).await;
-        match ended {
+        let problem = match tokio::spawn(start()).await {
             Ok(result) => return result.with_context(|| format!("control loop of {service}")),
-            Err(problem) => {
-                error!(%service, "control loop ended, starting it again: {problem}");
-                context
-                    .metrics
-                    .task_restarts
-                    .with_label_values(&["control_loop"])
-                    .inc();
-                let now = Instant::now();
-                panics.retain(|at| now.duration_since(*at) < PANIC_WINDOW);
-                panics.push_back(now);
-                if panics.len() > MOST_PANICS {
-                    bail!(
-                        "control loop of {service} panicked {} times within a minute",
-                        panics.len()
-                    );
-                }
-            }
+            Err(problem) => problem,
+        };
+        let now = Instant::now();
+        panics.retain(|at| now.duration_since(*at) < PANIC_WINDOW);
+        panics.push_back(now);
+        if panics.len() > MOST_PANICS {
+            bail!(
+                "control loop of {service} panicked {} times within a minute, last: {problem}",
+                panics.len()
+            );
         }
+        error!(%service, "control loop ended, starting it again: {problem}");
+        restarts.inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+
+    fn restarts() -> IntCounter {
+        IntCounter::new("restarts", "Restarts.").unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_loop_that_panics_is_started_again_and_counted() {
+        let (restarts, mut runs) = (restarts(), 0);
+        let ended = keep_running("stocks", &restarts, || {
+            runs += 1;
+            let fine = runs == 3;
+            async move {
+                assert!(fine, "on purpose");
+                Ok(())
+            }
+        });
+        ended.await.unwrap();
+        assert_eq!((runs, restarts.get()), (3, 2));
+    }
+
+    #[tokio::test]
+    async fn a_loop_that_keeps_panicking_ends_the_agent() {
+        let restarts = restarts();
+        let error = keep_running("stocks", &restarts, || async { panic!("on purpose") })
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("stocks panicked 6 times"), "{error}");
+        assert!(error.contains("on purpose"), "{error}");
+        assert_eq!(restarts.get(), MOST_PANICS as u64);
+    }
+
+    #[tokio::test]
+    async fn an_error_ends_the_agent_at_once() {
+        let restarts = restarts();
+        let ended = keep_running("stocks", &restarts, || async { bail!("no way on") }).await;
+        let error = format!("{:#}", ended.unwrap_err());
+        assert_eq!(error, "control loop of stocks: no way on");
+        assert_eq!(restarts.get(), 0);
     }
 }

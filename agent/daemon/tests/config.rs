@@ -68,6 +68,21 @@ fn each_mistake_names_file_line_and_key() {
             "service[0].bound.nominal",
         ),
         (
+            GOOD.replace("= 64", "= 64\nmin = 65"),
+            10,
+            "service[0].bound.nominal",
+        ),
+        (
+            GOOD.replace("= 64", "= 64\nmin = 0"),
+            11,
+            "service[0].bound.min",
+        ),
+        (
+            GOOD.replace("\"d\"", "\"d\"\ntimeout = \"2s\""),
+            15,
+            "service[0].source.timeout",
+        ),
+        (
             GOOD.replace("\"prometheus\"", "\"magic\""),
             12,
             "service[0].source.kind",
@@ -79,7 +94,16 @@ fn each_mistake_names_file_line_and_key() {
         ),
         (GOOD.replace("9464", "9101"), 4, "agent_check.listen"),
         (GOOD.replace("9464", "94640"), 2, "http.listen"),
+        (GOOD.replace("9464", "0"), 2, "http.listen"),
         (format!("{GOOD}{second}"), 16, "service[1].name"),
+        (
+            format!("{GOOD}{second}")
+                .replace("\"stocks\"\nsla", "\"orders\"\nsla")
+                .replace("udp://127.0.0.1:1", "tcp://127.0.0.1:9101"),
+            19,
+            "service[1].source.listen",
+        ),
+        (format!("bounds = 1\n{GOOD}"), 1, "bounds"),
         (
             GOOD.replace("\"stocks\"", "\"two words\""),
             6,

@@ -18,7 +18,7 @@ use window::Window;
 
 /// Share of the way an idle or unused bound goes back in one period.
 const DRIFT: f64 = 0.2;
-/// Nearer to the nominal bound than this share of it, an idle bound is there.
+/// Nearer to where it goes than this share of it, the bound is there.
 const DRIFT_END: f64 = 0.01;
 /// Share of the recent peak that is left after one period.
 const PEAK_DECAY: f64 = 0.9;
@@ -66,6 +66,9 @@ pub struct NodeController {
     mean_cost: Option<f64>,
     recent_peak: f64,
     empty_periods: u32,
+    /// Jobs were in the node when the last period ended.
+    had_jobs: bool,
+    /// How long nothing has ended although jobs were there all the time.
     stalled_seconds: f64,
     forced: Option<f64>,
     decision: Decision,
@@ -92,6 +95,7 @@ impl NodeController {
             mean_cost: None,
             recent_peak: 0.0,
             empty_periods: 0,
+            had_jobs: false,
             stalled_seconds: 0.0,
             forced: None,
             decision: Decision {
@@ -166,8 +170,12 @@ impl NodeController {
 
     fn judge(&mut self, observation: &Observation) -> (f64, Reason, Signal) {
         let backlog = self.note_backlog(observation);
+        let had_jobs = std::mem::replace(
+            &mut self.had_jobs,
+            observation.jobs.is_some_and(|jobs| jobs >= 1.0),
+        );
         if observation.ended() == 0 {
-            return self.nothing_ended(observation);
+            return self.nothing_ended(observation, had_jobs);
         }
         self.empty_periods = 0;
         self.stalled_seconds = 0.0;
@@ -216,13 +224,19 @@ impl NodeController {
         self.mean_cost.unwrap_or(1.0)
     }
 
-    fn nothing_ended(&mut self, observation: &Observation) -> (f64, Reason, Signal) {
+    fn nothing_ended(
+        &mut self,
+        observation: &Observation,
+        had_jobs: bool,
+    ) -> (f64, Reason, Signal) {
         let sla = self.settings.sla;
         let oldest = observation.oldest_age.map_or(0.0, Seconds::get);
-        let waiting = observation.jobs.is_some_and(|jobs| jobs >= 1.0) || oldest > 0.0;
-        if waiting {
+        if self.had_jobs || oldest > 0.0 {
             self.empty_periods = 0;
-            self.stalled_seconds += observation.period.get().max(0.0);
+            // Jobs that were not there before may have come a moment ago.
+            if had_jobs {
+                self.stalled_seconds += observation.period.get().max(0.0);
+            }
             let wait = Seconds(oldest.max(self.stalled_seconds));
             if wait <= sla.target() {
                 return (self.bound, Reason::FewSamples, Signal::default());
@@ -242,13 +256,7 @@ impl NodeController {
         if self.empty_periods <= self.settings.rules.empty_hold_periods {
             return (self.bound, Reason::Empty, Signal::default());
         }
-        let nominal = self.settings.limits.nominal.get();
-        let left = nominal - self.bound;
-        let drifted = if left.abs() <= DRIFT_END * nominal {
-            nominal
-        } else {
-            self.bound + DRIFT * left
-        };
+        let drifted = self.drawn_to(self.settings.limits.nominal.get());
         (drifted, Reason::IdleDrift, Signal::default())
     }
 
@@ -297,12 +305,18 @@ impl NodeController {
         if let Some(cap) = self.unused_cap() {
             self.law = before;
             self.law.hold(Some(error));
-            let drawn = self.bound + DRIFT * (cap - self.bound);
-            return (drawn.min(wanted), Reason::Unused, signal);
+            let drawn = self.drawn_to(cap).min(wanted);
+            return (drawn, Reason::Unused, signal);
         }
         if wanted > self.bound && self.lightly_loaded() {
             self.law = before;
             self.law.hold(Some(error));
+            // A node with a low bound gets little traffic, so without this it would keep it for ever.
+            let cap = (rules.headroom * self.recent_peak).min(self.settings.limits.nominal.get());
+            if self.bound < cap {
+                let drawn = self.drawn_to(cap).min(wanted);
+                return (drawn, Reason::Recovering, signal);
+            }
             return (self.bound, Reason::LightLoad, signal);
         }
         let reason = if late && wanted < self.bound && error < 0.0 {
@@ -333,6 +347,14 @@ impl NodeController {
         }
         let carried = jobs? * target / foretold * self.mean_cost();
         Some(carried.max(self.bound * DEEPEST_CUT))
+    }
+
+    fn drawn_to(&self, goal: f64) -> f64 {
+        let left = goal - self.bound;
+        if left.abs() <= DRIFT_END * goal {
+            return goal;
+        }
+        self.bound + DRIFT * left
     }
 
     /// The bound did not set the delay. Compared in whole jobs, as the proxy applies it: a bound of

@@ -227,6 +227,7 @@ pub(crate) mod tests {
             jobs: None,
             backlog: None,
             stepped_at: 0.0,
+            stepped: std::time::Instant::now(),
             observed_at: None,
             source_error: None,
         }

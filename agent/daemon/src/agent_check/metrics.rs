@@ -2,6 +2,8 @@
 
 use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
 
+use crate::metrics::forget;
+
 /// Why a check got no answer of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
@@ -74,5 +76,11 @@ impl AgentCheckMetrics {
         registry.register(Box::new(metrics.rejected.clone()))?;
         registry.register(Box::new(metrics.proxies.clone()))?;
         Ok(metrics)
+    }
+
+    /// Takes out all of a service that was removed.
+    pub fn forget(&self, service: &str) {
+        forget(&self.checks, service);
+        forget(&self.proxies, service);
     }
 }

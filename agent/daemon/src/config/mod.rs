@@ -128,6 +128,8 @@ pub enum JobsConfig {
         labels: Labels,
         /// Where, if not in the source's scrape.
         url: Option<HttpUrl>,
+        /// For reading it there.
+        timeout: Duration,
     },
     /// Established TCP connections to a local port.
     Sockets {

@@ -322,7 +322,7 @@ const TABLES: &[(&str, &str, &[Row])] = &[
             ),
             (
                 "timeout",
-                "duration, 1ms to 1day",
+                "duration, 1ms to `agent.period`",
                 "500ms, at most the period",
                 "For the whole scrape.",
             ),
@@ -336,7 +336,7 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "listen",
                 "`udp://IP:port`, `tcp://IP:port`, `unix:///path`",
                 "required for `haproxy-log`",
-                "Where log lines arrive: a line a datagram, or lines that end in a newline. Lines over 8192 bytes are dropped and counted. The unix socket takes datagrams and has mode 0666, as `/dev/log` has.",
+                "Where log lines arrive: a line a datagram, or lines that end in a newline. Lines over 8192 bytes are dropped and counted, and so is the idlest of more than 64 connections. The unix socket takes datagrams and has mode 0666, as `/dev/log` has. Who can write there can feign delays, so put it in a directory that only HAProxy can enter.",
             ),
             (
                 "node",
@@ -430,7 +430,7 @@ pub fn markdown() -> String {
          Written by `plimsoll config-reference`; change it there.\n\n\
          TOML, read by `plimsoll agent --config FILE`, checked by `--check-config`, read again on SIGHUP. \
          Unknown keys and impossible values are refused with file, line and key, and on a reload the old \
-         configuration stays. Durations look like `250ms`, `1s`, `1m 30s`. \
+         configuration stays, as it does where the new one needs a restart. Durations look like `250ms`, `1s`, `1m 30s`. \
          `agent/daemon/packaging/agent.toml` is an annotated example.\n",
     );
     for (table, about, rows) in TABLES {
@@ -448,7 +448,9 @@ pub fn markdown() -> String {
          The last field is the request's cost in items: set it with \
          `http-response set-var(txn.plimsoll_items) res.hdr(x-items)`; without it HAProxy writes `-`. \
          A 5xx from the server, a time-out and an abort count as failed; what HAProxy refused before it \
-         reached the node is no sample.\n"
+         reached the node is no sample.\n\n\
+         By TCP the lines go through a `ring` of HAProxy whose server has `log-proto legacy`, the default: \
+         it ends lines with a newline.\n"
     ));
     text
 }

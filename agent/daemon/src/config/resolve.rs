@@ -14,6 +14,8 @@ type Checked<T> = Result<T, Wrong>;
 
 const DAY: Duration = Duration::from_secs(86_400);
 const MILLI: Duration = Duration::from_millis(1);
+/// How long reading metrics may take, unless the period is shorter.
+const READ_TIMEOUT: Duration = Duration::from_millis(500);
 /// Fits in an agent-check line together with the proxy's name.
 const LONGEST_NAME: usize = 120;
 
@@ -221,7 +223,7 @@ fn resolve_service(path: &str, raw: raw::Service, period: Duration) -> Checked<S
                 ("maxconn", SendWords::Maxconn),
             ],
         )?,
-        jobs: jobs(&format!("{path}.jobs"), &raw.jobs, &source)?,
+        jobs: jobs(&format!("{path}.jobs"), &raw.jobs, &source, period)?,
         source,
         health: raw
             .health
@@ -357,6 +359,19 @@ fn source(path: &str, raw: &raw::Source, period: Duration) -> Checked<SourceConf
                     metric_name(&format!("{path}.{key}"), name)?;
                 }
             }
+            let key = format!("{path}.timeout");
+            let timeout = duration(&key, raw.timeout, period.min(READ_TIMEOUT), MILLI)?;
+            if timeout > period {
+                let shown = humantime::format_duration;
+                return wrong(
+                    key,
+                    format!(
+                        "must not be above agent.period ({}), is {}",
+                        shown(period),
+                        shown(timeout)
+                    ),
+                );
+            }
             let max_body = at(
                 &format!("{path}.max_body"),
                 values::bytes(raw.max_body.as_deref().unwrap_or("4MiB")),
@@ -374,12 +389,7 @@ fn source(path: &str, raw: &raw::Source, period: Duration) -> Checked<SourceConf
                 failed: raw.failed.clone(),
                 cost: raw.cost.clone(),
                 oldest_age: raw.oldest_age.clone(),
-                timeout: duration(
-                    &format!("{path}.timeout"),
-                    raw.timeout,
-                    period.min(Duration::from_millis(500)),
-                    MILLI,
-                )?,
+                timeout,
                 max_body,
             }))
         }
@@ -430,7 +440,12 @@ fn metric_name(key: &str, name: &str) -> Checked<()> {
     Ok(())
 }
 
-fn jobs(path: &str, raw: &raw::Jobs, source: &SourceConfig) -> Checked<JobsConfig> {
+fn jobs(
+    path: &str,
+    raw: &raw::Jobs,
+    source: &SourceConfig,
+    period: Duration,
+) -> Checked<JobsConfig> {
     let kind = raw.kind.as_deref().unwrap_or("none");
     let of_gauge = [
         ("gauge", raw.gauge.is_some()),
@@ -471,6 +486,7 @@ fn jobs(path: &str, raw: &raw::Jobs, source: &SourceConfig) -> Checked<JobsConfi
                 gauge: gauge.clone(),
                 labels: raw.labels.clone().unwrap_or_default(),
                 url,
+                timeout: period.min(READ_TIMEOUT),
             })
         }
         "sockets" => {

@@ -86,7 +86,9 @@ pub fn bytes(text: &str) -> Result<usize, String> {
 
 /// IP and port.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
+    let address = text.parse().ok();
+    let address = address.filter(|address: &SocketAddr| address.port() != 0);
+    address.ok_or_else(|| {
         format!("must be an IP address and port such as \"127.0.0.1:9464\", is {text:?}")
     })
 }
@@ -181,5 +183,6 @@ mod tests {
             assert!(http_url(text).is_err(), "{text}");
         }
         assert!(log_listen("udp://localhost:1").is_err() && log_listen("unix://x").is_err());
+        assert!(address("127.0.0.1:1").is_ok() && address("127.0.0.1:0").is_err());
     }
 }

@@ -3,7 +3,7 @@
 mod observe;
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -43,6 +43,9 @@ pub struct LoopContext {
     pub metrics: Metrics,
     /// What it runs by.
     pub config: watch::Receiver<LoopConfig>,
+    /// The controller after its last step, so that a loop started again after a panic goes on from
+    /// there.
+    pub kept: Arc<Mutex<Option<NodeController>>>,
     /// Ends it.
     pub stop: CancellationToken,
 }
@@ -58,7 +61,10 @@ pub async fn run(mut context: LoopContext) -> anyhow::Result<()> {
             () = context.stop.cancelled() => return Ok(()),
             () = tokio::time::sleep_until(next) => {
                 let began = Instant::now();
-                service.period(&context).await;
+                tokio::select! {
+                    () = context.stop.cancelled() => return Ok(()),
+                    () = service.period(&context) => {}
+                }
                 next = began + service.next_period();
             }
             changed = service.verdict.changed() => match changed {
@@ -109,6 +115,7 @@ struct Last {
     failed: u64,
     delay: Option<DelaySummary>,
     jobs: Option<f64>,
+    stepped: Option<Instant>,
     stepped_at: f64,
     observed_at: Option<f64>,
     source_error: Option<String>,
@@ -117,9 +124,22 @@ struct Last {
 
 impl Service {
     fn new(config: LoopConfig, context: &LoopContext) -> anyhow::Result<Self> {
-        let (verdict, probe) = start_probe(&config.service);
+        let state = context.state.load();
+        let known = state.services.get(&config.service.name);
+        let known = known.map_or_else(Verdict::up, |state| Verdict {
+            health: state.health,
+            detail: state.health_detail.clone(),
+        });
+        let (verdict, probe) = start_probe(&config.service, known);
+        let controller = match lock(&context.kept).clone() {
+            Some(mut kept) => {
+                kept.reconfigure(config.service.settings)?;
+                kept
+            }
+            None => NodeController::new(config.service.settings)?,
+        };
         Ok(Service {
-            controller: NodeController::new(config.service.settings)?,
+            controller,
             scale: WeightScale::new(
                 config.service.full_weight_bound,
                 config.service.weight_dead_band,
@@ -141,7 +161,8 @@ impl Service {
             self.scale = WeightScale::new(new.full_weight_bound, new.weight_dead_band);
         }
         if old.health != new.health {
-            (self.verdict, self.probe) = start_probe(new);
+            let known = self.verdict.borrow().clone();
+            (self.verdict, self.probe) = start_probe(new, known);
         }
         self.observer.reconfigure(new.clone());
         self.config = config;
@@ -157,6 +178,7 @@ impl Service {
         let observed = self.observer.observe().await;
         let name = &self.config.service.name;
         self.controller.force(context.overrides.forced_bound(name));
+        self.last.stepped = Some(Instant::now());
         self.last.stepped_at = unix_now();
         let error = match observed {
             Ok(Observed::Base) => None,
@@ -185,6 +207,7 @@ impl Service {
             info!(service = %self.config.service.name, "the source works again");
         }
         self.last.source_error = error;
+        *lock(&context.kept) = Some(self.controller.clone());
         self.publish(context);
         if self.last.reason.is_some() {
             let state = context.state.load();
@@ -197,12 +220,12 @@ impl Service {
     fn step(&mut self, observation: Option<&Observation>) {
         let decision = self.controller.step(observation);
         let service = &self.config.service.name;
-        let bound = decision.bound.get();
+        let (bound, was) = (decision.bound.get(), decision.previous.get());
         let delay = decision.measured_delay.map(|d| d.get());
         if self.last.reason.replace(decision.reason) == Some(decision.reason) {
-            debug!(%service, reason = %decision.reason, bound, delay, error = decision.error, "step");
+            debug!(%service, reason = %decision.reason, bound, was, delay, error = decision.error, "step");
         } else {
-            info!(%service, reason = %decision.reason, bound, delay, error = decision.error, "bound follows another rule");
+            info!(%service, reason = %decision.reason, bound, was, delay, error = decision.error, "bound follows another rule");
         }
     }
 
@@ -226,9 +249,9 @@ impl Service {
     }
 
     fn publish(&mut self, context: &LoopContext) {
-        if self.last.stepped_at == 0.0 {
+        let Some(stepped) = self.last.stepped else {
             return;
-        }
+        };
         let decision = self.controller.decision();
         let verdict = self.verdict.borrow_and_update().clone();
         let last = &self.last;
@@ -245,6 +268,7 @@ impl Service {
             jobs: last.jobs,
             backlog: last.jobs.map(|jobs| Cost(jobs * decision.mean_cost.get())),
             stepped_at: last.stepped_at,
+            stepped: stepped.into_std(),
             observed_at: last.observed_at,
             source_error: last.source_error.clone(),
         });
@@ -257,16 +281,83 @@ impl Service {
     }
 }
 
-fn start_probe(service: &ServiceConfig) -> (watch::Receiver<Verdict>, Probe) {
-    let (sender, verdict) = watch::channel(Verdict::up());
-    let probe = match &service.health {
-        Some(health) => Probe::Task(tokio::spawn(health_probe::run(health.clone(), sender))),
-        None => Probe::AlwaysUp { _verdict: sender },
+/// A probe begins with what is known, so that a reload does not send work to a node that is down.
+fn start_probe(service: &ServiceConfig, known: Verdict) -> (watch::Receiver<Verdict>, Probe) {
+    let Some(health) = &service.health else {
+        let (sender, verdict) = watch::channel(Verdict::up());
+        return (verdict, Probe::AlwaysUp { _verdict: sender });
     };
+    let (sender, verdict) = watch::channel(known);
+    let probe = Probe::Task(tokio::spawn(health_probe::run(health.clone(), sender)));
     (verdict, probe)
+}
+
+fn lock(kept: &Mutex<Option<NodeController>>) -> std::sync::MutexGuard<'_, Option<NodeController>> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn unix_now() -> f64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0.0, |d| d.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use arc_swap::ArcSwap;
+    use prometheus::Registry;
+
+    use super::*;
+    use crate::{config::Config, state::Health};
+
+    const CONFIG: &str = r#"
+[[service]]
+name = "stocks"
+[service.sla]
+delay = "1s"
+[service.bound]
+nominal = 64
+[service.source]
+kind = "haproxy-log"
+listen = "udp://127.0.0.1:5514"
+node = "queries/node1"
+[service.health]
+kind = "tcp"
+address = "127.0.0.1:8001"
+"#;
+
+    #[tokio::test]
+    async fn a_loop_started_again_goes_on_from_the_last_good_step() {
+        let config = Config::parse(std::path::Path::new("agent.toml"), CONFIG).unwrap();
+        let config = LoopConfig {
+            period: config.period,
+            jitter: config.jitter,
+            service: config.services[0].clone(),
+        };
+        let (_sender, receiver) = watch::channel(config.clone());
+        let context = LoopContext {
+            state: Arc::new(ArcSwap::from_pointee(NodeState::default())),
+            overrides: Arc::new(Overrides::load(None).unwrap()),
+            metrics: Metrics::new(&Registry::new()).unwrap(),
+            config: receiver,
+            kept: Arc::default(),
+            stop: CancellationToken::new(),
+        };
+        let mut first = Service::new(config.clone(), &context).unwrap();
+        first.controller.force(Some(Cost(20.0)));
+        first.controller.step(None);
+        first.last.stepped = Some(Instant::now());
+        let (sender, down) = watch::channel(Verdict {
+            health: Health::Down,
+            detail: Some("refused".into()),
+        });
+        first.verdict = down;
+        first.publish(&context);
+        *lock(&context.kept) = Some(first.controller.clone());
+        drop((first, sender));
+
+        let again = Service::new(config, &context).unwrap();
+        assert_eq!(again.controller.decision().bound, Cost(20.0));
+        assert_eq!(again.verdict.borrow().health, Health::Down);
+    }
 }

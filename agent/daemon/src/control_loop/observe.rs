@@ -1,9 +1,10 @@
 //! Delay source and job source together.
 
 use plimsoll_core::Observation;
+use tracing::{info, warn};
 
 use crate::{
-    config::ServiceConfig,
+    config::{JobsConfig, ServiceConfig},
     jobs::Jobs,
     metrics::Metrics,
     sources::{Source, SourceError},
@@ -23,6 +24,7 @@ pub struct Observer {
     metrics: Metrics,
     source: Option<Source>,
     jobs: Option<Jobs>,
+    jobs_error: Option<String>,
 }
 
 impl Observer {
@@ -33,6 +35,7 @@ impl Observer {
             metrics,
             source: None,
             jobs: None,
+            jobs_error: None,
         }
     }
 
@@ -58,22 +61,26 @@ impl Observer {
             .jobs
             .get_or_insert_with(|| Jobs::open(&self.config.jobs));
         let (sample, counted) = tokio::join!(source.observe(), jobs.count());
+        let scraped = match &self.config.jobs {
+            JobsConfig::Prometheus {
+                gauge, url: None, ..
+            } => Some(gauge),
+            _ => None,
+        };
+        match (&sample, &counted, scraped) {
+            (_, Err(error), _) => self.note_jobs(Some(error.to_string())),
+            (_, Ok(_), None) => self.note_jobs(None),
+            (Ok(Some(sample)), Ok(_), Some(gauge)) => {
+                let missing = || format!("no series of gauge {gauge} in the source's scrape");
+                self.note_jobs(sample.jobs.is_none().then(missing));
+            }
+            _ => {}
+        }
         let Some(sample) = sample? else {
             return Ok(Observed::Base);
         };
-        let counted = match counted {
-            Ok(counted) => counted,
-            // Delays alone are worth a step.
-            Err(error) => {
-                let labels = [self.config.name.as_str(), "jobs"];
-                self.metrics
-                    .source_failures
-                    .with_label_values(&labels)
-                    .inc();
-                tracing::debug!(service = %self.config.name, %error, "jobs are unknown");
-                Default::default()
-            }
-        };
+        // Delays alone are worth a step.
+        let counted = counted.unwrap_or_default();
         Ok(Observed::Period(Observation {
             period: sample.period,
             delays: sample.delays,
@@ -83,5 +90,22 @@ impl Observer {
             peak_jobs: counted.peak,
             oldest_age: sample.oldest_age,
         }))
+    }
+
+    fn note_jobs(&mut self, error: Option<String>) {
+        let service = self.config.name.as_str();
+        if let Some(message) = &error {
+            self.metrics
+                .source_failures
+                .with_label_values(&[service, "jobs"])
+                .inc();
+            // Once a cause, not once a period.
+            if self.jobs_error != error {
+                warn!(%service, kind = "jobs", "jobs are unknown, delays alone count: {message}");
+            }
+        } else if self.jobs_error.is_some() {
+            info!(%service, "jobs are known again");
+        }
+        self.jobs_error = error;
     }
 }

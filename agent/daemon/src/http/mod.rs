@@ -4,7 +4,7 @@ mod node;
 
 use std::{
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -105,20 +105,17 @@ async fn readyz(State(context): State<HttpContext>) -> (StatusCode, String) {
 }
 
 fn problems(context: &HttpContext, stale: Duration, all_stepped: bool) -> Vec<String> {
-    let now = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0.0, |d| d.as_secs_f64());
     let state = context.state.load();
     let settings = context.settings.load();
     let mut problems = Vec::new();
     for service in settings.services() {
         match state.services.get(&service.name) {
             None if all_stepped => problems.push(format!("{}: no first step yet", service.name)),
-            Some(known) if now - known.stepped_at > stale.as_secs_f64() => {
+            Some(known) if known.stepped.elapsed() > stale => {
                 problems.push(format!(
                     "{}: last step {:.1} s ago",
                     service.name,
-                    now - known.stepped_at
+                    known.stepped.elapsed().as_secs_f64()
                 ));
             }
             _ => {}

@@ -7,35 +7,49 @@ use crate::{
     sources::{Exposition, Selector, SourceError, get},
 };
 
-const TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_BODY: usize = 4 << 20;
 
 /// A gauge and where it is.
 #[derive(Debug)]
 pub struct Gauge {
     url: HttpUrl,
+    name: String,
     selector: Selector,
+    timeout: Duration,
 }
 
 impl Gauge {
     /// Not read yet.
-    pub fn new(url: HttpUrl, name: &str, labels: &Labels) -> Self {
+    pub fn new(url: HttpUrl, name: &str, labels: &Labels, timeout: Duration) -> Self {
         Gauge {
             url,
+            name: name.to_owned(),
             selector: Selector::new(name, labels),
+            timeout,
         }
     }
 
     /// The sum of its series.
-    pub async fn read(&self) -> Result<Option<f64>, SourceError> {
-        let (status, body) = get(&self.url, TIMEOUT, MAX_BODY).await?;
+    pub async fn read(&self) -> Result<f64, SourceError> {
+        let (status, body) = get(&self.url, self.timeout, MAX_BODY).await?;
         if status != 200 {
             return Err(SourceError::new(
                 "status",
                 format!("{}: status {status}, not 200", self.url),
             ));
         }
-        let values = Exposition::new(&body)?.gauges(&self.selector)?;
-        Ok(values.into_iter().reduce(|a, b| a + b))
+        self.sum(&body).map_err(|error| SourceError {
+            message: format!("{}: {}", self.url, error.message),
+            ..error
+        })
+    }
+
+    fn sum(&self, body: &[u8]) -> Result<f64, SourceError> {
+        let values = Exposition::new(body)?.gauges(&self.selector)?;
+        let sum = values.into_iter().reduce(|a, b| a + b);
+        sum.ok_or_else(|| {
+            let missing = format!("no series of gauge {} with the labels wanted", self.name);
+            SourceError::new("no_series", missing)
+        })
     }
 }

@@ -34,7 +34,8 @@ impl Jobs {
                 gauge,
                 labels,
                 url: Some(url),
-            } => Jobs::Gauge(gauge::Gauge::new(url.clone(), gauge, labels)),
+                timeout,
+            } => Jobs::Gauge(gauge::Gauge::new(url.clone(), gauge, labels, *timeout)),
             JobsConfig::Sockets {
                 port,
                 sample_interval,
@@ -46,7 +47,10 @@ impl Jobs {
     pub async fn count(&mut self) -> Result<JobCount, SourceError> {
         match self {
             Jobs::None => Ok(JobCount::default()),
-            Jobs::Gauge(gauge) => gauge.read().await.map(|now| JobCount { now, peak: None }),
+            Jobs::Gauge(gauge) => gauge.read().await.map(|now| JobCount {
+                now: Some(now),
+                peak: None,
+            }),
             Jobs::Sockets(sockets) => sockets.take().await,
         }
     }

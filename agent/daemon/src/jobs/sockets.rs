@@ -34,8 +34,11 @@ impl Sockets {
             loop {
                 ticks.tick().await;
                 // A long table takes milliseconds to read.
-                let Ok(count) = tokio::task::spawn_blocking(move || established(port)).await else {
-                    return;
+                let count = match tokio::task::spawn_blocking(move || established(port)).await {
+                    Ok(count) => count,
+                    Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+                    // The runtime is at its end.
+                    Err(_) => return,
                 };
                 let mut seen = into.lock().unwrap_or_else(PoisonError::into_inner);
                 *seen = match (count, &*seen) {
@@ -60,6 +63,12 @@ impl Sockets {
     /// What was seen since the last call.
     pub async fn take(&mut self) -> Result<JobCount, SourceError> {
         if self.watcher.is_finished() {
+            // Its panic becomes the loop's, which is restarted and counted.
+            if let Err(ended) = (&mut self.watcher).await
+                && ended.is_panic()
+            {
+                std::panic::resume_unwind(ended.into_panic());
+            }
             return Err(SourceError::new("jobs", "the look at /proc/net/tcp ended"));
         }
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

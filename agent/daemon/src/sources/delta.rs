@@ -6,26 +6,31 @@ use plimsoll_core::DelayHistogram;
 
 use super::{SourceError, exposition::HistogramSeries};
 
+/// Series remembered at least, though a scrape lacks them.
+const MOST_REMEMBERED: usize = 2000;
+/// Relative error of a sum of floating point numbers, generously.
+const WAVER: f64 = 1e-9;
+
 /// Last values of a counter's series.
 #[derive(Debug, Default)]
-pub struct CounterDelta(Option<BTreeMap<String, f64>>);
+pub struct CounterDelta(BTreeMap<String, f64>);
 
 impl CounterDelta {
     /// What was added since the last call. A series that dropped was restarted at zero; one that is
-    /// new began at zero. `None` on the first call that sees any series.
-    pub fn add(&mut self, now: BTreeMap<String, f64>) -> Option<f64> {
-        let base = self.0.get_or_insert_default();
+    /// new began at zero.
+    pub fn add(&mut self, now: BTreeMap<String, f64>) -> f64 {
+        forget_gone(&mut self.0, &now);
         let mut added = 0.0;
         for (labels, value) in now {
-            let old = base.insert(labels, value).unwrap_or(0.0);
+            let old = self.0.insert(labels, value).unwrap_or(0.0);
             added += if value < old { value } else { value - old };
         }
-        Some(added)
+        added
     }
 
     /// Takes these values as the base.
     pub fn rebase(&mut self, now: BTreeMap<String, f64>) {
-        self.0 = Some(now);
+        self.0 = now;
     }
 }
 
@@ -36,19 +41,33 @@ pub struct HistogramDelta {
     base: BTreeMap<String, HistogramSeries>,
 }
 
+/// What a scrape says beside the last one.
+#[derive(Debug)]
+pub enum Delta {
+    /// The first: only a base.
+    First,
+    /// The buckets are others than before: only a new base.
+    OtherBuckets,
+    /// What was added.
+    Added(DelayHistogram),
+}
+
 impl HistogramDelta {
-    /// What was added since the last call; `None` where this call only laid a new base, since it is
-    /// the first or the buckets changed. On an error the old base stays.
-    pub fn add(
-        &mut self,
-        now: BTreeMap<String, HistogramSeries>,
-    ) -> Result<Option<DelayHistogram>, SourceError> {
+    /// Compares with the last call. On an error the old base stays.
+    pub fn add(&mut self, now: BTreeMap<String, HistogramSeries>) -> Result<Delta, SourceError> {
         let bounds = common_bounds(&now)?;
-        let known = self.bounds.clone().filter(|known| **known == *bounds);
-        let Some(known) = known else {
-            self.bounds = Some(bounds.into());
-            self.base = now;
-            return Ok(None);
+        let known = match &self.bounds {
+            Some(known) if **known == *bounds => Arc::clone(known),
+            other => {
+                let first = other.is_none();
+                self.bounds = Some(bounds.into());
+                self.base = now;
+                return Ok(if first {
+                    Delta::First
+                } else {
+                    Delta::OtherBuckets
+                });
+            }
         };
         let mut counts = vec![0.0; known.len() + 1];
         let mut sum = 0.0;
@@ -58,26 +77,36 @@ impl HistogramDelta {
         };
         for (labels, new) in &now {
             let old = self.base.get(labels).unwrap_or(&zero);
-            let dropped =
-                new.all < old.all || new.buckets.iter().zip(&old.buckets).any(|(n, o)| n.1 < o.1);
+            // The last digits of a sum may waver where the service adds it up anew each time.
+            let dropped = new.all < old.all
+                || new.buckets.iter().zip(&old.buckets).any(|(n, o)| n.1 < o.1)
+                || new.sum < old.sum * (1.0 - WAVER);
             let old = if dropped { &zero } else { old };
             sum += (new.sum - old.sum).max(0.0);
             let mut below = 0.0;
             let cumulative = new.buckets.iter().zip(&old.buckets).map(|(n, o)| n.1 - o.1);
             for (count, upto) in counts.iter_mut().zip(cumulative.chain([new.all - old.all])) {
-                // Buckets are read one after the other in the service, so one may lag by a request.
+                // Each bucket grew on its own account, so one may lag behind the one below it.
                 *count += (upto - below).max(0.0);
                 below = upto.max(below);
             }
         }
-        self.base.extend(now);
         let counts = counts
             .into_iter()
             .map(|count: f64| count.round() as u64)
             .collect();
-        DelayHistogram::from_counts(known, counts, sum)
-            .map(Some)
-            .map_err(|error| SourceError::new("garbage", error.to_string()))
+        let added = DelayHistogram::from_counts(known, counts, sum)
+            .map_err(|error| SourceError::new("garbage", error.to_string()))?;
+        forget_gone(&mut self.base, &now);
+        self.base.extend(now);
+        Ok(Delta::Added(added))
+    }
+}
+
+/// A series that is gone may come back with its old counts, so it is kept, but not for ever.
+fn forget_gone<T>(base: &mut BTreeMap<String, T>, now: &BTreeMap<String, T>) {
+    if base.len() > MOST_REMEMBERED {
+        base.retain(|labels, _| now.contains_key(labels));
     }
 }
 

@@ -7,8 +7,10 @@ use crate::config::Labels;
 
 /// More series of one metric than this are a mistake in the selection.
 const MAX_SERIES: usize = 1000;
+/// Gauges above this are a mistake, such as a point in time where an age is wanted.
+const MOST_GAUGE: f64 = 1e9;
 /// Counts above this are not exact in the exposition's floating point.
-pub const MOST: f64 = 9_007_199_254_740_992.0;
+const MOST: f64 = 9_007_199_254_740_992.0;
 
 /// A metric and the labels its series must have.
 #[derive(Clone, Debug)]
@@ -50,7 +52,7 @@ struct Partial {
 #[derive(Clone, Copy, Debug)]
 pub struct Exposition<'a>(&'a str);
 
-fn garbage(message: impl Into<String>) -> SourceError {
+fn garbage(message: impl AsRef<str>) -> SourceError {
     SourceError::new("garbage", message)
 }
 
@@ -109,12 +111,12 @@ impl<'a> Exposition<'a> {
         Ok(found)
     }
 
-    /// Values of a gauge's series, all finite and not negative.
+    /// Values of a gauge's series, each one possible as jobs or seconds.
     pub fn gauges(&self, selector: &Selector) -> Result<Vec<f64>, SourceError> {
         self.series(&selector.name, &selector.labels)
             .map(|series| {
                 let (_, value) = series?;
-                if value.is_finite() && value >= 0.0 {
+                if (0.0..=MOST_GAUGE).contains(&value) {
                     Ok(value)
                 } else {
                     Err(garbage(format!("{} is {value}", selector.name)))
@@ -157,7 +159,7 @@ impl<'a> Exposition<'a> {
                     )));
                 };
                 if sum {
-                    if !(value.is_finite() && value >= 0.0) {
+                    if !(0.0..=MOST).contains(&value) {
                         return Err(garbage(format!("{name}_sum is {value}")));
                     }
                     partial.sum = Some(value);

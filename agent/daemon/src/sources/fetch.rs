@@ -49,7 +49,16 @@ async fn exchange(url: &HttpUrl, max_body: usize) -> Result<(u16, Bytes), Source
         .body(Empty::<Bytes>::new())
         .map_err(|e| broken(&e))?;
     let answer = async {
-        let response = sender.send_request(request).await.map_err(|e| broken(&e))?;
+        let response = sender.send_request(request).await.map_err(|error| {
+            let kind = if error.is_parse() {
+                "garbage"
+            } else if error.is_incomplete_message() {
+                "truncated"
+            } else {
+                "unreachable"
+            };
+            SourceError::new(kind, format!("{url}: {error}"))
+        })?;
         let status = response.status().as_u16();
         let body = Limited::new(response.into_body(), max_body)
             .collect()

@@ -33,16 +33,17 @@ pub struct Lines {
     node: String,
     period: Arc<Mutex<Option<Period>>>,
     counted: IntCounterVec,
+    closed: IntCounterVec,
 }
 
 impl Lines {
-    /// Takes one line.
-    pub fn take(&self, line: &[u8]) {
+    /// Takes one line; `false` where it is not in the format.
+    pub fn take(&self, line: &[u8]) -> bool {
         let line = parse(line, &self.node);
         self.count(line.as_str());
         let mut period = self.period.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(period) = period.as_mut() else {
-            return;
+            return line != Line::Malformed;
         };
         match line {
             Line::Finished { delay, cost } => {
@@ -55,11 +56,19 @@ impl Lines {
             Line::Failed => period.failed += 1,
             Line::Refused | Line::OtherNode | Line::Malformed => {}
         }
+        line != Line::Malformed
     }
 
     /// Notes a line or datagram too long to be read.
     pub fn oversized(&self) {
         self.count("oversized");
+    }
+
+    /// Notes a connection closed to make room.
+    pub fn closed_one(&self) {
+        self.closed
+            .with_label_values(&[self.service.as_str()])
+            .inc();
     }
 
     fn count(&self, result: &str) {
@@ -101,6 +110,7 @@ impl HaproxyLogSource {
             node: node.to_owned(),
             period: Arc::new(Mutex::new(fresh())),
             counted: metrics.source_lines.clone(),
+            closed: metrics.source_connections_closed.clone(),
         };
         let listener = tokio::spawn(listener.run(lines.clone()));
         Ok(HaproxyLogSource { lines, listener })

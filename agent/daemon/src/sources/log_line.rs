@@ -51,11 +51,18 @@ pub fn parse(line: &[u8], node: &str) -> Line {
     let Ok(line) = std::str::from_utf8(line) else {
         return Line::Malformed;
     };
-    let mut words = line
-        .split_ascii_whitespace()
-        .skip_while(|word| *word != "plimsoll")
-        .skip(1);
-    let Some(server) = words.next().filter(|word| word.contains('/')) else {
+    let mut words = line.split_ascii_whitespace().peekable();
+    let server = loop {
+        match words.next() {
+            // The host in the header may have this name too.
+            Some("plimsoll") if words.peek().is_some_and(|word| word.contains('/')) => {
+                break words.next();
+            }
+            Some(_) => {}
+            None => break None,
+        }
+    };
+    let Some(server) = server else {
         return Line::Malformed;
     };
     if server != node {
@@ -128,6 +135,10 @@ mod tests {
             ),
             (
                 "<134>Nov 21 06:14:09 haproxy[7]: plimsoll q/n 0 0 12 0 404 -- -",
+                finished(0.012, None),
+            ),
+            (
+                "<134>Nov 21 06:14:09 plimsoll haproxy[7]: plimsoll q/n 0 0 12 0 200 -- -",
                 finished(0.012, None),
             ),
             ("plimsoll q/n 0 -1 5 0 200 -- -", finished(0.005, None)),

@@ -5,21 +5,27 @@ use std::{
     os::unix::fs::{FileTypeExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{
     io::AsyncReadExt,
     net::{TcpListener, TcpSocket, TcpStream, UdpSocket, UnixDatagram},
-    sync::Semaphore,
     task::JoinSet,
 };
 
-use super::{SourceError, haproxy_log::Lines, log_line::MAX_LINE};
+use super::{
+    SourceError,
+    haproxy_log::Lines,
+    log_connections::{Connections, Place},
+    log_line::MAX_LINE,
+};
 use crate::config::LogListen;
 
-/// Connections at once; further ones wait.
+/// Connections at once; over that an idle one is closed.
 const MAX_CONNECTIONS: usize = 64;
+/// One log line per this time about connections that were closed.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 /// Pause after an error that would come again at once.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -30,8 +36,16 @@ pub enum Listener {
     Udp(UdpSocket),
     /// Lines that end in a newline.
     Tcp(TcpListener),
-    /// One line a datagram; the path is removed at the end.
-    Unix(UnixDatagram, Unlink),
+    /// One line a datagram.
+    Unix(UnixSocket),
+}
+
+/// A datagram socket whose path goes before it is closed: one that takes its place finds either a
+/// live socket or none.
+#[derive(Debug)]
+pub struct UnixSocket {
+    _unlink: Unlink,
+    socket: UnixDatagram,
 }
 
 /// Removes the socket's path.
@@ -57,9 +71,7 @@ impl Listener {
                 })
                 .map(Listener::Udp),
             LogListen::Tcp(address) => bind_tcp(*address).map(Listener::Tcp),
-            LogListen::Unix(path) => {
-                bind_unix(path).map(|socket| Listener::Unix(socket, Unlink(path.clone())))
-            }
+            LogListen::Unix(path) => bind_unix(path).map(Listener::Unix),
         };
         bound.map_err(|error| {
             SourceError::new(
@@ -77,8 +89,8 @@ impl Listener {
             Listener::Udp(socket) => loop {
                 datagram(socket.recv(&mut buffer).await, &buffer, &lines).await;
             },
-            Listener::Unix(socket, _unlink) => loop {
-                datagram(socket.recv(&mut buffer).await, &buffer, &lines).await;
+            Listener::Unix(unix) => loop {
+                datagram(unix.socket.recv(&mut buffer).await, &buffer, &lines).await;
             },
             Listener::Tcp(listener) => accept(listener, lines).await,
         }
@@ -96,7 +108,7 @@ fn bind_tcp(address: std::net::SocketAddr) -> io::Result<TcpListener> {
     socket.listen(MAX_CONNECTIONS as u32)
 }
 
-fn bind_unix(path: &Path) -> io::Result<UnixDatagram> {
+fn bind_unix(path: &Path) -> io::Result<UnixSocket> {
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
             return Err(io::Error::new(
@@ -106,21 +118,28 @@ fn bind_unix(path: &Path) -> io::Result<UnixDatagram> {
         }
         // Left by a run that was killed; a live one still has a reader.
         let probe = std::os::unix::net::UnixDatagram::unbound()?;
-        if probe.connect(path).is_ok() {
-            return Err(io::ErrorKind::AddrInUse.into());
+        match probe.connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(error) => return Err(error),
+            Ok(()) => return Err(io::ErrorKind::AddrInUse.into()),
         }
         std::fs::remove_file(path)?;
     }
-    let socket = UnixDatagram::bind(path)?;
+    let bound = UnixSocket {
+        socket: UnixDatagram::bind(path)?,
+        _unlink: Unlink(path.to_owned()),
+    };
     // As /dev/log: HAProxy runs as another user.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
-    Ok(socket)
+    Ok(bound)
 }
 
 async fn datagram(received: io::Result<usize>, buffer: &[u8], lines: &Lines) {
     match received {
         Ok(length) if length > MAX_LINE => lines.oversized(),
-        Ok(length) => lines.take(&buffer[..length]),
+        Ok(length) => {
+            lines.take(&buffer[..length]);
+        }
         Err(error) => {
             tracing::warn!(%error, "cannot receive log lines");
             tokio::time::sleep(PAUSE).await;
@@ -129,26 +148,37 @@ async fn datagram(received: io::Result<usize>, buffer: &[u8], lines: &Lines) {
 }
 
 async fn accept(listener: TcpListener, lines: Lines) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let connections = Arc::new(Connections::default());
     let mut readers = JoinSet::new();
+    let mut numbers = 0_u64..;
+    let mut logged: Option<Instant> = None;
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        while let Some(ended) = readers.try_join_next() {
-            if let Err(error) = ended
-                && error.is_panic()
-            {
-                std::panic::resume_unwind(error.into_panic());
+        let accepted = tokio::select! {
+            Some(ended) = readers.join_next() => {
+                // A panic becomes the listener's, and with it the loop's.
+                if let Err(error) = ended
+                    && error.is_panic()
+                {
+                    std::panic::resume_unwind(error.into_panic());
+                }
+                continue;
             }
-        }
-        match listener.accept().await {
-            Ok((stream, _)) => {
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let Some(number) = numbers.next() else { return };
+                let (place, crowded) = connections.enter(number, MAX_CONNECTIONS);
+                if crowded {
+                    lines.closed_one();
+                    if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+                        logged = Some(Instant::now());
+                        tracing::warn!(%peer, "more than {MAX_CONNECTIONS} log connections: idle ones are closed; further ones are only counted for a minute");
+                    }
+                }
                 let lines = lines.clone();
-                readers.spawn(async move {
-                    read_lines(stream, &lines).await;
-                    drop(place);
-                });
+                let reader = readers.spawn(async move { read_lines(stream, &lines, &place).await });
+                connections.closes_with(number, reader);
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept log connections");
@@ -159,8 +189,9 @@ async fn accept(listener: TcpListener, lines: Lines) {
 }
 
 /// Lines end in a newline; what is longer than [`MAX_LINE`] is skipped to its end and counted once.
-async fn read_lines(mut stream: TcpStream, lines: &Lines) {
-    let mut buffer = vec![0; MAX_LINE];
+async fn read_lines(mut stream: TcpStream, lines: &Lines, place: &Place) {
+    // Room for the longest line with its end.
+    let mut buffer = vec![0; MAX_LINE + 1];
     let mut filled = 0;
     let mut skipping = false;
     loop {
@@ -170,12 +201,14 @@ async fn read_lines(mut stream: TcpStream, lines: &Lines) {
         };
         filled += read;
         let mut start = 0;
+        let mut proved = false;
         while let Some(length) = buffer[start..filled].iter().position(|byte| *byte == b'\n') {
             if !std::mem::take(&mut skipping) {
-                lines.take(&buffer[start..start + length]);
+                proved |= lines.take(&buffer[start..start + length]);
             }
             start += length + 1;
         }
+        place.heard(proved);
         buffer.copy_within(start..filled, 0);
         filled -= start;
         if filled == buffer.len() {

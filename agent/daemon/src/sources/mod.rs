@@ -4,6 +4,7 @@ mod delta;
 mod exposition;
 mod fetch;
 mod haproxy_log;
+mod log_connections;
 mod log_line;
 mod log_listener;
 mod prometheus;
@@ -18,6 +19,9 @@ use crate::{
 pub use exposition::{Exposition, Selector};
 pub use fetch::get;
 pub use log_line::LOG_FORMAT;
+
+/// A longer story would let a service write whatever it likes into the agent's log.
+const LONGEST_MESSAGE: usize = 400;
 
 /// What a source saw since the last good observation.
 #[derive(Clone, Debug)]
@@ -46,11 +50,13 @@ pub struct SourceError {
 }
 
 impl SourceError {
-    /// An error of this kind.
-    pub fn new(kind: &'static str, message: impl Into<String>) -> Self {
+    /// An error of this kind. The message may quote what a peer sent.
+    pub fn new(kind: &'static str, message: impl AsRef<str>) -> Self {
+        let printable = |c: char| if c.is_control() { '?' } else { c };
+        let message = message.as_ref().chars().take(LONGEST_MESSAGE);
         SourceError {
             kind,
-            message: message.into(),
+            message: message.map(printable).collect(),
         }
     }
 }
@@ -82,6 +88,7 @@ impl Source {
                         gauge,
                         labels,
                         url: None,
+                        ..
                     } => Some(Selector::new(gauge, labels)),
                     _ => None,
                 };

@@ -6,10 +6,13 @@ use plimsoll_core::{Cost, Seconds};
 
 use super::{
     Exposition, Sample, Selector, SourceError,
-    delta::{CounterDelta, HistogramDelta},
+    delta::{CounterDelta, Delta, HistogramDelta},
     get,
 };
 use crate::config::{Labels, PrometheusConfig};
+
+/// More requests, or items a request, than this in one period are a mistake in the counters.
+const MOST: f64 = 1e9;
 
 /// A scrape and what the last good one said.
 #[derive(Debug)]
@@ -50,7 +53,8 @@ impl PrometheusSource {
         }
     }
 
-    /// One scrape. Nothing is changed by one that fails.
+    /// One scrape. One that fails leaves the base as it was, but for counters that cannot go on from
+    /// it: other buckets, or a jump that is no work. Those are the new base.
     pub async fn observe(&mut self) -> Result<Option<Sample>, SourceError> {
         let (status, body) =
             get(&self.config.url, self.config.timeout, self.config.max_body).await?;
@@ -83,23 +87,39 @@ impl PrometheusSource {
         let oldest_age = gauge(&self.oldest_age)?.into_iter().reduce(f64::max);
         let jobs = gauge(&self.jobs)?.into_iter().reduce(|a, b| a + b);
         let cost_known = !cost.is_empty();
-        let delays = self.delays.add(histogram)?;
-        let period = self
-            .last
-            .replace(now)
-            .map(|last| Seconds::from(now.saturating_duration_since(last)));
-        let (Some(delays), Some(period)) = (delays, period) else {
-            self.failures.rebase(failed);
-            self.costs.rebase(cost);
-            return Ok(None);
+        let delta = self.delays.add(histogram)?;
+        let last = self.last.replace(now).unwrap_or(now);
+        let period = Seconds::from(now.saturating_duration_since(last));
+        let delays = match delta {
+            Delta::Added(delays) => delays,
+            Delta::First | Delta::OtherBuckets => {
+                self.failures.rebase(failed);
+                self.costs.rebase(cost);
+                if matches!(delta, Delta::First) {
+                    return Ok(None);
+                }
+                return Err(SourceError::new(
+                    "buckets",
+                    "the histogram has other buckets than in the last scrape; later ones are compared with this one",
+                ));
+            }
         };
-        let failed = self.failures.add(failed).unwrap_or(0.0).round() as u64;
-        let cost = self.costs.add(cost).filter(|_| cost_known);
+        let failed = self.failures.add(failed);
+        let cost = self.costs.add(cost);
+        let finished = delays.count() as f64;
+        if finished.max(failed) > MOST || cost > MOST * finished.max(1.0) {
+            return Err(SourceError::new(
+                "garbage",
+                format!(
+                    "{finished} requests, {failed} failed and a cost of {cost} since the last scrape cannot be"
+                ),
+            ));
+        }
         Ok(Some(Sample {
             period,
             delays,
-            failed,
-            finished_cost: cost.map(Cost),
+            failed: failed.round() as u64,
+            finished_cost: cost_known.then_some(Cost(cost)),
             oldest_age: oldest_age.map(Seconds),
             jobs,
         }))
@@ -179,8 +199,32 @@ mod tests {
         let mut s = source();
         take(&mut s, &text(1, 2, 3, 1.0)).unwrap();
         let other = text(1, 2, 3, 1.0).replace("le=\"0.1\"", "le=\"0.2\"");
-        assert!(take(&mut s, &other).unwrap().is_none());
-        assert!(take(&mut s, &other).unwrap().is_some());
+        assert_eq!(take(&mut s, &other).unwrap_err().kind, "buckets");
+        let other = other.replace("} 3\n", "} 5\n");
+        let sample = take(&mut s, &other).unwrap().unwrap();
+        assert_eq!(sample.delays.counts(), [0, 0, 2]);
+    }
+
+    #[test]
+    fn a_sum_that_went_back_is_a_restart_but_not_its_last_digits() {
+        let mut s = source();
+        take(&mut s, &text(10, 20, 30, 9.0)).unwrap();
+        let same = take(&mut s, &text(10, 20, 30, 8.999_999_999_999)).unwrap();
+        assert_eq!(same.unwrap().delays.count(), 0);
+        // Restarted, and at once busier than before.
+        let sample = take(&mut s, &text(11, 22, 33, 3.3)).unwrap().unwrap();
+        assert_eq!(sample.delays.counts(), [11, 11, 11]);
+        assert!((sample.delays.mean().unwrap().get() - 0.1).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_jump_that_is_no_work_is_only_a_new_base() {
+        let mut s = source();
+        take(&mut s, &text(1, 2, 3, 1.0)).unwrap();
+        let jumped = take(&mut s, &text(1, 2, 5_000_000_000, 1.0)).unwrap_err();
+        assert_eq!(jumped.kind, "garbage");
+        let sample = take(&mut s, &text(2, 3, 5_000_000_001, 1.0)).unwrap();
+        assert_eq!(sample.unwrap().delays.count(), 1);
     }
 
     #[test]

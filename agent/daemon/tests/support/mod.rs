@@ -1,12 +1,19 @@
 //! The real agent and the real HAProxy on free loopback ports, gone when dropped.
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    dead_code,
+    unused_imports,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
+
+mod haproxy;
+pub mod peer;
 
 use std::{
-    collections::HashMap,
     fs::File,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -17,6 +24,8 @@ use std::{
 };
 
 use serde_json::Value;
+
+pub use haproxy::Haproxy;
 
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -133,22 +142,9 @@ pub struct Agent {
 impl Agent {
     /// `more` goes into `[agent_check]`.
     pub fn start(service: &Service, more: &str) -> Self {
-        let (check_port, http_port) = (free_port(), free_port());
-        let directory = tempfile::tempdir().unwrap();
         let port = service.port;
-        let config = format!(
+        let services = format!(
             r#"
-[agent]
-period = "100ms"
-state_directory = "{dir}/state"
-[http]
-listen = "127.0.0.1:{http_port}"
-[agent_check]
-listen = "127.0.0.1:{check_port}"
-proxy_lease = "1s"
-{more}
-[control]
-socket = "{dir}/control.sock"
 [[service]]
 name = "stocks"
 identities = ["queries/node1"]
@@ -172,18 +168,94 @@ interval = "50ms"
 timeout = "500ms"
 fall = 2
 rise = 1
-"#,
-            dir = directory.path().display(),
+"#
         );
-        std::fs::write(directory.path().join("agent.toml"), config).unwrap();
-        let mut agent = Agent {
-            directory,
-            check_port,
-            http_port,
-            process: None,
-        };
+        let mut agent = Agent::new();
+        agent.configure(more, &services);
         agent.start_again();
         agent
+    }
+
+    /// With these `[[service]]` tables.
+    pub fn with(services: &str) -> Self {
+        let mut agent = Agent::new();
+        agent.configure("", services);
+        agent.start_again();
+        agent
+    }
+
+    /// A place and ports, nothing runs yet.
+    pub fn new() -> Self {
+        Agent {
+            directory: tempfile::tempdir().unwrap(),
+            check_port: free_port(),
+            http_port: free_port(),
+            process: None,
+        }
+    }
+
+    /// Writes the configuration; `DIR` is the agent's directory.
+    pub fn configure(&self, more: &str, services: &str) {
+        let (check_port, http_port) = (self.check_port, self.http_port);
+        self.write_config(&format!(
+            r#"
+[agent]
+period = "100ms"
+state_directory = "DIR/state"
+[http]
+listen = "127.0.0.1:{http_port}"
+[agent_check]
+listen = "127.0.0.1:{check_port}"
+proxy_lease = "1s"
+{more}
+[control]
+socket = "DIR/control.sock"
+{services}"#
+        ));
+    }
+
+    pub fn write_config(&self, text: &str) {
+        let text = text.replace("DIR", &self.directory.path().display().to_string());
+        std::fs::write(self.config_path(), text).unwrap();
+    }
+
+    pub fn config_path(&self) -> PathBuf {
+        self.directory.path().join("agent.toml")
+    }
+
+    pub fn config(&self) -> String {
+        std::fs::read_to_string(self.config_path()).unwrap()
+    }
+
+    /// SIGHUP, and what became of it.
+    pub fn reload(&self) -> &'static str {
+        let count = |result: &str| {
+            self.count(&format!(
+                "plimsoll_config_reloads_total{{result=\"{result}\"}}"
+            ))
+        };
+        let before = ["applied", "refused"].map(|result| (result, count(result)));
+        self.process.as_ref().unwrap().signal("-HUP");
+        wait_for("the reload", || {
+            let changed = before.iter().find(|(result, n)| count(result) > *n);
+            changed.map(|(result, _)| *result)
+        })
+    }
+
+    /// A start that must fail: what it says.
+    pub fn start_refused(&self) -> String {
+        let child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+            .args(["agent", "--config"])
+            .arg(self.config_path())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut process = Process(child);
+        assert!(!process.wait().success());
+        let mut said = String::new();
+        let mut stderr = process.0.stderr.take().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        said
     }
 
     pub fn start_again(&mut self) {
@@ -194,7 +266,7 @@ rise = 1
             .unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
             .args(["agent", "--config"])
-            .arg(self.directory.path().join("agent.toml"))
+            .arg(self.config_path())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .stdin(Stdio::null())
@@ -253,6 +325,28 @@ rise = 1
         serde_json::from_str(&self.get("/v1/node").unwrap().1).unwrap()
     }
 
+    /// A service as `/v1/node` shows it; null where it is not there.
+    pub fn service(&self, name: &str) -> Value {
+        self.node_json()["services"][name].take()
+    }
+
+    /// The rule that set the bound last.
+    pub fn reason(&self) -> String {
+        let reason = self.service("stocks")["decision"]["reason"].take();
+        reason.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// What HAProxy would obey: the answer without its text.
+    pub fn words(&self) -> String {
+        let answer = self.check("stocks lb1\n").unwrap();
+        answer.trim_end().split(" #").next().unwrap().to_owned()
+    }
+
+    /// A counter that may not have begun yet.
+    pub fn count(&self, name: &str) -> f64 {
+        self.metric(name).unwrap_or(0.0)
+    }
+
     /// One metric's value; its labels belong to the name.
     pub fn metric(&self, name: &str) -> Option<f64> {
         let text = self.get("/metrics")?.1;
@@ -284,98 +378,6 @@ pub fn http_get(port: u16, path: &str) -> Option<(u16, String)> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
     Some((status, body.to_owned()))
-}
-
-/// A real HAProxy with one server that the agent controls.
-pub struct Haproxy {
-    directory: tempfile::TempDir,
-    _process: Process,
-}
-
-impl Haproxy {
-    pub fn start(agent: &Agent, agent_send: &str) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let config = format!(
-            "global\n  stats socket {dir}/stats.sock mode 600 level admin\n\
-             defaults\n  mode http\n  timeout connect 1s\n  timeout client 5s\n  timeout server 5s\n\
-             frontend in\n  bind 127.0.0.1:{port}\n  default_backend queries\n\
-             backend queries\n  balance roundrobin\n  default-server weight 100 agent-check agent-inter 100ms\n  \
-             server node1 127.0.0.1:{server} agent-port {check} agent-send \"{agent_send}\"\n",
-            dir = directory.path().display(),
-            port = free_port(),
-            server = free_port(),
-            check = agent.check_port,
-        );
-        let file = directory.path().join("haproxy.cfg");
-        std::fs::write(&file, config).unwrap();
-        let child = Command::new("haproxy")
-            .args(["-db", "-f"])
-            .arg(&file)
-            .stdout(Stdio::null())
-            .stderr(File::create(directory.path().join("haproxy.log")).unwrap())
-            .spawn()
-            .expect("haproxy is installed");
-        let proxy = Haproxy {
-            directory,
-            _process: Process(child),
-        };
-        wait_for("haproxy answers", || proxy.cli("show info").ok());
-        proxy
-    }
-
-    pub fn cli(&self, command: &str) -> std::io::Result<String> {
-        let mut stream = UnixStream::connect(self.directory.path().join("stats.sock"))?;
-        writeln!(stream, "{command}")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    }
-
-    /// node1's row of `show stat`.
-    pub fn server(&self) -> HashMap<String, String> {
-        let csv = self.cli("show stat").unwrap();
-        let mut lines = csv.lines();
-        let names: Vec<_> = lines
-            .next()
-            .unwrap()
-            .trim_start_matches("# ")
-            .split(',')
-            .collect();
-        let row = lines
-            .find(|line| line.starts_with("queries,node1,"))
-            .unwrap();
-        names
-            .into_iter()
-            .map(str::to_owned)
-            .zip(row.split(',').map(str::to_owned))
-            .collect()
-    }
-
-    /// Waits until node1's row has these values.
-    pub fn wait_server(&self, wanted: &[(&str, &str)]) {
-        let mut row = HashMap::new();
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
-            row = self.server();
-            if wanted
-                .iter()
-                .all(|(key, value)| row.get(*key).is_some_and(|v| v == value))
-            {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let of_interest = [
-            "status",
-            "weight",
-            "slim",
-            "agent_status",
-            "last_agt",
-            "agent_desc",
-        ];
-        let seen: Vec<_> = of_interest.iter().map(|key| (key, row.get(*key))).collect();
-        panic!("haproxy never had {wanted:?} but {seen:?}");
-    }
 }
 
 pub fn mode(path: &Path) -> u32 {

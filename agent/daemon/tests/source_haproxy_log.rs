@@ -1,0 +1,267 @@
+//! Log lines of a real HAProxy, and of whoever else finds the port.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::{
+    io::Write,
+    net::{TcpStream, UdpSocket},
+    os::unix::net::UnixDatagram,
+    path::Path,
+    time::Duration,
+};
+
+use support::{
+    Agent, Haproxy, free_port, http_get, mode,
+    peer::{Peer, Script, answer},
+    wait_for,
+};
+
+const GOOD: &str = "<134>Nov 21 06:14:09 haproxy[7]: plimsoll queries/node1 0 1 29 0 200 -- -\n";
+
+/// An agent that listens for node1's lines; `DIR` is its directory.
+fn listening(listen: &str) -> Agent {
+    Agent::with(&service(listen))
+}
+
+fn service(listen: &str) -> String {
+    format!(
+        r#"
+[[service]]
+name = "stocks"
+[service.sla]
+delay = "1s"
+[service.bound]
+nominal = 64
+[service.source]
+kind = "haproxy-log"
+listen = "{listen}"
+node = "queries/node1"
+"#
+    )
+}
+
+fn lines(agent: &Agent, result: &str) -> f64 {
+    agent.count(&format!(
+        "plimsoll_source_lines_total{{result=\"{result}\",service=\"stocks\"}}"
+    ))
+}
+
+fn wait_lines(agent: &Agent, wanted: &[(&str, f64)]) {
+    let mut seen = Vec::new();
+    for _ in 0..1000 {
+        seen = wanted.iter().map(|(r, _)| (*r, lines(agent, r))).collect();
+        if seen == wanted {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{wanted:?} but {seen:?}");
+}
+
+/// The `log-format` line of the documentation.
+fn documented_format() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("docs/agent-config.md")).unwrap();
+    let line = text.lines().find(|line| line.starts_with("log-format "));
+    line.unwrap().to_owned()
+}
+
+/// Two servers behind HAProxy take turns; `target` is the agent's listener as HAProxy names it.
+fn assert_hears_its_own_node(agent: &Agent, target: &str, ring: &str) {
+    let work = answer(200, "x-items: 80\r\n", "done");
+    let backend = Peer::start(Script::Raw(Duration::from_millis(30), work));
+    let (front, back) = (free_port(), backend.port);
+    let format = documented_format();
+    let _proxy = Haproxy::with(&format!(
+        "{ring}\
+         frontend in\n  bind 127.0.0.1:{front}\n  log {target} local0 info\n  {format}\n  \
+         http-response set-var(txn.plimsoll_items) res.hdr(x-items)\n  default_backend queries\n\
+         backend queries\n  balance roundrobin\n  \
+         server node1 127.0.0.1:{back}\n  server node2 127.0.0.1:{back}\n"
+    ));
+    for _ in 0..10 {
+        assert_eq!(http_get(front, "/").unwrap(), (200, "done".into()));
+    }
+    wait_lines(agent, &[("finished", 5.0), ("other_node", 5.0)]);
+    wait_for("a period with a finished request", || {
+        http_get(front, "/")?;
+        (agent.service("stocks")["finished"].as_u64()? > 0).then_some(())
+    });
+    let node = agent.service("stocks");
+    let mean = node["delay"]["mean"].as_f64().unwrap();
+    assert!((0.025..0.5).contains(&mean), "{node}");
+    assert_eq!(node["decision"]["mean_cost"], 80.0, "{node}");
+    assert_eq!(lines(agent, "malformed"), 0.0);
+}
+
+#[test]
+fn haproxy_by_udp() {
+    let port = free_port();
+    let agent = listening(&format!("udp://127.0.0.1:{port}"));
+    assert_hears_its_own_node(&agent, &format!("127.0.0.1:{port}"), "");
+}
+
+#[test]
+fn haproxy_by_tcp() {
+    let port = free_port();
+    let agent = listening(&format!("tcp://127.0.0.1:{port}"));
+    let ring = format!(
+        "ring agent\n  format rfc3164\n  maxlen 1200\n  size 65536\n  timeout connect 1s\n  timeout server 5s\n  \
+         server agent 127.0.0.1:{port}\n"
+    );
+    assert_hears_its_own_node(&agent, "ring@agent", &ring);
+}
+
+#[test]
+fn haproxy_by_unix_socket() {
+    let agent = listening("unix://DIR/log.sock");
+    let socket = agent.directory.path().join("log.sock");
+    assert_hears_its_own_node(&agent, &socket.display().to_string(), "");
+}
+
+#[test]
+fn the_unix_socket_is_writable_like_dev_log_and_goes_with_its_agent() {
+    let mut agent = listening("unix://DIR/log.sock");
+    let socket = agent.directory.path().join("log.sock");
+    wait_for("the socket", || socket.exists().then_some(()));
+    assert_eq!(mode(&socket), 0o666);
+
+    // A killed agent leaves it behind; the next one takes its place.
+    agent.kill();
+    assert!(socket.exists());
+    agent.start_again();
+    let client = UnixDatagram::unbound().unwrap();
+    wait_for("it listens", || {
+        client.send_to(GOOD.as_bytes(), &socket).ok()
+    });
+    wait_lines(&agent, &[("finished", 1.0)]);
+
+    // A live one's is not taken away.
+    let other = Agent::new();
+    other.configure("", &service(&format!("unix://{}", socket.display())));
+    let said = other.start_refused();
+    assert!(
+        said.contains("service[0].source.listen") && said.contains("log.sock"),
+        "{said}"
+    );
+    client.send_to(GOOD.as_bytes(), &socket).unwrap();
+    wait_lines(&agent, &[("finished", 2.0)]);
+
+    assert!(agent.stop().success());
+    assert!(!socket.exists());
+}
+
+#[test]
+fn hostile_datagrams_are_counted_and_change_nothing() {
+    let port = free_port();
+    let agent = listening(&format!("udp://127.0.0.1:{port}"));
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let send = |line: &[u8]| client.send_to(line, ("127.0.0.1", port)).unwrap();
+    let words = agent.check("stocks\n").unwrap();
+    let noise: Vec<u8> = (0..=255).cycle().take(3000).collect();
+    let flawed = [
+        "",
+        "plimsoll",
+        "plimsoll queries/node1",
+        "plimsoll queries/node1 0 0 -2 0 200 -- -",
+        "plimsoll queries/node1 0 0 99999999999 0 200 -- -",
+        "plimsoll queries/node1 0 0 99999999999999999999999 0 200 -- -",
+        "plimsoll queries/node1 0 0 NaN 0 200 -- -",
+        "plimsoll queries/node1 0 0 1 0 200 -- -80",
+        "plimsoll queries/node1 0 0 1 0 200 -- 1e300",
+        "plimsoll queries/node1 0 0 1 0 200 -- inf",
+        "plimsoll queries/node1 0 0 1 0 200 ?? -",
+    ];
+    for line in flawed {
+        send(line.as_bytes());
+    }
+    send(&noise);
+    send(&vec![b'x'; 8193]);
+    send(&[GOOD.as_bytes(), &vec![b' '; 60_000]].concat());
+    send(b"plimsoll queries/node2 0 0 1 0 200 -- -");
+    wait_lines(
+        &agent,
+        &[
+            ("malformed", flawed.len() as f64 + 1.0),
+            ("oversized", 2.0),
+            ("other_node", 1.0),
+            ("finished", 0.0),
+        ],
+    );
+    assert_eq!(
+        agent.check("stocks\n").unwrap().split(" #").next(),
+        words.split(" #").next()
+    );
+    send(GOOD.as_bytes());
+    send(b"plimsoll queries/node1 0 0 -1 -1 504 sH -");
+    send(b"plimsoll queries/node1 50 -1 -1 -1 503 sQ -");
+    wait_lines(
+        &agent,
+        &[("finished", 1.0), ("failed", 1.0), ("refused", 1.0)],
+    );
+    assert!(!agent.log().contains("panicked"), "{}", agent.log());
+}
+
+#[test]
+fn a_line_without_end_is_skipped_up_to_the_next() {
+    let port = free_port();
+    let agent = listening(&format!("tcp://127.0.0.1:{port}"));
+    let mut stream = wait_for("it listens", || {
+        TcpStream::connect(("127.0.0.1", port)).ok()
+    });
+    stream.set_nodelay(true).unwrap();
+    stream.write_all(&vec![b'x'; 5 << 20]).unwrap();
+    wait_lines(&agent, &[("oversized", 1.0)]);
+    stream.write_all(b" the rest\n").unwrap();
+    // A line in two parts, one that is as long as can be, and one of noise.
+    stream.write_all(&GOOD.as_bytes()[..40]).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    stream.write_all(&GOOD.as_bytes()[40..]).unwrap();
+    let padded = format!("{:<8192}\n", GOOD.trim_end());
+    stream.write_all(padded.as_bytes()).unwrap();
+    stream.write_all(b"\x00\xff\xfe plimsoll\n").unwrap();
+    wait_lines(
+        &agent,
+        &[("finished", 2.0), ("malformed", 1.0), ("oversized", 1.0)],
+    );
+    // What breaks off is no line.
+    stream.write_all(GOOD.trim_end().as_bytes()).unwrap();
+    drop(stream);
+    let mut next = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    next.write_all(GOOD.as_bytes()).unwrap();
+    wait_lines(&agent, &[("finished", 3.0), ("malformed", 1.0)]);
+}
+
+#[test]
+fn idle_connections_do_not_lock_haproxy_out() {
+    let port = free_port();
+    let agent = listening(&format!("tcp://127.0.0.1:{port}"));
+    let connect = || TcpStream::connect(("127.0.0.1", port)).ok();
+    let mut haproxy = wait_for("it listens", connect);
+    haproxy.write_all(GOOD.as_bytes()).unwrap();
+    wait_lines(&agent, &[("finished", 1.0)]);
+
+    let mut idle: Vec<_> = (0..300).map(|_| connect().unwrap()).collect();
+    for (n, stream) in idle.iter_mut().enumerate() {
+        // Those closed already cannot be written to; a third says something that is no line.
+        if n % 3 == 0 {
+            let _ = stream.write_all(b"GET / HTTP/1.0\r\n\r\n");
+        }
+    }
+    haproxy.write_all(GOOD.as_bytes()).unwrap();
+    wait_lines(&agent, &[("finished", 2.0)]);
+    let mut late = connect().unwrap();
+    late.write_all(GOOD.as_bytes()).unwrap();
+    wait_lines(&agent, &[("finished", 3.0)]);
+
+    let closed = agent.count("plimsoll_source_connections_closed_total{service=\"stocks\"}");
+    assert!((200.0..=300.0).contains(&closed), "{closed}");
+    assert!(agent.log().contains("log connections"), "{}", agent.log());
+    let pid = agent.process.as_ref().unwrap().0.id();
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .count();
+    assert!(open < 64 + 40, "{open} files open");
+    drop(idle);
+}
