@@ -7,6 +7,8 @@ mod controller;
 mod histogram;
 mod observation;
 mod reason;
+pub mod ring;
+pub mod schedule;
 mod sla;
 mod units;
 mod weight;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::node_command::NodeArgs;
+use crate::{node_command::NodeArgs, ring_command::RingArgs};
 
 /// Keeps a data service inside its delay SLA: measures, computes how much backlog the node may
 /// carry, and tells HAProxy.
@@ -24,6 +24,8 @@ pub enum Command {
     Agent(AgentArgs),
     /// Look at or override a running agent's node.
     Node(NodeArgs),
+    /// Look at a ring: its nodes, slots and keys.
+    Ring(RingArgs),
     /// Print shell completions.
     Completions {
         /// For this shell.

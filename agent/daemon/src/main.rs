@@ -13,6 +13,8 @@ mod metrics;
 mod node_command;
 mod overrides;
 mod reload;
+mod ring;
+mod ring_command;
 mod sources;
 mod state;
 mod supervise;
@@ -45,6 +47,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             drop(out);
             node_command::run(args)?;
         }
+        Command::Ring(args) => ring_command::run(args, &mut out)?,
         Command::Completions { shell } => cli_docs::completions(Cli::command(), shell, &mut out),
         Command::Man => cli_docs::man(Cli::command(), &mut out)?,
         Command::ConfigReference => out.write_all(config::markdown().as_bytes())?,
@@ -58,6 +61,8 @@ fn agent(args: AgentArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let log_level = logging::start(&config);
+    // Only this one is compiled in; it fails where it is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -34,6 +34,9 @@ pub struct Metrics {
     pub task_restarts: IntCounterVec,
     /// Reloads, by result.
     pub reloads: IntCounterVec,
+    redis_reports: IntCounterVec,
+    redis_failures: IntCounterVec,
+    ring_version: IntGaugeVec,
 }
 
 impl Metrics {
@@ -57,6 +60,14 @@ impl Metrics {
             &["service"],
         )?;
         registry.register(Box::new(weight.clone()))?;
+        let ring_version = IntGaugeVec::new(
+            Opts::new(
+                "plimsoll_ring_version",
+                "Version of the ring in Redis at the last report; 0 while there is none.",
+            ),
+            &["service"],
+        )?;
+        registry.register(Box::new(ring_version.clone()))?;
         let build = IntGaugeVec::new(
             Opts::new("plimsoll_build_info", "Always 1; the version is a label."),
             &["version"],
@@ -136,6 +147,17 @@ impl Metrics {
                 "Configuration reloads, by result.",
                 &["result"],
             )?,
+            redis_reports: counter(
+                "plimsoll_redis_reports_total",
+                "Reports that Redis took.",
+                &["service"],
+            )?,
+            redis_failures: counter(
+                "plimsoll_redis_failures_total",
+                "Times Redis could not be reached or refused a report.",
+                &["service"],
+            )?,
+            ring_version,
         };
         for result in ["applied", "refused"] {
             metrics.reloads.with_label_values(&[result]);
@@ -150,6 +172,18 @@ impl Metrics {
                 .with_label_values(&[service, reason.as_str()]);
             self.steps.with_label_values(&[service, reason.as_str()]);
         }
+    }
+
+    /// Redis took a report and told its ring's version.
+    pub fn reported(&self, service: &str, version: u64) {
+        self.redis_reports.with_label_values(&[service]).inc();
+        let version = i64::try_from(version).unwrap_or(i64::MAX);
+        self.ring_version.with_label_values(&[service]).set(version);
+    }
+
+    /// Redis was lost, or refused.
+    pub fn redis_failed(&self, service: &str) {
+        self.redis_failures.with_label_values(&[service]).inc();
     }
 
     /// After a step.
@@ -218,12 +252,15 @@ impl Metrics {
             forget(gauge, service);
         }
         forget(&self.weight, service);
+        forget(&self.ring_version, service);
         for counter in [
             &self.bound_changes,
             &self.steps,
             &self.source_failures,
             &self.source_lines,
             &self.source_connections_closed,
+            &self.redis_reports,
+            &self.redis_failures,
         ] {
             forget(counter, service);
         }

@@ -28,6 +28,7 @@ use crate::{
     metrics::Metrics,
     overrides::{self, Overrides},
     reload,
+    ring::{self, RingBoard, RingContext},
     state::{NodeState, SharedState},
 };
 
@@ -58,6 +59,7 @@ pub async fn run(path: PathBuf, config: Config, log_level: LogLevel) -> anyhow::
                 let service = ended.context("a control loop ended")??;
                 agent.loop_ended(&service)?;
             }
+            Some(ended) = agent.ring_tasks.join_next() => ended.context("a ring task ended")??,
         }
     }
     agent.end().await
@@ -72,6 +74,12 @@ struct Agent {
     overrides: Arc<Overrides>,
     metrics: Metrics,
     check_metrics: AgentCheckMetrics,
+    rings: Arc<RingBoard>,
+    /// What ring tasks run by.
+    ring_config: watch::Sender<Arc<Config>>,
+    /// Services with a ring task; cancelled, it leaves its ring.
+    ringed: BTreeMap<String, CancellationToken>,
+    ring_tasks: JoinSet<anyhow::Result<()>>,
     /// By service name, until the loop has ended.
     running: BTreeMap<String, (watch::Sender<LoopConfig>, CancellationToken)>,
     loops: JoinSet<anyhow::Result<String>>,
@@ -106,6 +114,7 @@ impl Agent {
         let state: SharedState = Arc::new(ArcSwap::from_pointee(NodeState::default()));
         let overrides = Arc::new(Overrides::load(config.state_directory.as_deref())?);
         let proxies = Arc::new(Proxies::default());
+        let rings = Arc::new(RingBoard::default());
         let (drain, stop) = (CancellationToken::new(), CancellationToken::new());
 
         let check_context = AgentCheckContext {
@@ -122,6 +131,7 @@ impl Agent {
             settings: Arc::clone(&settings),
             overrides: Arc::clone(&overrides),
             proxies,
+            rings: Arc::clone(&rings),
             started: Instant::now(),
         };
         let mut servers = JoinSet::new();
@@ -142,6 +152,10 @@ impl Agent {
             overrides,
             metrics,
             check_metrics,
+            rings,
+            ring_config: watch::Sender::new(Arc::new(config.clone())),
+            ringed: BTreeMap::new(),
+            ring_tasks: JoinSet::new(),
             running: BTreeMap::new(),
             loops: JoinSet::new(),
             servers,
@@ -150,6 +164,7 @@ impl Agent {
             config,
         };
         agent.match_loops();
+        agent.match_rings();
         info!(
             version = env!("CARGO_PKG_VERSION"),
             agent_check = %agent.config.agent_check_listen,
@@ -190,6 +205,7 @@ impl Agent {
                 state: Arc::clone(&self.state),
                 overrides: Arc::clone(&self.overrides),
                 metrics: self.metrics.clone(),
+                rings: Arc::clone(&self.rings),
                 config: receiver,
                 kept: Arc::new(Mutex::new(None)),
                 stop: stop.clone(),
@@ -200,7 +216,8 @@ impl Agent {
                 .with_label_values(&["control_loop"]);
             let name = service.name.clone();
             self.loops.spawn(async move {
-                keep_running(&name, &restarts, || control_loop::run(context.clone())).await?;
+                let task = format!("control loop of {name}");
+                keep_running(&task, &restarts, || control_loop::run(context.clone())).await?;
                 Ok(name)
             });
             self.running.insert(service.name.clone(), (sender, stop));
@@ -224,6 +241,52 @@ impl Agent {
         Ok(())
     }
 
+    /// Starts and ends ring tasks until they are those of the configuration.
+    fn match_rings(&mut self) {
+        self.ring_config.send_replace(Arc::new(self.config.clone()));
+        let wanted = |name: &str| {
+            let mut services = self.config.services.iter();
+            services.any(|service| service.name == name && service.ring.is_some())
+        };
+        self.ringed.retain(|name, stop| {
+            let stays = wanted(name);
+            if !stays {
+                stop.cancel();
+                self.rings.forget(name);
+            }
+            stays
+        });
+        for service in self
+            .config
+            .services
+            .iter()
+            .filter(|service| service.ring.is_some())
+        {
+            if self.ringed.contains_key(&service.name) {
+                continue;
+            }
+            let stop = CancellationToken::new();
+            let context = RingContext {
+                state: Arc::clone(&self.state),
+                overrides: Arc::clone(&self.overrides),
+                metrics: self.metrics.clone(),
+                board: Arc::clone(&self.rings),
+                config: self.ring_config.subscribe(),
+                stop: stop.clone(),
+            };
+            let restarts = self.metrics.task_restarts.with_label_values(&["ring"]);
+            let name = service.name.clone();
+            self.ring_tasks.spawn(async move {
+                let task = format!("ring of {name}");
+                keep_running(&task, &restarts, || {
+                    ring::run(name.clone(), context.clone())
+                })
+                .await
+            });
+            self.ringed.insert(service.name.clone(), stop);
+        }
+    }
+
     fn reload(&mut self) {
         let result = match reload::read(&self.path, &self.config) {
             Ok(config) => {
@@ -231,6 +294,7 @@ impl Agent {
                 self.settings.store(Arc::new(config.output_settings()));
                 self.config = config;
                 self.match_loops();
+                self.match_rings();
                 info!(file = %self.path.display(), "configuration reloaded");
                 "applied"
             }
@@ -245,6 +309,9 @@ impl Agent {
     async fn end(mut self) -> anyhow::Result<()> {
         info!("stopping");
         self.drain.cancel();
+        for (_, stop) in std::mem::take(&mut self.ringed) {
+            stop.cancel();
+        }
         let limit = self.config.shutdown_grace + END_LIMIT;
         let ended = tokio::time::timeout(limit, async {
             while let Some(ended) = self.servers.join_next().await {
@@ -253,6 +320,9 @@ impl Agent {
                 if name == "agent_check" {
                     self.stop.cancel();
                 }
+            }
+            while let Some(ended) = self.ring_tasks.join_next().await {
+                ended??;
             }
             anyhow::Ok(())
         });
@@ -265,9 +335,9 @@ impl Agent {
     }
 }
 
-/// Starts a loop again after a panic, and counts it; gives up on one that keeps panicking.
+/// Starts a task again after a panic, and counts it; gives up on one that keeps panicking.
 async fn keep_running<F>(
-    service: &str,
+    task: &str,
     restarts: &IntCounter,
     mut start: impl FnMut() -> F,
 ) -> anyhow::Result<()>
@@ -277,7 +347,7 @@ where
     let mut panics: VecDeque<Instant> = VecDeque::new();
     loop {
         let problem = match tokio::spawn(start()).await {
-            Ok(result) => return result.with_context(|| format!("control loop of {service}")),
+            Ok(result) => return result.with_context(|| task.to_owned()),
             Err(problem) => problem,
         };
         let now = Instant::now();
@@ -285,11 +355,11 @@ where
         panics.push_back(now);
         if panics.len() > MOST_PANICS {
             bail!(
-                "control loop of {service} panicked {} times within a minute, last: {problem}",
+                "{task} panicked {} times within a minute, last: {problem}",
                 panics.len()
             );
         }
-        error!(%service, "control loop ended, starting it again: {problem}");
+        error!("{task} ended, starting it again: {problem}");
         restarts.inc();
     }
 }
@@ -335,7 +405,7 @@ mod tests {
         let restarts = restarts();
         let ended = keep_running("stocks", &restarts, || async { bail!("no way on") }).await;
         let error = format!("{:#}", ended.unwrap_err());
-        assert_eq!(error, "control loop of stocks: no way on");
+        assert_eq!(error, "stocks: no way on");
         assert_eq!(restarts.get(), 0);
     }
 }

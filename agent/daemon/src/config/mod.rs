@@ -15,7 +15,10 @@ use std::{
 
 use plimsoll_core::{Cost, Settings};
 
-use crate::agent_check::{OnShutdown, OutputSettings, SendWords, ServiceOutput};
+use crate::{
+    agent_check::{OnShutdown, OutputSettings, SendWords, ServiceOutput},
+    ring::{LinkSettings, RingSettings},
+};
 
 pub use locate::ConfigError;
 pub use reference::markdown;
@@ -53,6 +56,8 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// Operators' socket.
     pub control_socket: Option<PathBuf>,
+    /// How to reach Redis.
+    pub redis: Option<LinkSettings>,
     /// Services, in the file's order; at least one.
     pub services: Vec<ServiceConfig>,
 }
@@ -78,6 +83,8 @@ pub struct ServiceConfig {
     pub jobs: JobsConfig,
     /// The local probe.
     pub health: Option<HealthConfig>,
+    /// Its place in a ring.
+    pub ring: Option<RingSettings>,
 }
 
 /// Where delays come from.
@@ -92,6 +99,8 @@ pub enum SourceConfig {
         /// "backend/server" of this node.
         node: String,
     },
+    /// What the proxies told Redis.
+    Proxies,
 }
 
 /// A scrape.

@@ -16,6 +16,7 @@ pub struct File {
     pub agent_check: AgentCheck,
     #[serde(default)]
     pub control: Control,
+    pub redis: Option<Redis>,
     #[serde(default)]
     pub service: Vec<Service>,
 }
@@ -59,6 +60,29 @@ pub struct Control {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub struct Redis {
+    pub urls: Vec<String>,
+    pub mode: Option<String>,
+    pub sentinel_master: Option<String>,
+    pub user: Option<String>,
+    pub password_file: Option<PathBuf>,
+    #[serde(default, with = "humantime_serde")]
+    pub timeout: Option<Duration>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ring {
+    pub cluster: String,
+    pub node: String,
+    pub slots: Option<u32>,
+    pub dead_band: Option<f64>,
+    #[serde(default, with = "humantime_serde")]
+    pub lease: Option<Duration>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Service {
     pub name: String,
     #[serde(default)]
@@ -75,6 +99,7 @@ pub struct Service {
     #[serde(default)]
     pub jobs: Jobs,
     pub health: Option<Health>,
+    pub ring: Option<Ring>,
 }
 
 #[derive(Debug, Deserialize)]

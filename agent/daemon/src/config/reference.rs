@@ -105,6 +105,43 @@ const TABLES: &[(&str, &str, &[Row])] = &[
         )],
     ),
     (
+        "[redis]",
+        "The Redis (7.0 or later) or Valkey that shares rings among proxies. Needed for `[service.ring]`.",
+        &[
+            (
+                "urls",
+                "1 to 16 of `redis://host:port`, `rediss://` for TLS",
+                "required",
+                "Servers; the first that may be written to is used.",
+            ),
+            (
+                "mode",
+                "`single`, `sentinel`, `cluster`",
+                "`\"single\"`",
+                "What the URLs are: servers, sentinels, or seeds of a Redis Cluster.",
+            ),
+            (
+                "sentinel_master",
+                "name",
+                "`\"mymaster\"`",
+                "What sentinels call it.",
+            ),
+            ("user", "name", "none", "ACL user; needs `password_file`."),
+            (
+                "password_file",
+                "path",
+                "none",
+                "File with the password, read at start and reload.",
+            ),
+            (
+                "timeout",
+                "duration, 1ms to 1day",
+                "`\"500ms\"`",
+                "For connecting, and for each answer.",
+            ),
+        ],
+    ),
+    (
         "[[service]]",
         "One service on this node; at least one.",
         &[
@@ -280,9 +317,9 @@ const TABLES: &[(&str, &str, &[Row])] = &[
         &[
             (
                 "kind",
-                "`prometheus`, `haproxy-log`",
+                "`prometheus`, `haproxy-log`, `proxies`",
                 "required",
-                "A scrape of the service, or HAProxy's log lines.",
+                "A scrape of the service, HAProxy's log lines, or what the proxies told Redis (the Lua policies do; needs `[service.ring]`).",
             ),
             (
                 "url",
@@ -419,6 +456,42 @@ const TABLES: &[(&str, &str, &[Row])] = &[
             ),
             ("fall", "1 to 1000", "`3`", "Failures in a row until down."),
             ("rise", "1 to 1000", "`2`", "Successes in a row until up."),
+        ],
+    ),
+    (
+        "[service.ring]",
+        "This node's place in a ring that proxies share through Redis.",
+        &[
+            (
+                "cluster",
+                "1 to 120 of `A-Za-z0-9._:/-`",
+                "required",
+                "Nodes and proxies of one ring; part of every key in Redis.",
+            ),
+            (
+                "node",
+                "the same",
+                "required",
+                "This node's name: the name of its server in the proxies.",
+            ),
+            (
+                "slots",
+                "1 to 1048576",
+                "`16384`",
+                "Slots of the hash circle, *H*; the same on all nodes.",
+            ),
+            (
+                "dead_band",
+                "0 to 1",
+                "`0.05`",
+                "No key moves while every node's share is off by less than this part of itself.",
+            ),
+            (
+                "lease",
+                "duration, 2 periods to 1hour",
+                "3 periods",
+                "Without a report for this long the node leaves the ring.",
+            ),
         ],
     ),
 ];

@@ -8,7 +8,10 @@ use super::{
     Config, HealthConfig, HealthTarget, JobsConfig, Level, LogFormat, LogListen, PrometheusConfig,
     ServiceConfig, SourceConfig, locate::Wrong, raw, values,
 };
-use crate::agent_check::{OnShutdown, SendWords};
+use crate::{
+    agent_check::{OnShutdown, SendWords},
+    ring::{LinkMode, LinkSettings, RingSettings},
+};
 
 type Checked<T> = Result<T, Wrong>;
 
@@ -89,6 +92,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         http,
         agent_check,
         control,
+        redis: raw_redis,
         service,
     } = file;
     let period = duration(
@@ -161,6 +165,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
             Duration::ZERO,
         )?,
         control_socket: control.socket,
+        redis: raw_redis.as_ref().map(redis).transpose()?,
         services: Vec::new(),
     };
     if service.is_empty() {
@@ -171,6 +176,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
             .services
             .push(resolve_service(&format!("service[{index}]"), raw, period)?);
     }
+    rings(&config)?;
     unique_identities(&config.services)?;
     unique_addresses(&config)?;
     Ok(config)
@@ -230,9 +236,148 @@ fn resolve_service(path: &str, raw: raw::Service, period: Duration) -> Checked<S
             .as_ref()
             .map(|h| health(&format!("{path}.health"), h))
             .transpose()?,
+        ring: raw
+            .ring
+            .as_ref()
+            .map(|r| ring(&format!("{path}.ring"), r, period))
+            .transpose()?,
         name: raw.name,
         identities: raw.identities,
     })
+}
+
+fn redis(raw: &raw::Redis) -> Checked<LinkSettings> {
+    if raw.urls.is_empty() || raw.urls.len() > 16 {
+        return wrong(
+            "redis.urls",
+            format!("must name 1 to 16 servers, names {}", raw.urls.len()),
+        );
+    }
+    for (index, url) in raw.urls.iter().enumerate() {
+        let rest = url
+            .strip_prefix("redis://")
+            .or_else(|| url.strip_prefix("rediss://"));
+        if rest.is_none_or(|rest| rest.contains('@') || rest.contains('/') || !rest.contains(':')) {
+            return wrong(
+                format!("redis.urls[{index}]"),
+                format!(
+                    "must be redis://host:port or rediss://host:port (TLS), is {url:?}; a user goes into redis.user"
+                ),
+            );
+        }
+    }
+    let mode = word(
+        "redis.mode",
+        raw.mode.as_deref(),
+        LinkMode::Single,
+        &[
+            ("single", LinkMode::Single),
+            ("sentinel", LinkMode::Sentinel),
+            ("cluster", LinkMode::Cluster),
+        ],
+    )?;
+    if mode != LinkMode::Sentinel && raw.sentinel_master.is_some() {
+        return wrong(
+            "redis.sentinel_master",
+            "applies to mode = \"sentinel\" only",
+        );
+    }
+    let password = raw.password_file.as_ref().map(|file| {
+        let text = std::fs::read_to_string(file);
+        let text = text.or_else(|error| {
+            wrong(
+                "redis.password_file",
+                format!("{}: {error}", file.display()),
+            )
+        })?;
+        Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+    });
+    let password = password.transpose()?;
+    if raw.user.is_some() && password.is_none() {
+        return wrong("redis.user", "needs redis.password_file");
+    }
+    Ok(LinkSettings {
+        mode,
+        urls: raw.urls.clone(),
+        sentinel_master: raw
+            .sentinel_master
+            .clone()
+            .unwrap_or_else(|| "mymaster".into()),
+        user: raw.user.clone(),
+        password,
+        timeout: duration(
+            "redis.timeout",
+            raw.timeout,
+            Duration::from_millis(500),
+            MILLI,
+        )?,
+    })
+}
+
+/// What Redis takes as a name.
+fn ring_name(key: String, name: &str) -> Checked<String> {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || b"._:/-".contains(&b);
+    if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(fine) {
+        return wrong(
+            key,
+            format!("must be 1 to {LONGEST_NAME} of A-Z a-z 0-9 . _ : / -, is {name:?}"),
+        );
+    }
+    Ok(name.to_owned())
+}
+
+fn ring(path: &str, raw: &raw::Ring, period: Duration) -> Checked<RingSettings> {
+    let slots = raw.slots.unwrap_or(plimsoll_core::ring::DEFAULT_SLOTS);
+    if !(1..=plimsoll_core::ring::MAX_SLOTS).contains(&slots) {
+        return wrong(
+            format!("{path}.slots"),
+            format!(
+                "must be from 1 to {}, is {slots}",
+                plimsoll_core::ring::MAX_SLOTS
+            ),
+        );
+    }
+    let lease = duration(&format!("{path}.lease"), raw.lease, 3 * period, 2 * period)?;
+    if lease > Duration::from_secs(3600) {
+        return wrong(format!("{path}.lease"), "must be at most 1hour");
+    }
+    Ok(RingSettings {
+        cluster: ring_name(format!("{path}.cluster"), &raw.cluster)?,
+        node: ring_name(format!("{path}.node"), &raw.node)?,
+        slots,
+        dead_band: number(
+            &format!("{path}.dead_band"),
+            raw.dead_band.unwrap_or(0.05),
+            0.0..=1.0,
+        )?,
+        lease,
+    })
+}
+
+/// A ring needs Redis, and a node of it one service.
+fn rings(config: &Config) -> Checked<()> {
+    let mut seen = BTreeMap::new();
+    for (index, service) in config.services.iter().enumerate() {
+        let Some(ring) = &service.ring else {
+            if service.source == SourceConfig::Proxies {
+                return wrong(
+                    format!("service[{index}].source.kind"),
+                    "\"proxies\" needs [service.ring]",
+                );
+            }
+            continue;
+        };
+        if config.redis.is_none() {
+            return wrong(format!("service[{index}].ring"), "needs [redis]");
+        }
+        if let Some(other) = seen.insert((&ring.cluster, &ring.node), index) {
+            return wrong(
+                format!("service[{index}].ring.node"),
+                format!("is the same as service[{other}].ring.node"),
+            );
+        }
+    }
+    Ok(())
 }
 
 fn settings(path: &str, raw: &raw::Service) -> Checked<Settings> {
@@ -425,9 +570,28 @@ fn source(path: &str, raw: &raw::Source, period: Duration) -> Checked<SourceConf
                 node: node.clone(),
             })
         }
+        "proxies" => {
+            only_for(
+                path,
+                "proxies",
+                &[
+                    ("url", raw.url.is_some()),
+                    ("histogram", raw.histogram.is_some()),
+                    ("labels", raw.labels.is_some()),
+                    ("failed", raw.failed.is_some()),
+                    ("cost", raw.cost.is_some()),
+                    ("oldest_age", raw.oldest_age.is_some()),
+                    ("timeout", raw.timeout.is_some()),
+                    ("max_body", raw.max_body.is_some()),
+                    ("listen", raw.listen.is_some()),
+                    ("node", raw.node.is_some()),
+                ],
+            )?;
+            Ok(SourceConfig::Proxies)
+        }
         other => wrong(
             format!("{path}.kind"),
-            format!("must be one of \"prometheus\", \"haproxy-log\", is {other:?}"),
+            format!("must be one of \"prometheus\", \"haproxy-log\", \"proxies\", is {other:?}"),
         ),
     }
 }
@@ -474,13 +638,13 @@ fn jobs(
             let url = match source {
                 // One scrape serves both.
                 SourceConfig::Prometheus(source) => url.filter(|url| *url != source.url),
-                SourceConfig::HaproxyLog { .. } if url.is_none() => {
+                SourceConfig::HaproxyLog { .. } | SourceConfig::Proxies if url.is_none() => {
                     return wrong(
                         format!("{path}.url"),
                         "is required where the source is not a scrape",
                     );
                 }
-                SourceConfig::HaproxyLog { .. } => url,
+                SourceConfig::HaproxyLog { .. } | SourceConfig::Proxies => url,
             };
             Ok(JobsConfig::Prometheus {
                 gauge: gauge.clone(),

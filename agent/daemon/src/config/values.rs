@@ -34,6 +34,14 @@ impl std::fmt::Display for HttpUrl {
     }
 }
 
+impl std::str::FromStr for HttpUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        http_url(text)
+    }
+}
+
 /// Where HAProxy's log lines arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogListen {

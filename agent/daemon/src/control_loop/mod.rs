@@ -17,6 +17,7 @@ use crate::{
     health_probe::{self, Verdict},
     metrics::Metrics,
     overrides::Overrides,
+    ring::RingBoard,
     state::{DelaySummary, NodeState, ServiceState, SharedState},
 };
 use observe::{Observed, Observer};
@@ -41,6 +42,8 @@ pub struct LoopContext {
     pub overrides: Arc<Overrides>,
     /// Counters and gauges.
     pub metrics: Metrics,
+    /// What proxies told Redis.
+    pub rings: Arc<RingBoard>,
     /// What it runs by.
     pub config: watch::Receiver<LoopConfig>,
     /// The controller after its last step, so that a loop started again after a panic goes on from
@@ -144,7 +147,11 @@ impl Service {
                 config.service.full_weight_bound,
                 config.service.weight_dead_band,
             ),
-            observer: Observer::new(config.service.clone(), context.metrics.clone()),
+            observer: Observer::new(
+                config.service.clone(),
+                context.metrics.clone(),
+                Arc::clone(&context.rings),
+            ),
             verdict,
             probe,
             last: Last::default(),
@@ -339,6 +346,7 @@ address = "127.0.0.1:8001"
             state: Arc::new(ArcSwap::from_pointee(NodeState::default())),
             overrides: Arc::new(Overrides::load(None).unwrap()),
             metrics: Metrics::new(&Registry::new()).unwrap(),
+            rings: Arc::default(),
             config: receiver,
             kept: Arc::default(),
             stop: CancellationToken::new(),

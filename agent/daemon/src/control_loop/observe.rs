@@ -1,5 +1,7 @@
 //! Delay source and job source together.
 
+use std::sync::Arc;
+
 use plimsoll_core::Observation;
 use tracing::{info, warn};
 
@@ -7,6 +9,7 @@ use crate::{
     config::{JobsConfig, ServiceConfig},
     jobs::Jobs,
     metrics::Metrics,
+    ring::RingBoard,
     sources::{Source, SourceError},
 };
 
@@ -22,6 +25,7 @@ pub enum Observed {
 pub struct Observer {
     config: ServiceConfig,
     metrics: Metrics,
+    rings: Arc<RingBoard>,
     source: Option<Source>,
     jobs: Option<Jobs>,
     jobs_error: Option<String>,
@@ -29,10 +33,11 @@ pub struct Observer {
 
 impl Observer {
     /// Nothing is open yet.
-    pub fn new(config: ServiceConfig, metrics: Metrics) -> Self {
+    pub fn new(config: ServiceConfig, metrics: Metrics, rings: Arc<RingBoard>) -> Self {
         Observer {
             config,
             metrics,
+            rings,
             source: None,
             jobs: None,
             jobs_error: None,
@@ -55,7 +60,7 @@ impl Observer {
     pub async fn observe(&mut self) -> Result<Observed, SourceError> {
         let source = match &mut self.source {
             Some(source) => source,
-            none => none.insert(Source::open(&self.config, &self.metrics)?),
+            none => none.insert(Source::open(&self.config, &self.metrics, &self.rings)?),
         };
         let jobs = self
             .jobs

@@ -1,6 +1,7 @@
-//! `/metrics`, `/healthz`, `/readyz` and `/v1/node`.
+//! `/metrics`, `/healthz`, `/readyz`, `/v1/node` and `/v1/ring`.
 
 mod node;
+mod ring;
 
 use std::{
     sync::Arc,
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     agent_check::{AgentCheckMetrics, Proxies, SharedOutputSettings},
     overrides::Overrides,
+    ring::RingBoard,
     state::SharedState,
 };
 
@@ -46,6 +48,8 @@ pub struct HttpContext {
     pub overrides: Arc<Overrides>,
     /// Who polls.
     pub proxies: Arc<Proxies>,
+    /// The rings followed.
+    pub rings: Arc<RingBoard>,
     /// When the agent started.
     pub started: Instant,
 }
@@ -72,6 +76,7 @@ fn router(context: HttpContext) -> Router {
             "/v1/node",
             get(async |State(context): State<HttpContext>| Json(node_view(&context))),
         )
+        .route("/v1/ring", get(ring::ring))
         .with_state(context)
 }
 

@@ -8,12 +8,16 @@ mod log_connections;
 mod log_line;
 mod log_listener;
 mod prometheus;
+mod proxies;
+
+use std::sync::Arc;
 
 use plimsoll_core::{Cost, DelayHistogram, Seconds};
 
 use crate::{
     config::{JobsConfig, LogListen, ServiceConfig, SourceConfig},
     metrics::Metrics,
+    ring::RingBoard,
 };
 
 pub use exposition::{Exposition, Selector};
@@ -76,11 +80,17 @@ pub enum Source {
     Prometheus(Box<prometheus::PrometheusSource>),
     /// See [`haproxy_log`].
     HaproxyLog(haproxy_log::HaproxyLogSource),
+    /// See [`proxies`].
+    Proxies(proxies::ProxiesSource),
 }
 
 impl Source {
     /// Opens the source; only a listener can fail here.
-    pub fn open(service: &ServiceConfig, metrics: &Metrics) -> Result<Self, SourceError> {
+    pub fn open(
+        service: &ServiceConfig,
+        metrics: &Metrics,
+        rings: &Arc<RingBoard>,
+    ) -> Result<Self, SourceError> {
         match &service.source {
             SourceConfig::Prometheus(config) => {
                 let jobs = match &service.jobs {
@@ -99,6 +109,10 @@ impl Source {
                 haproxy_log::HaproxyLogSource::open(&service.name, listen, node, metrics)
                     .map(Source::HaproxyLog)
             }
+            SourceConfig::Proxies => {
+                let source = proxies::ProxiesSource::new(&service.name, Arc::clone(rings));
+                Ok(Source::Proxies(source))
+            }
         }
     }
 
@@ -108,6 +122,7 @@ impl Source {
         match self {
             Source::Prometheus(source) => source.observe().await,
             Source::HaproxyLog(source) => source.observe().await.map(Some),
+            Source::Proxies(source) => source.observe(),
         }
     }
 }

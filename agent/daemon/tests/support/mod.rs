@@ -142,6 +142,13 @@ pub struct Agent {
 impl Agent {
     /// `more` goes into `[agent_check]`.
     pub fn start(service: &Service, more: &str) -> Self {
+        let mut agent = Agent::unstarted(service, more);
+        agent.start_again();
+        agent
+    }
+
+    /// With its configuration written, to be changed before `start_again`.
+    pub fn unstarted(service: &Service, more: &str) -> Self {
         let port = service.port;
         let services = format!(
             r#"
@@ -170,9 +177,8 @@ fall = 2
 rise = 1
 "#
         );
-        let mut agent = Agent::new();
+        let agent = Agent::new();
         agent.configure(more, &services);
-        agent.start_again();
         agent
     }
 

@@ -1,0 +1,24 @@
+//! The ring: a table of `H` slots on the hash circle, each with one owner.
+//!
+//! Chronos-C gives node i `H_i = f_i · H` points of the circle. Here that is literal: shares are
+//! exact to one slot, a lookup is one array read, and a change of shares moves only what the losers
+//! have too much. The table depends on its past, so it is shared under a version.
+
+mod hash;
+mod rendezvous;
+mod sizes;
+mod table;
+
+pub use hash::{key_hash, probe_hash, slot_of_hash};
+pub use rendezvous::rendezvous;
+pub use sizes::{SizesError, ring_sizes, worth_moving};
+pub use table::{Candidates, RingDelta, RingError, RingTable};
+
+/// Slots where nothing else is said.
+pub const DEFAULT_SLOTS: u32 = 16_384;
+/// The most nodes of a ring: an owner is one byte, and one value says "nobody".
+pub const MAX_NODES: usize = 255;
+/// The most slots: a table of this size is still one read of a megabyte.
+pub const MAX_SLOTS: u32 = 1 << 20;
+/// Owner of a slot while no node takes work.
+pub const NOBODY: u8 = u8::MAX;

@@ -1,0 +1,30 @@
+//! Conformance vectors: compared with what the code computes, or written.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+/// One case a line, so that a change shows as the cases it changes.
+pub fn compare(name: &str, what: &str, cases: Vec<Value>) {
+    let lines: Vec<String> = cases.iter().map(|case| format!("  {case}")).collect();
+    let text = format!(
+        "{{\"what\": {},\n\"cases\": [\n{}\n]}}\n",
+        json!(what),
+        lines.join(",\n")
+    );
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("vectors")
+        .join(name);
+    if std::env::var_os("PLIMSOLL_WRITE_VECTORS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        return;
+    }
+    let held = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert!(
+        held == text,
+        "{} differs from what the code computes",
+        path.display()
+    );
+}

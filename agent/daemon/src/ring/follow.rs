@@ -1,0 +1,123 @@
+//! The rings known here, for whoever asks.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use plimsoll_core::ring::{RingDelta, RingTable};
+use tokio::sync::watch;
+
+/// Changes remembered, so that a follower that missed some need not read the table.
+const HISTORY: usize = 64;
+
+/// What each proxy counted of this node, as it wrote it.
+pub type Observations = Vec<(String, String)>;
+
+/// A ring and the names of its nodes, by index; empty where an index is free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingState {
+    /// Slots and version.
+    pub table: RingTable,
+    /// Names.
+    pub names: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    ring: Option<Arc<RingState>>,
+    changes: VecDeque<Arc<RingDelta>>,
+    observations: Option<(Observations, Instant)>,
+}
+
+/// The last ring of each service.
+#[derive(Debug)]
+pub struct RingBoard {
+    held: Mutex<BTreeMap<String, Held>>,
+    /// Counts what was put, so that a waiter hears of it.
+    puts: watch::Sender<u64>,
+}
+
+impl Default for RingBoard {
+    fn default() -> Self {
+        RingBoard {
+            held: Mutex::default(),
+            puts: watch::Sender::new(0),
+        }
+    }
+}
+
+impl RingBoard {
+    fn locked<T>(&self, look: impl FnOnce(&mut BTreeMap<String, Held>) -> T) -> T {
+        look(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts a newer ring up.
+    pub fn put(&self, service: &str, ring: RingState) {
+        self.locked(|all| {
+            let held = all.entry(service.to_owned()).or_default();
+            match held
+                .ring
+                .as_ref()
+                .map(|old| old.table.difference(&ring.table))
+            {
+                Some(Ok(delta)) if delta.to > delta.from => {
+                    held.changes.push_back(Arc::new(delta));
+                    while held.changes.len() > HISTORY {
+                        held.changes.pop_front();
+                    }
+                }
+                // Another size, or an older version: nobody can go on from what was.
+                _ => held.changes.clear(),
+            }
+            held.ring = Some(Arc::new(ring));
+        });
+        self.puts.send_modify(|puts| *puts += 1);
+    }
+
+    /// The last ring of a service.
+    pub fn of(&self, service: &str) -> Option<Arc<RingState>> {
+        self.locked(|all| all.get(service)?.ring.clone())
+    }
+
+    /// The changes that lead from `version` to the last ring; `None` where they are not all known.
+    pub fn since(&self, service: &str, version: u64) -> Option<Vec<Arc<RingDelta>>> {
+        self.locked(|all| {
+            let changes = &all.get(service)?.changes;
+            let first = changes.iter().position(|change| change.from == version)?;
+            Some(changes.iter().skip(first).cloned().collect())
+        })
+    }
+
+    /// Puts up what proxies saw.
+    pub fn put_observations(&self, service: &str, seen: Observations) {
+        self.locked(|all| {
+            let held = all.entry(service.to_owned()).or_default();
+            held.observations = Some((seen, Instant::now()));
+        });
+    }
+
+    /// What proxies saw, and when that was read.
+    pub fn observations(&self, service: &str) -> Option<(Observations, Instant)> {
+        self.locked(|all| all.get(service)?.observations.clone())
+    }
+
+    /// The service with the only ring, for requests that name none.
+    pub fn only(&self) -> Option<String> {
+        self.locked(|all| match all.len() {
+            1 => all.keys().next().cloned(),
+            _ => None,
+        })
+    }
+
+    /// Hears of every ring put up.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.puts.subscribe()
+    }
+
+    /// A service that is gone.
+    pub fn forget(&self, service: &str) {
+        self.locked(|all| all.remove(service));
+    }
+}

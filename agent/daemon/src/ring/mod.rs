@@ -1,0 +1,233 @@
+//! The shared ring: this node's bound goes to Redis once a period, the ring comes back.
+//!
+//! Redis is never in the way: while it is gone the agent controls and answers as before, and the last
+//! ring is still served.
+
+mod follow;
+mod link;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::{
+    config::Config,
+    metrics::Metrics,
+    overrides::{ForcedHealth, Overrides},
+    state::{Health, ServiceState, SharedState},
+};
+
+pub use follow::{RingBoard, RingState};
+use link::{Link, Report};
+pub use link::{LinkMode, LinkSettings};
+
+/// First wait after a failure; doubles up to [`LONGEST_WAIT`], with jitter.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// See [`FIRST_WAIT`].
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// A ring made from nothing waits for this share of a lease, so that all nodes can report before.
+const SETTLE_SHARE: f64 = 0.5;
+
+/// A service's place in a ring.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RingSettings {
+    /// The cluster, part of every key.
+    pub cluster: String,
+    /// This node's name in the ring; the proxies' name of its server.
+    pub node: String,
+    /// `H`.
+    pub slots: u32,
+    /// Relative change of a share under which no key moves.
+    pub dead_band: f64,
+    /// Without a report for this long the node leaves the ring.
+    pub lease: Duration,
+}
+
+/// What the task works with.
+#[derive(Clone, Debug)]
+pub struct RingContext {
+    /// Where decisions are published.
+    pub state: SharedState,
+    /// What operators set.
+    pub overrides: Arc<Overrides>,
+    /// Counters and gauges.
+    pub metrics: Metrics,
+    /// Where the ring is put.
+    pub board: Arc<RingBoard>,
+    /// What it runs by; a reload sends another.
+    pub config: watch::Receiver<Arc<Config>>,
+    /// Ends it; the node then leaves the ring.
+    pub stop: CancellationToken,
+}
+
+/// Reports and follows one service's ring until stopped.
+pub async fn run(service: String, mut context: RingContext) -> anyhow::Result<()> {
+    // Tells two agents of one name apart, and an agent from the one it was before a restart.
+    let instance = format!("{:x}.{:x}", std::process::id(), fastrand::u64(..));
+    let mut wait = FIRST_WAIT;
+    let mut said: Option<String> = None;
+    loop {
+        let config = Arc::clone(&context.config.borrow_and_update());
+        let Some((link, ring)) = settings_of(&config, &service) else {
+            return Ok(());
+        };
+        let mut member = Member {
+            service: &service,
+            instance: &instance,
+            ring,
+            context: &context,
+        };
+        let ended = tokio::select! {
+            ended = member.stay(link, config.period, &mut wait, &mut said) => ended,
+            _ = changed(context.config.clone()) => continue,
+            () = context.stop.cancelled() => {
+                member.leave(link).await;
+                return Ok(());
+            }
+        };
+        let problem = format!("{ended:#}");
+        context.metrics.redis_failed(&service);
+        if said.as_ref() != Some(&problem) {
+            warn!(%service, cluster = ring.cluster, "Redis: {problem}; the last ring stays, trying again");
+            said = Some(problem);
+        }
+        let jittered = wait.mul_f64(0.5 + fastrand::f64());
+        wait = (2 * wait).min(LONGEST_WAIT);
+        tokio::select! {
+            () = tokio::time::sleep(jittered) => {}
+            () = context.stop.cancelled() => return Ok(()),
+        }
+    }
+}
+
+fn settings_of<'a>(
+    config: &'a Config,
+    service: &str,
+) -> Option<(&'a LinkSettings, &'a RingSettings)> {
+    let service = config.services.iter().find(|known| known.name == service)?;
+    Some((config.redis.as_ref()?, service.ring.as_ref()?))
+}
+
+async fn changed(mut config: watch::Receiver<Arc<Config>>) {
+    if config.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+struct Member<'a> {
+    service: &'a str,
+    instance: &'a str,
+    ring: &'a RingSettings,
+    context: &'a RingContext,
+}
+
+impl Member<'_> {
+    /// Reports each period; ends with what went wrong.
+    async fn stay(
+        &mut self,
+        link: &LinkSettings,
+        period: Duration,
+        wait: &mut Duration,
+        said: &mut Option<String>,
+    ) -> anyhow::Error {
+        let mut link = match Link::open(link, &self.ring.cluster).await {
+            Ok(link) => link,
+            Err(problem) => return problem,
+        };
+        loop {
+            if let Err(problem) = self.period(&mut link).await {
+                return problem;
+            }
+            if said.take().is_some() {
+                info!(
+                    service = self.service,
+                    cluster = self.ring.cluster,
+                    "Redis: in touch again"
+                );
+            }
+            *wait = FIRST_WAIT;
+            tokio::time::sleep(period.mul_f64(0.95 + 0.1 * fastrand::f64())).await;
+        }
+    }
+
+    async fn period(&mut self, link: &mut Link) -> anyhow::Result<()> {
+        let all = self.context.state.load();
+        let Some(state) = all.services.get(self.service) else {
+            // Before the first step there is nothing to say.
+            return Ok(());
+        };
+        let held = self.context.board.of(self.service);
+        let (version, seen) = link.report(&self.report(state, self.ring.lease)).await?;
+        self.context.board.put_observations(self.service, seen);
+        self.context.metrics.reported(self.service, version);
+        let known = held.as_ref().map_or(0, |ring| ring.table.version());
+        if version == 0
+            && let Some(ring) = held.filter(|ring| ring.table.slots() == self.ring.slots)
+        {
+            // Redis came back empty: what it had is still known here.
+            link.restore(&ring, self.settle()).await?;
+        } else if version != known
+            && version > 0
+            && let Some(ring) = link.ring().await?
+        {
+            self.context.board.put(self.service, ring);
+        }
+        Ok(())
+    }
+
+    fn settle(&self) -> Duration {
+        self.ring.lease.mul_f64(SETTLE_SHARE)
+    }
+
+    fn report(&self, state: &ServiceState, lease: Duration) -> Report<'_> {
+        let set = self.context.overrides.of(self.service);
+        let down = match set.health {
+            Some(health) => health == ForcedHealth::Down,
+            None => state.health == Health::Down,
+        };
+        let out = down || set.drain;
+        let decision = &state.decision;
+        let bound = set.bound.unwrap_or(decision.bound).get();
+        let target = state.settings.sla.target().get();
+        Report {
+            node: &self.ring.node,
+            instance: self.instance,
+            bound: if out { 0.0 } else { bound },
+            bound_jobs: if out {
+                0.0
+            } else {
+                bound / decision.mean_cost.get()
+            },
+            mean_cost: decision.mean_cost.get(),
+            jobs: state.jobs.unwrap_or(0.0),
+            load: decision
+                .control_delay
+                .map_or(0.0, |delay| delay.get() / target),
+            lease,
+            slots: self.ring.slots,
+            dead_band: self.ring.dead_band,
+            settle: self.settle(),
+        }
+    }
+
+    /// Says goodbye, so that the others need not wait for the lease.
+    async fn leave(&self, link: &LinkSettings) {
+        let all = self.context.state.load();
+        let Some(state) = all.services.get(self.service) else {
+            return;
+        };
+        let left = async {
+            let mut link = Link::open(link, &self.ring.cluster).await?;
+            link.report(&self.report(state, Duration::ZERO)).await?;
+            anyhow::Ok(())
+        };
+        if let Err(problem) = left.await {
+            warn!(
+                service = self.service,
+                "left without telling Redis: {problem:#}"
+            );
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! `plimsoll ring`: keys, slots and owners, for people and scripts.
+
+use std::{collections::BTreeMap, io::Write, path::Path, time::Duration};
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use plimsoll_core::ring::{DEFAULT_SLOTS, MAX_SLOTS, NOBODY, RingTable, key_hash, slot_of_hash};
+use serde::Deserialize;
+
+use crate::{config::HttpUrl, sources::get};
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// A table of the most slots, each a run of its own, stays below this.
+const MAX_BODY: usize = 32 << 20;
+
+/// Arguments of `ring`.
+#[derive(Args, Debug)]
+pub struct RingArgs {
+    /// What to do.
+    #[command(subcommand)]
+    command: RingCommand,
+}
+
+/// Sub-commands.
+#[derive(Debug, Subcommand)]
+enum RingCommand {
+    /// Show the nodes of a ring, their slots and shares.
+    Show(Where),
+    /// Show what moved between two rings.
+    Diff {
+        /// A file with an answer of `/v1/ring`, or the URL of an agent.
+        a: String,
+        /// The other one.
+        b: String,
+    },
+    /// Print the slot of each key: KEY, a tab, SLOT.
+    Slot {
+        /// Slots of the ring.
+        #[arg(long, default_value_t = DEFAULT_SLOTS, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLOTS)))]
+        slots: u32,
+        /// Keys.
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<String>,
+    },
+    /// Print the owner of each key in a live cluster: KEY, a tab, NODE.
+    Owner {
+        #[command(flatten)]
+        at: Where,
+        /// Keys.
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<String>,
+    },
+}
+
+/// Which ring.
+#[derive(Args, Debug)]
+struct Where {
+    /// An agent's HTTP address.
+    #[arg(
+        long,
+        env = "PLIMSOLL_URL",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:9464"
+    )]
+    url: String,
+    /// Whose ring, where the agent follows several.
+    #[arg(long, env = "PLIMSOLL_SERVICE", value_name = "NAME")]
+    service: Option<String>,
+}
+
+/// An answer of `/v1/ring`.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    version: u64,
+    nodes: Vec<String>,
+    owners: Vec<u32>,
+}
+
+struct Ring {
+    table: RingTable,
+    names: Vec<String>,
+}
+
+/// Runs the command.
+pub fn run(args: RingArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    match args.command {
+        RingCommand::Show(at) => show(&live(&at)?, out)?,
+        RingCommand::Diff { a, b } => diff(&read(&a)?, &read(&b)?, out)?,
+        RingCommand::Slot { slots, keys } => {
+            for key in keys {
+                writeln!(
+                    out,
+                    "{key}\t{}",
+                    slot_of_hash(key_hash(key.as_bytes()), slots)
+                )?;
+            }
+        }
+        RingCommand::Owner { at, keys } => {
+            let ring = live(&at)?;
+            for key in keys {
+                let Some(owner) = ring.table.owner(key.as_bytes()) else {
+                    bail!(
+                        "no node takes work: the ring of version {} has no owners",
+                        ring.table.version()
+                    );
+                };
+                writeln!(out, "{key}\t{}", ring.name(owner))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Ring {
+    fn parse(text: &[u8]) -> anyhow::Result<Self> {
+        let answer: Answer = serde_json::from_slice(text)
+            .context("not an answer of /v1/ring with the whole table")?;
+        let mut owners = Vec::new();
+        for run in answer.owners.chunks(2) {
+            let &[owner, count] = run else {
+                bail!("owners must be pairs of owner and number of slots");
+            };
+            if count as usize > MAX_SLOTS as usize - owners.len() {
+                bail!("more than {MAX_SLOTS} slots");
+            }
+            let owner = u8::try_from(owner).context("an owner over 255")?;
+            owners.resize(owners.len() + count as usize, owner);
+        }
+        Ok(Ring {
+            table: RingTable::from_owners(answer.version, answer.nodes.len(), owners)?,
+            names: answer.nodes,
+        })
+    }
+
+    fn name(&self, owner: u8) -> &str {
+        self.names
+            .get(usize::from(owner))
+            .map_or("-", String::as_str)
+    }
+}
+
+fn live(at: &Where) -> anyhow::Result<Ring> {
+    let query = at
+        .service
+        .as_ref()
+        .map_or(String::new(), |service| format!("?service={service}"));
+    fetch(&format!("{}/v1/ring{query}", at.url.trim_end_matches('/')))
+}
+
+fn fetch(url: &str) -> anyhow::Result<Ring> {
+    let parsed: HttpUrl = url
+        .parse()
+        .map_err(|problem: String| anyhow::anyhow!("--url: {problem}"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (status, body) = runtime.block_on(get(&parsed, TIMEOUT, MAX_BODY))?;
+    if status != 200 {
+        bail!(
+            "{url}: status {status}: {}",
+            String::from_utf8_lossy(&body).trim()
+        );
+    }
+    Ring::parse(&body).with_context(|| url.to_owned())
+}
+
+fn read(place: &str) -> anyhow::Result<Ring> {
+    if place.starts_with("http://") {
+        let place = place.trim_end_matches('/');
+        let has_path = place.trim_start_matches("http://").contains('/');
+        return fetch(&if has_path {
+            place.to_owned()
+        } else {
+            format!("{place}/v1/ring")
+        });
+    }
+    let text = std::fs::read(Path::new(place)).with_context(|| place.to_owned())?;
+    Ring::parse(&text).with_context(|| place.to_owned())
+}
+
+fn show(ring: &Ring, out: &mut impl Write) -> anyhow::Result<()> {
+    let slots = ring.table.slots();
+    writeln!(out, "version {}, {slots} slots", ring.table.version())?;
+    for (name, size) in ring.names.iter().zip(ring.table.sizes()) {
+        if !name.is_empty() {
+            writeln!(
+                out,
+                "{name}\t{size}\t{:.2} %",
+                100.0 * f64::from(size) / f64::from(slots)
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn diff(a: &Ring, b: &Ring, out: &mut impl Write) -> anyhow::Result<()> {
+    if a.table.slots() != b.table.slots() {
+        bail!(
+            "one ring has {} slots, the other {}",
+            a.table.slots(),
+            b.table.slots()
+        );
+    }
+    // By name: an index may have another node in the other ring.
+    let mut moved: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+    for (old, new) in a.table.owners().iter().zip(b.table.owners()) {
+        let pair = (a.name(*old), b.name(*new));
+        if pair.0 != pair.1 || (*old == NOBODY) != (*new == NOBODY) {
+            *moved.entry(pair).or_default() += 1;
+        }
+    }
+    let all: u32 = moved.values().sum();
+    let share = 100.0 * f64::from(all) / f64::from(a.table.slots());
+    writeln!(
+        out,
+        "version {} to {}: {all} slots moved, {share:.2} %",
+        a.table.version(),
+        b.table.version()
+    )?;
+    for ((from, to), slots) in moved {
+        writeln!(out, "{from}\t{to}\t{slots}")?;
+    }
+    Ok(())
+}

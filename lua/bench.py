@@ -1,0 +1,199 @@
+"""What the Lua policy costs: HAProxy's peak request rate with it over that without it, in one run.
+
+`python -m lua.bench` prints the ratio for one and two threads, and the median latency either way. Each
+figure is the median of alternating rounds; wrk, Redis, HAProxy and the nodes share the machine.
+"""
+
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+from compose.lab import machine, proxy
+from compose.lab.processes import free_ports, start_tied, wait_until
+from compose.lab.topology import ROOT
+
+ROUNDS, SECONDS, CONNECTIONS, NODES = 5, 3, 32, 5
+TARGET = 0.8
+GLOBAL = """\
+global
+    nbthread {threads}
+    stats socket {run}/{name}.sock mode 660 level admin
+{load}
+defaults
+    mode http
+    timeout connect 1s
+    timeout client 10s
+    timeout server 10s
+frontend web
+    bind 127.0.0.1:{port}
+    default_backend queries
+backend queries
+    balance roundrobin
+    http-reuse always
+{rules}
+"""
+LOAD = """\
+    lua-prepend-path {root}/lua/?.lua
+    lua-prepend-path {root}/lua/?/init.lua
+    lua-load-per-thread {run}/{name}.lua
+"""
+RULES = """\
+    http-request set-var(txn.plimsoll_hash) path,field(3,/),digest(md5),bytes(12,4)
+    http-request set-var(txn.plimsoll_cost) url_param(items)
+    http-request lua.plimsoll_admit
+    http-request return status 503 if { var(txn.plimsoll_refused) -m found }
+    use-server %[var(txn.plimsoll_server)] if { var(txn.plimsoll_server) -m found }
+    http-response lua.plimsoll_finish
+"""
+NODE = """\
+defaults
+    mode http
+    timeout client 10s
+frontend node
+{binds}
+    http-request return status 200 hdr x-items 80 content-type text/plain string "ok"
+"""
+SCRIPT = """\
+local n = 0
+request = function()
+  n = n + 1
+  return wrk.format("GET", "/stock/S" .. n % 3000 .. "?items=80")
+end
+"""
+
+
+def wrk(port: int, run: Path) -> tuple[float, float]:
+    """Requests/s, and the median latency in µs."""
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{SECONDS}s", "--latency", "-s", str(run / "wrk.lua")]
+    out = subprocess.run(
+        [*command, f"http://127.0.0.1:{port}/"], capture_output=True, text=True, check=True
+    ).stdout
+    if re.search("Non-2xx", out):
+        raise SystemExit(f"bench: requests were refused:\n{out}")
+    rate = float(re.search(r"Requests/sec:\s+([\d.]+)", out)[1])
+    value, unit = re.search(r"50%\s+([\d.]+)(us|ms|s)", out).groups()
+    return rate, float(value) * {"us": 1, "ms": 1e3, "s": 1e6}[unit]
+
+
+def start_haproxy(stack: ExitStack, run: Path, name: str, config: str) -> None:
+    (run / f"{name}.cfg").write_text(config)
+    process = start_tied([machine.haproxy(), "-db", "-f", str(run / f"{name}.cfg")], {}, run / f"{name}.log")
+    stack.callback(process.kill)
+
+
+def measure(threads: int, run: Path, stack: ExitStack, nodes: list[int], redis: int) -> bool:
+    ports = {}
+    servers = "".join(f"    server node{n + 1} 127.0.0.1:{port}\n" for n, port in enumerate(nodes))
+    for name in ("plain", "lua"):
+        (ports[name],) = free_ports(1)
+        with_lua = name == "lua"
+        full = f"{name}{threads}"
+        (run / f"{full}.lua").write_text(
+            f'require("plimsoll").start({{ cluster = "bench", backend = "queries", proxy = "lb{threads}", '
+            f'redis = {{ addresses = {{ "127.0.0.1:{redis}" }} }} }})\n'
+        )
+        load = LOAD.format(root=ROOT, run=run, name=full) if with_lua else ""
+        rules = (RULES if with_lua else "") + servers
+        config = GLOBAL.format(threads=threads, run=run, name=full, load=load, rules=rules, port=ports[name])
+        start_haproxy(stack, run, full, config)
+        wait_until(full, lambda full=full: bool(proxy.servers(run / f"{full}.sock")), 10, lambda: None)
+    figures: dict[str, list[tuple[float, float]]] = {"plain": [], "lua": []}
+    for _ in range(ROUNDS + 1):
+        for name, seen in figures.items():
+            seen.append(wrk(ports[name], run))
+    # The first round warms up: connections, and shares of the bounds.
+    rate = {name: statistics.median(rate for rate, _ in seen[1:]) for name, seen in figures.items()}
+    delay = {name: statistics.median(delay for _, delay in seen[1:]) for name, seen in figures.items()}
+    ratios = [
+        lua / plain for (plain, _), (lua, _) in zip(figures["plain"][1:], figures["lua"][1:], strict=True)
+    ]
+    ratio = rate["lua"] / rate["plain"]
+    print(
+        f"{threads} thread{'s' if threads > 1 else ' '}"
+        f"  {rate['plain']:9,.0f} -> {rate['lua']:9,.0f} requests/s"
+        f"   ratio {ratio:.2f} ({min(ratios):.2f}..{max(ratios):.2f})   target >= {TARGET}"
+        f"   {'met' if ratio >= TARGET else 'MISSED'}"
+        f"   median {delay['plain']:.0f} -> {delay['lua']:.0f} us at {CONNECTIONS} connections"
+    )
+    return ratio >= TARGET
+
+
+def main() -> int:
+    if not shutil.which("wrk"):
+        print("bench: wrk is not on the PATH; run `make tools`", file=sys.stderr)
+        return 1
+    import redis
+
+    with ExitStack() as stack:
+        run = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-bench-")))
+        (run / "wrk.lua").write_text(SCRIPT)
+        (port, *nodes) = free_ports(1 + NODES)
+        command = [
+            machine.redis(),
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--dir",
+            str(run),
+        ]
+        stack.callback(start_tied(command, {}, run / "redis.log").kill)
+        binds = "\n".join(f"    bind 127.0.0.1:{node}" for node in nodes)
+        start_haproxy(stack, run, "nodes", NODE.format(binds=binds))
+        client = redis.Redis(port=port)
+
+        def answers() -> bool:
+            try:
+                return client.ping()
+            except redis.ConnectionError:
+                return False
+
+        wait_until("redis", answers, 10, lambda: None)
+        client.function_load((ROOT / "lua" / "redis" / "plimsoll.lua").read_text(), replace=True)
+        parts = ("nodes", "ring", "proxies", "shares", "observations")
+        keys = [f"plimsoll:{{bench}}:{part}" for part in parts]
+        over = threading.Event()
+
+        def report() -> None:
+            while True:
+                for n in range(NODES):
+                    client.fcall(
+                        "plimsoll_report",
+                        5,
+                        *keys,
+                        f"node{n + 1}",
+                        "bench",
+                        1e6,
+                        1e4,
+                        80,
+                        1,
+                        0.5,
+                        3000,
+                        16384,
+                        0.05,
+                        0,
+                    )
+                if over.wait(1):
+                    return
+
+        reporter = threading.Thread(target=report)
+        reporter.start()
+        try:
+            for threads in (1, 2):
+                measure(threads, run, stack, nodes, port)
+        finally:
+            over.set()
+            reporter.join()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+--- One connection to the Redis that may be written to. Only for tasks: every call may wait.
+
+local resp = require("plimsoll.resp")
+
+local M = {}
+local Connection = {}
+Connection.__index = Connection
+
+--- @param settings table the `redis` settings
+-- @param tcp function a new HAProxy socket (core.tcp)
+function M.new(settings, tcp)
+  return setmetatable({ settings = settings, tcp = tcp, at = 0 }, Connection)
+end
+
+local function split(address)
+  local host, port = address:match("^%[?(.-)%]?:(%d+)$")
+  return host, tonumber(port)
+end
+
+local function open(self, address, timeout)
+  local host, port = split(address)
+  local socket = self.tcp()
+  -- HAProxy's is a time-out of inactivity, whole milliseconds are kept.
+  socket:settimeout(timeout)
+  local good, problem
+  if self.settings.tls then
+    good, problem = socket:connect_ssl(host, port)
+  else
+    good, problem = socket:connect(host, port)
+  end
+  if not good then
+    socket:close()
+    return nil, problem or "no connection"
+  end
+  return socket
+end
+
+local function ask(socket, ...)
+  local sent, problem = socket:send(resp.encode(...))
+  if not sent then
+    return nil, problem or "closed"
+  end
+  return resp.read(socket)
+end
+
+local function log_in(self, socket)
+  local settings = self.settings
+  if not settings.password then
+    return true
+  end
+  local answer, problem
+  if settings.user then
+    answer, problem = ask(socket, "AUTH", settings.user, settings.password)
+  else
+    answer, problem = ask(socket, "AUTH", settings.password)
+  end
+  return answer, problem
+end
+
+-- The address to use next: told by a MOVED, asked of a sentinel, or the next of the list.
+local function next_address(self)
+  if self.moved then
+    local moved = self.moved
+    self.moved = nil
+    return moved
+  end
+  local addresses = self.settings.addresses
+  self.at = self.at % #addresses + 1
+  local address = addresses[self.at]
+  if not self.settings.sentinel then
+    return address
+  end
+  local socket, problem = open(self, address, self.settings.timeout)
+  if not socket then
+    return nil, "sentinel " .. address .. ": " .. problem
+  end
+  local master
+  master, problem = ask(socket, "SENTINEL", "get-master-addr-by-name", self.settings.sentinel)
+  socket:close()
+  if type(master) ~= "table" or #master ~= 2 then
+    return nil, ("sentinel %s does not know %s: %s"):format(address, self.settings.sentinel, problem or "nil")
+  end
+  return master[1] .. ":" .. master[2]
+end
+
+--- Connects and logs in; true, or nil and why. `idle` is how long a silence may last, in seconds.
+function Connection:connect(idle)
+  self:close()
+  local address, problem = next_address(self)
+  if not address then
+    return nil, problem
+  end
+  local socket
+  socket, problem = open(self, address, idle or self.settings.timeout)
+  if not socket then
+    return nil, address .. ": " .. problem
+  end
+  local good
+  good, problem = log_in(self, socket)
+  if not good then
+    socket:close()
+    return nil, address .. ": " .. problem
+  end
+  self.socket, self.address = socket, address
+  return true
+end
+
+function Connection:close()
+  if self.socket then
+    self.socket:close()
+    self.socket = nil
+  end
+end
+
+--- Asks; the answer, or nil and why. After an error of the network the connection is closed, and after
+-- an answer that says another server is the one to ask.
+function Connection:call(...)
+  local answer, problem, said = ask(self.socket, ...)
+  if answer ~= nil then
+    return answer
+  end
+  problem = self.address .. ": " .. tostring(problem)
+  local moved = said and problem:match("MOVED %d+ (%S+)")
+  if moved then
+    self.moved = moved
+  end
+  if not said or moved or problem:find("READONLY") or problem:find("NOAUTH") or problem:find("LOADING") then
+    self:close()
+  end
+  return nil, problem
+end
+
+--- The next message of a subscription; nil and why when the silence lasted too long.
+function Connection:receive()
+  local answer, problem = resp.read(self.socket)
+  if answer == nil then
+    self:close()
+  end
+  return answer, problem
+end
+
+--- Sends without waiting for the answer.
+function Connection:send(...)
+  return self.socket:send(resp.encode(...))
+end
+
+return M

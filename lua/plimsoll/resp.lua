@@ -1,0 +1,80 @@
+--- Redis' protocol (RESP2) over a socket with `send`, and `receive` of a line or a number of bytes.
+-- Every length that comes in has a limit.
+
+local M = {}
+
+local MOST_BYTES = 4 << 20
+local MOST_ITEMS = 65536
+local DEEPEST = 4
+
+--- A command as bytes.
+function M.encode(...)
+  local words = { ... }
+  local pieces = { "*" .. #words .. "\r\n" }
+  for _, word in ipairs(words) do
+    word = tostring(word)
+    pieces[#pieces + 1] = "$" .. #word .. "\r\n" .. word .. "\r\n"
+  end
+  return table.concat(pieces)
+end
+
+local function read(socket, depth)
+  local line, problem = socket:receive("*l")
+  if not line then
+    return nil, problem or "closed"
+  end
+  line = line:gsub("\r$", "")
+  local kind, rest = line:sub(1, 1), line:sub(2)
+  if kind == "+" then
+    return rest
+  elseif kind == "-" then
+    return nil, rest, true
+  elseif kind == ":" then
+    local value = math.tointeger(tonumber(rest))
+    if not value then
+      return nil, "not a number: " .. rest:sub(1, 40)
+    end
+    return value
+  end
+  local length = math.tointeger(tonumber(rest))
+  if kind == "$" then
+    if not length or length > MOST_BYTES then
+      return nil, "a string of " .. rest:sub(1, 40) .. " bytes"
+    elseif length < 0 then
+      return false
+    end
+    local body
+    body, problem = socket:receive(length + 2)
+    if not body or #body ~= length + 2 then
+      return nil, problem or "closed"
+    end
+    return body:sub(1, length)
+  elseif kind == "*" then
+    if not length or length > MOST_ITEMS or depth >= DEEPEST then
+      return nil, "a list of " .. rest:sub(1, 40) .. " items"
+    elseif length < 0 then
+      return false
+    end
+    local items = {}
+    for i = 1, length do
+      local item, why, said = read(socket, depth + 1)
+      if item == nil then
+        if not said then
+          return nil, why
+        end
+        item = { error = why }
+      end
+      items[i] = item
+    end
+    return items
+  end
+  return nil, "not Redis: " .. line:sub(1, 40)
+end
+
+--- The next answer: a string, whole number, table, false for nil. Or nil and why; the third value is
+-- true where Redis itself said so, and the connection is still good.
+function M.read(socket)
+  return read(socket, 0)
+end
+
+return M

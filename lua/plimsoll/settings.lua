@@ -1,0 +1,147 @@
+--- The settings table: what may be in it, and what is wrong with it.
+
+local M = {}
+
+local POLICIES = {
+  "fc_hash", "fc_prop", "round_robin", "weighted_round_robin", "weighted_random", "basic_li", "job_informed",
+  "load_informed",
+}
+
+local function one_of(list)
+  return function(value)
+    for _, known in ipairs(list) do
+      if value == known then
+        return true
+      end
+    end
+    return false, "must be one of " .. table.concat(list, ", ")
+  end
+end
+
+local function number(low, high, unit)
+  return function(value)
+    local good = type(value) == "number" and value >= low and value <= high
+    return good, ("must be a number within %g..%g%s"):format(low, high, unit and " " .. unit or "")
+  end
+end
+
+local function text(value)
+  return type(value) == "string" and value ~= "", "must be a string that is not empty"
+end
+
+local function name(value)
+  local good = type(value) == "string" and #value <= 100 and value:find("^[%w._:/%-]+$") ~= nil
+  return good, "must be 1..100 of A-Za-z0-9._:/-"
+end
+
+local function flag(value)
+  return type(value) == "boolean", "must be true or false"
+end
+
+local function addresses(value)
+  local message = 'must be a list of "address:port", with IP addresses (HAProxy resolves no names at run time)'
+  if type(value) ~= "table" or #value == 0 or #value > 16 then
+    return false, message
+  end
+  for _, entry in ipairs(value) do
+    local host, port = tostring(entry):match("^%[?([%x.:]+)%]?:(%d+)$")
+    port = tonumber(port)
+    if not host or not port or port < 1 or port > 65535 then
+      return false, message .. ", has " .. tostring(entry)
+    end
+  end
+  return true
+end
+
+-- Key to its check, its default (nil: none), and whether it must be there.
+local SCHEMA = {
+  cluster = { check = name, required = true },
+  backend = { check = name, required = true },
+  proxy = { check = name },
+  policy = { check = one_of(POLICIES), default = "fc_hash" },
+  period = { check = number(0.1, 60, "s"), default = 1 },
+  lease = { check = number(0.3, 3600, "s"), default = 3 },
+  age_limit = { check = number(0.3, 3600, "s"), default = 10 },
+  redis = {
+    required = true,
+    table = {
+      addresses = { check = addresses, required = true },
+      sentinel = { check = text },
+      user = { check = text },
+      password = { check = text },
+      tls = { check = flag, default = false },
+      timeout = { check = number(0.01, 60, "s"), default = 1 },
+    },
+  },
+  cost = {
+    table = {
+      default = { check = number(1e-6, 1e9), default = 1 },
+      routes = { check = number(1, 1e6), default = 1000 },
+    },
+  },
+  scheduler = {
+    table = {
+      arrivals = { check = number(1, 1e9), default = 100 },
+      most_nodes = { check = number(1, 255), default = 3 },
+      interval = { check = number(0, 1e9), default = 0.1 },
+      artificial = { check = number(0, 1e9), default = 0.01 },
+    },
+  },
+}
+
+local function resolve(schema, given, path)
+  local result = {}
+  for key in pairs(given) do
+    if not schema[key] then
+      local known = {}
+      for other in pairs(schema) do
+        known[#known + 1] = other
+      end
+      table.sort(known)
+      return nil, ("%s%s: unknown key, expected one of %s"):format(path, tostring(key), table.concat(known, ", "))
+    end
+  end
+  for key, rule in pairs(schema) do
+    local value = given[key]
+    if value == nil and rule.required then
+      return nil, path .. key .. ": is missing"
+    end
+    if rule.table then
+      value = value == nil and {} or value
+      if type(value) ~= "table" then
+        return nil, path .. key .. ": must be a table"
+      end
+      local inner, problem = resolve(rule.table, value, path .. key .. ".")
+      if not inner then
+        return nil, problem
+      end
+      result[key] = inner
+    elseif value ~= nil then
+      local good, problem = rule.check(value)
+      if not good then
+        return nil, ("%s%s: %s, is %s"):format(path, key, problem, tostring(value))
+      end
+      result[key] = value
+    else
+      result[key] = rule.default
+    end
+  end
+  return result
+end
+
+--- The settings with their defaults, or nil and what is wrong, with the key's name.
+function M.resolve(given)
+  if type(given) ~= "table" then
+    return nil, "settings must be a table"
+  end
+  local settings, problem = resolve(SCHEMA, given, "")
+  if not settings then
+    return nil, problem
+  end
+  if settings.lease < 2 * settings.period then
+    return nil, "lease: must be at least two periods, or one late report loses the shares"
+  end
+  return settings
+end
+
+return M

@@ -1,0 +1,579 @@
+#!lua name=plimsoll
+
+-- Plimsoll's shared state: nodes with leases, the ring, the proxies' shares of each bound.
+--
+-- Redis 7.0 and later, Valkey. Every write is one function call, so it is atomic. Time is the
+-- server's own: the clocks of agents and proxies do not matter. Nothing that is read back is
+-- trusted; a record that cannot be parsed is dropped, as is one whose lease has run out.
+--
+-- Keys, all with the prefix `plimsoll:{cluster}:` and so in one hash slot of a Redis Cluster:
+--   KEYS[1] nodes         hash  node -> "bound bound_jobs mean_cost jobs load lease_end_ms instance"
+--   KEYS[2] ring          hash  version, slots, owners (a byte a slot, 255: nobody), names (a line a
+--                               node, empty where the index is free), sizes, settle_until
+--   KEYS[3] proxies       hash  proxy -> "lease_end_ms instance"
+--   KEYS[4] shares        hash  "node proxy" -> "granted demand"
+--   KEYS[5] observations  hash  "node proxy" -> what the proxy counted, as it sent it
+--
+-- Changes of the ring are published on the channel named as KEYS[2]:
+--   "<from> <to> <node index=name,…> <first slot:count:owner,…>"
+-- with "-" for an empty list, and "full" for the last word where reading the table is cheaper.
+
+local VERSION = 1
+
+local MAX_NODES = 255
+local MAX_PROXIES = 4096
+local MAX_SLOTS = 1048576
+local MAX_LEASE_MS = 3600000
+local MAX_OBSERVATION_BYTES = 2048
+local MAX_NUMBER = 1e15
+local NOBODY = 255
+-- Of an even share: what a proxy without demand is given, so that its first request need not wait.
+local FLOOR_DEMAND = 0.05
+-- Runs in a message; beyond, reading the table is cheaper.
+local MAX_RUNS = 1024
+
+local function fail(text)
+  return redis.error_reply("ERR plimsoll: " .. text)
+end
+
+local function now_ms()
+  local time = redis.call("TIME")
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+local function number(text, low, high)
+  local value = tonumber(text)
+  -- NaN is the only value that differs from itself.
+  if value == nil or value ~= value or value < low or value > high then
+    return nil
+  end
+  return value
+end
+
+local function whole(text, low, high)
+  local value = number(text, low, high)
+  return value and value == math.floor(value) and value or nil
+end
+
+local function is_name(text)
+  return type(text) == "string" and #text <= 128 and text:find("^[%w._:/%-]+$") ~= nil
+end
+
+local function exact(value)
+  return string.format("%.17g", value)
+end
+
+local function pairs_of(flat)
+  local i = -1
+  return function()
+    i = i + 2
+    return flat[i], flat[i + 1]
+  end
+end
+
+local function parse_node(text)
+  local words = { text:match("^(%S+) (%S+) (%S+) (%S+) (%S+) (%d+) (%S+)$") }
+  local node = { instance = words[7] }
+  for i, field in ipairs({ "bound", "bound_jobs", "mean_cost", "jobs", "load", "lease_end" }) do
+    node[field] = number(words[i], 0, MAX_NUMBER)
+    if not node[field] then
+      return nil
+    end
+  end
+  return node
+end
+
+-- The live nodes by name; drops what has run out or cannot be read.
+local function live_nodes(key, now)
+  local live, count, gone = {}, 0, {}
+  for name, text in pairs_of(redis.call("HGETALL", key)) do
+    local node = is_name(name) and parse_node(text)
+    if node and node.lease_end > now and node.lease_end <= now + MAX_LEASE_MS and count < MAX_NODES then
+      live[name] = node
+      count = count + 1
+    else
+      gone[#gone + 1] = name
+    end
+  end
+  for first = 1, #gone, 1000 do
+    redis.call("HDEL", key, unpack(gone, first, math.min(first + 999, #gone)))
+  end
+  return live, count
+end
+
+local function split(text, separator)
+  local parts = {}
+  for part in (text .. separator):gmatch("([^" .. separator .. "]*)" .. separator) do
+    parts[#parts + 1] = part
+  end
+  return parts
+end
+
+-- The ring as it stands; nil where there is none, or none that can be trusted.
+local function read_ring(key, with_owners)
+  local fields = redis.call("HMGET", key, "version", "slots", "names", "sizes")
+  local version = whole(fields[1] or "", 1, MAX_NUMBER)
+  local slots = whole(fields[2] or "", 1, MAX_SLOTS)
+  if not (version and slots and fields[3] and fields[4]) then
+    return nil
+  end
+  if redis.call("HSTRLEN", key, "owners") ~= slots then
+    return nil
+  end
+  local ring = { version = version, slots = slots, names = {}, sizes = {} }
+  local sizes, sum = {}, 0
+  if fields[3] ~= "" then
+    ring.names, sizes = split(fields[3], "\n"), split(fields[4], ",")
+  end
+  if #ring.names > MAX_NODES or #sizes ~= #ring.names then
+    return nil
+  end
+  for i, name in ipairs(ring.names) do
+    local size = whole(sizes[i], 0, slots)
+    if not size or (name ~= "" and not is_name(name)) then
+      return nil
+    end
+    ring.sizes[i] = size
+    sum = sum + size
+  end
+  if sum ~= 0 and sum ~= slots then
+    return nil
+  end
+  if with_owners then
+    ring.owners = redis.call("HGET", key, "owners")
+  end
+  return ring
+end
+
+-- Slots in proportion to the bounds, by largest remainders; ties go to the smaller index. The same
+-- arithmetic in the same order as `ring_sizes` of agent/core, so that the sizes are the same.
+local function ring_sizes(bounds, slots)
+  local count, largest = 0, 0
+  for _, bound in ipairs(bounds) do
+    if bound > 0 then
+      count = count + 1
+      largest = math.max(largest, bound)
+    end
+  end
+  local sizes = {}
+  if count == 0 or count > slots then
+    for i = 1, #bounds do
+      sizes[i] = 0
+    end
+    return sizes
+  end
+  local total = 0
+  for _, bound in ipairs(bounds) do
+    total = total + bound / largest
+  end
+  local order, given = {}, 0
+  for i, bound in ipairs(bounds) do
+    sizes[i] = 0
+    if bound > 0 then
+      local quota = bound / largest / total * slots
+      sizes[i] = math.floor(quota)
+      given = given + sizes[i]
+      order[#order + 1] = { rest = quota - sizes[i], index = i }
+    end
+  end
+  table.sort(order, function(a, b)
+    if a.rest ~= b.rest then
+      return a.rest > b.rest
+    end
+    return a.index < b.index
+  end)
+  for i = 1, slots - given do
+    local index = order[(i - 1) % #order + 1].index
+    sizes[index] = sizes[index] + 1
+  end
+  for _, entry in ipairs(order) do
+    if sizes[entry.index] == 0 then
+      local most = 1
+      for i = 2, #sizes do
+        if sizes[i] > sizes[most] then
+          most = i
+        end
+      end
+      sizes[most] = sizes[most] - 1
+      sizes[entry.index] = 1
+    end
+  end
+  return sizes
+end
+
+local function worth_moving(held, wanted, dead_band)
+  for i = 1, math.max(#held, #wanted) do
+    local old, new = held[i] or 0, wanted[i] or 0
+    if (old == 0) ~= (new == 0) or math.abs(old - new) > dead_band * old then
+      return true
+    end
+  end
+  return false
+end
+
+-- Moves exactly the surplus, going through the slots upwards; returns the owners and the runs that
+-- changed. The same order as `RingTable::change_to` of agent/core.
+local function move(owners, slots, sizes)
+  local held = {}
+  for i = 1, MAX_NODES do
+    held[i] = 0
+  end
+  local bytes = {}
+  for first = 1, slots, 4096 do
+    local last = math.min(first + 4095, slots)
+    local chunk = { owners:byte(first, last) }
+    for i = 1, #chunk do
+      local owner = chunk[i]
+      bytes[first + i - 1] = owner
+      if owner ~= NOBODY then
+        held[owner + 1] = held[owner + 1] + 1
+      end
+    end
+  end
+  local gainer, runs, run = 1, {}, nil
+  for slot = 1, slots do
+    local owner = bytes[slot]
+    if owner == NOBODY or held[owner + 1] > (sizes[owner + 1] or 0) then
+      while gainer <= #sizes and held[gainer] >= sizes[gainer] do
+        gainer = gainer + 1
+      end
+      local to = gainer <= #sizes and gainer - 1 or NOBODY
+      if to ~= owner then
+        if owner ~= NOBODY then
+          held[owner + 1] = held[owner + 1] - 1
+        end
+        if to ~= NOBODY then
+          held[gainer] = held[gainer] + 1
+        end
+        bytes[slot] = to
+        if run and run.owner == to and run.first + run.count == slot - 1 then
+          run.count = run.count + 1
+        else
+          run = { first = slot - 1, count = 1, owner = to }
+          runs[#runs + 1] = run
+        end
+      end
+    end
+  end
+  local chunks = {}
+  for first = 1, slots, 4096 do
+    chunks[#chunks + 1] = string.char(unpack(bytes, first, math.min(first + 4095, slots)))
+  end
+  return table.concat(chunks), runs
+end
+
+local function message(from, to, names, runs)
+  local named = {}
+  for i, name in ipairs(names) do
+    if name ~= "" then
+      named[#named + 1] = (i - 1) .. "=" .. name
+    end
+  end
+  local moved = "full"
+  if #runs <= MAX_RUNS then
+    local parts = {}
+    for i, run in ipairs(runs) do
+      parts[i] = run.first .. ":" .. run.count .. ":" .. run.owner
+    end
+    moved = #parts > 0 and table.concat(parts, ",") or "-"
+  end
+  local list = #named > 0 and table.concat(named, ",") or "-"
+  return table.concat({ exact(from), exact(to), list, moved }, " ")
+end
+
+local function store_ring(key, ring)
+  redis.call(
+    "HSET", key,
+    "version", exact(ring.version),
+    "slots", exact(ring.slots),
+    "names", table.concat(ring.names, "\n"),
+    "sizes", table.concat(ring.sizes, ","),
+    "owners", ring.owners
+  )
+end
+
+-- A ring that was made from nothing or restored waits until every live node had time to report: or
+-- else the first one would be given all slots.
+local function settling(key, now, known, settle_ms)
+  local till = number(redis.call("HGET", key, "settle_until") or "", 0, now + MAX_LEASE_MS)
+  if not till and not known then
+    till = now + settle_ms
+    redis.call("HSET", key, "settle_until", exact(till))
+  end
+  return till ~= nil and now < till
+end
+
+-- Gives every live node an index and its slots, when the change is worth moving keys for; returns
+-- the version, 0 while there is no ring.
+local function rebalance(key, live, slots, dead_band, now, settle_ms)
+  local ring = read_ring(key, false)
+  if settling(key, now, ring ~= nil, settle_ms) then
+    return ring and ring.version or 0
+  end
+  if not ring or ring.slots ~= slots then
+    -- From nothing, or to another size: there is no history to keep.
+    local version = ring and ring.version or 0
+    ring = { version = version, slots = slots, names = {}, sizes = {} }
+    ring.owners = string.rep(string.char(NOBODY), slots)
+  end
+  local names, index = {}, {}
+  for i, name in ipairs(ring.names) do
+    names[i] = live[name] and name or ""
+    if live[name] then
+      index[name] = i
+    end
+  end
+  local arrived = {}
+  for name in pairs(live) do
+    if not index[name] then
+      arrived[#arrived + 1] = name
+    end
+  end
+  table.sort(arrived)
+  local free = 1
+  for _, name in ipairs(arrived) do
+    while names[free] and names[free] ~= "" do
+      free = free + 1
+    end
+    names[free] = name
+  end
+  local bounds = {}
+  for i, name in ipairs(names) do
+    bounds[i] = live[name] and live[name].bound or 0
+  end
+  local wanted = ring_sizes(bounds, slots)
+  -- A name that takes over a freed index in the same call moves no slot, and is a change all the same.
+  local renamed = table.concat(names, "\n") ~= table.concat(ring.names, "\n")
+  if not renamed and not worth_moving(ring.sizes, wanted, dead_band) then
+    return ring.version
+  end
+  local owners = ring.owners or redis.call("HGET", key, "owners")
+  local runs
+  owners, runs = move(owners, slots, wanted)
+  while #names > 0 and names[#names] == "" do
+    names[#names], wanted[#names] = nil, nil
+  end
+  local from = ring.version
+  store_ring(key, { version = from + 1, slots = slots, names = names, sizes = wanted, owners = owners })
+  redis.call("PUBLISH", key, message(from, from + 1, names, runs))
+  return from + 1
+end
+
+-- report(node, instance, bound, bound_jobs, mean_cost, jobs, load, lease_ms, slots, dead_band, settle_ms)
+--   jobs: active requests. load: delay over the SLA's target. Both for the schedulers.
+--   bound 0: the node is drained and owns nothing. lease_ms 0: it leaves at once.
+--   settle_ms: how long a ring made from nothing waits for the other nodes.
+-- Returns { version, proxy, observation, proxy, observation, … } of this node.
+local function report(keys, args)
+  local name, instance = args[1], args[2]
+  if #keys ~= 5 then return fail("report needs 5 keys") end
+  if not is_name(name) then return fail("node name must be 1..128 of A-Za-z0-9._:/-") end
+  if not is_name(instance) then return fail("instance must be 1..128 of A-Za-z0-9._:/-") end
+  local measured = {}
+  for i, field in ipairs({ "bound", "bound_jobs", "mean_cost", "jobs", "load" }) do
+    local value = number(args[i + 2], 0, MAX_NUMBER)
+    if not value then return fail(field .. " must be a number within 0..1e15") end
+    measured[i] = exact(value)
+  end
+  local lease, slots = whole(args[8], 0, MAX_LEASE_MS), whole(args[9], 1, MAX_SLOTS)
+  local dead_band, settle = number(args[10], 0, 1), whole(args[11], 0, MAX_LEASE_MS)
+  if not lease then return fail("lease_ms must be a whole number within 0..3600000") end
+  if not slots then return fail("slots must be a whole number within 1..1048576") end
+  if not dead_band then return fail("dead_band must be within 0..1") end
+  if not settle then return fail("settle_ms must be a whole number within 0..3600000") end
+  local now = now_ms()
+  local live, count = live_nodes(keys[1], now)
+  local held = live[name]
+  if held and held.instance ~= instance then
+    return redis.error_reply("CONFLICT plimsoll: node " .. name .. " is reported by another agent, " .. held.instance)
+  end
+  if not held and count >= MAX_NODES then
+    return fail("the cluster has " .. MAX_NODES .. " nodes, which is the most")
+  end
+  if lease == 0 then
+    redis.call("HDEL", keys[1], name)
+    live[name] = nil
+  else
+    local record = table.concat(measured, " ") .. " " .. exact(now + lease) .. " " .. instance
+    redis.call("HSET", keys[1], name, record)
+    live[name] = parse_node(record)
+  end
+  local reply = { rebalance(keys[2], live, slots, dead_band, now, settle) }
+  local fields = {}
+  for proxy in pairs_of(redis.call("HGETALL", keys[3])) do
+    fields[#fields + 1] = proxy
+  end
+  for _, proxy in ipairs(fields) do
+    local seen = redis.call("HGET", keys[5], name .. " " .. proxy)
+    if seen and #seen <= MAX_OBSERVATION_BYTES then
+      reply[#reply + 1] = proxy
+      reply[#reply + 1] = seen
+    end
+  end
+  return reply
+end
+
+local function live_proxies(keys, now)
+  local live, count, gone = {}, 0, {}
+  for name, text in pairs_of(redis.call("HGETALL", keys[3])) do
+    local lease_end, instance = text:match("^(%d+) (%S+)$")
+    lease_end = number(lease_end, 0, MAX_NUMBER)
+    if is_name(name) and lease_end and lease_end > now and lease_end <= now + MAX_LEASE_MS and count < MAX_PROXIES then
+      live[name] = { instance = instance }
+      count = count + 1
+    else
+      gone[#gone + 1] = name
+    end
+  end
+  for _, proxy in ipairs(gone) do
+    redis.call("HDEL", keys[3], proxy)
+    for _, key in ipairs({ keys[4], keys[5] }) do
+      local dead = {}
+      for _, field in ipairs(redis.call("HKEYS", key)) do
+        if field:sub(-#proxy - 1) == " " .. proxy then
+          dead[#dead + 1] = field
+        end
+      end
+      for first = 1, #dead, 1000 do
+        redis.call("HDEL", key, unpack(dead, first, math.min(first + 999, #dead)))
+      end
+    end
+  end
+  return live, count
+end
+
+-- What of a node's bound this proxy may use. Shares go by demand. One is raised only by what the
+-- others have given up, so that together they never exceed the bound.
+local function grant(key, node, bound, proxy, proxies, count, demand)
+  local sum, taken = 0, 0
+  for other in pairs(proxies) do
+    if other ~= proxy then
+      local text = redis.call("HGET", key, node .. " " .. other)
+      local held, wish = (text or ""):match("^(%S+) (%S+)$")
+      taken = taken + (number(held, 0, MAX_NUMBER) or 0)
+      sum = sum + (number(wish, 0, MAX_NUMBER) or 0)
+    end
+  end
+  sum = sum + demand
+  local floor = sum > 0 and FLOOR_DEMAND * sum / count or 1
+  local wanted = bound * (demand + floor) / (sum + floor * count)
+  local granted = math.max(0, math.min(wanted, bound - taken))
+  redis.call("HSET", key, node .. " " .. proxy, exact(granted) .. " " .. exact(demand))
+  return granted
+end
+
+-- observe(proxy, instance, lease_ms, node, demand, observation, node, demand, observation, …)
+--   demand: cost this proxy wanted to send the node in the last period, refused work included.
+--   lease_ms 0: the proxy leaves and gives its shares back.
+-- Returns { version, live proxies, node, granted, bound_jobs, mean_cost, jobs, load, … } of the live
+-- nodes asked for; granted is the cost this proxy may have in flight there.
+local function observe(keys, args)
+  local proxy, instance, lease = args[1], args[2], whole(args[3], 0, MAX_LEASE_MS)
+  if #keys ~= 5 then return fail("observe needs 5 keys") end
+  if not is_name(proxy) then return fail("proxy name must be 1..128 of A-Za-z0-9._:/-") end
+  if not is_name(instance) then return fail("instance must be 1..128 of A-Za-z0-9._:/-") end
+  if not lease then return fail("lease_ms must be a whole number within 0..3600000") end
+  if (#args - 3) % 3 ~= 0 or #args > 3 + 3 * MAX_NODES then
+    return fail("observe takes node, demand and observation for up to " .. MAX_NODES .. " nodes")
+  end
+  for i = 4, #args, 3 do
+    if not is_name(args[i]) then return fail("node name must be 1..128 of A-Za-z0-9._:/-") end
+    if not number(args[i + 1], 0, MAX_NUMBER) then return fail("demand must be a number within 0..1e15") end
+    if #args[i + 2] > MAX_OBSERVATION_BYTES then return fail("an observation has at most 2048 bytes") end
+  end
+  local now = now_ms()
+  -- With a lease that has run out, so that its shares are dropped with it.
+  local expires = lease == 0 and 0 or now + lease
+  local proxies, count = live_proxies(keys, now)
+  local held = proxies[proxy]
+  if held and held.instance ~= instance and held.instance then
+    -- A restarted proxy: what it held died with it.
+    redis.call("HSET", keys[3], proxy, "0 " .. held.instance)
+    held, count = nil, count - 1
+    live_proxies(keys, now)
+  end
+  if not held and count >= MAX_PROXIES then
+    return fail("the cluster has " .. MAX_PROXIES .. " proxies, which is the most")
+  end
+  redis.call("HSET", keys[3], proxy, exact(expires) .. " " .. instance)
+  proxies, count = live_proxies(keys, now)
+  local ring = read_ring(keys[2], false)
+  local reply = { ring and ring.version or 0, count }
+  if lease == 0 then
+    return reply
+  end
+  local nodes = live_nodes(keys[1], now)
+  for i = 4, #args, 3 do
+    local name, demand = args[i], tonumber(args[i + 1])
+    local node = nodes[name]
+    if node then
+      redis.call("HSET", keys[5], name .. " " .. proxy, args[i + 2])
+      local granted = grant(keys[4], name, node.bound, proxy, proxies, count, demand)
+      reply[#reply + 1] = name
+      for _, value in ipairs({ granted, node.bound_jobs, node.mean_cost, node.jobs, node.load }) do
+        reply[#reply + 1] = exact(value)
+      end
+    end
+  end
+  return reply
+end
+
+-- restore(version, slots, names, owners, settle_ms): the last table a follower knew, for a Redis that
+-- lost its own, so that keys stay where they were. Taken only where it is newer. Returns the version.
+local function restore(keys, args)
+  if #keys ~= 5 then return fail("restore needs 5 keys") end
+  local version, slots = whole(args[1], 1, MAX_NUMBER), whole(args[2], 1, MAX_SLOTS)
+  local names, owners = split(args[3] or "", "\n"), args[4] or ""
+  if not version then return fail("version must be a whole number within 1..1e15") end
+  if not slots or #owners ~= slots then return fail("owners must be one byte a slot, at most 1048576") end
+  if #names > MAX_NODES then return fail("a ring has at most " .. MAX_NODES .. " nodes") end
+  for _, name in ipairs(names) do
+    if name ~= "" and not is_name(name) then return fail("node name must be 1..128 of A-Za-z0-9._:/-") end
+  end
+  local settle = whole(args[5], 0, MAX_LEASE_MS)
+  if not settle then return fail("settle_ms must be a whole number within 0..3600000") end
+  local held = read_ring(keys[2], false)
+  if held and held.version >= version then
+    return held.version
+  end
+  local sizes, sum = {}, 0
+  for i = 1, #names do
+    sizes[i] = 0
+  end
+  for slot = 1, slots do
+    local owner = owners:byte(slot)
+    if owner ~= NOBODY then
+      if not sizes[owner + 1] or names[owner + 1] == "" then
+        return fail("slot " .. (slot - 1) .. " has an owner without a name")
+      end
+      sizes[owner + 1] = sizes[owner + 1] + 1
+      sum = sum + 1
+    end
+  end
+  if sum ~= 0 and sum ~= slots then return fail("every slot or none must have an owner") end
+  store_ring(keys[2], { version = version, slots = slots, names = names, sizes = sizes, owners = owners })
+  redis.call("HSET", keys[2], "settle_until", exact(now_ms() + settle))
+  redis.call("PUBLISH", keys[2], exact(version) .. " " .. exact(version) .. " - full")
+  return version
+end
+
+-- ring(): { version, slots, names, owners }, empty where there is none.
+local function ring(keys)
+  local found = read_ring(keys[2], true)
+  if not found then
+    return {}
+  end
+  return { found.version, found.slots, table.concat(found.names, "\n"), found.owners }
+end
+
+redis.register_function("plimsoll_report", report)
+redis.register_function("plimsoll_observe", observe)
+redis.register_function("plimsoll_restore", restore)
+redis.register_function({ function_name = "plimsoll_ring", callback = ring, flags = { "no-writes" } })
+redis.register_function({
+  function_name = "plimsoll_version",
+  callback = function()
+    return VERSION
+  end,
+  flags = { "no-writes", "allow-stale" },
+})

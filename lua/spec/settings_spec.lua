@@ -1,0 +1,45 @@
+package.path = "lua/?.lua;" .. package.path
+
+local settings_of = require("plimsoll.settings")
+
+local function with(changes)
+  local settings = { cluster = "c", backend = "b", redis = { addresses = { "127.0.0.1:6379" } } }
+  for key, value in pairs(changes) do
+    settings[key] = value
+  end
+  return settings
+end
+
+describe("settings", function()
+  it("have defaults", function()
+    local settings = assert(settings_of.resolve(with({})))
+    assert.equal("fc_hash", settings.policy)
+    assert.equal(1, settings.period)
+    assert.equal(1, settings.redis.timeout)
+    assert.equal(1000, settings.cost.routes)
+  end)
+
+  local wrong = {
+    { with({ polcy = "fc_hash" }), "polcy: unknown key" },
+    { with({ policy = "fastest" }), "policy: must be one of" },
+    { with({ cluster = "a b" }), "cluster: must be 1..100" },
+    { with({ period = 0 }), "period: must be a number" },
+    { with({ period = 0 / 0 }), "period: must be a number" },
+    { with({ period = "1s" }), "period: must be a number" },
+    { with({ period = 2, lease = 3 }), "lease: must be at least two periods" },
+    { with({ redis = { addresses = {} } }), "redis.addresses: must be a list" },
+    { with({ redis = { addresses = { "redis.example:6379" } } }), "redis.addresses: must be a list" },
+    { with({ redis = { addresses = { "127.0.0.1:99999" } } }), "redis.addresses: must be a list" },
+    { with({ redis = {} }), "redis.addresses: is missing" },
+    { with({ cost = 80 }), "cost: must be a table" },
+    { { cluster = "c", redis = { addresses = { "127.0.0.1:1" } } }, "backend: is missing" },
+    { "text", "must be a table" },
+  }
+  for number, case in ipairs(wrong) do
+    it("name the key that is wrong, case " .. number, function()
+      local settings, problem = settings_of.resolve(case[1])
+      assert.is_nil(settings)
+      assert.is_truthy(problem:find(case[2], 1, true), problem)
+    end)
+  end
+end)

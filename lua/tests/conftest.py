@@ -1,0 +1,107 @@
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from compose.lab.processes import TIED, free_ports, wait_until
+
+LIBRARY = Path(__file__).resolve().parents[1] / "redis" / "plimsoll.lua"
+
+
+class Cluster:
+    """The functions for one cluster's keys."""
+
+    def __init__(self, server: redis.Redis, name: str = "test") -> None:
+        self.server = server
+        prefix = f"plimsoll:{{{name}}}:"
+        self.nodes, self.ring_key, self.proxies, self.shares, self.observations = self.keys = [
+            prefix + part for part in ("nodes", "ring", "proxies", "shares", "observations")
+        ]
+
+    def call(self, function: str, *arguments):
+        return self.server.fcall(f"plimsoll_{function}", 5, *self.keys, *arguments)
+
+    def report(self, node, bound, **other):
+        default = {"instance": "a1", "bound": bound, "bound_jobs": 64, "mean_cost": 80, "jobs": 5}
+        default |= {"load": 0.4, "lease": 60_000, "slots": 1000, "dead_band": 0.05, "settle": 0}
+        given = default | other
+        order = list(default)
+        return self.call("report", node, *(given[name] for name in order))
+
+    def observe(self, proxy, nodes, instance="p1", lease=60_000):
+        flat = [word for node, demand, seen in nodes for word in (node, demand, seen)]
+        version, count, *rest = self.call("observe", proxy, instance, lease, *flat)
+        names = [name.decode() for name in rest[::6]]
+        return version, count, dict(zip(names, map(float, rest[1::6]), strict=True))
+
+    def ring(self):
+        version, slots, names, owners = self.server.fcall_ro("plimsoll_ring", 5, *self.keys)
+        return version, slots, names.decode().split("\n"), owners
+
+    def ring_or_none(self) -> list[str] | None:
+        found = self.server.fcall_ro("plimsoll_ring", 5, *self.keys)
+        return found[2].decode().split("\n") if found else None
+
+    def sizes(self) -> dict[str, int]:
+        _, _, names, owners = self.ring()
+        return {name: owners.count(i) for i, name in enumerate(names) if name}
+
+
+class Redis:
+    """A redis-server that can be lost and come back empty."""
+
+    def __init__(self, directory: Path) -> None:
+        (self.port,) = free_ports(1)
+        self.client = redis.Redis(port=self.port)
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        program = shutil.which("redis-server")
+        assert program, "redis-server is not on the PATH; run `make tools`"
+        command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        with (self._directory / "redis.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*TIED, *command, "--dir", str(self._directory)], stdout=log, stderr=log
+            )
+        wait_until("redis", self._answers, 10, lambda: None)
+        self.client.function_load(LIBRARY.read_text(), replace=True)
+
+    def _answers(self) -> bool:
+        try:
+            return self.client.ping()
+        except redis.ConnectionError:
+            return False
+
+    def kill(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory) -> Iterator[redis.Redis]:
+    program = Redis(tmp_path_factory.mktemp("redis"))
+    try:
+        program.start()
+        yield program.client
+    finally:
+        program.kill()
+
+
+@pytest.fixture
+def cluster(server: redis.Redis) -> Cluster:
+    server.flushdb()
+    return Cluster(server)
+
+
+@pytest.fixture
+def own_redis(tmp_path) -> Iterator[Redis]:
+    """Not started yet; a test may kill it."""
+    program = Redis(tmp_path)
+    yield program
+    program.kill()

@@ -1,0 +1,378 @@
+"""The Lua policies in a real HAProxy, with a real Redis and real nodes."""
+
+import hashlib
+import http.client
+import itertools
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+import redis
+
+from compose.lab import machine, proxy
+from compose.lab.processes import answers, free_ports, start_tied, wait_until
+from compose.lab.topology import ROOT
+from lua.tests.conftest import Cluster, Redis
+
+CONFIG = """\
+global
+    log stderr format raw local0 notice
+    nbthread {threads}
+    stats socket {directory}/haproxy.sock mode 660 level admin
+    lua-prepend-path {root}/lua/?.lua
+    lua-prepend-path {root}/lua/?/init.lua
+    lua-load-per-thread {directory}/plimsoll.lua
+
+defaults
+    mode http
+    timeout connect 500ms
+    timeout client 10s
+    timeout server 10s
+    timeout queue 50ms
+
+frontend web
+    bind 127.0.0.1:{port}
+    default_backend queries
+
+backend queries
+    balance roundrobin
+    http-request set-var(txn.plimsoll_hash) path,field(3,/),digest(md5),bytes(12,4)
+    http-request lua.plimsoll_admit
+    acl full var(txn.plimsoll_refused) -m found
+    http-request return status 503 hdr retry-after 1 hdr plimsoll-reason %[var(txn.plimsoll_refused)] if full
+    use-server %[var(txn.plimsoll_server)] if {{ var(txn.plimsoll_server) -m found }}
+    http-response lua.plimsoll_finish
+    http-response set-header x-server %s
+    default-server weight 100
+"""
+SETTINGS = """\
+require("plimsoll").start({{
+  cluster = "test", backend = "queries", proxy = "{name}", period = 0.1, lease = 1, age_limit = {age},
+  policy = "{policy}", redis = {{ addresses = {{ "127.0.0.1:{redis}" }}, timeout = 0.5 }},
+}})
+"""
+# An item takes 2 ms, so that a request of a hundred is under way long enough to be counted.
+FLAGS = [
+    "--workers",
+    "8",
+    "--process-latency",
+    "2ms",
+    "--read-latency",
+    "1us",
+    "--symbols",
+    "300",
+    "--history",
+    "5",
+]
+POLICIES = [
+    *("fc_prop", "round_robin", "weighted_round_robin", "weighted_random"),
+    *("basic_li", "job_informed", "load_informed"),
+]
+
+
+class Proxy:
+    """A HAProxy that runs the policies."""
+
+    def __init__(self, directory: Path, config: str) -> None:
+        self.port = int(re.search(r"bind 127.0.0.1:(\d+)", config)[1])
+        self.socket = directory / "haproxy.sock"
+        file = directory / "haproxy.cfg"
+        file.write_text(config)
+        self.log = directory / "haproxy.log"
+        self.process = start_tied([machine.haproxy(), "-db", "-f", str(file)], {}, self.log)
+        wait_until("haproxy", lambda: bool(proxy.servers(self.socket)), 10, self.check)
+
+    def check(self) -> None:
+        assert self.process.poll() is None, self.log.read_text()
+
+    def get(self, path: str) -> tuple[int, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status, {name.lower(): value for name, value in answer.getheaders()}
+        finally:
+            connection.close()
+
+    def server_of(self, symbol: str) -> str:
+        status, headers = self.get(f"/stock/{symbol}?items=1")
+        assert status == 200
+        return headers["x-server"]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def eventually(what: str, condition: Callable[[], bool], seconds: float = 10) -> None:
+    wait_until(what, condition, seconds, lambda: None)
+
+
+class Lab:
+    """Two nodes, and proxies in front of them."""
+
+    def __init__(self, directory: Path, stack: ExitStack, redis: Redis) -> None:
+        self._directory, self._stack, self.redis = directory, stack, redis
+        self.cluster = Cluster(redis.client)
+        self.nodes = free_ports(2)
+        for number, port in enumerate(self.nodes):
+            data = directory / f"data{number}"
+            (link,) = free_ports(1)
+            command = [machine.binary("stocks"), "serve", "--name", f"node{number + 1}", "--role", "master"]
+            command += ["--listen", f"127.0.0.1:{port}", "--data-dir", str(data)]
+            command += ["--replication-listen", f"127.0.0.1:{link}", *FLAGS]
+            process = start_tied(command, {}, directory / f"node{number}.log")
+            stack.callback(process.kill)
+        for port in self.nodes:
+            url = f"http://127.0.0.1:{port}/readyz"
+            eventually("a node", lambda url=url: answers(url), 30)
+
+    def proxy(self, name: str = "lb1", threads: int = 2, policy: str = "fc_hash", age: float = 2) -> Proxy:
+        directory = self._directory / name
+        directory.mkdir()
+        settings = SETTINGS.format(name=name, redis=self.redis.port, policy=policy, age=age)
+        (directory / "plimsoll.lua").write_text(settings)
+        (port,) = free_ports(1)
+        config = CONFIG.format(threads=threads, directory=directory, root=ROOT, port=port)
+        servers = [f"    server node{n + 1} 127.0.0.1:{port}\n" for n, port in enumerate(self.nodes)]
+        started = Proxy(directory, config + "".join(servers))
+        self._stack.callback(started.kill)
+        return started
+
+    def wait_dispatchers(self, count: int) -> None:
+        eventually(f"{count} dispatchers", lambda: self.cluster.server.hlen(self.cluster.proxies) == count)
+
+    def wait_in_force(self, *proxies: Proxy) -> None:
+        """Until each dispatcher has the ring in Redis and its part of the shares."""
+        eventually("a ring of both", lambda: set(self.cluster.ring_or_none() or ()) == {"node1", "node2"})
+        _, _, names, owners = self.cluster.ring()
+        keys = [f"S{n:04}" for n in range(40)]
+        for asked in proxies:
+            eventually(
+                "the ring in force",
+                lambda asked=asked: all(asked.server_of(key) == owner(key, names, owners) for key in keys),
+            )
+
+
+def owner(key: str, names: list[str], owners: bytes) -> str:
+    number = int.from_bytes(hashlib.md5(key.encode()).digest()[12:], "big")
+    return names[owners[number * len(owners) >> 32]]
+
+
+@pytest.fixture
+def lab(tmp_path, own_redis) -> Iterator[Lab]:
+    own_redis.start()
+    with ExitStack() as stack:
+        yield Lab(tmp_path, stack, own_redis)
+
+
+@pytest.fixture
+def reported(lab) -> Iterator[Callable[..., None]]:
+    """Reports for both nodes in the background, as their agents would."""
+    bounds = {"node1": 3000.0, "node2": 1000.0}
+    stop = threading.Event()
+
+    def report() -> None:
+        while not stop.wait(0.1):
+            for node, bound in list(bounds.items()):
+                # It may be gone for a while.
+                with suppress(redis.RedisError):
+                    lab.cluster.report(node, bound, lease=600, slots=4096)
+
+    thread = threading.Thread(target=report)
+    thread.start()
+
+    def change(**new: float | None) -> None:
+        for node, bound in new.items():
+            if bound is None:
+                bounds.pop(node)
+            else:
+                bounds[node] = bound
+
+    yield change
+    stop.set()
+    thread.join()
+
+
+def test_the_same_key_goes_to_the_same_node_on_every_proxy(lab, reported):
+    one, two = lab.proxy("lb1"), lab.proxy("lb2", threads=1)
+    lab.wait_dispatchers(3)
+    lab.wait_in_force(one, two)
+    reported(node1=1000.0)
+    eventually("equal shares", lambda: set(lab.cluster.sizes().values()) == {2048})
+    lab.wait_in_force(one, two)
+    _, _, names, owners = lab.cluster.ring()
+    for number in range(300):
+        key = f"S{number:04}"
+        assert {one.server_of(key), two.server_of(key)} == {owner(key, names, owners)}
+
+
+def under_way(lab: Lab, asked: list[Proxy], requests: int) -> tuple[Counter[int], int]:
+    """Sends them all at once; statuses, and the most that were active in the nodes together."""
+    most, over = 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not over.is_set():
+            jobs = 0
+            for port in lab.nodes:
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+                connection.request("GET", "/metrics")
+                text = connection.getresponse().read().decode()
+                connection.close()
+                jobs += int(float(re.search(r"^stocks_jobs ([\d.]+)", text, re.MULTILINE)[1]))
+            most = max(most, jobs)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with ThreadPoolExecutor(requests) as pool:
+            ask = lambda n: asked[n % len(asked)].get(f"/stock/S{n:04}?items=100")[0]  # noqa: E731
+            return Counter(pool.map(ask, range(requests))), most
+    finally:
+        over.set()
+        watcher.join()
+
+
+def test_bounds_hold_over_all_proxies_together(lab, reported):
+    reported(node1=6.0, node2=4.0)
+    proxies = [lab.proxy(f"lb{n}") for n in range(2)]
+    lab.wait_dispatchers(4)
+    lab.wait_in_force(*proxies)
+    # Demand is what shares follow: let every dispatcher show some.
+    for _ in range(3):
+        statuses, most = under_way(lab, proxies, 60)
+    assert set(statuses) == {200, 503}
+    # One request more for each node and thread: what is larger than a share is admitted alone.
+    assert most <= 10 + 2 * 4
+
+
+def test_a_refusal_is_told_and_touches_no_node(lab, reported):
+    reported(node1=1.0, node2=1.0)
+    asked = lab.proxy(threads=1)
+    lab.wait_dispatchers(1)
+    lab.wait_in_force(asked)
+    with ThreadPoolExecutor(12) as pool:
+        results = list(pool.map(lambda n: asked.get(f"/stock/S{n:04}?items=200"), range(12)))
+    refused = [headers for status, headers in results if status == 503]
+    assert refused
+    for headers in refused:
+        assert headers["plimsoll-reason"] == "full"
+        assert headers["retry-after"] == "1"
+        assert "x-server" not in headers
+
+
+def test_requests_that_clients_abandon_are_not_counted_for_ever(lab, reported):
+    reported(node1=4.0, node2=4.0)
+    asked = lab.proxy(threads=1)
+    lab.wait_dispatchers(1)
+    lab.wait_in_force(asked)
+    for number in itertools.chain(range(40), range(40)):
+        with socket.create_connection(("127.0.0.1", asked.port)) as stream:
+            stream.sendall(f"GET /stock/S{number:04}?items=200 HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+            # Gone without the answer.
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+    def all_admitted() -> bool:
+        with ThreadPoolExecutor(4) as pool:
+            statuses = pool.map(lambda n: asked.get(f"/stock/S{n:04}?items=1")[0], range(4))
+            return set(statuses) == {200}
+
+    eventually("room for four at once", all_admitted)
+
+
+def test_without_redis_at_start_the_balance_rules_and_with_it_the_ring(tmp_path, own_redis):
+    with ExitStack() as stack:
+        lab = Lab(tmp_path, stack, own_redis)
+        asked = lab.proxy(threads=1)
+        assert Counter(asked.server_of("S0001") for _ in range(10)) == {"node1": 5, "node2": 5}
+        eventually("the trouble is told", lambda: "plimsoll lb1/1" in asked.log.read_text())
+        own_redis.start()
+        for node in ("node1", "node2"):
+            lab.cluster.report(node, 1000, slots=4096)
+        lab.wait_in_force(asked)
+
+
+def test_redis_lost_the_last_ring_holds_until_it_is_too_old(lab, reported):
+    asked = lab.proxy(threads=1, age=1.5)
+    lab.wait_dispatchers(1)
+    lab.wait_in_force(asked)
+    _, _, names, owners = lab.cluster.ring()
+    lab.redis.kill()
+    lost = time.monotonic()
+    while time.monotonic() - lost < 1:
+        assert asked.server_of("S0007") == owner("S0007", names, owners)
+    eventually("the balance rules", lambda: asked.server_of("S0007") != asked.server_of("S0007"))
+    lab.redis.start()
+    lab.wait_in_force(asked)
+
+
+def test_a_dead_agent_gives_its_server_the_configured_weight_back(lab, reported):
+    asked = lab.proxy(threads=1, policy="fc_prop")
+    lab.wait_dispatchers(1)
+    eventually(
+        "node2 is known",
+        lambda: asked.server_of("S0001") is not None and lab.cluster.server.hlen(lab.cluster.shares) == 2,
+    )
+    proxy.ask(asked.socket, "set server queries/node2 weight 30%")
+    assert proxy.servers(asked.socket)["node2"]["weight"] == "30"
+    reported(node2=None)
+    eventually("its weight is back", lambda: proxy.servers(asked.socket)["node2"]["weight"] == "100")
+    assert "agent of node2 is gone" in asked.log.read_text()
+    assert {asked.server_of(f"S{n:04}") for n in range(20)} == {"node1"}
+
+
+def test_a_proxy_that_dies_gives_its_share_back(lab, reported):
+    stays, dies = lab.proxy("lb1", threads=1), lab.proxy("lb2", threads=1)
+    lab.wait_dispatchers(2)
+    dies.kill()
+    lab.wait_dispatchers(1)
+    granted = lambda: float(lab.cluster.server.hget(lab.cluster.shares, "node1 lb1/1").split()[0])  # noqa: E731
+    eventually("the whole bound", lambda: granted() == pytest.approx(3000))
+    stays.check()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_serves_both_nodes(lab, reported, policy):
+    asked = lab.proxy(threads=1, policy=policy)
+    lab.wait_dispatchers(1)
+    seen: Counter[str] = Counter()
+
+    def both() -> bool:
+        seen.update(asked.server_of(f"S{n:04}") for n in range(20))
+        return {"node1", "node2"} <= set(seen)
+
+    eventually("both nodes", both)
+    asked.check()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('policy = "fc_hash"', 'policy = "fastest"', "policy: must be one of"),
+        ("period = 0.1", "perod = 0.1", "perod: unknown key"),
+        ('backend = "queries"', 'backend = "nowhere"', "there is no backend nowhere"),
+    ],
+)
+def test_a_wrong_setting_keeps_haproxy_from_starting(tmp_path, old, new, words):
+    settings = SETTINGS.format(name="lb1", redis=6379, policy="fc_hash", age=2)
+    assert old in settings
+    (tmp_path / "plimsoll.lua").write_text(settings.replace(old, new))
+    config = CONFIG.format(threads=1, directory=tmp_path, root=ROOT, port=free_ports(1)[0])
+    (tmp_path / "haproxy.cfg").write_text(config + "    server node1 127.0.0.1:1\n")
+    done = subprocess.run(
+        # Not only checked: which backends there are is known at the start.
+        [machine.haproxy(), "-db", "-f", str(tmp_path / "haproxy.cfg")],
+        capture_output=True, text=True, check=False, timeout=20,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert words in done.stderr
