@@ -6,6 +6,7 @@ POLICIES ?= rr leastconn random2 static-maxconn prop fc-prop-mean fc-prop fc-has
 SEED ?= 1
 CLIENTS ?=
 NODES ?=
+PROXIES ?=
 QUICK ?=
 MIX ?=
 DURATION ?=
@@ -15,15 +16,15 @@ CARGO ?= cargo
 PYTHON := .venv/bin/python
 LAB_OPTIONS = --scenario "$(SCENARIO)" --seed "$(SEED)" \
 	$(if $(QUICK),--quick) $(if $(CLIENTS),--clients "$(CLIENTS)") $(if $(NODES),--nodes "$(NODES)") \
-	$(if $(MIX),--mix "$(MIX)") $(if $(DURATION),--duration "$(DURATION)")
+	$(if $(PROXIES),--proxies "$(PROXIES)") $(if $(MIX),--mix "$(MIX)") $(if $(DURATION),--duration "$(DURATION)")
 
-.PHONY: help tools build lab sweep report test test-rust test-wasm test-python bench lint fmt clean
+.PHONY: help tools build lab sweep report test test-rust test-wasm test-lua test-python bench lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 	@echo
 	@echo '  lab options: SCENARIO=burst|removal|heterogeneous|mix POLICIES="rr fc-prop" SEED=7 QUICK=1'
-	@echo '               CLIENTS=1500 NODES=5 MIX=3:1|25:1|100:1 DURATION=seconds; sweep: LIMITS="32 64"'
+	@echo '               CLIENTS=1500 NODES=5 PROXIES=2 MIX=3:1|25:1|100:1 DURATION=seconds; sweep: LIMITS="32 64"'
 
 tools: ## Install what the lab and the tests need (Debian packages, k6, a virtual environment)
 	@scripts/install-tools
@@ -40,7 +41,7 @@ sweep: tools build ## Find the best static maxconn for SCENARIO, for policy stat
 report: ## Make summary.json and report.html again from the last run
 	@$(PYTHON) -m loadtests.report loadtests/results/latest
 
-test: tools build test-rust test-wasm test-python ## Run all tests
+test: tools build test-rust test-wasm test-lua test-python ## Run all tests
 
 test-rust:
 	$(CARGO) test --locked --workspace
@@ -48,18 +49,23 @@ test-rust:
 test-wasm:
 	$(CARGO) build --locked -p plimsoll-core --target wasm32-wasip1
 
+test-lua:
+	busted --lua=/usr/bin/lua5.3 lua/spec
+
 test-python:
 	$(PYTHON) -m pytest
 
-bench: tools build ## Measure the agent: controller step, agent-check, CPU and memory
+bench: tools build ## Measure the agent (step, agent-check, CPU, memory) and the Lua policy
 	$(CARGO) bench --locked -p plimsoll-core
 	$(CARGO) bench --locked -p plimsoll --bench agent_check
+	$(PYTHON) -m lua.bench
 
 lint: tools ## Check formatting and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
+	luacheck -q lua haproxy
 	.venv/bin/shellcheck scripts/* .ci/run
 	for script in $(wildcard loadtests/k6/*.js); do .tools/bin/k6 inspect "$$script" >/dev/null || exit 1; done
 

@@ -18,6 +18,7 @@ from compose.lab.sweep import DEFAULT_LIMITS, sweep
 CLIENTS_PER_SLAVE = 300
 MAX_CLIENTS = 18_000  # open files are limited to 20,000 on common machines
 MAX_NODES = 50
+MAX_PROXIES = 8
 
 
 def number(low: int, high: int):
@@ -40,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     shared.add_argument(
         "--nodes", type=number(1, MAX_NODES), help="slaves; default: those of compose/topology.toml"
     )
+    shared.add_argument("--proxies", type=number(1, MAX_PROXIES), default=1, help="HAProxys on one cluster")
     shared.add_argument(
         "--mix", default="25:1", metavar="|".join(MIXES), help="short to long requests, for scenario mix"
     )
@@ -62,7 +64,7 @@ def options(arguments: argparse.Namespace) -> Options:
         raise LabError("--nodes 1: scenario removal needs at least 2, since one is killed")
     clients = arguments.clients or CLIENTS_PER_SLAVE * len(nodes.slaves)
     results = getattr(arguments, "results", RESULTS)
-    return Options(chosen, nodes, arguments.seed, arguments.quick, clients, results)
+    return Options(chosen, nodes, arguments.seed, arguments.quick, clients, arguments.proxies, results)
 
 
 def limits(text: str) -> list[int]:

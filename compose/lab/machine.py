@@ -26,6 +26,13 @@ def haproxy() -> str:
     return found
 
 
+def redis() -> str:
+    found = shutil.which("redis-server")
+    if not found:
+        raise LabError("redis-server is not on the PATH; run `make tools`")
+    return found
+
+
 def binary(name: str) -> str:
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     path = Path(os.environ.get("PLIMSOLL_BIN_DIR", target / "release")) / name

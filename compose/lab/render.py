@@ -22,6 +22,10 @@ class Policy:
     service: dict[str, Any] | None
     swept: bool
 
+    @property
+    def has_ring(self) -> bool:
+        return self.service is not None and "ring" in self.service
+
 
 @dataclass(frozen=True)
 class Ports:
@@ -32,6 +36,7 @@ class Ports:
     slaves: list[int]
     checks: list[int]
     agents: list[int]
+    redis: int
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -86,6 +91,8 @@ def haproxy(text: str, ports: Ports, socket: Path, maxconn: int | None = None) -
         "127.0.0.1:8404": f"127.0.0.1:{ports.stats}",
         "127.0.0.1:8100": f"127.0.0.1:{ports.master}",
         "/run/haproxy/plimsoll.sock": str(socket),
+        "/usr/share/plimsoll/lua": str(ROOT / "lua"),
+        "/etc/haproxy/plimsoll.lua": str(socket.with_suffix(".lua")),
     }
     lines = []
     in_queries = False
@@ -95,7 +102,9 @@ def haproxy(text: str, ports: Ports, socket: Path, maxconn: int | None = None) -
             in_queries = line.split()[:2] == ["backend", "queries"]
         if re.match(r"\s+server\s+node\d+\s", line):
             if line == template:
-                lines += [_server(template, n, ports) for n in range(len(ports.slaves))]
+                servers = [_server(template, n, ports) for n in range(len(ports.slaves))]
+                # A name of its own: the proxies of a lab share an address.
+                lines += [re.sub(r'(agent-send "[^"\\]+)', rf"\1 {socket.stem}", line) for line in servers]
             continue
         if maxconn is not None and in_queries and re.match(r"\s+default-server\s", line):
             line = re.sub(r"\bmaxconn \d+", f"maxconn {maxconn}", line)
@@ -105,6 +114,12 @@ def haproxy(text: str, ports: Ports, socket: Path, maxconn: int | None = None) -
     if maxconn is not None and not any(f"maxconn {maxconn}" in line for line in lines):
         raise LabError("the HAProxy example has no `maxconn` in `default-server` to set")
     return "\n".join(lines) + "\n"
+
+
+def lua(ports: Ports, proxy: str) -> str:
+    """plimsoll.lua of the examples with this lab's Redis and a proxy's name."""
+    text = (EXAMPLES / "plimsoll.lua").read_text().replace("127.0.0.1:6379", f"127.0.0.1:{ports.redis}")
+    return text.replace("  cluster =", f'  proxy = "{proxy}",\n  cluster =')
 
 
 def _server(template: str, index: int, ports: Ports) -> str:
@@ -130,12 +145,15 @@ def agent(policy: Policy, node: Node, index: int, ports: Ports, directory: Path)
         },
         "jobs": {"kind": "prometheus", "gauge": "stocks_jobs"},
     }
-    config = {
+    config: dict[str, Any] = {
         "agent": {"period": "1s"},
         "http": {"listen": f"127.0.0.1:{ports.agents[index]}"},
         "agent_check": {"listen": f"127.0.0.1:{ports.checks[index]}"},
         "control": {"socket": str(directory / f"{node.name}.control")},
     }
+    if policy.has_ring:
+        config["redis"] = {"urls": [f"redis://127.0.0.1:{ports.redis}"]}
+        service["ring"] = {"node": f"node{index + 1}"}
     return toml(config) + "\n[[service]]\n" + toml(merged(service, policy.service), "service")
 
 

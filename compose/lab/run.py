@@ -35,6 +35,7 @@ class Options:
     seed: int
     quick: bool
     clients: int
+    proxies: int
     results: Path
 
 
@@ -47,16 +48,16 @@ def scratch(keep: Path) -> Iterator[Path]:
         try:
             yield run
         finally:
-            for path in [*run.glob("*.cfg"), *run.glob("*.toml")]:
+            for path in [*run.glob("*.cfg"), *run.glob("*.toml"), *run.glob("*.lua")]:
                 shutil.copy(path, keep)
 
 
 def generator(
-    options: Options, ports: render.Ports, collector: Collector, directory: Path
+    options: Options, frontends: list[int], collector: Collector, directory: Path
 ) -> subprocess.Popen[bytes]:
     scenario = options.scenario
     environment = {
-        "TARGET": f"http://127.0.0.1:{ports.frontend}",
+        "TARGETS": ",".join(f"http://127.0.0.1:{port}" for port in frontends),
         "COLLECTOR": collector.url,
         "SUMMARY": str(directory / "k6-summary.json"),
         "SEED": str(options.seed),
@@ -92,12 +93,12 @@ def run_policy(
     scenario, slaves = options.scenario, options.topology.slaves
     with contextlib.ExitStack() as leaving:
         run = leaving.enter_context(scratch(directory))
-        planned = stack.plan(policy, options.topology, options.seed, maxconn, run)
+        planned = stack.plan(policy, options.topology, options.seed, maxconn, run, options.proxies)
         progress.say(policy.name, "starting")
         processes = leaving.enter_context(Processes(planned.programs, run, directory))
         stack.wait_ready(processes, planned)
         collector = leaving.enter_context(Collector(directory / "requests.csv.gz", scenario.sla))
-        k6 = generator(options, planned.ports, collector, directory)
+        k6 = generator(options, planned.frontends, collector, directory)
         leaving.callback(stop, k6)
         while not collector.started.wait(0.1):
             require_running(k6, directory)
@@ -202,6 +203,7 @@ def run(options: Options, names: list[str]) -> Path:
         "seed": options.seed,
         "quick": options.quick,
         "clients": options.clients,
+        "proxies": options.proxies,
         "nodes": len(options.topology.slaves),
         "machine": machine.describe(),
         "started": now.isoformat(timespec="seconds"),

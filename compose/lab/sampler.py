@@ -80,7 +80,7 @@ class Sampler:
 
     def _sample(self, pool: ThreadPoolExecutor) -> None:
         t, plan = round(self._now(), 2), self._plan
-        answer = pool.submit(proxy.servers, plan.socket)
+        answer = pool.submit(proxy.servers, plan.sockets[0])
         nodes = [pool.submit(fetch, f"http://127.0.0.1:{port}/metrics") for port in plan.ports.slaves]
         agents = plan.ports.agents if plan.has_agents else []
         views = [pool.submit(fetch, f"http://127.0.0.1:{port}/v1/node") for port in agents]

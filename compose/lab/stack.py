@@ -2,7 +2,7 @@
 
 import re
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compose.lab import machine, proxy, render
@@ -18,13 +18,30 @@ class Plan:
     programs: dict[str, list[str]]
     ports: render.Ports
     has_agents: bool
-    socket: Path
+    frontends: list[int]
+    sockets: list[Path]
 
 
 def make_ports(slaves: int) -> render.Ports:
-    ports = free_ports(4 + 3 * slaves)
+    redis, *ports = free_ports(5 + 3 * slaves)
     rest = ports[4:]
-    return render.Ports(*ports[:4], rest[:slaves], rest[slaves : 2 * slaves], rest[2 * slaves :])
+    return render.Ports(*ports[:4], rest[:slaves], rest[slaves : 2 * slaves], rest[2 * slaves :], redis)
+
+
+def configure(
+    policy: render.Policy, ports: render.Ports, run: Path, number: int, maxconn: int | None
+) -> Path:
+    """Writes one proxy's configuration into `run` and checks it; returns the file."""
+    name = f"lb{number + 1}"
+    config = run / f"{name}.cfg"
+    config.write_text(render.haproxy(policy.example.read_text(), ports, run / f"{name}.sock", maxconn))
+    (run / f"{name}.lua").write_text(render.lua(ports, name))
+    checked = subprocess.run(
+        [machine.haproxy(), "-c", "-f", config], capture_output=True, text=True, check=False
+    )
+    if checked.returncode != 0:
+        raise LabError(f"HAProxy refuses {policy.example} as rendered:\n{checked.stderr}")
+    return config
 
 
 def serve(node: Node, port: int, run: Path, seed: int, replication: int) -> list[str]:
@@ -41,27 +58,33 @@ def serve(node: Node, port: int, run: Path, seed: int, replication: int) -> list
     return [*command, link, f"127.0.0.1:{replication}", *node.arguments()]
 
 
-def plan(policy: render.Policy, topology: Topology, seed: int, maxconn: int | None, run: Path) -> Plan:
+def plan(
+    policy: render.Policy, topology: Topology, seed: int, maxconn: int | None, run: Path, proxies: int = 1
+) -> Plan:
     """Writes the configurations into `run` and says what to start."""
     ports = make_ports(len(topology.slaves))
-    config = run / "haproxy.cfg"
-    socket = run / "haproxy.sock"
-    config.write_text(render.haproxy(policy.example.read_text(), ports, socket, maxconn))
-    checked = subprocess.run(
-        [machine.haproxy(), "-c", "-f", config], capture_output=True, text=True, check=False
-    )
-    if checked.returncode != 0:
-        raise LabError(f"HAProxy refuses {policy.example} as rendered:\n{checked.stderr}")
-    programs = {"master": serve(topology.master, ports.master, run, seed, ports.replication)}
+    fronts = [ports]
+    for _ in range(proxies - 1):
+        frontend, stats = free_ports(2)
+        fronts.append(replace(ports, frontend=frontend, stats=stats))
+    configs = [configure(policy, front, run, number, maxconn) for number, front in enumerate(fronts)]
+    programs = {}
+    if policy.has_ring:
+        command = [machine.redis(), "--port", str(ports.redis), "--bind", "127.0.0.1"]
+        programs["redis"] = [*command, "--save", "", "--dir", str(run)]
+    programs |= {"master": serve(topology.master, ports.master, run, seed, ports.replication)}
     for index, node in enumerate(topology.slaves):
         programs[node.name] = serve(node, ports.slaves[index], run, seed, ports.replication)
         if policy.service is not None:
             path = run / f"{node.name}.agent.toml"
             path.write_text(render.agent(policy, node, index, ports, run))
             programs[f"{node.name}-agent"] = [machine.binary("plimsoll"), "agent", "--config", str(path)]
-    # In the foreground: a master that forks would untie its worker from the runner.
-    programs["haproxy"] = [machine.haproxy(), "-db", "-f", str(config)]
-    return Plan(programs, ports, policy.service is not None, socket)
+    for config in configs:
+        # In the foreground: a master that forks would untie its worker from the runner.
+        name = "haproxy" if proxies == 1 else f"haproxy-{config.stem}"
+        programs[name] = [machine.haproxy(), "-db", "-f", str(config)]
+    sockets = [config.with_suffix(".sock") for config in configs]
+    return Plan(programs, ports, policy.service is not None, [front.frontend for front in fronts], sockets)
 
 
 def wait_ready(processes: Processes, ready: Plan) -> None:
@@ -73,11 +96,12 @@ def wait_ready(processes: Processes, ready: Plan) -> None:
             url = f"http://127.0.0.1:{port}/readyz"
             wait_until(f"node{n + 1}-agent", lambda url=url: answers(url), 10, processes.check)
 
-    def servers_up() -> bool:
-        servers = proxy.servers(ready.socket).values()
+    def servers_up(socket: Path) -> bool:
+        servers = proxy.servers(socket).values()
         return len(servers) == len(ports.slaves) and all(row["status"] == "UP" for row in servers)
 
-    wait_until("haproxy", servers_up, 10, processes.check)
+    for socket in ready.sockets:
+        wait_until("haproxy", lambda socket=socket: servers_up(socket), 10, processes.check)
 
 
 def static_capacity(node: Node) -> float:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.cfg"))
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "haproxy" / "examples").glob("*.cfg"))
 POLICIES = {
-    "rr", "leastconn", "random2", "static-maxconn", "prop", "fc-prop", "fc-prop-mean", "fc-hash",
-}  # fmt: skip
+    *("rr", "leastconn", "random2", "static-maxconn", "prop"),
+    *("fc-prop", "fc-prop-mean", "fc-hash", "lua-fc-hash"),
+}
 
 
 def test_there_is_an_example_for_each_policy():
@@ -20,6 +22,8 @@ def test_there_is_an_example_for_each_policy():
 def test_haproxy_accepts_it_without_a_warning(example, tmp_path):
     # The directory of the packaged socket may not exist where the tests run.
     text = example.read_text().replace("/run/haproxy/plimsoll.sock", str(tmp_path / "socket"))
+    text = text.replace("/usr/share/plimsoll/lua", str(ROOT / "lua"))
+    text = text.replace("/etc/haproxy/plimsoll.lua", str(ROOT / "haproxy" / "examples" / "plimsoll.lua"))
     config = tmp_path / example.name
     config.write_text(text)
     check = subprocess.run(

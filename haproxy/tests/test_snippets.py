@@ -151,6 +151,7 @@ class Site:
             [self._service] * count,
             [self._check] * count,
             [self._http] * count,
+            0,
         )
         name = self.names[index]
         policy = render.Policy("snippets", SNIPPETS, SERVICE, False)

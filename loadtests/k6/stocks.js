@@ -21,7 +21,7 @@ const generatorLag = new Trend('generator_lag', true);
 
 /** The parameters of a run, all from the environment. Times are in seconds. */
 const settings = {
-  target: __ENV.TARGET || 'http://127.0.0.1:8080',
+  targets: (__ENV.TARGETS || 'http://127.0.0.1:8080').split(','),
   collector: __ENV.COLLECTOR || '',
   seed: Number(__ENV.SEED || 1),
   clients: Number(__ENV.CLIENTS || 1500),
@@ -117,26 +117,27 @@ function record(s, t, request, response) {
   return `${t.toFixed(4)},${delay.toFixed(4)},${response.status},${request.class},${outcome},${items},${node}`;
 }
 
-async function send(s, request, left) {
+async function send(s, target, request, left) {
   const parameters = {
     // A request that outlives the run is cut off and counts as an error, never as nothing.
     timeout: Math.max(100, Math.min(REQUEST_TIMEOUT_MS, (left + s.drain) * 1000)),
     tags: { name: request.class },
     responseType: 'none',
   };
-  if (request.body === null) return http.asyncRequest('GET', s.target + request.path, null, parameters);
+  if (request.body === null) return http.asyncRequest('GET', target + request.path, null, parameters);
   parameters.headers = { 'content-type': 'application/json' };
-  return http.asyncRequest('POST', s.target + request.path, JSON.stringify(request.body), parameters);
+  return http.asyncRequest('POST', target + request.path, JSON.stringify(request.body), parameters);
 }
 
 async function client(s, number, start, records) {
   const random = generator(s.seed, number);
+  const target = s.targets[number % s.targets.length];
   const now = () => (Date.now() - start) / 1000;
   await sleep(random() * between(s.before, 0.5));
   while (now() < s.duration) {
     const request = draw(s, random);
     const t = now();
-    const response = await send(s, request, s.duration - t);
+    const response = await send(s, target, request, s.duration - t);
     records.push(record(s, t, request, response));
     const think = between(now() < s.event ? s.before : s.after, request.think);
     if (now() + think >= s.duration) return;

@@ -17,8 +17,12 @@ PORTS = render.Ports(
     [20101 + n for n in range(7)],
     [20201 + n for n in range(7)],
     [20301 + n for n in range(7)],
+    20379,
 )
-POLICIES = ["rr", "leastconn", "random2", "static-maxconn", "prop", "fc-prop", "fc-prop-mean", "fc-hash"]
+POLICIES = [
+    *("rr", "leastconn", "random2", "static-maxconn", "prop"),
+    *("fc-prop", "fc-prop-mean", "fc-hash", "lua-fc-hash"),
+]
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -26,6 +30,7 @@ def test_rendered_example_is_accepted_without_a_warning(name, tmp_path):
     policy = render.policies([name])[0]
     limit = 77 if policy.swept else None
     text = render.haproxy(policy.example.read_text(), PORTS, tmp_path / "s.sock", limit)
+    (tmp_path / "s.lua").write_text(render.lua(PORTS, "lb1"))
     config = tmp_path / "haproxy.cfg"
     config.write_text(text)
     done = subprocess.run(
@@ -46,7 +51,7 @@ def test_every_other_line_of_the_example_is_kept(name, tmp_path):
     policy = render.policies([name])[0]
     original = policy.example.read_text()
     text = render.haproxy(original, PORTS, tmp_path / "s.sock")
-    numbers = re.compile(r"\d{4,5}|/\S+\.sock")
+    numbers = re.compile(r"\d{4,5}|/\S+\.sock|/\S+/(?=lua/)|/\S+/\w+\.lua")
 
     def others(config: str) -> list[str]:
         return [
