@@ -21,13 +21,14 @@ local FIRST_BUCKET = 0.001
 local DEMAND_SMOOTHING = 0.5
 local MOST_COST = 1e9
 
---- @param settings table policy, age_limit (s), scheduler (settings of the scheduler, if any)
+--- @param settings table policy, age_limit (s), lease (s), scheduler (settings of the scheduler, if any)
 -- @param servers table the names of the backend's servers, in its order
 -- @param random function whole numbers of 32 bits
 function M.new(settings, servers, random)
   local self = setmetatable({
     policy = settings.policy,
     age_limit = settings.age_limit,
+    lease = settings.lease,
     random = random,
     servers = servers,
     nodes = {},
@@ -54,18 +55,23 @@ function M.new(settings, servers, random)
   return self
 end
 
---- News of a period: which nodes live, and what of each bound this dispatcher may use.
+--- News of a period: which nodes live, and what of each bound this dispatcher may use. A node that is
+-- missing keeps its share for a lease: Redis may have come back empty, and its agent reports in a moment.
 -- @param shares table name to { granted, bound_jobs, mean_cost, jobs, load }
 function Dispatcher:on_shares(now, dispatchers, shares)
   self.news_at, self.dispatchers = now, max(1, dispatchers)
   local largest = 0
   for _, node in ipairs(self.nodes) do
     local share = shares[node.name]
-    node.known = share ~= nil
     if share then
+      node.known, node.seen_at = true, now
       node.granted, node.bound_jobs = share.granted, share.bound_jobs
       node.mean_cost, node.jobs, node.load = share.mean_cost, share.jobs, share.load
-      largest = max(largest, share.bound_jobs)
+    elseif node.known and now - node.seen_at > self.lease then
+      node.known = false
+    end
+    if node.known then
+      largest = max(largest, node.bound_jobs)
     end
   end
   if self.scheduler then
@@ -91,6 +97,16 @@ function Dispatcher:on_ring(ring)
     places[index - 1] = place[name]
   end
   self.ring, self.places = ring, places
+end
+
+--- Whether a node has an agent that reports.
+function Dispatcher:knows(name)
+  for _, node in ipairs(self.nodes) do
+    if node.name == name then
+      return node.known
+    end
+  end
+  return false
 end
 
 --- Whether what is known is too old to act on: the backend's own `balance` takes over.
@@ -167,19 +183,19 @@ function Dispatcher:admit(now, hash, cost, is_up)
     asked.wanted = asked.wanted + cost
   end
   if not place then
+    local live = 0
+    for _, node in ipairs(self.nodes) do
+      live = live + (node.known and is_up(node.name) and 1 or 0)
+    end
+    if live == 0 then
+      return nil
+    end
     if not asked then
       -- Nobody in particular was wanted, so everybody's share is too small.
-      local live = 0
       for _, node in ipairs(self.nodes) do
-        live = live + (node.known and is_up(node.name) and 1 or 0)
-      end
-      for _, node in ipairs(self.nodes) do
-        if node.known and live > 0 then
+        if node.known then
           node.wanted = node.wanted + cost / live
         end
-      end
-      if live == 0 then
-        return nil
       end
     end
     self.refused = self.refused + 1

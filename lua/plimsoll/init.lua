@@ -124,7 +124,7 @@ function Runtime:period()
     end
   end
   self.dispatcher:on_shares(now(), dispatchers, shares)
-  self:reset_lost(shares)
+  self:reset_lost()
   if version > 0 and (not self.ring or version ~= self.ring.version) then
     return self:fetch_ring()
   end
@@ -132,12 +132,12 @@ function Runtime:period()
 end
 
 -- HAProxy keeps a dead agent's last word for ever: its server goes back to the configured weight.
-function Runtime:reset_lost(shares)
+function Runtime:reset_lost()
   if core.thread > 1 then
     return
   end
   for name, server in pairs(core.backends[self.settings.backend].servers) do
-    local known = shares[name] ~= nil
+    local known = self.dispatcher:knows(name)
     if self.had[name] and not known then
       server:set_weight("100%")
       local text = "plimsoll %s: agent of %s is gone; its server has its configured weight again"

@@ -18,7 +18,7 @@ end
 
 local function fresh(policy, shares, settings)
   settings = settings or {}
-  settings.policy, settings.age_limit = policy, 10
+  settings.policy, settings.age_limit, settings.lease = policy, 10, 3
   local state = 1
   local dispatcher = assert(dispatcher_of.new(settings, SERVERS, function()
     state = (state * 1103515245 + 12345) & 0xffffffff
@@ -87,8 +87,21 @@ describe("admission", function()
 
   it("does not name a server whose node left", function()
     local dispatcher = fresh("fc_prop", { node1 = share(100), node2 = share(100) })
-    dispatcher:on_shares(1, 1, { node2 = share(100) })
+    dispatcher:on_shares(3.5, 1, { node2 = share(100) })
     assert.same({ node2 = 4 }, (counted(dispatcher, 4)))
+    assert.is_false(dispatcher:knows("node1"))
+  end)
+
+  it("holds the shares for a lease when Redis comes back empty, then leaves it to the proxy", function()
+    local dispatcher = fresh("fc_prop", { node1 = share(2) })
+    dispatcher:on_shares(1, 1, {})
+    assert.is_true(dispatcher:knows("node1"))
+    assert.same({ node1 = 2 }, (counted(dispatcher, 2)))
+    assert.equal("full", select(2, dispatcher:admit(1, nil, 1, UP)))
+    dispatcher:on_shares(3.5, 1, {})
+    local entry, reason = dispatcher:admit(3.6, nil, 1, UP)
+    assert.is_nil(entry)
+    assert.is_nil(reason)
   end)
 
   it("is not put out by absurd costs", function()
