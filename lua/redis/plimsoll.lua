@@ -8,15 +8,19 @@
 --
 -- Keys, all with the prefix `plimsoll:{cluster}:` and so in one hash slot of a Redis Cluster:
 --   KEYS[1] nodes         hash  node -> "bound bound_jobs mean_cost jobs load lease_end_ms instance"
---   KEYS[2] ring          hash  version, slots, owners (a byte a slot, 255: nobody), names (a line a
---                               node, empty where the index is free), sizes, settle_until
+--   KEYS[2] ring          hash  version, slots, owners (a byte a slot, 255: nobody), check (SHA-1 of
+--                               owners), names (a line a node, empty where the index is free), sizes,
+--                               settle_until, seen (time of the last call)
 --   KEYS[3] proxies       hash  proxy -> "lease_end_ms instance"
 --   KEYS[4] shares        hash  "node proxy" -> "granted demand"
 --   KEYS[5] observations  hash  "node proxy" -> what the proxy counted, as it sent it
+--                               node -> those of shares for all proxies together, two doubles
 --
 -- Changes of the ring are published on the channel named as KEYS[2]:
 --   "<from> <to> <node index=name,…> <first slot:count:owner,…>"
 -- with "-" for an empty list, and "full" for the last word where reading the table is cheaper.
+
+-- luacheck: read_globals struct
 
 local VERSION = 1
 
@@ -26,9 +30,14 @@ local MAX_SLOTS = 1048576
 local MAX_LEASE_MS = 3600000
 local MAX_OBSERVATION_BYTES = 2048
 local MAX_NUMBER = 1e15
+local MAX_SUM = MAX_PROXIES * MAX_NUMBER
+local MAX_NAME = 128
+local MAX_RECORD_BYTES = 512
 local NOBODY = 255
 -- Of an even share: what a proxy without demand is given, so that its first request need not wait.
 local FLOOR_DEMAND = 0.05
+-- Of a sum: where so little is left without this proxy's part, rounding may be most of it.
+local CANCELLED = 1e-6
 -- Runs in a message; beyond, reading the table is cheaper.
 local MAX_RUNS = 1024
 
@@ -55,12 +64,52 @@ local function whole(text, low, high)
   return value and value == math.floor(value) and value or nil
 end
 
+-- A parser that remembers what it made of up to `most` texts: they are read far more often than written.
+local function remembering(most, parse)
+  local known, count = {}, 0
+  return function(text)
+    local found = known[text]
+    if found == nil then
+      if count == most then
+        known, count = {}, 0
+      end
+      found = parse(text) or false
+      known[text], count = found, count + 1
+    end
+    return found
+  end
+end
+
+local is_good_name = remembering(8192, function(text)
+  return text:find("^[%w._:/%-]+$") ~= nil
+end)
+
 local function is_name(text)
-  return type(text) == "string" and #text <= 128 and text:find("^[%w._:/%-]+$") ~= nil
+  return type(text) == "string" and #text <= MAX_NAME and is_good_name(text)
 end
 
 local function exact(value)
   return string.format("%.17g", value)
+end
+
+-- The values of any number of fields; false where there is none.
+local function get_all(key, fields)
+  if #fields > 0 and #fields <= 1000 then
+    return redis.call("HMGET", key, unpack(fields))
+  end
+  local values = {}
+  for first = 1, #fields, 1000 do
+    for i, value in ipairs(redis.call("HMGET", key, unpack(fields, first, math.min(first + 999, #fields)))) do
+      values[first + i - 1] = value
+    end
+  end
+  return values
+end
+
+local function set_all(key, flat)
+  for first = 1, #flat, 1000 do
+    redis.call("HSET", key, unpack(flat, first, math.min(first + 999, #flat)))
+  end
 end
 
 local function pairs_of(flat)
@@ -71,23 +120,59 @@ local function pairs_of(flat)
   end
 end
 
-local function parse_node(text)
-  local words = { text:match("^(%S+) (%S+) (%S+) (%S+) (%S+) (%d+) (%S+)$") }
-  local node = { instance = words[7] }
-  for i, field in ipairs({ "bound", "bound_jobs", "mean_cost", "jobs", "load", "lease_end" }) do
-    node[field] = number(words[i], 0, MAX_NUMBER)
-    if not node[field] then
-      return nil
+local function drop(key, fields)
+  for first = 1, #fields, 1000 do
+    redis.call("HDEL", key, unpack(fields, first, math.min(first + 999, #fields)))
+  end
+end
+
+local parse_node = remembering(4096, function(text)
+  local bound, bound_jobs, mean_cost, jobs, load, lease_end, instance =
+    text:match("^(%S+) (%S+) (%S+) (%S+) (%S+) (%d+) (%S+)$")
+  local node = {
+    words = { bound_jobs, mean_cost, jobs, load },
+    bound = number(bound, 0, MAX_NUMBER), bound_jobs = number(bound_jobs, 0, MAX_NUMBER),
+    mean_cost = number(mean_cost, 0, MAX_NUMBER), jobs = number(jobs, 0, MAX_NUMBER),
+    load = number(load, 0, MAX_NUMBER), lease_end = number(lease_end, 0, MAX_NUMBER), instance = instance,
+  }
+  local whole_record = node.bound and node.bound_jobs and node.mean_cost and node.jobs and node.load
+  if whole_record and node.lease_end and is_name(instance) then
+    return node
+  end
+end)
+
+-- Time in which nobody could call does not count: or else the first to come back would find every
+-- other lease run out, and be given all slots and shares. Of a silence a third of the caller's lease
+-- counts all the same, so that a node that died beside a lone survivor is not kept. A clock that was
+-- set, or another server's after a failover, shifts the leases just so.
+local function suspend_leases(keys, now, lease)
+  local seen = whole(redis.call("HGET", keys[2], "seen") or "", 1, MAX_NUMBER)
+  redis.call("HSET", keys[2], "seen", exact(now))
+  local away = seen and now - seen or 0
+  if away > 0 then
+    away = math.max(0, away - math.floor(lease / 3))
+  end
+  if away == 0 then
+    return
+  end
+  for key, pattern in pairs({ [keys[1]] = "^(%S+ %S+ %S+ %S+ %S+ )(%d+)( %S+)$", [keys[3]] = "^(%s?)(%d+)( %S+)$" }) do
+    for name, text in pairs_of(redis.call("HGETALL", key)) do
+      if #text <= MAX_RECORD_BYTES then
+        local head, lease_end, tail = text:match(pattern)
+        lease_end = whole(lease_end, seen + 1, seen + MAX_LEASE_MS)
+        if lease_end then
+          redis.call("HSET", key, name, head .. exact(lease_end + away) .. tail)
+        end
+      end
     end
   end
-  return node
 end
 
 -- The live nodes by name; drops what has run out or cannot be read.
 local function live_nodes(key, now)
   local live, count, gone = {}, 0, {}
   for name, text in pairs_of(redis.call("HGETALL", key)) do
-    local node = is_name(name) and parse_node(text)
+    local node = #text <= MAX_RECORD_BYTES and is_name(name) and parse_node(text)
     if node and node.lease_end > now and node.lease_end <= now + MAX_LEASE_MS and count < MAX_NODES then
       live[name] = node
       count = count + 1
@@ -95,9 +180,7 @@ local function live_nodes(key, now)
       gone[#gone + 1] = name
     end
   end
-  for first = 1, #gone, 1000 do
-    redis.call("HDEL", key, unpack(gone, first, math.min(first + 999, #gone)))
-  end
+  drop(key, gone)
   return live, count
 end
 
@@ -109,21 +192,17 @@ local function split(text, separator)
   return parts
 end
 
--- The ring as it stands; nil where there is none, or none that can be trusted.
-local function read_ring(key, with_owners)
-  local fields = redis.call("HMGET", key, "version", "slots", "names", "sizes")
-  local version = whole(fields[1] or "", 1, MAX_NUMBER)
-  local slots = whole(fields[2] or "", 1, MAX_SLOTS)
-  if not (version and slots and fields[3] and fields[4]) then
-    return nil
-  end
-  if redis.call("HSTRLEN", key, "owners") ~= slots then
+-- Of "version slots sizes names".
+local parse_ring = remembering(64, function(text)
+  local version, slots, some, list = text:match("^(%S+) (%S+) (%S*) (.*)$")
+  version, slots = whole(version, 1, MAX_NUMBER), whole(slots, 1, MAX_SLOTS)
+  if not (version and slots) then
     return nil
   end
   local ring = { version = version, slots = slots, names = {}, sizes = {} }
   local sizes, sum = {}, 0
-  if fields[3] ~= "" then
-    ring.names, sizes = split(fields[3], "\n"), split(fields[4], ",")
+  if list ~= "" then
+    ring.names, sizes = split(list, "\n"), split(some, ",")
   end
   if #ring.names > MAX_NODES or #sizes ~= #ring.names then
     return nil
@@ -136,11 +215,31 @@ local function read_ring(key, with_owners)
     ring.sizes[i] = size
     sum = sum + size
   end
-  if sum ~= 0 and sum ~= slots then
+  if sum == 0 or sum == slots then
+    return ring
+  end
+end)
+
+-- The ring as it stands, and its owners if asked for; nil where there is none, or none to be trusted.
+local function read_ring(key, with_owners)
+  local fields = redis.call("HMGET", key, "version", "slots", "sizes", "names")
+  if not (fields[1] and fields[2] and fields[3] and fields[4]) then
+    return nil
+  end
+  local text = table.concat(fields, " ")
+  if #text > MAX_NODES * (MAX_NAME + 9) + 64 then
+    return nil
+  end
+  local ring = parse_ring(text)
+  if not ring or redis.call("HSTRLEN", key, "owners") ~= ring.slots then
     return nil
   end
   if with_owners then
-    ring.owners = redis.call("HGET", key, "owners")
+    local found = redis.call("HMGET", key, "owners", "check")
+    if found[2] and found[2] ~= redis.sha1hex(found[1]) then
+      return nil
+    end
+    return ring, found[1]
   end
   return ring
 end
@@ -288,26 +387,43 @@ local function store_ring(key, ring)
     "slots", exact(ring.slots),
     "names", table.concat(ring.names, "\n"),
     "sizes", table.concat(ring.sizes, ","),
-    "owners", ring.owners
+    "owners", ring.owners,
+    "check", redis.sha1hex(ring.owners)
   )
 end
 
--- A ring that was made from nothing or restored waits until every live node had time to report: or
--- else the first one would be given all slots.
-local function settling(key, now, known, settle_ms)
-  local till = number(redis.call("HGET", key, "settle_until") or "", 0, now + MAX_LEASE_MS)
-  if not till and not known then
+-- A ring that was made from nothing or restored, or whose nodes were all lost, waits until every live
+-- node had time to report: or else the first one would be given all slots.
+local function settling(key, now, known, alone, settle_ms)
+  local text = redis.call("HGET", key, "settle_until")
+  local till = number(text or "", 0, now + MAX_LEASE_MS)
+  if text and known and not (till and now < till) then
+    -- A ring that is lost later settles anew, so that a follower can restore it.
+    redis.call("HDEL", key, "settle_until")
+    till = nil
+  end
+  if not till and (alone or not known) then
     till = now + settle_ms
     redis.call("HSET", key, "settle_until", exact(till))
   end
   return till ~= nil and now < till
 end
 
+local function has_others(ring, name)
+  for i, size in ipairs(ring.sizes) do
+    if size > 0 and ring.names[i] ~= name then
+      return true
+    end
+  end
+  return false
+end
+
 -- Gives every live node an index and its slots, when the change is worth moving keys for; returns
--- the version, 0 while there is no ring.
-local function rebalance(key, live, slots, dead_band, now, settle_ms)
+-- the version, 0 while there is no ring. `first`: the node before whose report there was none.
+local function rebalance(key, live, first, slots, dead_band, now, settle_ms)
   local ring = read_ring(key, false)
-  if settling(key, now, ring ~= nil, settle_ms) then
+  local alone = ring and first and has_others(ring, first)
+  if settling(key, now, ring ~= nil, alone, settle_ms) then
     return ring and ring.version or 0
   end
   if not ring or ring.slots ~= slots then
@@ -347,17 +463,31 @@ local function rebalance(key, live, slots, dead_band, now, settle_ms)
   if not renamed and not worth_moving(ring.sizes, wanted, dead_band) then
     return ring.version
   end
-  local owners = ring.owners or redis.call("HGET", key, "owners")
+  local owners = ring.owners
+  if not owners then
+    local stored, found = read_ring(key, true)
+    if not stored then
+      -- Damaged: followers have it whole, and restore it once it is gone.
+      redis.call("DEL", key)
+      settling(key, now, false, false, settle_ms)
+      return 0
+    end
+    owners = found
+  end
   local runs
   owners, runs = move(owners, slots, wanted)
   while #names > 0 and names[#names] == "" do
     names[#names], wanted[#names] = nil, nil
   end
   local from = ring.version
-  store_ring(key, { version = from + 1, slots = slots, names = names, sizes = wanted, owners = owners })
-  redis.call("PUBLISH", key, message(from, from + 1, names, runs))
-  return from + 1
+  -- Only somebody else can have written a version at the end.
+  local to = from < MAX_NUMBER and from + 1 or 1
+  store_ring(key, { version = to, slots = slots, names = names, sizes = wanted, owners = owners })
+  redis.call("PUBLISH", key, message(from, to, names, runs))
+  return to
 end
+
+local live_proxies
 
 -- report(node, instance, bound, bound_jobs, mean_cost, jobs, load, lease_ms, slots, dead_band, settle_ms)
 --   jobs: active requests. load: delay over the SLA's target. Both for the schedulers.
@@ -382,6 +512,9 @@ local function report(keys, args)
   if not dead_band then return fail("dead_band must be within 0..1") end
   if not settle then return fail("settle_ms must be a whole number within 0..3600000") end
   local now = now_ms()
+  if lease > 0 then
+    suspend_leases(keys, now, lease)
+  end
   local live, count = live_nodes(keys[1], now)
   local held = live[name]
   if held and held.instance ~= instance then
@@ -398,68 +531,133 @@ local function report(keys, args)
     redis.call("HSET", keys[1], name, record)
     live[name] = parse_node(record)
   end
-  local reply = { rebalance(keys[2], live, slots, dead_band, now, settle) }
-  local fields = {}
-  for proxy in pairs_of(redis.call("HGETALL", keys[3])) do
-    fields[#fields + 1] = proxy
+  local reply = { rebalance(keys[2], live, count == 0 and name, slots, dead_band, now, settle) }
+  local proxies = redis.call("HKEYS", keys[3])
+  if #proxies > MAX_PROXIES then
+    live_proxies(keys, now)
+    proxies = redis.call("HKEYS", keys[3])
   end
-  for _, proxy in ipairs(fields) do
-    local seen = redis.call("HGET", keys[5], name .. " " .. proxy)
+  local fields = {}
+  for i, proxy in ipairs(proxies) do
+    fields[i] = name .. " " .. proxy
+  end
+  for i, seen in ipairs(get_all(keys[5], fields)) do
     if seen and #seen <= MAX_OBSERVATION_BYTES then
-      reply[#reply + 1] = proxy
+      reply[#reply + 1] = proxies[i]
       reply[#reply + 1] = seen
     end
   end
   return reply
 end
 
-local function live_proxies(keys, now)
+-- Forgets proxies and what they held.
+local function drop_proxies(keys, gone)
+  if #gone == 0 then
+    return
+  end
+  drop(keys[3], gone)
+  local is_gone = {}
+  for _, proxy in ipairs(gone) do
+    is_gone[proxy] = true
+  end
+  for _, key in ipairs({ keys[4], keys[5] }) do
+    local dead = {}
+    for _, field in ipairs(redis.call("HKEYS", key)) do
+      local proxy = field:match("^%S+ (%S+)$")
+      -- The sums as well, which have no proxy: they are made anew without it.
+      if not proxy or is_gone[proxy] then
+        dead[#dead + 1] = field
+      end
+    end
+    drop(key, dead)
+  end
+end
+
+-- Of "lease_end_ms instance".
+local parse_proxy = remembering(8192, function(text)
+  local lease_end, instance = text:match("^(%d+) (%S+)$")
+  return is_name(instance) and { lease_end = tonumber(lease_end), instance = instance }
+end)
+
+function live_proxies(keys, now)
   local live, count, gone = {}, 0, {}
   for name, text in pairs_of(redis.call("HGETALL", keys[3])) do
-    local lease_end, instance = text:match("^(%d+) (%S+)$")
-    lease_end = number(lease_end, 0, MAX_NUMBER)
-    if is_name(name) and lease_end and lease_end > now and lease_end <= now + MAX_LEASE_MS and count < MAX_PROXIES then
-      live[name] = { instance = instance }
+    local found = #text <= MAX_RECORD_BYTES and is_name(name) and parse_proxy(text)
+    if found and found.lease_end > now and found.lease_end <= now + MAX_LEASE_MS and count < MAX_PROXIES then
+      live[name] = found
       count = count + 1
     else
       gone[#gone + 1] = name
     end
   end
-  for _, proxy in ipairs(gone) do
-    redis.call("HDEL", keys[3], proxy)
-    for _, key in ipairs({ keys[4], keys[5] }) do
-      local dead = {}
-      for _, field in ipairs(redis.call("HKEYS", key)) do
-        if field:sub(-#proxy - 1) == " " .. proxy then
-          dead[#dead + 1] = field
-        end
-      end
-      for first = 1, #dead, 1000 do
-        redis.call("HDEL", key, unpack(dead, first, math.min(first + 999, #dead)))
-      end
-    end
-  end
+  drop_proxies(keys, gone)
   return live, count
 end
 
--- What of a node's bound this proxy may use. Shares go by demand. One is raised only by what the
--- others have given up, so that together they never exceed the bound.
-local function grant(key, node, bound, proxy, proxies, count, demand)
-  local sum, taken = 0, 0
-  for other in pairs(proxies) do
-    if other ~= proxy then
-      local text = redis.call("HGET", key, node .. " " .. other)
-      local held, wish = (text or ""):match("^(%S+) (%S+)$")
-      taken = taken + (number(held, 0, MAX_NUMBER) or 0)
-      sum = sum + (number(wish, 0, MAX_NUMBER) or 0)
+-- What is granted and what is wished, of "granted demand"; what cannot be read does not count.
+local function parse_share(text)
+  local held, wish = (text or ""):match("^(%S+) (%S+)$")
+  return number(held, 0, MAX_NUMBER) or 0, number(wish, 0, MAX_NUMBER) or 0
+end
+
+-- The same of all proxies together, as kept; nil where it cannot be.
+local function parse_sum(text)
+  if text and #text == 16 then
+    local held, wish = struct.unpack("<dd", text)
+    return number(held, 0, MAX_SUM), number(wish, 0, MAX_SUM)
+  end
+end
+
+-- The same, made anew, without one of the proxies.
+local function sum_shares(key, node, proxies, without)
+  local fields = {}
+  for proxy in pairs(proxies) do
+    if proxy ~= without then
+      fields[#fields + 1] = node .. " " .. proxy
     end
   end
-  sum = sum + demand
-  local floor = sum > 0 and FLOOR_DEMAND * sum / count or 1
-  local wanted = bound * (demand + floor) / (sum + floor * count)
-  local granted = math.max(0, math.min(wanted, bound - taken))
-  redis.call("HSET", key, node .. " " .. proxy, exact(granted) .. " " .. exact(demand))
-  return granted
+  local taken, wished = 0, 0
+  for _, text in ipairs(get_all(key, fields)) do
+    local held, wish = parse_share(text)
+    taken, wished = taken + held, wished + wish
+  end
+  return taken, wished
+end
+
+-- What of the nodes' bounds this proxy may use. Shares go by demand. One is raised only by what the
+-- others have given up, so that together they never exceed the bound.
+-- The sum over the proxies is kept with each node, or else a call would read all shares of all proxies.
+-- In every call one node's is made anew, in turn, so that none is wrong for long.
+-- @param asked list of { name, demand, node }; each gets its `granted`, as text
+local function grant(keys, asked, proxy, proxies, count, now)
+  local names, fields = {}, {}
+  for i, entry in ipairs(asked) do
+    names[i] = entry.name
+    fields[i] = entry.name .. " " .. proxy
+  end
+  local sums, owns = get_all(keys[5], names), get_all(keys[4], fields)
+  local shares, new_sums = {}, {}
+  local turn = now % math.max(#asked, 1) + 1
+  for i, entry in ipairs(asked) do
+    local held, wish = parse_share(owns[i])
+    local all_held, all_wish = parse_sum(sums[i])
+    local taken, sum
+    if i ~= turn and all_held and all_wish and all_held - held >= CANCELLED * all_held then
+      taken, sum = all_held - held, math.max(all_wish - wish, 0)
+    else
+      taken, sum = sum_shares(keys[4], entry.name, proxies, proxy)
+    end
+    local bound, demand = entry.node.bound, entry.demand
+    sum = sum + demand
+    local floor = sum > 0 and FLOOR_DEMAND * sum / count or 1
+    local wanted = bound * (demand + floor) / (sum + floor * count)
+    local granted = math.max(0, math.min(wanted, bound - taken))
+    entry.granted = exact(granted)
+    shares[2 * i - 1], shares[2 * i] = fields[i], entry.granted .. " " .. entry.told
+    new_sums[2 * i - 1], new_sums[2 * i] = names[i], struct.pack("<dd", taken + granted, sum)
+  end
+  set_all(keys[4], shares)
+  set_all(keys[5], new_sums)
 end
 
 -- observe(proxy, instance, lease_ms, node, demand, observation, node, demand, observation, …)
@@ -482,38 +680,49 @@ local function observe(keys, args)
     if #args[i + 2] > MAX_OBSERVATION_BYTES then return fail("an observation has at most 2048 bytes") end
   end
   local now = now_ms()
-  -- With a lease that has run out, so that its shares are dropped with it.
-  local expires = lease == 0 and 0 or now + lease
+  if lease > 0 then
+    suspend_leases(keys, now, lease)
+  end
   local proxies, count = live_proxies(keys, now)
   local held = proxies[proxy]
   if held and held.instance ~= instance and held.instance then
     -- A restarted proxy: what it held died with it.
-    redis.call("HSET", keys[3], proxy, "0 " .. held.instance)
-    held, count = nil, count - 1
-    live_proxies(keys, now)
+    drop_proxies(keys, { proxy })
+    held, proxies[proxy], count = nil, nil, count - 1
   end
   if not held and count >= MAX_PROXIES then
     return fail("the cluster has " .. MAX_PROXIES .. " proxies, which is the most")
   end
-  redis.call("HSET", keys[3], proxy, exact(expires) .. " " .. instance)
-  proxies, count = live_proxies(keys, now)
   local ring = read_ring(keys[2], false)
-  local reply = { ring and ring.version or 0, count }
+  local version = ring and ring.version or 0
   if lease == 0 then
-    return reply
+    drop_proxies(keys, held and { proxy } or {})
+    return { version, held and count - 1 or count }
+  end
+  redis.call("HSET", keys[3], proxy, exact(now + lease) .. " " .. instance)
+  if not held then
+    proxies[proxy], count = { instance = instance }, count + 1
   end
   local nodes = live_nodes(keys[1], now)
+  local asked, seen = {}, {}
   for i = 4, #args, 3 do
-    local name, demand = args[i], tonumber(args[i + 1])
-    local node = nodes[name]
+    local node = nodes[args[i]]
     if node then
-      redis.call("HSET", keys[5], name .. " " .. proxy, args[i + 2])
-      local granted = grant(keys[4], name, node.bound, proxy, proxies, count, demand)
-      reply[#reply + 1] = name
-      for _, value in ipairs({ granted, node.bound_jobs, node.mean_cost, node.jobs, node.load }) do
-        reply[#reply + 1] = exact(value)
-      end
+      local told, demand = args[i + 1], tonumber(args[i + 1])
+      -- Written as it was told, but where that is not one short word.
+      told = (#told > 32 or told:find("%s")) and exact(demand) or told
+      asked[#asked + 1] = { name = args[i], told = told, demand = demand, node = node }
+      seen[#seen + 1] = args[i] .. " " .. proxy
+      seen[#seen + 1] = args[i + 2]
     end
+  end
+  set_all(keys[5], seen)
+  grant(keys, asked, proxy, proxies, count, now)
+  local reply = { version, count }
+  for _, entry in ipairs(asked) do
+    local last = #reply
+    reply[last + 1], reply[last + 2] = entry.name, entry.granted
+    reply[last + 3], reply[last + 4], reply[last + 5], reply[last + 6] = unpack(entry.node.words)
   end
   return reply
 end
@@ -523,7 +732,7 @@ end
 local function restore(keys, args)
   if #keys ~= 5 then return fail("restore needs 5 keys") end
   local version, slots = whole(args[1], 1, MAX_NUMBER), whole(args[2], 1, MAX_SLOTS)
-  local names, owners = split(args[3] or "", "\n"), args[4] or ""
+  local names, owners = split((args[3] or ""):sub(1, MAX_NODES * (MAX_NAME + 1)), "\n"), args[4] or ""
   if not version then return fail("version must be a whole number within 1..1e15") end
   if not slots or #owners ~= slots then return fail("owners must be one byte a slot, at most 1048576") end
   if #names > MAX_NODES then return fail("a ring has at most " .. MAX_NODES .. " nodes") end
@@ -532,7 +741,7 @@ local function restore(keys, args)
   end
   local settle = whole(args[5], 0, MAX_LEASE_MS)
   if not settle then return fail("settle_ms must be a whole number within 0..3600000") end
-  local held = read_ring(keys[2], false)
+  local held = read_ring(keys[2], true)
   if held and held.version >= version then
     return held.version
   end
@@ -559,17 +768,30 @@ end
 
 -- ring(): { version, slots, names, owners }, empty where there is none.
 local function ring(keys)
-  local found = read_ring(keys[2], true)
+  local found, owners = read_ring(keys[2], true)
   if not found then
     return {}
   end
-  return { found.version, found.slots, table.concat(found.names, "\n"), found.owners }
+  return { found.version, found.slots, table.concat(found.names, "\n"), owners }
 end
 
-redis.register_function("plimsoll_report", report)
-redis.register_function("plimsoll_observe", observe)
-redis.register_function("plimsoll_restore", restore)
-redis.register_function({ function_name = "plimsoll_ring", callback = ring, flags = { "no-writes" } })
+-- Says which key is somebody else's, before anything is written.
+local function on_hashes(callback)
+  return function(keys, args)
+    for _, key in ipairs(keys) do
+      local kind = redis.call("TYPE", key).ok
+      if kind ~= "hash" and kind ~= "none" then
+        return fail("key " .. key .. " holds a " .. kind .. " and not a hash: delete it, or rename the cluster")
+      end
+    end
+    return callback(keys, args)
+  end
+end
+
+redis.register_function("plimsoll_report", on_hashes(report))
+redis.register_function("plimsoll_observe", on_hashes(observe))
+redis.register_function("plimsoll_restore", on_hashes(restore))
+redis.register_function({ function_name = "plimsoll_ring", callback = on_hashes(ring), flags = { "no-writes" } })
 redis.register_function({
   function_name = "plimsoll_version",
   callback = function()

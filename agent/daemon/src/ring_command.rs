@@ -1,6 +1,11 @@
 //! `plimsoll ring`: keys, slots and owners, for people and scripts.
 
-use std::{collections::BTreeMap, io::Write, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufWriter, Write},
+    path::Path,
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
@@ -38,18 +43,57 @@ enum RingCommand {
         /// Slots of the ring.
         #[arg(long, default_value_t = DEFAULT_SLOTS, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLOTS)))]
         slots: u32,
-        /// Keys.
-        #[arg(required = true, value_name = "KEY")]
-        keys: Vec<String>,
+        #[command(flatten)]
+        keys: Keys,
     },
     /// Print the owner of each key in a live cluster: KEY, a tab, NODE.
     Owner {
         #[command(flatten)]
         at: Where,
-        /// Keys.
-        #[arg(required = true, value_name = "KEY")]
-        keys: Vec<String>,
+        #[command(flatten)]
+        keys: Keys,
     },
+}
+
+/// Which keys.
+#[derive(Args, Debug)]
+struct Keys {
+    /// Keys.
+    #[arg(required_unless_present = "stdin", value_name = "KEY")]
+    keys: Vec<String>,
+    /// Read the keys from standard input, one a line; they may be any bytes.
+    #[arg(long, conflicts_with = "keys")]
+    stdin: bool,
+}
+
+impl Keys {
+    /// Writes each key, a tab and what is said of it.
+    fn tell<T: std::fmt::Display>(
+        &self,
+        out: &mut impl Write,
+        mut say: impl FnMut(&[u8]) -> anyhow::Result<T>,
+    ) -> anyhow::Result<()> {
+        // Standard output is written line by line otherwise.
+        let mut out = BufWriter::with_capacity(1 << 16, out);
+        let mut line = |key: &[u8]| -> anyhow::Result<()> {
+            let said = say(key)?;
+            out.write_all(key)?;
+            Ok(writeln!(out, "\t{said}")?)
+        };
+        if self.stdin {
+            let mut lines = std::io::stdin().lock();
+            let mut key = Vec::new();
+            while lines.read_until(b'\n', &mut key)? > 0 {
+                line(key.strip_suffix(b"\n").unwrap_or(&key))?;
+                key.clear();
+            }
+        } else {
+            for key in &self.keys {
+                line(key.as_bytes())?;
+            }
+        }
+        Ok(out.flush()?)
+    }
 }
 
 /// Which ring.
@@ -87,25 +131,17 @@ pub fn run(args: RingArgs, out: &mut impl Write) -> anyhow::Result<()> {
         RingCommand::Show(at) => show(&live(&at)?, out)?,
         RingCommand::Diff { a, b } => diff(&read(&a)?, &read(&b)?, out)?,
         RingCommand::Slot { slots, keys } => {
-            for key in keys {
-                writeln!(
-                    out,
-                    "{key}\t{}",
-                    slot_of_hash(key_hash(key.as_bytes()), slots)
-                )?;
-            }
+            keys.tell(out, |key| Ok(slot_of_hash(key_hash(key), slots)))?;
         }
         RingCommand::Owner { at, keys } => {
             let ring = live(&at)?;
-            for key in keys {
-                let Some(owner) = ring.table.owner(key.as_bytes()) else {
-                    bail!(
-                        "no node takes work: the ring of version {} has no owners",
-                        ring.table.version()
-                    );
-                };
-                writeln!(out, "{key}\t{}", ring.name(owner))?;
-            }
+            keys.tell(out, |key| match ring.table.owner(key) {
+                Some(owner) => Ok(ring.name(owner)),
+                None => bail!(
+                    "no node takes work: the ring of version {} has no owners",
+                    ring.table.version()
+                ),
+            })?;
         }
     }
     Ok(())

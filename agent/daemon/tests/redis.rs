@@ -3,7 +3,10 @@
 
 mod support;
 
-use std::process::{Command, Stdio};
+use std::{
+    io::{Seek, Write},
+    process::{Command, Stdio},
+};
 
 use serde_json::Value;
 use support::{Agent, Process, Service, free_port, wait_for};
@@ -284,13 +287,21 @@ fn a_replica_is_not_written_to() {
 }
 
 fn plimsoll_ring(args: &[&str]) -> Result<String, String> {
+    plimsoll_ring_of(b"", args)
+}
+
+fn plimsoll_ring_of(input: &[u8], args: &[&str]) -> Result<String, String> {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(input).unwrap();
+    file.rewind().unwrap();
     let out = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
         .arg("ring")
         .args(args)
+        .stdin(file)
         .output()
         .unwrap();
     let (good, bad) = (
-        String::from_utf8(out.stdout).unwrap(),
+        String::from_utf8_lossy(&out.stdout).into_owned(),
         String::from_utf8(out.stderr).unwrap(),
     );
     if out.status.success() {
@@ -313,6 +324,12 @@ fn keys_slots_and_owners_are_told() {
     );
     assert!(plimsoll_ring(&["slot", "--slots", "0", "a"]).is_err());
     assert!(plimsoll_ring(&["slot"]).is_err());
+    // Any bytes, an empty key, a last line without its end; U+FFFD is how this test reads the odd byte.
+    assert_eq!(
+        plimsoll_ring_of(b"a\n\n\xff b\r\nb", &["slot", "--stdin"]).unwrap(),
+        "a\t6749\n\t15166\n\u{fffd} b\r\t13681\nb\t7500\n"
+    );
+    assert!(plimsoll_ring_of(b"a\n", &["slot", "--stdin", "a"]).is_err());
 
     let (service, redis) = (Service::start(), Redis::start(&[]));
     let agent = started(&service, &redis, "node1");
@@ -340,6 +357,8 @@ fn keys_slots_and_owners_are_told() {
         "{owners}"
     );
     assert_eq!(owners.lines().count(), 2);
+    let told = plimsoll_ring_of(b"a\nb\n", &["owner", "--url", &url, "--stdin"]).unwrap();
+    assert_eq!(told, owners);
 
     let refused = plimsoll_ring(&["show", "--url", "http://127.0.0.1:1"]).unwrap_err();
     assert!(refused.contains("127.0.0.1:1"), "{refused}");

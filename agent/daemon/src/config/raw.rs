@@ -66,6 +66,7 @@ pub struct Redis {
     pub sentinel_master: Option<String>,
     pub user: Option<String>,
     pub password_file: Option<PathBuf>,
+    pub ca_file: Option<PathBuf>,
     #[serde(default, with = "humantime_serde")]
     pub timeout: Option<Duration>,
 }

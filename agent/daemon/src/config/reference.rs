@@ -134,6 +134,12 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "File with the password, read at start and reload.",
             ),
             (
+                "ca_file",
+                "path",
+                "the system's",
+                "PEM file with the authorities that are trusted for `rediss://`, in place of the system's; read at start and reload.",
+            ),
+            (
                 "timeout",
                 "duration, 1ms to 1day",
                 "`\"500ms\"`",

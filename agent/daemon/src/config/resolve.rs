@@ -1,6 +1,6 @@
 //! Fills in defaults and refuses what cannot be.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
 
 use plimsoll_core::{BoundLimits, Cost, Law, PiForm, PiGains, Rules, Seconds, Settings, Sla};
 
@@ -296,6 +296,13 @@ fn redis(raw: &raw::Redis) -> Checked<LinkSettings> {
     if raw.user.is_some() && password.is_none() {
         return wrong("redis.user", "needs redis.password_file");
     }
+    let ca = raw.ca_file.as_deref().map(certificates).transpose()?;
+    if ca.is_some() && !raw.urls.iter().all(|url| url.starts_with("rediss://")) {
+        return wrong(
+            "redis.ca_file",
+            "needs rediss:// in every one of redis.urls",
+        );
+    }
     Ok(LinkSettings {
         mode,
         urls: raw.urls.clone(),
@@ -305,6 +312,7 @@ fn redis(raw: &raw::Redis) -> Checked<LinkSettings> {
             .unwrap_or_else(|| "mymaster".into()),
         user: raw.user.clone(),
         password,
+        ca,
         timeout: duration(
             "redis.timeout",
             raw.timeout,
@@ -312,6 +320,29 @@ fn redis(raw: &raw::Redis) -> Checked<LinkSettings> {
             MILLI,
         )?,
     })
+}
+
+/// A PEM file with certificates in it, so that a mistake is told at the start.
+fn certificates(file: &Path) -> Checked<Vec<u8>> {
+    use rustls::pki_types::{CertificateDer, pem::PemObject};
+    let told = |problem: String| wrong("redis.ca_file", format!("{}: {problem}", file.display()));
+    let text = match std::fs::read(file) {
+        Ok(text) => text,
+        Err(error) => return told(error.to_string()),
+    };
+    let mut trusted = rustls::RootCertStore::empty();
+    for found in CertificateDer::pem_slice_iter(&text) {
+        let added = found
+            .map_err(|error| error.to_string())
+            .and_then(|found| trusted.add(found).map_err(|error| error.to_string()));
+        if let Err(problem) = added {
+            return told(problem);
+        }
+    }
+    if trusted.is_empty() {
+        return told("holds no PEM certificate".into());
+    }
+    Ok(text)
 }
 
 /// What Redis takes as a name.

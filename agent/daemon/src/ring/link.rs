@@ -5,12 +5,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use plimsoll_core::ring::RingTable;
 use redis::{
-    Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo,
-    RedisConnectionInfo, TlsMode, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue,
+    IntoConnectionInfo, RedisConnectionInfo, TlsCertificates, Value,
     aio::{ConnectionLike, MultiplexedConnection},
     cluster::ClusterClient,
     cluster_async::ClusterConnection,
-    sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType},
 };
 
 use super::follow::{Observations, RingState};
@@ -44,6 +43,8 @@ pub struct LinkSettings {
     pub user: Option<String>,
     /// Its password.
     pub password: Option<String>,
+    /// Certificates that are trusted in place of the system's, PEM.
+    pub ca: Option<Vec<u8>>,
     /// For connecting, and for each answer.
     pub timeout: Duration,
 }
@@ -77,10 +78,11 @@ pub struct Link {
 impl Link {
     /// Connects to the server that may be written to, and sees to the library.
     pub async fn open(settings: &LinkSettings, cluster: &str) -> anyhow::Result<Self> {
-        let limit = 4 * settings.timeout;
+        // One that hangs must not keep the next from being tried.
+        let limit = settings.timeout * (settings.urls.len() as u32 + 3);
         let connection = tokio::time::timeout(limit, connect(settings))
             .await
-            .context("no connection in time")??;
+            .with_context(|| format!("no connection in {limit:?}"))??;
         let keys = ["nodes", "ring", "proxies", "shares", "observations"]
             .map(|part| format!("plimsoll:{{{cluster}}}:{part}"));
         let mut link = Link { connection, keys };
@@ -100,10 +102,13 @@ impl Link {
     async fn load_library(&mut self) -> anyhow::Result<()> {
         let mut asked = redis::cmd("FCALL");
         asked.arg("plimsoll_version").arg(1).arg(&self.keys[0]);
-        let there = match self.query::<i64>(&asked).await {
-            Ok(version) => version,
+        let there = match self.query::<Value>(&asked).await {
+            Ok(Value::Int(version)) => version,
+            Ok(_) => bail!(
+                "its function plimsoll_version answers no number: another library has that name; see FUNCTION LIST"
+            ),
             Err(error) if format!("{error:#}").contains("Function not found") => 0,
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.context("asking for the function library")),
         };
         if there > LIBRARY_VERSION {
             bail!(
@@ -113,11 +118,21 @@ impl Link {
         if there < LIBRARY_VERSION {
             let mut load = redis::cmd("FUNCTION");
             load.arg("LOAD").arg("REPLACE").arg(LIBRARY);
-            self.query::<Value>(&load)
-                .await
-                .context("loading the function library")?;
+            self.query::<Value>(&load).await.map_err(|error| {
+                // Redis takes one function of a name, whatever its library.
+                let hint = match format!("{error:#}").contains("already exists") {
+                    true => " (another library has a function of that name; see FUNCTION LIST)",
+                    false => "",
+                };
+                error.context(format!("loading the function library{hint}"))
+            })?;
         }
         Ok(())
+    }
+
+    /// The key that holds the ring.
+    pub fn ring_key(&self) -> &str {
+        &self.keys[1]
     }
 
     fn call(&self, function: &str) -> Cmd {
@@ -141,7 +156,7 @@ impl Link {
             .arg(report.slots)
             .arg(report.dead_band)
             .arg(report.settle.as_millis() as u64);
-        let answer: Vec<Value> = self.query(&command).await?;
+        let answer: Vec<Value> = self.query(&command).await.context("plimsoll_report")?;
         let Some((Value::Int(version), seen)) = answer.split_first() else {
             bail!("an answer that cannot be read");
         };
@@ -155,35 +170,50 @@ impl Link {
         Ok((u64::try_from(*version).unwrap_or(0), seen.collect()))
     }
 
-    /// The ring, if there is one.
+    /// The ring, if there is one that holds together.
     pub async fn ring(&mut self) -> anyhow::Result<Option<RingState>> {
-        let answer: Vec<Value> = self.query(&self.call("plimsoll_ring")).await?;
-        if answer.is_empty() {
-            return Ok(None);
-        }
-        let [version, _, names, owners]: [Value; 4] = answer
-            .try_into()
-            .map_err(|_| anyhow::anyhow!("a ring that cannot be read"))?;
-        let version: u64 = redis::from_redis_value(version)?;
-        let names: String = redis::from_redis_value(names)?;
-        let owners: Vec<u8> = redis::from_redis_value(owners)?;
-        let names: Vec<String> = names.split('\n').map(str::to_owned).collect();
-        let table = RingTable::from_owners(version, names.len(), owners)?;
-        Ok(Some(RingState { table, names }))
+        let answer: Vec<Value> = self
+            .query(&self.call("plimsoll_ring"))
+            .await
+            .context("plimsoll_ring")?;
+        Ok(parse_ring(answer).ok())
     }
 
-    /// Gives a Redis that lost its ring the last one known.
-    pub async fn restore(&mut self, ring: &RingState, settle: Duration) -> anyhow::Result<()> {
+    /// Gives a Redis that lost its ring the last one known, under this version.
+    pub async fn restore(
+        &mut self,
+        version: u64,
+        ring: &RingState,
+        settle: Duration,
+    ) -> anyhow::Result<()> {
         let mut command = self.call("plimsoll_restore");
         command
-            .arg(ring.table.version())
+            .arg(version)
             .arg(ring.table.slots())
             .arg(ring.names.join("\n"))
             .arg(ring.table.owners())
             .arg(settle.as_millis() as u64);
-        self.query::<Value>(&command).await?;
+        self.query::<Value>(&command)
+            .await
+            .context("plimsoll_restore")?;
         Ok(())
     }
+}
+
+fn parse_ring(answer: Vec<Value>) -> anyhow::Result<RingState> {
+    let [version, _, names, owners]: [Value; 4] = answer
+        .try_into()
+        .map_err(|_| anyhow::anyhow!("not four parts"))?;
+    let version: u64 = redis::from_redis_value(version)?;
+    let names: String = redis::from_redis_value(names)?;
+    let owners: Vec<u8> = redis::from_redis_value(owners)?;
+    let names: Vec<String> = names.split('\n').map(str::to_owned).collect();
+    let table = RingTable::from_owners(version, names.len(), owners)?;
+    let mut sizes = names.iter().zip(table.sizes());
+    if sizes.any(|(name, size)| name.is_empty() && size > 0) {
+        bail!("an owner without a name");
+    }
+    Ok(RingState { table, names })
 }
 
 fn login(settings: &LinkSettings) -> RedisConnectionInfo {
@@ -198,69 +228,147 @@ fn login(settings: &LinkSettings) -> RedisConnectionInfo {
 }
 
 async fn connect(settings: &LinkSettings) -> anyhow::Result<Connection> {
-    let addresses: Vec<ConnectionInfo> = settings
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(settings.timeout))
+        .set_response_timeout(Some(settings.timeout));
+    if settings.mode == LinkMode::Cluster {
+        return Ok(Connection::Cluster(cluster(settings).await?));
+    }
+    let mut problems = Vec::new();
+    for url in &settings.urls {
+        let address = url.as_str().into_connection_info()?;
+        let opened = match settings.mode {
+            LinkMode::Sentinel => through_sentinel(settings, address, &config).await,
+            _ => writable(settings, address, &config).await,
+        };
+        match opened {
+            Ok(connection) => return Ok(Connection::Single(connection)),
+            Err(problem) => problems.push(format!("{url}: {}", chain(&problem))),
+        }
+    }
+    bail!("{}", problems.join("; "))
+}
+
+/// What went wrong, each part once, and what can be done about it.
+pub fn told(problem: &anyhow::Error) -> String {
+    let text = chain(problem);
+    let hint = HINTS.iter().find(|(sign, _)| text.contains(sign));
+    hint.map_or(text.clone(), |(_, hint)| format!("{text} ({hint})"))
+}
+
+/// Redis' errors have themselves as their source.
+fn chain(problem: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for part in problem.chain().map(ToString::to_string) {
+        if !text.contains(&part) {
+            let separator = if text.is_empty() { "" } else { ": " };
+            text = text + separator + &part;
+        }
+    }
+    text
+}
+
+/// By what Redis or TLS say.
+const HINTS: [(&str, &str); 7] = [
+    (
+        "UnknownIssuer",
+        "its certificate is of no trusted authority, see redis.ca_file",
+    ),
+    (
+        "AuthenticationFailed",
+        "see redis.user and redis.password_file",
+    ),
+    ("NOAUTH", "see redis.password_file"),
+    ("NoPerm", RIGHTS),
+    ("can't run this command", RIGHTS),
+    ("can't publish", RIGHTS),
+    ("OOM", "Redis is full, see its maxmemory"),
+];
+const RIGHTS: &str = "the user lacks a right, docs/redis.md has the rule";
+
+fn certificates(settings: &LinkSettings) -> TlsCertificates {
+    TlsCertificates {
+        client_tls: None,
+        root_cert: settings.ca.clone(),
+    }
+}
+
+async fn cluster(settings: &LinkSettings) -> anyhow::Result<ClusterConnection> {
+    let seeds: Result<Vec<ConnectionInfo>, _> = settings
         .urls
         .iter()
         .map(|url| url.as_str().into_connection_info())
-        .collect::<Result<_, _>>()?;
-    let config = redis::AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(settings.timeout))
-        .set_response_timeout(Some(settings.timeout));
-    match settings.mode {
-        LinkMode::Cluster => {
-            let seeds = addresses
-                .into_iter()
-                .map(|seed| seed.set_redis_settings(login(settings)));
-            let client = ClusterClient::builder(seeds)
-                .connection_timeout(settings.timeout)
-                .response_timeout(settings.timeout)
-                .retries(1)
-                .build()?;
-            Ok(Connection::Cluster(client.get_async_connection().await?))
-        }
-        LinkMode::Sentinel => {
-            let tls = addresses
-                .iter()
-                .any(|a| matches!(a.addr(), ConnectionAddr::TcpTls { .. }));
-            let mut node =
-                SentinelNodeConnectionInfo::default().set_redis_connection_info(login(settings));
-            if tls {
-                node = node.set_tls_mode(TlsMode::Secure);
-            }
-            let mut client = SentinelClient::build(
-                addresses,
-                settings.sentinel_master.clone(),
-                Some(node),
-                SentinelServerType::Master,
-            )?;
-            let connection = client.get_async_connection_with_config(&config).await?;
-            Ok(Connection::Single(connection))
-        }
-        LinkMode::Single => {
-            let mut problems = Vec::new();
-            for (url, address) in settings.urls.iter().zip(addresses) {
-                match writable(address.set_redis_settings(login(settings)), &config).await {
-                    Ok(connection) => return Ok(Connection::Single(connection)),
-                    Err(problem) => problems.push(format!("{url}: {problem:#}")),
-                }
-            }
-            bail!("{}", problems.join("; "))
-        }
+        .collect();
+    let seeds = seeds?
+        .into_iter()
+        .map(|seed| seed.set_redis_settings(login(settings)));
+    let mut client = ClusterClient::builder(seeds)
+        .connection_timeout(settings.timeout)
+        .response_timeout(settings.timeout)
+        .retries(1);
+    if settings.ca.is_some() {
+        client = client.certs(certificates(settings));
     }
+    Ok(client.build()?.get_async_connection().await?)
+}
+
+async fn open(
+    settings: &LinkSettings,
+    address: ConnectionInfo,
+    config: &AsyncConnectionConfig,
+) -> anyhow::Result<MultiplexedConnection> {
+    let client = match address.addr() {
+        ConnectionAddr::TcpTls { .. } => Client::build_with_tls(address, certificates(settings))?,
+        _ => Client::open(address)?,
+    };
+    Ok(client
+        .get_multiplexed_async_connection_with_config(config)
+        .await?)
+}
+
+/// Asks a sentinel for the master. Its word is checked: it may be behind.
+async fn through_sentinel(
+    settings: &LinkSettings,
+    sentinel: ConnectionInfo,
+    config: &AsyncConnectionConfig,
+) -> anyhow::Result<MultiplexedConnection> {
+    let name = &settings.sentinel_master;
+    let scheme = match sentinel.addr() {
+        ConnectionAddr::TcpTls { .. } => "rediss",
+        _ => "redis",
+    };
+    let mut asked = redis::cmd("SENTINEL");
+    asked.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    let mut connection = open(settings, sentinel, config).await?;
+    let master: Option<(String, u16)> = asked.query_async(&mut connection).await?;
+    let Some((host, port)) = master else {
+        bail!("the sentinel knows no master {name:?}, see redis.sentinel_master");
+    };
+    let host = match host.contains(':') {
+        true => format!("[{host}]"),
+        false => host,
+    };
+    let master = format!("{scheme}://{host}:{port}");
+    let address = master.as_str().into_connection_info()?;
+    writable(settings, address, config)
+        .await
+        .with_context(|| format!("its master {master}"))
 }
 
 /// Refuses a replica: it would take the connection and refuse the writes.
 async fn writable(
+    settings: &LinkSettings,
     address: ConnectionInfo,
-    config: &redis::AsyncConnectionConfig,
+    config: &AsyncConnectionConfig,
 ) -> anyhow::Result<MultiplexedConnection> {
-    let client = Client::open(address)?;
-    let mut connection = client
-        .get_multiplexed_async_connection_with_config(config)
-        .await?;
+    let address = address.set_redis_settings(login(settings));
+    let mut connection = open(settings, address, config).await?;
     let role: Vec<Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
     match role.first() {
         Some(Value::BulkString(role)) if role == b"master" => Ok(connection),
-        _ => bail!("is a replica"),
+        Some(Value::BulkString(role)) if role == b"sentinel" => {
+            bail!("is a sentinel: set redis.mode = \"sentinel\"")
+        }
+        _ => bail!("is a replica, which takes no writes: name the master, or its sentinels"),
     }
 }

@@ -6,8 +6,12 @@
 mod follow;
 mod link;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use plimsoll_core::ring::RingTable;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -25,8 +29,14 @@ pub use link::{LinkMode, LinkSettings};
 
 /// First wait after a failure; doubles up to [`LONGEST_WAIT`], with jitter.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// See [`FIRST_WAIT`].
+/// See [`FIRST_WAIT`]. At most an eighth of a lease: once Redis is back, all nodes must have reported
+/// before the first of them settles the ring.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// After so many leases the table is read though its version is the same: somebody else may have
+/// written to it.
+const REREAD_LEASES: u32 = 10;
+/// As in the function library.
+const LAST_VERSION: u64 = 1_000_000_000_000_000;
 /// A ring made from nothing waits for this share of a lease, so that all nodes can report before.
 const SETTLE_SHARE: f64 = 0.5;
 
@@ -87,14 +97,14 @@ pub async fn run(service: String, mut context: RingContext) -> anyhow::Result<()
                 return Ok(());
             }
         };
-        let problem = format!("{ended:#}");
+        let problem = link::told(&ended);
         context.metrics.redis_failed(&service);
         if said.as_ref() != Some(&problem) {
             warn!(%service, cluster = ring.cluster, "Redis: {problem}; the last ring stays, trying again");
             said = Some(problem);
         }
         let jittered = wait.mul_f64(0.5 + fastrand::f64());
-        wait = (2 * wait).min(LONGEST_WAIT);
+        wait = (2 * wait).min(LONGEST_WAIT).min(ring.lease / 8);
         tokio::select! {
             () = tokio::time::sleep(jittered) => {}
             () = context.stop.cancelled() => return Ok(()),
@@ -136,8 +146,9 @@ impl Member<'_> {
             Ok(link) => link,
             Err(problem) => return problem,
         };
+        let mut read = None;
         loop {
-            if let Err(problem) = self.period(&mut link).await {
+            if let Err(problem) = self.period(&mut link, &mut read).await {
                 return problem;
             }
             if said.take().is_some() {
@@ -152,27 +163,72 @@ impl Member<'_> {
         }
     }
 
-    async fn period(&mut self, link: &mut Link) -> anyhow::Result<()> {
+    /// One exchange; `read` is when the table was read last over this connection.
+    async fn period(&mut self, link: &mut Link, read: &mut Option<Instant>) -> anyhow::Result<()> {
         let all = self.context.state.load();
         let Some(state) = all.services.get(self.service) else {
             // Before the first step there is nothing to say.
             return Ok(());
         };
-        let held = self.context.board.of(self.service);
         let (version, seen) = link.report(&self.report(state, self.ring.lease)).await?;
         self.context.board.put_observations(self.service, seen);
         self.context.metrics.reported(self.service, version);
+        let held = self.context.board.of(self.service);
         let known = held.as_ref().map_or(0, |ring| ring.table.version());
-        if version == 0
-            && let Some(ring) = held.filter(|ring| ring.table.slots() == self.ring.slots)
-        {
-            // Redis came back empty: what it had is still known here.
-            link.restore(&ring, self.settle()).await?;
-        } else if version != known
-            && version > 0
-            && let Some(ring) = link.ring().await?
-        {
-            self.context.board.put(self.service, ring);
+        if version == 0 {
+            if let Some(ring) = held.filter(|ring| ring.table.slots() == self.ring.slots) {
+                // Redis came back empty: what it had is still known here.
+                link.restore(known, &ring, self.settle()).await?;
+            }
+            return Ok(());
+        }
+        let due = read.is_none_or(|at| at.elapsed() >= REREAD_LEASES * self.ring.lease);
+        if version != known || due {
+            *read = Some(Instant::now());
+            self.follow(link, version, held).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the ring of Redis over, and gives it a new version where the number alone would leave
+    /// followers with another table: a failover may lose the last changes and count them again.
+    async fn follow(
+        &self,
+        link: &mut Link,
+        version: u64,
+        held: Option<Arc<RingState>>,
+    ) -> anyhow::Result<()> {
+        let known = held.as_ref().map_or(0, |ring| ring.table.version());
+        let next = version.max(known).min(LAST_VERSION - 1) + 1;
+        match (link.ring().await?, held) {
+            (Some(ring), Some(held)) if ring == *held => {}
+            (Some(ring), Some(_)) if ring.table.version() <= known && known < LAST_VERSION => {
+                warn!(
+                    service = self.service,
+                    cluster = self.ring.cluster,
+                    "Redis lost changes of the ring after version {}: its ring goes on as version {next}",
+                    ring.table.version()
+                );
+                link.restore(next, &ring, Duration::ZERO).await?;
+            }
+            (Some(ring), _) => self.context.board.put(self.service, ring),
+            (None, held) => {
+                warn!(
+                    service = self.service,
+                    cluster = self.ring.cluster,
+                    "the ring in Redis is damaged: somebody else wrote to {}; mending it",
+                    link.ring_key()
+                );
+                let ring = match held.filter(|ring| ring.table.slots() == self.ring.slots) {
+                    Some(ring) => ring,
+                    // Nobody knows who had what.
+                    None => Arc::new(RingState {
+                        table: RingTable::empty(self.ring.slots)?,
+                        names: Vec::new(),
+                    }),
+                };
+                link.restore(next, &ring, Duration::ZERO).await?;
+            }
         }
         Ok(())
     }
@@ -226,7 +282,8 @@ impl Member<'_> {
         if let Err(problem) = left.await {
             warn!(
                 service = self.service,
-                "left without telling Redis: {problem:#}"
+                "left without telling Redis: {}",
+                link::told(&problem)
             );
         }
     }

@@ -7,6 +7,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use plimsoll_core::{Cost, DelayHistogram, Seconds};
 
+use tracing::warn;
+
 use super::{Sample, SourceError};
 use crate::ring::RingBoard;
 
@@ -15,6 +17,12 @@ const FIRST_BUCKET: f64 = 0.001;
 const BUCKET_RATIO: f64 = 1.2;
 /// More than any proxy counts, and exact as a float.
 const MOST: f64 = 1e15;
+/// More than one thread of a proxy finishes between two looks.
+const MOST_AT_ONCE: u64 = 100_000_000;
+/// The dearest a request may be, as in the proxies' settings.
+const DEAREST: f64 = 1e9;
+/// The longest a request may take where no bucket says so, seconds.
+const LONGEST: f64 = 86_400.0;
 
 /// One proxy's counters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,6 +43,8 @@ pub struct ProxiesSource {
     /// By proxy.
     base: BTreeMap<String, Counters>,
     last: Option<Instant>,
+    /// Proxies whose lines could not be read last time.
+    unreadable: Vec<String>,
 }
 
 impl ProxiesSource {
@@ -47,6 +57,7 @@ impl ProxiesSource {
             bounds: bounds.collect(),
             base: BTreeMap::new(),
             last: None,
+            unreadable: Vec::new(),
         }
     }
 
@@ -65,15 +76,31 @@ impl ProxiesSource {
             ));
         }
         let mut now = BTreeMap::new();
-        for (proxy, line) in &seen {
-            let counters = parse(line).ok_or_else(|| {
-                SourceError::new(
-                    "garbage",
-                    format!("proxy {proxy} reports what cannot be read"),
-                )
-            })?;
-            now.insert(proxy.clone(), counters);
+        let mut unreadable = Vec::new();
+        for (proxy, line) in seen {
+            match parse(&line, &self.bounds) {
+                Some(counters) => drop(now.insert(proxy, counters)),
+                None => unreadable.push(proxy),
+            }
         }
+        if now.is_empty() && !unreadable.is_empty() {
+            return Err(SourceError::new(
+                "garbage",
+                format!(
+                    "proxy {} reports what cannot be read",
+                    unreadable.join(", ")
+                ),
+            ));
+        }
+        // One that lies must not blind the node to the others.
+        if !unreadable.is_empty() && unreadable != self.unreadable {
+            warn!(
+                service = self.service,
+                "left out, its observations cannot be read: proxy {}",
+                unreadable.join(", ")
+            );
+        }
+        self.unreadable = unreadable;
         let before = self.last.replace(at);
         let base = std::mem::replace(&mut self.base, now);
         let Some(before) = before else {
@@ -84,9 +111,11 @@ impl ProxiesSource {
             ..Counters::default()
         };
         for (proxy, counters) in &self.base {
-            // A proxy that is new here began at zero, as did one whose counters fell.
-            let old = base.get(proxy).filter(|old| !fell(old, counters));
-            added.add(counters, old);
+            // All that a proxy ever counted is not this period's: the first look is only a base, as is
+            // one at counters that fell.
+            if let Some(old) = base.get(proxy).filter(|old| goes_on(old, counters)) {
+                added.add(counters, old);
+            }
         }
         let delays =
             DelayHistogram::from_counts(Arc::clone(&self.bounds), added.buckets, added.sum)
@@ -102,29 +131,48 @@ impl ProxiesSource {
     }
 }
 
-fn fell(old: &Counters, new: &Counters) -> bool {
-    let fewer = old
-        .buckets
-        .iter()
-        .zip(&new.buckets)
-        .any(|(old, new)| new < old);
-    fewer || new.failed < old.failed || new.cost < old.cost || new.sum < old.sum
+fn goes_on(old: &Counters, new: &Counters) -> bool {
+    let mut pairs = old.buckets.iter().zip(&new.buckets);
+    let mut finished = 0;
+    pairs.all(|(old, new)| {
+        finished += new.saturating_sub(*old);
+        new >= old
+    }) && finished <= MOST_AT_ONCE
+        && new.failed >= old.failed
+        && new.cost >= old.cost
+        && new.sum >= old.sum
 }
 
 impl Counters {
-    fn add(&mut self, now: &Counters, old: Option<&Counters>) {
-        self.sum += now.sum - old.map_or(0.0, |old| old.sum);
-        self.cost += now.cost - old.map_or(0.0, |old| old.cost);
-        let failed = now.failed - old.map_or(0, |old| old.failed);
-        self.failed = self.failed.saturating_add(failed);
-        for (index, bucket) in self.buckets.iter_mut().enumerate() {
-            let held = old.map_or(0, |old| old.buckets[index]);
-            *bucket = bucket.saturating_add(now.buckets[index] - held);
+    fn add(&mut self, now: &Counters, old: &Counters) {
+        self.sum += now.sum - old.sum;
+        self.cost += now.cost - old.cost;
+        self.failed = self.failed.saturating_add(now.failed - old.failed);
+        for (bucket, (now, old)) in self
+            .buckets
+            .iter_mut()
+            .zip(now.buckets.iter().zip(&old.buckets))
+        {
+            *bucket = bucket.saturating_add(now - old);
         }
+    }
+
+    /// Whether so many delays in these buckets can have this sum, and so many requests this cost; a
+    /// ratio of one bucket is left for rounding.
+    fn adds_up(&self, bounds: &[f64]) -> bool {
+        let (mut least, mut most, mut finished) = (0.0, 0.0, 0.0);
+        for (index, count) in self.buckets.iter().enumerate() {
+            let count = *count as f64;
+            finished += count;
+            least += count * if index == 0 { 0.0 } else { bounds[index - 1] };
+            most += count * bounds.get(index).copied().unwrap_or(LONGEST);
+        }
+        let sums = least / BUCKET_RATIO..=most * BUCKET_RATIO;
+        sums.contains(&self.sum) && self.cost <= DEAREST * (finished + self.failed as f64)
     }
 }
 
-fn parse(line: &str) -> Option<Counters> {
+fn parse(line: &str, bounds: &[f64]) -> Option<Counters> {
     let words: Vec<&str> = line.split(' ').collect();
     let [version, count, sum, failed, cost, buckets] = words.try_into().ok()?;
     if version != "1" {
@@ -142,7 +190,8 @@ fn parse(line: &str) -> Option<Counters> {
         let (bucket, count) = entry.split_once(':')?;
         *counters.buckets.get_mut(bucket.parse::<usize>().ok()?)? = whole(count)?;
     }
-    (counters.buckets.iter().sum::<u64>() == whole(count)?).then_some(counters)
+    let fits = counters.buckets.iter().sum::<u64>() == whole(count)? && counters.adds_up(bounds);
+    fits.then_some(counters)
 }
 
 #[cfg(test)]
@@ -166,7 +215,7 @@ mod tests {
     fn what_proxies_added_is_summed() {
         let (mut source, board) = source();
         assert!(source.observe().is_err());
-        put(&board, &[("a", "1 2 0.5 1 160 31:2")]);
+        put(&board, &[("a", "1 2 0.5 1 160 31:2"), ("b", "1 0 0 0 0 -")]);
         assert!(source.observe().unwrap().is_none());
         assert!(source.observe().is_err(), "the same news twice is none");
         put(
@@ -187,15 +236,53 @@ mod tests {
         let (mut source, board) = source();
         put(
             &board,
-            &[("a", "1 9 1 0 720 31:9"), ("b", "1 4 1 0 320 31:4")],
+            &[("a", "1 9 2.3 0 720 31:9"), ("b", "1 4 1 0 320 31:4")],
         );
         source.observe().unwrap();
         put(&board, &[("a", "1 2 0.5 0 160 31:2")]);
+        assert_eq!(source.observe().unwrap().unwrap().delays.count(), 0);
+        put(&board, &[("a", "1 3 0.75 0 240 31:3")]);
+        assert_eq!(source.observe().unwrap().unwrap().delays.count(), 1);
+    }
+
+    #[test]
+    fn what_a_proxy_ever_counted_is_not_one_periods_work() {
+        let (mut source, board) = source();
+        // Redis came back empty: the first report finds no proxies, the second finds them all.
+        for seen in [
+            &[("a", "1 1000 250 0 80000 31:1000")][..],
+            &[],
+            &[("a", "1 1003 250.75 0 80240 31:1003")],
+        ] {
+            put(&board, seen);
+            let sample = source.observe().unwrap();
+            assert_eq!(sample.map_or(0, |sample| sample.delays.count()), 0);
+        }
+        put(&board, &[("a", "1 1005 251.25 0 80400 31:1005")]);
         assert_eq!(source.observe().unwrap().unwrap().delays.count(), 2);
+        put(
+            &board,
+            &[("a", "1 900000000000000 2.25e14 0 80400 31:900000000000000")],
+        );
+        assert_eq!(source.observe().unwrap().unwrap().delays.count(), 0);
+    }
+
+    #[test]
+    fn one_proxy_that_lies_does_not_hide_the_others() {
+        let (mut source, board) = source();
+        for n in 1..4 {
+            let fine = format!("1 {n} {} 0 80 31:{n}", 0.25 * f64::from(n));
+            put(&board, &[("a", "garbage"), ("b", &fine)]);
+            let sample = source.observe().unwrap();
+            assert_eq!(sample.map_or(1, |sample| sample.delays.count()), 1);
+        }
+        put(&board, &[("a", "garbage")]);
+        assert!(source.observe().is_err(), "nothing is known");
     }
 
     #[test]
     fn hostile_lines_are_refused() {
+        let parse = |line| parse(line, &source().0.bounds);
         for line in [
             "",
             "x",
@@ -204,11 +291,16 @@ mod tests {
             "1 1 nan 0 0 0:1",
             "1 1 -1 0 0 0:1",
             "1 1 1e300 0 0 0:1",
+            "1 1 1e14 0 0 0:1",
+            "1 1 1e14 0 0 57:1",
+            "1 100 0.001 0 0 31:100",
+            "1 1 0.001 0 1e14 0:1",
             "1 1 0 -1 0 0:1",
             "1 1 0 0 inf 0:1",
             "1 1 0 0 0 58:1",
             "1 1 0 0 0 0:x",
             "1 1 0 0 0 0:1 more",
+            "1 18446744073709551615 0 0 0 0:18446744073709551615",
         ] {
             assert_eq!(parse(line), None, "{line}");
         }
