@@ -1,287 +1,367 @@
 --- What one dispatcher (a thread of a proxy) knows and decides. No I/O, no HAProxy: time, randomness
--- and whether a server is up are passed in.
+-- and what HAProxy says of its servers are passed in.
+--
+-- A request in flight has a slot in arrays, so that admission builds no table. Its holder is an object
+-- that lives as long as the request, a HAProxy stream's coroutine: where the holder is collected and
+-- nobody has called `finish`, the request ended without an answer.
+--
+-- State of the request path is in locals and in arrays by place (a server's position, from 1): HAProxy
+-- counts every instruction, which makes each of them dear.
 
+local observation_of = require("plimsoll.observation")
 local ring_of = require("plimsoll.ring")
 local schedule = require("plimsoll.schedule")
 
-local floor, max, min, huge, log = math.floor, math.max, math.min, math.huge, math.log
+local byte = string.byte
+local floor, max, min, huge = math.floor, math.max, math.min, math.huge
 
 local M = {}
-local Dispatcher = {}
-Dispatcher.__index = Dispatcher
 
 -- Policies that place by the bound alone; the others are schedulers.
 local BOUND_POLICIES = { fc_prop = true, fc_hash = true }
-
--- Delays are counted in buckets of 1 ms · 1.2^i: 56 of them reach 22.6 s.
-local BUCKET_RATIO = 1.2
-local BUCKETS = 56
-local FIRST_BUCKET = 0.001
 -- Weight of the newest period in a node's demand.
 local DEMAND_SMOOTHING = 0.5
 local MOST_COST = 1e9
+-- HAProxy must have counted fewer requests for this long before its count is taken.
+local SURPLUS_SECONDS = 1
 
---- @param settings table policy, age_limit (s), lease (s), scheduler (settings of the scheduler, if any)
+--- @param settings table policy, age_limit (s), lease (s), cost.least, scheduler (its settings)
 -- @param servers table the names of the backend's servers, in its order
 -- @param random function whole numbers of 32 bits
+-- @return the dispatcher, or nil and what is wrong
 function M.new(settings, servers, random)
-  local self = setmetatable({
-    policy = settings.policy,
-    age_limit = settings.age_limit,
-    lease = settings.lease,
-    random = random,
-    servers = servers,
-    nodes = {},
-    dispatchers = 1,
-    news_at = -huge,
-    admitted = 0,
-    refused = 0,
-    leaked = 0,
-  }, Dispatcher)
-  for i, name in ipairs(servers) do
-    self.nodes[i] = {
-      name = name, known = false, granted = 0, bound_jobs = 0, mean_cost = 1, jobs = 0, load = 0,
-      in_flight = 0, requests = 0, demand = 0, wanted = 0,
-      count = 0, sum = 0, failed = 0, cost = 0, buckets = {},
-    }
-  end
-  if not BOUND_POLICIES[self.policy] then
-    local scheduler, problem = schedule.new(self.policy, settings.scheduler)
+  local by_hash, least_cost, age_limit = settings.policy == "fc_hash", settings.cost.least, settings.age_limit
+  local scheduler, finished
+  if not BOUND_POLICIES[settings.policy] then
+    local problem
+    scheduler, problem = schedule.new(settings.policy, settings.scheduler)
     if not scheduler then
       return nil, problem
     end
-    self.scheduler = scheduler
+    finished = scheduler.finished
   end
-  return self
-end
+  local self = { refused = 0, abandoned = 0 }
+  local dispatchers, news_at = 1, -huge
+  local ring, ring_owners, ring_slots, ring_places = nil, "", 0, {}
 
---- News of a period: which nodes live, and what of each bound this dispatcher may use. A node that is
--- missing keeps its share for a lease: Redis may have come back empty, and its agent reports in a moment.
--- @param shares table name to { granted, bound_jobs, mean_cost, jobs, load }
-function Dispatcher:on_shares(now, dispatchers, shares)
-  self.news_at, self.dispatchers = now, max(1, dispatchers)
-  local largest = 0
-  for _, node in ipairs(self.nodes) do
-    local share = shares[node.name]
-    if share then
-      node.known, node.seen_at = true, now
-      node.granted, node.bound_jobs = share.granted, share.bound_jobs
-      node.mean_cost, node.jobs, node.load = share.mean_cost, share.jobs, share.load
-    elseif node.known and now - node.seen_at > self.lease then
-      node.known = false
-    end
-    if node.known then
-      largest = max(largest, node.bound_jobs)
-    end
+  local nodes, place_of_name, observed = {}, {}, {}
+  -- Cost in flight and what is granted of it (nothing where the node is not open), requests, cost asked for.
+  local in_flight, room, requests, wanted = {}, {}, {}, {}
+  for place, name in ipairs(servers) do
+    place_of_name[name] = place
+    nodes[place] = {
+      known = false, up = true, open = false, granted = 0, bound_jobs = 0, jobs = 0, load = 0, demand = 0,
+      surplus = 0, surplus_since = huge,
+    }
+    observed[place] = observation_of.new()
+    in_flight[place], room[place], requests[place], wanted[place] = 0, -huge, 0, 0
   end
-  if self.scheduler then
-    local news = {}
-    for i, node in ipairs(self.nodes) do
-      local live = node.known and node.granted > 0
-      -- A live node keeps a weight, however small its bound is.
-      local weight = live and max(1, floor(100 * node.bound_jobs / largest + 0.5)) or 0
-      news[i] = { weight = weight, jobs = node.jobs, load = node.load }
-    end
-    self.scheduler:on_news(news)
+
+  -- Slots: place (0: free), cost, time of admission, route. Threads are weak keys.
+  local place_of, cost_of, at_of, route_of = {}, {}, {}, {}
+  local free, free_count = {}, 0
+  local slot_of = setmetatable({}, { __mode = "k" })
+
+  local function set_open(place)
+    local node = nodes[place]
+    node.open = node.known and node.up
+    room[place] = node.open and node.granted or -huge
   end
-end
 
---- The ring in force; positions of its nodes among the servers are looked up once.
-function Dispatcher:on_ring(ring)
-  local place = {}
-  for i, node in ipairs(self.nodes) do
-    place[node.name] = i
-  end
-  local places = {}
-  for index, name in ipairs(ring.names) do
-    places[index - 1] = place[name]
-  end
-  self.ring, self.places = ring, places
-end
-
---- Whether a node has an agent that reports.
-function Dispatcher:knows(name)
-  for _, node in ipairs(self.nodes) do
-    if node.name == name then
-      return node.known
-    end
-  end
-  return false
-end
-
---- Whether what is known is too old to act on: the backend's own `balance` takes over.
-function Dispatcher:is_stale(now)
-  return now - self.news_at > self.age_limit
-end
-
--- A request larger than the whole share is admitted alone, or it would never be.
-local function fits(node, cost)
-  return node.known and (node.requests == 0 or node.in_flight + cost <= node.granted)
-end
-
--- The node that is filled least, of those that take the request.
-function Dispatcher:_least_filled(cost, is_up)
-  local best, least
-  for i, node in ipairs(self.nodes) do
-    if fits(node, cost) and is_up(node.name) then
-      local filled = (node.in_flight + cost) / max(node.granted, 1e-9)
-      if not best or filled < least then
-        best, least = i, filled
+  --- News of a period: which nodes live, and what of each bound this dispatcher may use. A node that is
+  -- missing keeps its share for a lease: Redis may have come back empty, and its agent reports in a moment.
+  -- @param others integer dispatchers, this one among them
+  -- @param shares table name to { granted, bound_jobs, jobs, load }
+  function self.on_shares(now, others, shares)
+    news_at, dispatchers = now, max(1, others)
+    local largest = 0
+    for place, node in ipairs(nodes) do
+      local share = shares[servers[place]]
+      if share then
+        node.known, node.seen_at = true, now
+        node.granted, node.bound_jobs, node.jobs, node.load = share.granted, share.bound_jobs, share.jobs, share.load
+      elseif node.known and now - node.seen_at > settings.lease then
+        node.known = false
+      end
+      set_open(place)
+      if node.known then
+        largest = max(largest, node.bound_jobs)
       end
     end
-  end
-  return best
-end
-
-function Dispatcher:_by_ring(hash, cost, is_up)
-  local wanted
-  local index = ring_of.choose(self.ring, hash, function(owner)
-    local place = self.places[owner]
-    wanted = wanted or place
-    local node = place and self.nodes[place]
-    return node and fits(node, cost) and is_up(node.name)
-  end)
-  return index and self.places[index], wanted
-end
-
-function Dispatcher:_by_scheduler(cost, is_up)
-  local wanted
-  for _ = 1, 2 * #self.nodes do
-    local place = schedule.next_among(self.scheduler, self.dispatchers, self.random)
-    if not place then
-      break
-    end
-    wanted = wanted or place
-    if fits(self.nodes[place], cost) and is_up(self.nodes[place].name) then
-      return place, wanted
+    if scheduler then
+      local news = {}
+      for place, node in ipairs(nodes) do
+        local live = node.known and node.granted > 0
+        -- A live node keeps a weight, however small its bound is.
+        local weight = live and max(1, floor(100 * node.bound_jobs / largest + 0.5)) or 0
+        news[place] = { weight = weight, jobs = node.jobs, load = node.load }
+      end
+      scheduler:on_news(news)
     end
   end
-  return self:_least_filled(cost, is_up), wanted
-end
 
---- Places a request.
--- @param hash integer 32 bits of the key, or nil
--- @param cost number items it is thought to touch
--- @param is_up function of a server's name
--- @return entry to hand to `finish`; or nil and "full", "down"; or nil alone where the proxy is to
---   decide by itself
-function Dispatcher:admit(now, hash, cost, is_up)
-  if self:is_stale(now) or (self.policy == "fc_hash" and not self.ring) then
-    return nil
-  end
-  cost = min(max(cost, 0), MOST_COST)
-  local place, wanted
-  if self.policy == "fc_hash" and hash then
-    place, wanted = self:_by_ring(hash, cost, is_up)
-  elseif self.scheduler then
-    place, wanted = self:_by_scheduler(cost, is_up)
-  else
-    place = self:_least_filled(cost, is_up)
-  end
-  local asked = self.nodes[wanted or place]
-  if asked then
-    asked.wanted = asked.wanted + cost
-  end
-  if not place then
-    local live = 0
-    for _, node in ipairs(self.nodes) do
-      live = live + (node.known and is_up(node.name) and 1 or 0)
+  --- The ring in force; its nodes are looked up once.
+  function self.on_ring(new)
+    ring, ring_owners, ring_slots, ring_places = new, new.owners, new.slots, {}
+    for index, name in ipairs(new.names) do
+      ring_places[index - 1] = place_of_name[name]
     end
-    if live == 0 then
+  end
+
+  --- Whether a node has an agent that reports.
+  function self.knows(name)
+    local place = place_of_name[name]
+    return place ~= nil and nodes[place].known
+  end
+
+  --- Whether what is known is too old to act on: the backend's own `balance` takes over.
+  function self.is_stale(now)
+    return now - news_at > age_limit
+  end
+
+  -- A request larger than the whole share is admitted alone, or it would never be.
+  local function takes(place, cost)
+    return in_flight[place] + cost <= room[place] or (requests[place] == 0 and nodes[place].open)
+  end
+
+  -- The node that is filled least, of those that take the request.
+  local function least_filled(cost)
+    local best, least
+    for place = 1, #nodes do
+      if takes(place, cost) then
+        local filled = (in_flight[place] + cost) / max(room[place], 1e-9)
+        if not best or filled < least then
+          best, least = place, filled
+        end
+      end
+    end
+    return best
+  end
+
+  -- Place, and the place that was asked for first.
+  local function by_ring(hash, cost)
+    local place = ring_places[byte(ring_owners, ((hash * ring_slots) >> 32) + 1)]
+    if place and takes(place, cost) then
+      return place, place
+    end
+    local index = ring_of.choose(ring, hash, function(candidate)
+      local other = ring_places[candidate]
+      place = place or other
+      return other and takes(other, cost)
+    end)
+    return index and ring_places[index], place
+  end
+
+  local function by_scheduler(cost)
+    local first
+    for _ = 1, 2 * #nodes do
+      local place = schedule.next_among(scheduler, dispatchers, random)
+      if not place then
+        break
+      end
+      first = first or place
+      if takes(place, cost) then
+        return place, first
+      end
+    end
+    return least_filled(cost), first
+  end
+
+  local function refuse(asked, cost)
+    local open = 0
+    for _, node in ipairs(nodes) do
+      open = open + (node.open and 1 or 0)
+    end
+    if open == 0 then
       return nil
     end
-    if not asked then
-      -- Nobody in particular was wanted, so everybody's share is too small.
-      for _, node in ipairs(self.nodes) do
-        if node.known then
-          node.wanted = node.wanted + cost / live
+    if asked then
+      wanted[asked] = wanted[asked] + cost
+    else
+      -- Nobody in particular was asked, so everybody's share is too small.
+      for place, node in ipairs(nodes) do
+        if node.open then
+          wanted[place] = wanted[place] + cost / open
         end
       end
     end
     self.refused = self.refused + 1
     return nil, "full"
   end
-  local node = self.nodes[place]
-  node.in_flight, node.requests = node.in_flight + cost, node.requests + 1
-  self.admitted = self.admitted + 1
-  return { node = node, cost = cost, at = now }
-end
 
-local function release(self, entry)
-  local node = entry.node
-  entry.done = true
-  node.requests = node.requests - 1
-  -- Sums of fractions drift; an empty node has nothing in flight.
-  node.in_flight = node.requests > 0 and max(node.in_flight - entry.cost, 0) or 0
-  if self.scheduler and self.scheduler.finished then
-    for place, other in ipairs(self.nodes) do
-      if other == node then
-        self.scheduler:finished(place)
+  --- Places a request.
+  -- @param hash integer 32 bits of the key, or nil
+  -- @param cost number items it is thought to touch
+  -- @param holder an object that lives as long as the request
+  -- @param route string to learn the cost of, or nil
+  -- @return the server's name; or nil and "full"; or nil alone where the proxy is to decide by itself
+  function self.admit(now, hash, cost, holder, route)
+    if now - news_at > age_limit or (by_hash and not ring) then
+      return nil
+    end
+    if slot_of[holder] then
+      self.abandon(holder)
+    end
+    if cost < least_cost then
+      cost = least_cost
+    elseif cost > MOST_COST then
+      cost = MOST_COST
+    end
+    local place, asked
+    if by_hash and hash then
+      place, asked = by_ring(hash, cost)
+    elseif scheduler then
+      place, asked = by_scheduler(cost)
+    else
+      place = least_filled(cost)
+      asked = place
+    end
+    if not place then
+      return refuse(asked, cost)
+    end
+    wanted[asked] = wanted[asked] + cost
+    in_flight[place] = in_flight[place] + cost
+    requests[place] = requests[place] + 1
+    local slot
+    if free_count > 0 then
+      slot = free[free_count]
+      free_count = free_count - 1
+    else
+      slot = #place_of + 1
+    end
+    place_of[slot], cost_of[slot], at_of[slot], route_of[slot] = place, cost, now, route
+    slot_of[holder] = slot
+    return servers[place]
+  end
+
+  local function release(slot)
+    local place = place_of[slot]
+    local left = requests[place] - 1
+    place_of[slot] = 0
+    free_count = free_count + 1
+    free[free_count] = slot
+    requests[place] = left
+    -- Sums of fractions drift; an empty node has nothing in flight.
+    in_flight[place] = left > 0 and in_flight[place] - cost_of[slot] or 0
+    if finished then
+      finished(scheduler, place)
+    end
+    return place
+  end
+
+  --- A request ended with an answer of a node's.
+  -- @param server string where it went in the end, after retries and redispatches
+  -- @param status number of the answer; from 500 on it is the node's failure
+  -- @param items number what it really touched, or nil
+  -- @return route and items where there is a cost to learn
+  function self.finish(holder, now, server, status, items)
+    local slot = slot_of[holder]
+    if not slot then
+      return
+    end
+    slot_of[holder] = nil
+    local place = release(slot)
+    if server ~= servers[place] then
+      place = place_of_name[server] or place
+    end
+    if status >= 500 then
+      return observed[place]:failure()
+    end
+    observed[place]:answered(max(now - at_of[slot], 0), items or cost_of[slot])
+    local route = route_of[slot]
+    if route and items then
+      return route, items
+    end
+  end
+
+  local function abandon(slot)
+    observed[release(slot)]:failure()
+    self.abandoned = self.abandoned + 1
+  end
+
+  --- A request ended without an answer of a node's: the client left, or the stream broke. It says nothing
+  -- of delay but counts as failed, so that a node that never answers is not thought fast.
+  function self.abandon(holder)
+    local slot = slot_of[holder]
+    if slot then
+      slot_of[holder] = nil
+      abandon(slot)
+    end
+  end
+
+  --- Abandons the requests whose holders are gone. Returns whether any is in flight.
+  function self.collect()
+    local held, busy = {}, false
+    for _, slot in pairs(slot_of) do
+      held[slot], busy = true, true
+    end
+    for slot, place in ipairs(place_of) do
+      if place > 0 and not held[slot] then
+        abandon(slot)
+      end
+    end
+    return busy
+  end
+
+  -- Forgets the oldest of a node's requests, of those that were admitted before a time.
+  local function forget(place, count, before)
+    local found = {}
+    for holder, slot in pairs(slot_of) do
+      if place_of[slot] == place and at_of[slot] < before then
+        found[#found + 1] = { holder = holder, at = at_of[slot] }
+      end
+    end
+    table.sort(found, function(a, b)
+      return a.at < b.at
+    end)
+    for i = 1, min(count, #found) do
+      self.abandon(found[i].holder)
+    end
+  end
+
+  --- What HAProxy says of a server. It counts the requests of all threads, so that it can only count more
+  -- than this one; where it counts fewer, and goes on to, the oldest are gone.
+  -- @param up boolean whether the server takes new requests
+  -- @param count integer requests that it has or that wait for it
+  function self.on_server(place, now, up, count)
+    local node = nodes[place]
+    node.up = up
+    set_open(place)
+    local surplus = requests[place] - count
+    if surplus <= 0 then
+      node.surplus_since = huge
+    elseif node.surplus_since == huge then
+      node.surplus, node.surplus_since = surplus, now
+    else
+      node.surplus = min(node.surplus, surplus)
+      if now - node.surplus_since >= SURPLUS_SECONDS then
+        forget(place, node.surplus, node.surplus_since)
+        node.surplus_since = huge
       end
     end
   end
-end
 
---- A request ended with an answer. `server` is where it went in the end, after redispatches.
--- @param failed boolean the answer was an error of the node's
--- @param items number what it really touched, or nil
-function Dispatcher:finish(entry, now, server, failed, items)
-  if entry.done then
-    return
+  --- What of a node's bound this dispatcher uses.
+  -- @return cost in flight, requests in flight
+  function self.usage(name)
+    local place = place_of_name[name]
+    return in_flight[place], requests[place]
   end
-  release(self, entry)
-  local node = entry.node
-  if server and server ~= node.name then
-    for _, other in ipairs(self.nodes) do
-      if other.name == server then
-        node = other
-      end
+
+  --- What goes to Redis once a period: node, demand and observation of each node, flat.
+  function self.report()
+    local flat = {}
+    for place, node in ipairs(nodes) do
+      node.demand = node.demand + DEMAND_SMOOTHING * (wanted[place] - node.demand)
+      wanted[place] = 0
+      flat[#flat + 1] = servers[place]
+      flat[#flat + 1] = ("%.6g"):format(node.demand)
+      flat[#flat + 1] = observed[place]:text()
     end
+    return flat
   end
-  local delay = max(now - entry.at, 0)
-  if failed then
-    node.failed = node.failed + 1
-    return
-  end
-  node.count, node.sum = node.count + 1, node.sum + delay
-  node.cost = node.cost + (items or entry.cost)
-  local bucket = 0
-  if delay > FIRST_BUCKET then
-    bucket = min(math.ceil(log(delay / FIRST_BUCKET) / log(BUCKET_RATIO)), BUCKETS)
-  end
-  node.buckets[bucket] = (node.buckets[bucket] or 0) + 1
-end
 
---- A request ended without an answer: the client left, or the stream broke. It says nothing of delay
--- but counts as failed, so that a node that never answers is not thought fast.
-function Dispatcher:abandon(entry)
-  if not entry.done then
-    release(self, entry)
-    entry.node.failed = entry.node.failed + 1
-    self.leaked = self.leaked + 1
-  end
-end
-
---- What goes to Redis once a period: node, demand and observation of each node, flat.
--- Observations are counters since the start: "1 <count> <sum s> <failed> <cost> <bucket:count,…|->".
-function Dispatcher:report()
-  local flat = {}
-  for _, node in ipairs(self.nodes) do
-    node.demand = node.demand + DEMAND_SMOOTHING * (node.wanted - node.demand)
-    node.wanted = 0
-    local buckets = {}
-    for bucket = 0, BUCKETS do
-      if node.buckets[bucket] then
-        buckets[#buckets + 1] = ("%d:%d"):format(bucket, node.buckets[bucket])
-      end
-    end
-    flat[#flat + 1] = node.name
-    flat[#flat + 1] = ("%.6g"):format(node.demand)
-    flat[#flat + 1] = ("1 %d %.6f %d %.0f %s"):format(
-      node.count, node.sum, node.failed, node.cost, #buckets > 0 and table.concat(buckets, ",") or "-"
-    )
-  end
-  return flat
+  return self
 end
 
 return M

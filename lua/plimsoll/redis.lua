@@ -8,8 +8,9 @@ Connection.__index = Connection
 
 --- @param settings table the `redis` settings
 -- @param tcp function a new HAProxy socket (core.tcp)
-function M.new(settings, tcp)
-  return setmetatable({ settings = settings, tcp = tcp, at = 0 }, Connection)
+-- @param purpose string what it is for, told with its troubles
+function M.new(settings, tcp, purpose)
+  return setmetatable({ settings = settings, tcp = tcp, purpose = purpose, at = 0 }, Connection)
 end
 
 local function split(address)
@@ -17,11 +18,11 @@ local function split(address)
   return host, tonumber(port)
 end
 
-local function open(self, address, timeout)
+local function open(self, address)
   local host, port = split(address)
   local socket = self.tcp()
-  -- HAProxy's is a time-out of inactivity, whole milliseconds are kept.
-  socket:settimeout(timeout)
+  -- HAProxy's is a time-out of inactivity.
+  socket:settimeout(self.settings.timeout)
   local good, problem
   if self.settings.tls then
     good, problem = socket:connect_ssl(host, port)
@@ -70,7 +71,7 @@ local function next_address(self)
   if not self.settings.sentinel then
     return address
   end
-  local socket, problem = open(self, address, self.settings.timeout)
+  local socket, problem = open(self, address)
   if not socket then
     return nil, "sentinel " .. address .. ": " .. problem
   end
@@ -83,7 +84,8 @@ local function next_address(self)
   return master[1] .. ":" .. master[2]
 end
 
---- Connects and logs in; true, or nil and why. `idle` is how long a silence may last, in seconds.
+--- Connects and logs in; true, or nil and why.
+-- @param idle number seconds that nobody may say anything while no call waits for its answer
 function Connection:connect(idle)
   self:close()
   local address, problem = next_address(self)
@@ -91,7 +93,7 @@ function Connection:connect(idle)
     return nil, problem
   end
   local socket
-  socket, problem = open(self, address, idle or self.settings.timeout)
+  socket, problem = open(self, address)
   if not socket then
     return nil, address .. ": " .. problem
   end
@@ -101,7 +103,8 @@ function Connection:connect(idle)
     socket:close()
     return nil, address .. ": " .. problem
   end
-  self.socket, self.address = socket, address
+  socket:settimeout(idle)
+  self.socket, self.address, self.idle = socket, address, idle
   return true
 end
 
@@ -115,8 +118,11 @@ end
 --- Asks; the answer, or nil and why. After an error of the network the connection is closed, and after
 -- an answer that says another server is the one to ask.
 function Connection:call(...)
-  local answer, problem, said = ask(self.socket, ...)
+  local socket = self.socket
+  socket:settimeout(self.settings.timeout)
+  local answer, problem, said = ask(socket, ...)
   if answer ~= nil then
+    socket:settimeout(self.idle)
     return answer
   end
   problem = self.address .. ": " .. tostring(problem)

@@ -44,18 +44,16 @@ function M.new(version, names, owners)
     return nil, #names .. " nodes: a ring has at most " .. M.MAX_NODES
   end
   -- Each value that occurs, found by the string library and not slot by slot.
-  local seen = {}
-  for index = 0, M.NOBODY do
+  local members = 0
+  for index = 0, M.NOBODY - 1 do
     if owners:find(char(index), 1, true) then
-      seen[index] = true
+      members = members + 1
+      if (names[index + 1] or "") == "" then
+        return nil, "owner " .. index .. " is no node of this ring"
+      end
     end
   end
-  for index in pairs(seen) do
-    if index ~= M.NOBODY and (names[index + 1] or "") == "" then
-      return nil, "owner " .. index .. " is no node of this ring"
-    end
-  end
-  return { version = version, slots = #owners, names = names, owners = owners }
+  return { version = version, slots = #owners, names = names, owners = owners, members = members }
 end
 
 --- The ring after a change, or nil and why it does not fit.
@@ -141,11 +139,14 @@ function M.choose(ring, hash, takes)
   if takes(owner) then
     return owner
   end
-  local seen = { [owner] = true }
+  local seen, left = { [owner] = true }, ring.members - 1
   for probe = 1, PROBES - 1 do
+    if left == 0 then
+      return nil
+    end
     local other = M.owner(ring, M.probe_hash(hash, probe))
     if other and not seen[other] then
-      seen[other] = true
+      seen[other], left = true, left - 1
       if takes(other) then
         return other
       end

@@ -76,6 +76,7 @@ local SCHEMA = {
   cost = {
     table = {
       default = { check = number(1e-6, 1e9), default = 1 },
+      least = { check = number(1e-6, 1e9), default = 1 },
       routes = { check = number(1, 1e6), default = 1000 },
     },
   },

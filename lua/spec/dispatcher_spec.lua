@@ -4,9 +4,6 @@ local dispatcher_of = require("plimsoll.dispatcher")
 local ring_of = require("plimsoll.ring")
 
 local SERVERS = { "node1", "node2", "node3" }
-local UP = function()
-  return true
-end
 
 local function share(granted, more)
   local result = { granted = granted, bound_jobs = granted, mean_cost = 1, jobs = 0, load = 0 }
@@ -18,36 +15,44 @@ end
 
 local function fresh(policy, shares, settings)
   settings = settings or {}
-  settings.policy, settings.age_limit, settings.lease = policy, 10, 3
+  settings.policy, settings.age_limit, settings.lease, settings.cost = policy, 10, 3, { least = 0.1 }
   local state = 1
   local dispatcher = assert(dispatcher_of.new(settings, SERVERS, function()
     state = (state * 1103515245 + 12345) & 0xffffffff
     return state
   end))
-  dispatcher:on_shares(0, 1, shares)
+  dispatcher.on_shares(0, 1, shares)
   return dispatcher
 end
 
-local function counted(dispatcher, times, cost, is_up)
-  local counts, entries = {}, {}
+-- Names, and those who hold the requests.
+local function counted(dispatcher, times, cost)
+  local counts, holders = {}, {}
   for _ = 1, times do
-    local entry = dispatcher:admit(0, nil, cost or 1, is_up or UP)
-    if entry then
-      counts[entry.node.name] = (counts[entry.node.name] or 0) + 1
-      entries[#entries + 1] = entry
+    local holder = {}
+    local name = dispatcher.admit(0, nil, cost or 1, holder)
+    if name then
+      counts[name] = (counts[name] or 0) + 1
+      holders[#holders + 1] = holder
     end
   end
-  return counts, entries
+  return counts, holders
+end
+
+local function refusal(dispatcher, now)
+  local name, reason = dispatcher.admit(now or 0, nil, 1, {})
+  assert.is_nil(name)
+  return reason
 end
 
 describe("admission", function()
   it("fills each node up to its share and refuses what is over", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10), node2 = share(20) })
-    assert.same({ node1 = 10, node2 = 20 }, (counted(dispatcher, 40)))
-    local entry, reason = dispatcher:admit(0, nil, 1, UP)
-    assert.is_nil(entry)
-    assert.equal("full", reason)
+    local counts, holders = counted(dispatcher, 40)
+    assert.same({ node1 = 10, node2 = 20 }, counts)
+    assert.equal("full", refusal(dispatcher))
     assert.equal(11, dispatcher.refused)
+    assert.equal(30, #holders)
   end)
 
   it("keeps the filling even on the way", function()
@@ -57,112 +62,205 @@ describe("admission", function()
 
   it("takes a request that is larger than a share alone, and no second one", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10) })
-    local entry = dispatcher:admit(0, nil, 50, UP)
-    assert.equal("node1", entry.node.name)
-    assert.is_nil((dispatcher:admit(0, nil, 1, UP)))
-    dispatcher:finish(entry, 1, "node1", false, 50)
-    assert.is_truthy((dispatcher:admit(1, nil, 1, UP)))
+    local holder = {}
+    assert.equal("node1", dispatcher.admit(0, nil, 50, holder))
+    assert.equal("full", refusal(dispatcher))
+    dispatcher.finish(holder, 1, "node1", 200, 50)
+    assert.equal("node1", (dispatcher.admit(1, nil, 1, {})))
   end)
 
   it("leaves it to the proxy when the news is old, or there is none", function()
     local dispatcher = fresh("fc_prop", { node1 = share(1) })
-    counted(dispatcher, 1)
-    local entry, reason = dispatcher:admit(10.5, nil, 1, UP)
-    assert.is_nil(entry)
-    assert.is_nil(reason)
-    dispatcher:on_shares(10.6, 1, { node1 = share(1) })
-    assert.equal("full", select(2, dispatcher:admit(10.7, nil, 1, UP)))
+    local _, holders = counted(dispatcher, 1)
+    assert.is_nil(refusal(dispatcher, 10.5))
+    dispatcher.on_shares(10.6, 1, { node1 = share(1) })
+    assert.equal("full", refusal(dispatcher, 10.7))
+    assert.equal(1, #holders)
   end)
 
   it("never names a server that is down, and leaves it to the proxy when all are", function()
     local dispatcher = fresh("fc_prop", { node1 = share(100), node2 = share(100) })
-    local counts = counted(dispatcher, 5, 1, function(name)
-      return name == "node2"
-    end)
-    assert.same({ node2 = 5 }, counts)
-    local entry, reason = dispatcher:admit(0, nil, 1, function() end)
-    assert.is_nil(entry)
-    assert.is_nil(reason)
+    dispatcher.on_server(1, 0, false, 0)
+    assert.same({ node2 = 5 }, (counted(dispatcher, 5)))
+    dispatcher.on_server(2, 0, false, 5)
+    assert.is_nil(refusal(dispatcher))
+    dispatcher.on_server(1, 0, true, 0)
+    assert.same({ node1 = 5 }, (counted(dispatcher, 5)))
   end)
 
   it("does not name a server whose node left", function()
     local dispatcher = fresh("fc_prop", { node1 = share(100), node2 = share(100) })
-    dispatcher:on_shares(3.5, 1, { node2 = share(100) })
+    dispatcher.on_shares(3.5, 1, { node2 = share(100) })
     assert.same({ node2 = 4 }, (counted(dispatcher, 4)))
-    assert.is_false(dispatcher:knows("node1"))
+    assert.is_false(dispatcher.knows("node1"))
+    assert.is_false(dispatcher.knows("node9"))
   end)
 
   it("holds the shares for a lease when Redis comes back empty, then leaves it to the proxy", function()
     local dispatcher = fresh("fc_prop", { node1 = share(2) })
-    dispatcher:on_shares(1, 1, {})
-    assert.is_true(dispatcher:knows("node1"))
-    assert.same({ node1 = 2 }, (counted(dispatcher, 2)))
-    assert.equal("full", select(2, dispatcher:admit(1, nil, 1, UP)))
-    dispatcher:on_shares(3.5, 1, {})
-    local entry, reason = dispatcher:admit(3.6, nil, 1, UP)
-    assert.is_nil(entry)
-    assert.is_nil(reason)
+    dispatcher.on_shares(1, 1, {})
+    assert.is_true(dispatcher.knows("node1"))
+    local counts, holders = counted(dispatcher, 2)
+    assert.same({ node1 = 2 }, counts)
+    assert.equal("full", refusal(dispatcher, 1))
+    dispatcher.on_shares(3.5, 1, {})
+    assert.is_nil(refusal(dispatcher, 3.6))
+    assert.equal(2, #holders)
   end)
 
   it("is not put out by absurd costs", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10) })
     for _, cost in ipairs({ -5, 1e300, math.huge }) do
-      local entry = dispatcher:admit(0, nil, cost, UP)
-      dispatcher:finish(entry, 0, "node1", false, nil)
-      assert.equal(0, dispatcher.nodes[1].in_flight)
+      local holder = {}
+      assert.equal("node1", (dispatcher.admit(0, nil, cost, holder)))
+      dispatcher.finish(holder, 0, "node1", 200, nil)
+      assert.same({ 0, 0 }, { dispatcher.usage("node1") })
     end
+  end)
+
+  it("does not let a request that costs nothing pass a bound", function()
+    local dispatcher = fresh("fc_prop", { node1 = share(1) })
+    assert.same({ node1 = 10 }, (counted(dispatcher, 20, 0)))
   end)
 end)
 
 describe("accounting", function()
+  local function all_returned(dispatcher)
+    assert.same({ 0, 0 }, { dispatcher.usage("node1") })
+  end
+
   it("returns to nothing however requests end", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10) })
-    local _, entries = counted(dispatcher, 10, 0.1)
-    for i, entry in ipairs(entries) do
+    local _, holders = counted(dispatcher, 10, 0.5)
+    for i, holder in ipairs(holders) do
       if i % 2 == 0 then
-        dispatcher:finish(entry, 1, "node1", false, 1)
-        dispatcher:abandon(entry)
+        dispatcher.finish(holder, 1, "node1", 200, 1)
+        dispatcher.abandon(holder)
       else
-        dispatcher:abandon(entry)
-        dispatcher:finish(entry, 1, "node1", false, 1)
+        dispatcher.abandon(holder)
+        dispatcher.finish(holder, 1, "node1", 200, 1)
       end
     end
-    assert.equal(0, dispatcher.nodes[1].in_flight)
-    assert.equal(0, dispatcher.nodes[1].requests)
-    assert.equal(5, dispatcher.leaked)
-    assert.equal(5, dispatcher.nodes[1].count)
+    all_returned(dispatcher)
+    assert.equal(5, dispatcher.abandoned)
+    assert.matches("^1 5 5.0+ 5 5 ", dispatcher.report()[3])
+  end)
+
+  it("releases the requests whose streams are gone, and only those", function()
+    local dispatcher = fresh("fc_prop", { node1 = share(10) })
+    local _, holders = counted(dispatcher, 10)
+    for i = 1, 4 do
+      holders[i] = nil
+    end
+    collectgarbage()
+    assert.is_true(dispatcher.collect())
+    assert.equal(6, select(2, dispatcher.usage("node1")))
+    assert.matches("^1 0 0.0+ 4 0 ", dispatcher.report()[3])
+    for i = 5, 10 do
+      dispatcher.finish(holders[i], 1, "node1", 200)
+    end
+    all_returned(dispatcher)
+    assert.is_false(dispatcher.collect())
+  end)
+
+  it("holds by coroutines as HAProxy has them", function()
+    local dispatcher = fresh("fc_prop", { node1 = share(10) })
+    local streams = {}
+    for i = 1, 6 do
+      streams[i] = coroutine.create(function()
+        dispatcher.admit(0, nil, 1, coroutine.running())
+        coroutine.yield()
+        dispatcher.finish(coroutine.running(), 1, "node1", 200)
+      end)
+      coroutine.resume(streams[i])
+    end
+    coroutine.resume(streams[1])
+    streams[2] = nil
+    collectgarbage()
+    dispatcher.collect()
+    assert.equal(4, select(2, dispatcher.usage("node1")))
+    assert.matches("^1 1 ", dispatcher.report()[3])
+    assert.equal(1, dispatcher.abandoned)
+  end)
+
+  it("counts a stream that is admitted twice once", function()
+    local dispatcher = fresh("fc_prop", { node1 = share(10) })
+    local holder = {}
+    dispatcher.admit(0, nil, 1, holder)
+    dispatcher.admit(0, nil, 1, holder)
+    assert.equal(1, select(2, dispatcher.usage("node1")))
+    dispatcher.finish(holder, 1, "node1", 200)
+    all_returned(dispatcher)
+  end)
+
+  it("follows HAProxy's own count where that is lower for a second, and not before", function()
+    local dispatcher = fresh("fc_prop", { node1 = share(10) })
+    local _, holders = counted(dispatcher, 5)
+    dispatcher.on_server(1, 0.1, true, 2)
+    dispatcher.on_server(1, 0.6, true, 3)
+    assert.equal(5, select(2, dispatcher.usage("node1")))
+    dispatcher.on_server(1, 1.2, true, 2)
+    assert.equal(3, select(2, dispatcher.usage("node1")))
+    for _, holder in ipairs(holders) do
+      dispatcher.finish(holder, 2, "node1", 200)
+    end
+    all_returned(dispatcher)
+  end)
+
+  it("does not follow HAProxy's count where it was as high in between", function()
+    local dispatcher = fresh("fc_prop", { node1 = share(10) })
+    local _, holders = counted(dispatcher, 5)
+    dispatcher.on_server(1, 0.1, true, 2)
+    dispatcher.on_server(1, 0.6, true, 5)
+    dispatcher.on_server(1, 1.2, true, 2)
+    assert.equal(5, select(2, dispatcher.usage("node1")))
+    assert.equal(5, #holders)
   end)
 
   it("counts a redispatched request where it ended", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10), node2 = share(10) })
-    local entry = dispatcher:admit(0, nil, 1, function(name)
-      return name == "node1"
-    end)
-    dispatcher:finish(entry, 0.5, "node2", false, 7)
-    assert.equal(0, dispatcher.nodes[1].count)
-    assert.equal(1, dispatcher.nodes[2].count)
-    assert.equal(7, dispatcher.nodes[2].cost)
-    assert.equal(0, dispatcher.nodes[1].in_flight)
+    local holder = {}
+    dispatcher.on_server(2, 0, false, 0)
+    dispatcher.admit(0, nil, 1, holder)
+    dispatcher.finish(holder, 0.5, "node2", 200, 7)
+    local flat = dispatcher.report()
+    assert.matches("^1 0 ", flat[3])
+    assert.matches("^1 1 0.5%d+ 0 7 ", flat[6])
+    all_returned(dispatcher)
   end)
 
   it("reports counters that only grow, and demand with what was refused", function()
     local dispatcher = fresh("fc_prop", { node1 = share(2) })
-    local entry = dispatcher:admit(0, nil, 1, UP)
-    dispatcher:admit(0, nil, 1, UP)
-    dispatcher:admit(0, nil, 1, UP)
-    dispatcher:finish(entry, 0.25, "node1", false, 80)
-    local flat = dispatcher:report()
+    local holder = {}
+    dispatcher.admit(0, nil, 1, holder)
+    dispatcher.admit(0, nil, 1, {})
+    dispatcher.admit(0, nil, 1, {})
+    dispatcher.finish(holder, 0.25, "node1", 200, 80)
+    local flat = dispatcher.report()
     assert.equal("node1", flat[1])
     assert.equal(1.5, tonumber(flat[2]))
     assert.equal("1 1 0.250000 0 80 31:1", flat[3])
     -- 1 ms · 1.2^31 is 0.285 s, and 1.2^30 is 0.237 s.
-    assert.equal("1 1 0.250000 0 80 31:1", dispatcher:report()[3])
+    assert.equal("1 1 0.250000 0 80 31:1", dispatcher.report()[3])
   end)
 
   it("does not count a failure as an answer", function()
     local dispatcher = fresh("fc_prop", { node1 = share(2) })
-    dispatcher:finish(dispatcher:admit(0, nil, 1, UP), 0.001, "node1", true, nil)
-    assert.equal("1 0 0.000000 1 0 -", dispatcher:report()[3])
+    local holder = {}
+    dispatcher.admit(0, nil, 1, holder)
+    dispatcher.finish(holder, 0.001, "node1", 503, nil)
+    assert.equal("1 0 0.000000 1 0 -", dispatcher.report()[3])
+  end)
+
+  it("tells what there is to learn of a route", function()
+    local dispatcher = fresh("fc_prop", { node1 = share(10) })
+    local holders = { {}, {}, {} }
+    dispatcher.admit(0, nil, 1, holders[1], "quotes")
+    dispatcher.admit(0, nil, 1, holders[2], "quotes")
+    dispatcher.admit(0, nil, 1, holders[3])
+    assert.same({ "quotes", 7 }, { dispatcher.finish(holders[1], 1, "node1", 200, 7) })
+    assert.same({}, { dispatcher.finish(holders[2], 1, "node1", 200) })
+    assert.same({}, { dispatcher.finish(holders[3], 1, "node1", 200, 7) })
   end)
 end)
 
@@ -171,32 +269,46 @@ describe("the shared ring", function()
 
   local function on_ring(shares)
     local dispatcher = fresh("fc_hash", shares)
-    dispatcher:on_ring(assert(ring_of.new(3, { "node2", "node3" }, owners)))
+    dispatcher.on_ring(assert(ring_of.new(3, { "node2", "node3" }, owners)))
     return dispatcher
   end
 
   it("places by the key, by names and not by positions", function()
     local dispatcher = on_ring({ node2 = share(100), node3 = share(100) })
-    assert.equal("node2", dispatcher:admit(0, 0, 1, UP).node.name)
-    assert.equal("node3", dispatcher:admit(0, 0xffffffff, 1, UP).node.name)
+    assert.equal("node2", (dispatcher.admit(0, 0, 1, {})))
+    assert.equal("node3", (dispatcher.admit(0, 0xffffffff, 1, {})))
   end)
 
   it("spills over when the owner is full, down or unknown to the proxy", function()
+    local holder = {}
     local dispatcher = on_ring({ node2 = share(1), node3 = share(100) })
-    assert.equal("node2", dispatcher:admit(0, 0, 1, UP).node.name)
-    assert.equal("node3", dispatcher:admit(0, 0, 1, UP).node.name)
+    assert.equal("node2", (dispatcher.admit(0, 0, 1, holder)))
+    assert.equal("node3", (dispatcher.admit(0, 0, 1, {})))
+    dispatcher = on_ring({ node2 = share(100), node3 = share(100) })
+    dispatcher.on_server(2, 0, false, 0)
+    assert.equal("node3", (dispatcher.admit(0, 0, 1, holder)))
     dispatcher = on_ring({ node3 = share(100) })
-    assert.equal("node3", dispatcher:admit(0, 0, 1, UP).node.name)
+    assert.equal("node3", (dispatcher.admit(0, 0, 1, holder)))
+  end)
+
+  it("refuses when all who own slots are full", function()
+    local holders = { {}, {} }
+    local dispatcher = on_ring({ node2 = share(1), node3 = share(1) })
+    dispatcher.admit(0, 0, 1, holders[1])
+    dispatcher.admit(0, 0, 1, holders[2])
+    local name, reason = dispatcher.admit(0, 0, 1, {})
+    assert.is_nil(name)
+    assert.equal("full", reason)
   end)
 
   it("leaves it to the proxy before the first ring", function()
     local dispatcher = fresh("fc_hash", { node1 = share(10) })
-    assert.is_nil((dispatcher:admit(0, 0, 1, UP)))
+    assert.is_nil((dispatcher.admit(0, 0, 1, {})))
   end)
 
   it("places a request without a key by the bounds", function()
     local dispatcher = on_ring({ node2 = share(100), node3 = share(100) })
-    assert.is_truthy((dispatcher:admit(0, nil, 1, UP)))
+    assert.is_truthy((dispatcher.admit(0, nil, 1, {})))
   end)
 end)
 
@@ -209,12 +321,14 @@ describe("the schedulers", function()
       local settings = { scheduler = { arrivals = 100, most_nodes = 3, interval = 0.1, artificial = 0.01 } }
       local shares = { node1 = share(4, { jobs = 3, load = 0.5 }), node2 = share(8), node3 = share(1) }
       local dispatcher = fresh(policy, shares, settings)
-      assert.same({ node1 = 4, node2 = 8, node3 = 1 }, (counted(dispatcher, 30)))
+      local counts, holders = counted(dispatcher, 30)
+      assert.same({ node1 = 4, node2 = 8, node3 = 1 }, counts)
+      assert.equal(13, #holders)
     end)
   end
 
   it("refuses a name it does not know", function()
-    local dispatcher, problem = dispatcher_of.new({ policy = "fastest" }, SERVERS)
+    local dispatcher, problem = dispatcher_of.new({ policy = "fastest", cost = { least = 1 } }, SERVERS)
     assert.is_nil(dispatcher)
     assert.matches("fastest", problem)
   end)

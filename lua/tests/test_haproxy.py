@@ -22,6 +22,8 @@ from compose.lab.processes import answers, free_ports, start_tied, wait_until
 from compose.lab.topology import ROOT
 from lua.tests.conftest import Cluster, Redis
 
+# Every request costs 1 here.
+POLICY = re.sub(r".*url_param.*\n", "", (ROOT / "haproxy" / "snippets" / "lua-policy.cfg").read_text())
 CONFIG = """\
 global
     log stderr format raw local0 notice
@@ -44,13 +46,7 @@ frontend web
 
 backend queries
     balance roundrobin
-    http-request set-var(txn.plimsoll_hash) path,field(3,/),digest(md5),bytes(12,4)
-    http-request lua.plimsoll_admit
-    acl full var(txn.plimsoll_refused) -m found
-    http-request return status 503 hdr retry-after 1 hdr plimsoll-reason %[var(txn.plimsoll_refused)] if full
-    use-server %[var(txn.plimsoll_server)] if {{ var(txn.plimsoll_server) -m found }}
-    http-response lua.plimsoll_finish
-    http-response set-header x-server %s
+{policy}    http-response set-header x-server %s
     default-server weight 100
 """
 SETTINGS = """\
@@ -142,7 +138,7 @@ class Lab:
         settings = SETTINGS.format(name=name, redis=self.redis.port, policy=policy, age=age)
         (directory / "plimsoll.lua").write_text(settings)
         (port,) = free_ports(1)
-        config = CONFIG.format(threads=threads, directory=directory, root=ROOT, port=port)
+        config = CONFIG.format(threads=threads, directory=directory, root=ROOT, port=port, policy=POLICY)
         servers = [f"    server node{n + 1} 127.0.0.1:{port}\n" for n, port in enumerate(self.nodes)]
         started = Proxy(directory, config + "".join(servers))
         self._stack.callback(started.kill)
@@ -367,7 +363,7 @@ def test_a_wrong_setting_keeps_haproxy_from_starting(tmp_path, old, new, words):
     settings = SETTINGS.format(name="lb1", redis=6379, policy="fc_hash", age=2)
     assert old in settings
     (tmp_path / "plimsoll.lua").write_text(settings.replace(old, new))
-    config = CONFIG.format(threads=1, directory=tmp_path, root=ROOT, port=free_ports(1)[0])
+    config = CONFIG.format(threads=1, directory=tmp_path, root=ROOT, port=free_ports(1)[0], policy=POLICY)
     (tmp_path / "haproxy.cfg").write_text(config + "    server node1 127.0.0.1:1\n")
     done = subprocess.run(
         # Not only checked: which backends there are is known at the start.

@@ -1,0 +1,227 @@
+--- The tasks that talk to Redis: observations go out, shares and the ring come in.
+
+local redis_of = require("plimsoll.redis")
+local ring_of = require("plimsoll.ring")
+
+local M = {}
+
+local FUNCTIONS = { "nodes", "ring", "proxies", "shares", "observations" }
+local LIBRARY_VERSION = 1
+local FIRST_WAIT, LONGEST_WAIT = 0.1, 5
+-- The subscription is asked for a sign of life this often, so that a silent connection is a dead one.
+local PING = 5
+
+local Follower = {}
+Follower.__index = Follower
+
+function Follower:keys()
+  local keys = {}
+  for i, part in ipairs(FUNCTIONS) do
+    keys[i] = ("plimsoll:{%s}:%s"):format(self.settings.cluster, part)
+  end
+  return table.unpack(keys)
+end
+
+-- Tells each trouble of a connection once, and its end.
+function Follower:trouble(connection, problem)
+  if problem == connection.said then
+    return
+  end
+  connection.said = problem
+  if problem then
+    core.Warning(("plimsoll %s: %s: %s"):format(self.name, connection.purpose, problem))
+  else
+    core.Info(("plimsoll %s: %s: in touch with Redis at %s"):format(self.name, connection.purpose, connection.address))
+  end
+end
+
+function Follower:take_ring(ring)
+  if not self.ring or ring.version ~= self.ring.version then
+    self.ring = ring
+    self.dispatcher.on_ring(ring)
+  end
+end
+
+function Follower:fetch_ring()
+  local k1, k2, k3, k4, k5 = self:keys()
+  local answer, problem = self.calls:call("FCALL_RO", "plimsoll_ring", 5, k1, k2, k3, k4, k5)
+  if not answer then
+    return nil, problem
+  end
+  if type(answer) ~= "table" then
+    return nil, "a ring that cannot be read"
+  elseif #answer == 0 then
+    return true
+  elseif #answer ~= 4 or type(answer[3]) ~= "string" or type(answer[4]) ~= "string" then
+    return nil, "a ring that cannot be read"
+  end
+  local names = {}
+  for name in (answer[3] .. "\n"):gmatch("([^\n]*)\n") do
+    names[#names + 1] = name
+  end
+  local ring
+  ring, problem = ring_of.new(answer[1], names, answer[4])
+  if not ring then
+    return nil, problem
+  end
+  self:take_ring(ring)
+  return true
+end
+
+local function bounded(text, high)
+  local value = tonumber(text)
+  -- NaN differs from itself.
+  if value and value == value and value >= 0 and value <= high then
+    return value + 0.0
+  end
+end
+
+-- One period: observations go out, shares and the ring's version come in.
+function Follower:period()
+  local k1, k2, k3, k4, k5 = self:keys()
+  local lease = math.floor(self.settings.lease * 1000)
+  local flat = self.dispatcher.report()
+  local answer, problem = self.calls:call(
+    "FCALL", "plimsoll_observe", 5, k1, k2, k3, k4, k5, self.name, self.instance, lease, table.unpack(flat)
+  )
+  if not answer then
+    return nil, problem
+  end
+  if type(answer) ~= "table" then
+    return nil, "shares that cannot be read"
+  end
+  local version, dispatchers = answer[1], answer[2]
+  if math.type(version) ~= "integer" or math.type(dispatchers) ~= "integer" or (#answer - 2) % 6 ~= 0 then
+    return nil, "shares that cannot be read"
+  end
+  local shares = {}
+  for i = 3, #answer, 6 do
+    local share = {
+      granted = bounded(answer[i + 1], 1e15), bound_jobs = bounded(answer[i + 2], 1e15),
+      mean_cost = bounded(answer[i + 3], 1e15), jobs = bounded(answer[i + 4], 1e15),
+      load = bounded(answer[i + 5], 1e15),
+    }
+    if share.granted and share.bound_jobs and share.mean_cost and share.jobs and share.load then
+      shares[answer[i]] = share
+    end
+  end
+  self.dispatcher.on_shares(self.now(), dispatchers, shares)
+  -- One thread speaks for the proxy.
+  if core.thread == 1 then
+    self.servers:reset_lost(self.dispatcher, function(name)
+      local text = "plimsoll %s: agent of %s is gone; its server has its configured weight again"
+      core.Warning(text:format(self.name, name))
+    end)
+  end
+  if version > 0 and (not self.ring or version ~= self.ring.version) then
+    return self:fetch_ring()
+  end
+  return true
+end
+
+-- Runs `step` until it fails, then connects anew after a wait that grows and is jittered.
+local function keep_trying(self, connection, idle, step)
+  local wait = FIRST_WAIT
+  while true do
+    local good, problem = connection:connect(idle)
+    while good do
+      local ran
+      -- What comes from the network may be anything; the task must outlive it.
+      ran, good, problem = pcall(step)
+      if not ran then
+        good, problem = nil, tostring(good)
+      elseif good then
+        wait = FIRST_WAIT
+      end
+      good = good and connection.socket ~= nil
+    end
+    connection:close()
+    self:trouble(connection, problem or "connection lost")
+    core.msleep(math.floor(1000 * wait * (0.5 + math.random())))
+    wait = math.min(2 * wait, LONGEST_WAIT)
+  end
+end
+
+--- Exchanges observations for shares once a period; a task.
+function Follower:report_for_ever()
+  local checked
+  -- Between two periods the connection is idle.
+  keep_trying(self, self.calls, 2 * self.settings.period + self.settings.redis.timeout, function()
+    if not checked then
+      local version, problem = self.calls:call("FCALL_RO", "plimsoll_version", 0)
+      if not version then
+        return nil, problem
+      elseif version ~= LIBRARY_VERSION then
+        return nil, ("Redis has version %s of the library, this is for version %d"):format(version, LIBRARY_VERSION)
+      end
+      checked = true
+    end
+    local good, problem = self:period()
+    if not good then
+      checked = false
+      return nil, problem
+    end
+    self:trouble(self.calls, nil)
+    -- Jittered, so that dispatchers do not act in step.
+    core.msleep(math.floor(1000 * self.settings.period * (0.9 + 0.2 * math.random())))
+    return true
+  end)
+end
+
+--- Follows the changes of the ring; a task.
+function Follower:follow_for_ever()
+  local _, channel = self:keys()
+  local subscribed
+  keep_trying(self, self.changes, 2 * PING, function()
+    if subscribed ~= self.changes.socket then
+      subscribed = self.changes.socket
+      local sent, problem = self.changes:send("SUBSCRIBE", channel)
+      if not sent then
+        return nil, problem
+      end
+    end
+    local message, problem = self.changes:receive()
+    if not message then
+      return nil, problem
+    end
+    self:trouble(self.changes, nil)
+    if type(message) == "table" and message[1] == "message" then
+      self:on_change(message[3])
+    end
+    return true
+  end)
+end
+
+--- Asks the subscription for signs of life; a task.
+function Follower:ping_for_ever()
+  while true do
+    core.msleep(1000 * PING)
+    if self.changes.socket then
+      self.changes:send("PING")
+    end
+  end
+end
+
+-- A change that does not fit is left to the next period, which sees the version and reads the table.
+function Follower:on_change(text)
+  local change = type(text) == "string" and ring_of.parse_change(text)
+  if change and change.runs and self.ring then
+    local ring = ring_of.apply(self.ring, change.from, change.to, change.names, change.runs)
+    if ring then
+      self:take_ring(ring)
+    end
+  end
+end
+
+--- @param settings table all settings
+-- @param name string of the dispatcher; `instance` tells this run of it from others
+-- @param now function seconds
+function M.new(settings, name, instance, dispatcher, servers, now)
+  return setmetatable({
+    settings = settings, name = name, instance = instance, dispatcher = dispatcher, servers = servers, now = now,
+    calls = redis_of.new(settings.redis, core.tcp, "shares"),
+    changes = redis_of.new(settings.redis, core.tcp, "changes"),
+  }, Follower)
+end
+
+return M

@@ -1,0 +1,72 @@
+--- The texts that the configuration hands to Lua, one a request and one an answer.
+-- A converter costs a third of an action, which builds HAProxy's whole transaction for Lua; it gets one
+-- text and gives one back.
+
+local find, sub, byte = string.find, string.sub, string.byte
+local tonumber = tonumber
+
+local M = {}
+
+local SPACE, DASH = byte(" -", 1, 2)
+local MOST_ANSWERS = 1000
+-- No text is a number.
+local COUNT = 1
+
+--- "<hash: 8 hexadecimal digits, or -> [<cost> [<route>]]"; a cost that is empty is not told.
+-- @return hash integer, or nil for "-", or false where it cannot be read
+-- @return cost number or nil
+-- @return route string or nil
+function M.request(text)
+  -- Most are "<hash> <cost>".
+  local hash, cost = tonumber(sub(text, 1, 8), 16), tonumber(sub(text, 10))
+  if hash and cost and hash >= 0 and byte(text, 9) == SPACE then
+    return hash, cost
+  end
+  local first = find(text, " ", 1, true)
+  local word = first and sub(text, 1, first - 1) or text
+  if byte(word) == DASH then
+    hash = nil
+  else
+    hash = #word == 8 and tonumber(word, 16) or false
+  end
+  if not first then
+    return hash
+  end
+  local second = find(text, " ", first + 1, true)
+  local route = second and sub(text, second + 1)
+  cost = tonumber(sub(text, first + 1, second and second - 1 or -1))
+  return hash, cost, route ~= "" and route or nil
+end
+
+local Answers = {}
+Answers.__index = Answers
+
+--- "<status> <server> [<items>]"; items that cannot be read are not told. What was read is remembered:
+-- the texts are few.
+-- @return table text to { status integer, server string, items number or nil }
+function M.answers()
+  return setmetatable({ [COUNT] = 0 }, Answers)
+end
+
+--- Reads a text that is not remembered.
+function Answers:read(text)
+  local first = find(text, " ", 1, true)
+  local second = first and find(text, " ", first + 1, true)
+  local answer = { status = 0, server = "" }
+  if second then
+    answer.status = tonumber(sub(text, 1, first - 1)) or 0
+    answer.server = sub(text, first + 1, second - 1)
+    answer.items = tonumber(sub(text, second + 1))
+  end
+  if self[COUNT] >= MOST_ANSWERS then
+    for known in pairs(self) do
+      self[known] = nil
+    end
+    self[COUNT] = 0
+  end
+  self[COUNT] = self[COUNT] + 1
+  self[text] = answer
+  return answer
+end
+
+return M
