@@ -55,10 +55,11 @@ test-lua:
 test-python:
 	$(PYTHON) -m pytest
 
-bench: tools build ## Measure the agent (step, agent-check, CPU, memory) and the Lua policy
+bench: tools build ## Measure the agent (step, agent-check, CPU, memory), the Lua policy, and what Redis pays
 	$(CARGO) bench --locked -p plimsoll-core
 	$(CARGO) bench --locked -p plimsoll --bench agent_check
 	$(PYTHON) -m lua.bench
+	$(PYTHON) -m lua.bench_redis
 
 lint: tools ## Check formatting and lints
 	$(CARGO) fmt --all --check

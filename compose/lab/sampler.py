@@ -29,6 +29,8 @@ COLUMNS = [
     "jobs",
     "delay_s",
     "capacity_items_per_s",
+    "cache_hits",
+    "cache_misses",
 ]
 _COUNTER = re.compile(r"^(stocks_\w+?)(?:\{([^}]*)\})? ([0-9.eE+-]+)$", re.MULTILINE)
 
@@ -115,6 +117,8 @@ class Sampler:
             "jobs": now.get("stocks_jobs", ""),
             "capacity_items_per_s": round(node.capacity(self._hit_ratio[node.name]), 1),
         }
+        if before:
+            row["cache_hits"], row["cache_misses"] = round(hits), round(misses)
         finished = change("stocks_request_duration_seconds_count")
         if finished > 0:
             row["delay_s"] = round(change("stocks_request_duration_seconds_sum") / finished, 4)

@@ -82,6 +82,12 @@ def after_event(meta: dict[str, Any]) -> int:
     return int(np.ceil(event + AFTER_EVENT_S))
 
 
+def cache_hit_ratio(policy: Policy, begin: float, end: float) -> float | None:
+    rows = [row for row in policy.nodes if begin <= row["t_s"] < end]
+    hits, misses = (sum(row[name] or 0 for row in rows) for name in ("cache_hits", "cache_misses"))
+    return ratio(hits, hits + misses)
+
+
 def shares(ok: Requests, names: list[str], begin: float, end: float) -> dict[str, float]:
     keep = (ok.finished >= begin) & (ok.finished < end)
     items = {name: float(ok.items[keep & (ok.node == name)].sum()) for name in names}
@@ -162,6 +168,7 @@ def summarise(policy: Policy, sla: float) -> dict[str, Any]:
         **transient(ok, sla, event, end),
         "refused_fraction": rounded((sent.outcome == "refused").mean() if sent.sent.size else 0.0),
         "error_fraction": rounded((sent.outcome == "error").mean() if sent.sent.size else 0.0),
+        "cache_hit_ratio": rounded(cache_hit_ratio(policy, begin, end)),
         "node_shares": shares(ok, names, begin, end),
         "generator_lag_s": lag,
         "timely_of_ideal": rounded(ratio(timely[first:last].sum(), ideal[first:last].sum())),

@@ -16,6 +16,7 @@ REQUEST_COLUMNS = ["t_s", "delay_s", "status", "class", "outcome", "items", "nod
 NODE_COLUMNS = [
     *("t_s", "node", "up", "bound", "bound_jobs", "reason", "weight_percent"),
     *("proxy_weight", "proxy_maxconn", "jobs", "delay_s", "capacity_items_per_s"),
+    *("cache_hits", "cache_misses"),
 ]
 CLASSES = {"query", "transaction"}
 OUTCOMES = {"ok", "refused", "error"}

@@ -4,7 +4,7 @@ from typing import Any
 
 HEADINGS = [
     *("policy", "timely items/s", "of ideal", "from 5 s", "vs rr", "vs prop", "total items/s"),
-    *("mean s", "p95 s", "p99 s", "overshoot s", "settling s", "refused", "errors"),
+    *("mean s", "p95 s", "p99 s", "overshoot s", "settling s", "refused", "errors", "cache hits"),
 ]
 
 
@@ -31,6 +31,7 @@ def cells(summary: dict[str, Any]) -> list[list[str]]:
                 (">" if run["settled"] is False else "") + show(run["settling_s"], ".0f"),
                 show(run["refused_fraction"], ".1%"),
                 show(run["error_fraction"], ".2%"),
+                show(run["cache_hit_ratio"], ".1%"),
             ]
         )
     return lines

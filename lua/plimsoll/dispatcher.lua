@@ -6,13 +6,14 @@
 -- nobody has called `finish`, the request ended without an answer.
 --
 -- State of the request path is in locals and in arrays by place (a server's position, from 1): HAProxy
--- counts every instruction, which makes each of them dear.
+-- counts every instruction, which makes each of them dear. Requests are never interrupted, tasks are,
+-- after 10,000 instructions: what tasks call changes the state in one piece.
 
 local observation_of = require("plimsoll.observation")
 local ring_of = require("plimsoll.ring")
 local schedule = require("plimsoll.schedule")
 
-local byte = string.byte
+local byte, gsub = string.byte, string.gsub
 local floor, max, min, huge = math.floor, math.max, math.min, math.huge
 
 local M = {}
@@ -25,12 +26,20 @@ local MOST_COST = 1e9
 -- HAProxy must have counted fewer requests for this long before its count is taken.
 local SURPLUS_SECONDS = 1
 
---- @param settings table policy, age_limit (s), lease (s), cost.least, scheduler (its settings)
+-- Nothing yields out of a callback of the string library, so HAProxy does not interrupt it.
+local function in_one_piece(change)
+  gsub("-", "-", function()
+    change()
+  end)
+end
+
+--- @param settings table policy, age_limit (s), lease (s), spill, cost.least, scheduler (its settings)
 -- @param servers table the names of the backend's servers, in its order
 -- @param random function whole numbers of 32 bits
 -- @return the dispatcher, or nil and what is wrong
 function M.new(settings, servers, random)
   local by_hash, least_cost, age_limit = settings.policy == "fc_hash", settings.cost.least, settings.age_limit
+  local spill = settings.spill
   local scheduler, finished
   if not BOUND_POLICIES[settings.policy] then
     local problem
@@ -68,11 +77,7 @@ function M.new(settings, servers, random)
     room[place] = node.open and node.granted or -huge
   end
 
-  --- News of a period: which nodes live, and what of each bound this dispatcher may use. A node that is
-  -- missing keeps its share for a lease: Redis may have come back empty, and its agent reports in a moment.
-  -- @param others integer dispatchers, this one among them
-  -- @param shares table name to { granted, bound_jobs, jobs, load }
-  function self.on_shares(now, others, shares)
+  local function take_shares(now, others, shares)
     news_at, dispatchers = now, max(1, others)
     local largest = 0
     for place, node in ipairs(nodes) do
@@ -100,12 +105,25 @@ function M.new(settings, servers, random)
     end
   end
 
+  --- News of a period: which nodes live, and what of each bound this dispatcher may use. A node that is
+  -- missing keeps its share for a lease: Redis may have come back empty, and its agent reports in a moment.
+  -- @param others integer dispatchers, this one among them
+  -- @param shares table name to { granted, bound_jobs, jobs, load }
+  function self.on_shares(now, others, shares)
+    in_one_piece(function()
+      take_shares(now, others, shares)
+    end)
+  end
+
   --- The ring in force; its nodes are looked up once.
   function self.on_ring(new)
-    ring, ring_owners, ring_slots, ring_places = new, new.owners, new.slots, {}
+    local places = {}
     for index, name in ipairs(new.names) do
-      ring_places[index - 1] = place_of_name[name]
+      places[index - 1] = place_of_name[name]
     end
+    in_one_piece(function()
+      ring, ring_owners, ring_slots, ring_places = new, new.owners, new.slots, places
+    end)
   end
 
   --- Whether a node has an agent that reports.
@@ -120,8 +138,8 @@ function M.new(settings, servers, random)
   end
 
   -- A request larger than the whole share is admitted alone, or it would never be.
-  local function takes(place, cost)
-    return in_flight[place] + cost <= room[place] or (requests[place] == 0 and nodes[place].open)
+  local function takes(place, cost, part)
+    return in_flight[place] + cost <= room[place] * (part or 1) or (requests[place] == 0 and nodes[place].open)
   end
 
   -- The node that is filled least, of those that take the request.
@@ -144,10 +162,12 @@ function M.new(settings, servers, random)
     if place and takes(place, cost) then
       return place, place
     end
+    -- The last part of a node's room is for its own keys: else, when all are full, every request that ends
+    -- makes room for any key, and caches hold nothing for long.
     local index = ring_of.choose(ring, hash, function(candidate)
       local other = ring_places[candidate]
       place = place or other
-      return other and takes(other, cost)
+      return other and takes(other, cost, spill)
     end)
     return index and ring_places[index], place
   end
@@ -289,8 +309,7 @@ function M.new(settings, servers, random)
     end
   end
 
-  --- Abandons the requests whose holders are gone. Returns whether any is in flight.
-  function self.collect()
+  local function collect()
     local held, busy = {}, false
     for _, slot in pairs(slot_of) do
       held[slot], busy = true, true
@@ -300,6 +319,15 @@ function M.new(settings, servers, random)
         abandon(slot)
       end
     end
+    return busy
+  end
+
+  --- Abandons the requests whose holders are gone. Returns whether any is in flight.
+  function self.collect()
+    local busy
+    in_one_piece(function()
+      busy = collect()
+    end)
     return busy
   end
 
@@ -319,11 +347,7 @@ function M.new(settings, servers, random)
     end
   end
 
-  --- What HAProxy says of a server. It counts the requests of all threads, so that it can only count more
-  -- than this one; where it counts fewer, and goes on to, the oldest are gone.
-  -- @param up boolean whether the server takes new requests
-  -- @param count integer requests that it has or that wait for it
-  function self.on_server(place, now, up, count)
+  local function take_server(place, now, up, count)
     local node = nodes[place]
     node.up = up
     set_open(place)
@@ -341,6 +365,16 @@ function M.new(settings, servers, random)
     end
   end
 
+  --- What HAProxy says of a server. It counts the requests of all threads, so that it can only count more
+  -- than this one; where it counts fewer, and goes on to, the oldest are gone.
+  -- @param up boolean whether the server takes new requests
+  -- @param count integer requests that it has or that wait for it
+  function self.on_server(place, now, up, count)
+    in_one_piece(function()
+      take_server(place, now, up, count)
+    end)
+  end
+
   --- What of a node's bound this dispatcher uses.
   -- @return cost in flight, requests in flight
   function self.usage(name)
@@ -352,11 +386,13 @@ function M.new(settings, servers, random)
   function self.report()
     local flat = {}
     for place, node in ipairs(nodes) do
-      node.demand = node.demand + DEMAND_SMOOTHING * (wanted[place] - node.demand)
-      wanted[place] = 0
-      flat[#flat + 1] = servers[place]
-      flat[#flat + 1] = ("%.6g"):format(node.demand)
-      flat[#flat + 1] = observed[place]:text()
+      in_one_piece(function()
+        node.demand = node.demand + DEMAND_SMOOTHING * (wanted[place] - node.demand)
+        wanted[place] = 0
+        flat[#flat + 1] = servers[place]
+        flat[#flat + 1] = ("%.6g"):format(node.demand)
+        flat[#flat + 1] = observed[place]:text()
+      end)
     end
     return flat
   end

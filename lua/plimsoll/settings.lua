@@ -62,6 +62,7 @@ local SCHEMA = {
   period = { check = number(0.1, 60, "s"), default = 1 },
   lease = { check = number(0.3, 3600, "s"), default = 3 },
   age_limit = { check = number(0.3, 3600, "s"), default = 10 },
+  spill = { check = number(0, 1), default = 0.5 },
   redis = {
     required = true,
     table = {

@@ -19,8 +19,11 @@ local COUNT = 1
 function M.request(text)
   -- Most are "<hash> <cost>".
   local hash, cost = tonumber(sub(text, 1, 8), 16), tonumber(sub(text, 10))
-  if hash and cost and hash >= 0 and byte(text, 9) == SPACE then
-    return hash, cost
+  if hash and cost and hash >= 0 then
+    local space, digit = byte(text, 9, 10)
+    if space == SPACE and digit ~= SPACE then
+      return hash, cost
+    end
   end
   local first = find(text, " ", 1, true)
   local word = first and sub(text, 1, first - 1) or text

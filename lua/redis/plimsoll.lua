@@ -22,7 +22,7 @@
 
 -- luacheck: read_globals struct
 
-local VERSION = 1
+local VERSION = 2
 
 local MAX_NODES = 255
 local MAX_PROXIES = 4096
@@ -39,7 +39,7 @@ local FLOOR_DEMAND = 0.05
 -- Of a sum: where so little is left without this proxy's part, rounding may be most of it.
 local CANCELLED = 1e-6
 -- Runs in a message; beyond, reading the table is cheaper.
-local MAX_RUNS = 1024
+local MAX_RUNS = 256
 
 local function fail(text)
   return redis.error_reply("ERR plimsoll: " .. text)

@@ -16,6 +16,7 @@ end
 local function fresh(policy, shares, settings)
   settings = settings or {}
   settings.policy, settings.age_limit, settings.lease, settings.cost = policy, 10, 3, { least = 0.1 }
+  settings.spill = 0.8
   local state = 1
   local dispatcher = assert(dispatcher_of.new(settings, SERVERS, function()
     state = (state * 1103515245 + 12345) & 0xffffffff

@@ -2,12 +2,15 @@
 
 import math
 import random
+import re
 import time
 
 import pytest
 import redis
 
+from compose.lab.topology import ROOT
 from lua.tests import ring_model
+from lua.tests.conftest import LIBRARY
 
 HOSTILE = ["nan", "-nan", "inf", "-inf", "-1", "1e16", "", "x", "0x", "1 2"]
 
@@ -315,4 +318,7 @@ def test_too_much_is_refused(cluster):
 
 
 def test_the_library_tells_its_version(cluster):
-    assert cluster.server.fcall_ro("plimsoll_version", 0) == 1
+    told = int(re.search(r"^local VERSION = (\d+)$", LIBRARY.read_text(), re.MULTILINE)[1])
+    assert cluster.server.fcall_ro("plimsoll_version", 0) == told
+    for user in ("lua/plimsoll/follower.lua", "agent/daemon/src/ring/link.rs"):
+        assert f"LIBRARY_VERSION = {told}" in (ROOT / user).read_text().replace(": i64", "")

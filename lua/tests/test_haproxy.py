@@ -286,6 +286,29 @@ def test_requests_that_clients_abandon_are_not_counted_for_ever(lab, reported):
     eventually("room for four at once", all_admitted)
 
 
+def test_collecting_among_many_requests_is_not_interrupted(lab, reported):
+    """HAProxy interrupts a task after 10,000 instructions, and lets requests in between."""
+    reported(node1=1e6, node2=1e6)
+    asked = lab.proxy(threads=1)
+    lab.wait_dispatchers(1)
+    lab.wait_in_force(asked)
+    subprocess.run(
+        ["wrk", "-t1", "-c1500", "-d3s", f"http://127.0.0.1:{asked.port}/stock/S0001?items=1"],
+        check=True,
+        capture_output=True,
+    )
+    reported(node1=4.0, node2=4.0)
+
+    def bound_is_kept() -> bool:
+        with ThreadPoolExecutor(40) as pool:
+            asked_for = (f"/stock/S{n:04}?items=100" for n in range(40))
+            statuses = Counter(pool.map(lambda path: asked.get(path)[0], asked_for))
+        return 4 <= statuses[200] <= 10 and statuses[503] == 40 - statuses[200]
+
+    eventually("eight at once, and no more", bound_is_kept, 20)
+    assert "error" not in asked.log.read_text()
+
+
 def test_without_redis_at_start_the_balance_rules_and_with_it_the_ring(tmp_path, own_redis):
     with ExitStack() as stack:
         lab = Lab(tmp_path, stack, own_redis)

@@ -14,7 +14,7 @@ SCHEMA = Path(__file__).resolve().parents[3] / "docs" / "summary-schema.json"
 REQUESTS = "t_s,delay_s,status,class,outcome,items,node"
 NODES = (
     "t_s,node,up,bound,bound_jobs,reason,weight_percent,"
-    "proxy_weight,proxy_maxconn,jobs,delay_s,capacity_items_per_s"
+    "proxy_weight,proxy_maxconn,jobs,delay_s,capacity_items_per_s,cache_hits,cache_misses"
 )
 STATUS = {"ok": 200, "refused": 503, "error": 0}
 
@@ -26,10 +26,15 @@ def request(
 
 
 def sample(
-    t: float, node: str = "node1", capacity: float | str = "", bound: float | str = "", reason: str = ""
+    t: float,
+    node: str = "node1",
+    capacity: float | str = "",
+    bound: float | str = "",
+    reason: str = "",
+    cache: str = ",",
 ) -> str:
     weight = 50 if bound != "" else ""
-    return f"{t},{node},1,{bound},,{reason},{weight},50,60,3,0.1,{capacity}"
+    return f"{t},{node},1,{bound},,{reason},{weight},50,60,3,0.1,{capacity},{cache}"
 
 
 def steady(begin: int, end: int, delay: float = 0.5, items: int = 100, node: str = "node1") -> list[str]:

@@ -146,6 +146,14 @@ def test_capacity_is_held_between_samples_and_static_before_the_first(run):
     assert ideal[10:] == [1000.0] * 2 + [500.0] * 8 + [200.0] * 10
 
 
+def test_cache_hits_are_of_all_rows_read_in_the_measured_time(run):
+    nodes = [sample(9, cache="999,1"), sample(10, cache="30,10"), sample(11), sample(29, cache="0,60")]
+    run.add("rr", steady(10, 30), nodes)
+    run.add("prop", steady(10, 30), [sample(12)])
+    assert run.figures("rr")["cache_hit_ratio"] == 0.3
+    assert run.figures("prop")["cache_hit_ratio"] is None
+
+
 def test_five_seconds_after_the_event_are_left_to_the_policy(run):
     refused = [request(t, 0.001, outcome="refused", node="") for t in range(15, 21)]
     run.add("rr", [*steady(10, 15), *refused, *steady(21, 30)])

@@ -17,7 +17,7 @@ use super::follow::{Observations, RingState};
 /// The function library, loaded where it is missing or older.
 const LIBRARY: &str = include_str!("../../../../lua/redis/plimsoll.lua");
 /// Its version, as `plimsoll_version` answers.
-const LIBRARY_VERSION: i64 = 1;
+const LIBRARY_VERSION: i64 = 2;
 
 /// How Redis runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

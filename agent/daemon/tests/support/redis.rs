@@ -325,3 +325,11 @@ pub fn openssl(directory: &Path, words: &[&str]) {
         String::from_utf8_lossy(&out.stderr)
     );
 }
+
+/// The version of the function library that agents load.
+pub fn library_version() -> &'static str {
+    let (_, after) = include_str!("../../../../lua/redis/plimsoll.lua")
+        .split_once("local VERSION = ")
+        .unwrap();
+    after.split_once('\n').unwrap().0
+}
