@@ -184,7 +184,8 @@ function M.new(settings, servers, random)
         return place, first
       end
     end
-    return least_filled(cost), first
+    local place = least_filled(cost)
+    return place, first or place
   end
 
   local function refuse(asked, cost)

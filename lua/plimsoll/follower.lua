@@ -10,6 +10,7 @@ local LIBRARY_VERSION = 2
 local FIRST_WAIT, LONGEST_WAIT = 0.1, 5
 -- The subscription is asked for a sign of life this often, so that a silent connection is a dead one.
 local PING = 5
+local LONGEST_PROBLEM = 300
 
 local Follower = {}
 Follower.__index = Follower
@@ -24,6 +25,8 @@ end
 
 -- Tells each trouble of a connection once, and its end.
 function Follower:trouble(connection, problem)
+  -- It may be Redis' own words, or somebody else's.
+  problem = problem and problem:gsub("%c", "?"):sub(1, LONGEST_PROBLEM)
   if problem == connection.said then
     return
   end
@@ -79,6 +82,11 @@ end
 -- One period: observations go out, shares and the ring's version come in.
 function Follower:period()
   local k1, k2, k3, k4, k5 = self:keys()
+  -- After a reload the old process may serve on for long. Under one name it and the new one would take each
+  -- other for dead in turn: neither had its shares for long, and agents would read counters that jump.
+  if not self.leaving and core.get_info().Stopping == 1 then
+    self.leaving, self.name = true, self.name .. "/" .. self.instance
+  end
   local lease = math.floor(self.settings.lease * 1000)
   local flat = self.dispatcher.report()
   local answer, problem = self.calls:call(
@@ -123,10 +131,12 @@ end
 local function keep_trying(self, connection, idle, step)
   local wait = FIRST_WAIT
   while true do
-    local good, problem = connection:connect(idle)
+    -- What comes from the network may be anything; the task must outlive it.
+    local ran, good, problem = pcall(connection.connect, connection, idle)
+    if not ran then
+      good, problem = nil, tostring(good)
+    end
     while good do
-      local ran
-      -- What comes from the network may be anything; the task must outlive it.
       ran, good, problem = pcall(step)
       if not ran then
         good, problem = nil, tostring(good)
@@ -148,7 +158,8 @@ function Follower:report_for_ever()
   -- Between two periods the connection is idle.
   keep_trying(self, self.calls, 2 * self.settings.period + self.settings.redis.timeout, function()
     if not checked then
-      local version, problem = self.calls:call("FCALL_RO", "plimsoll_version", 0)
+      -- With a key, so that a member of a Redis Cluster tells who has it.
+      local version, problem = self.calls:call("FCALL_RO", "plimsoll_version", 1, (self:keys()))
       if not version then
         return nil, problem
       elseif version ~= LIBRARY_VERSION then
@@ -197,7 +208,8 @@ function Follower:ping_for_ever()
   while true do
     core.msleep(1000 * PING)
     if self.changes.socket then
-      self.changes:send("PING")
+      -- It may be closed meanwhile.
+      pcall(self.changes.send, self.changes, "PING")
     end
   end
 end

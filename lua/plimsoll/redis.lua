@@ -15,11 +15,18 @@ end
 
 local function split(address)
   local host, port = address:match("^%[?(.-)%]?:(%d+)$")
-  return host, tonumber(port)
+  port = tonumber(port)
+  -- HAProxy raises where it is given anything else.
+  if host and host:find("^[%x.:]+$") and port >= 1 and port <= 65535 then
+    return host, port
+  end
 end
 
 local function open(self, address)
   local host, port = split(address)
+  if not host then
+    return nil, "no IP address and port"
+  end
   local socket = self.tcp()
   -- HAProxy's is a time-out of inactivity.
   socket:settimeout(self.settings.timeout)
@@ -78,7 +85,7 @@ local function next_address(self)
   local master
   master, problem = ask(socket, "SENTINEL", "get-master-addr-by-name", self.settings.sentinel)
   socket:close()
-  if type(master) ~= "table" or #master ~= 2 then
+  if type(master) ~= "table" or type(master[1]) ~= "string" or type(master[2]) ~= "string" then
     return nil, ("sentinel %s does not know %s: %s"):format(address, self.settings.sentinel, problem or "nil")
   end
   return master[1] .. ":" .. master[2]
@@ -128,7 +135,8 @@ function Connection:call(...)
   problem = self.address .. ": " .. tostring(problem)
   local moved = said and problem:match("MOVED %d+ (%S+)")
   if moved then
-    self.moved = moved
+    -- Without a host it is another port of the same one.
+    self.moved = moved:sub(1, 1) == ":" and self.address:match("^(.*):") .. moved or moved
   end
   if not said or moved or problem:find("READONLY") or problem:find("NOAUTH") or problem:find("LOADING") then
     self:close()

@@ -1,5 +1,5 @@
 --- Redis' protocol (RESP2) over a socket with `send`, and `receive` of a line or a number of bytes.
--- Every length that comes in has a limit.
+-- Every length that comes in has a limit, and so has their sum in one answer.
 
 local M = {}
 
@@ -18,7 +18,8 @@ function M.encode(...)
   return table.concat(pieces)
 end
 
-local function read(socket, depth)
+-- @param left table bytes and items that the answer may still have
+local function read(socket, depth, left)
   local line, problem = socket:receive("*l")
   if not line then
     return nil, problem or "closed"
@@ -38,11 +39,12 @@ local function read(socket, depth)
   end
   local length = math.tointeger(tonumber(rest))
   if kind == "$" then
-    if not length or length > MOST_BYTES then
+    if not length or length > left.bytes then
       return nil, "a string of " .. rest:sub(1, 40) .. " bytes"
     elseif length < 0 then
       return false
     end
+    left.bytes = left.bytes - length
     local body
     body, problem = socket:receive(length + 2)
     if not body or #body ~= length + 2 then
@@ -50,14 +52,15 @@ local function read(socket, depth)
     end
     return body:sub(1, length)
   elseif kind == "*" then
-    if not length or length > MOST_ITEMS or depth >= DEEPEST then
+    if not length or length > left.items or depth >= DEEPEST then
       return nil, "a list of " .. rest:sub(1, 40) .. " items"
     elseif length < 0 then
       return false
     end
+    left.items = left.items - length
     local items = {}
     for i = 1, length do
-      local item, why, said = read(socket, depth + 1)
+      local item, why, said = read(socket, depth + 1, left)
       if item == nil then
         if not said then
           return nil, why
@@ -74,7 +77,7 @@ end
 --- The next answer: a string, whole number, table, false for nil. Or nil and why; the third value is
 -- true where Redis itself said so, and the connection is still good.
 function M.read(socket)
-  return read(socket, 0)
+  return read(socket, 0, { bytes = MOST_BYTES, items = MOST_ITEMS })
 end
 
 return M

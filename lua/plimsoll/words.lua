@@ -8,7 +8,7 @@ local tonumber = tonumber
 local M = {}
 
 local SPACE, DASH = byte(" -", 1, 2)
-local MOST_ANSWERS = 1000
+local MOST_ANSWERS, MOST_ITEMS = 1000, 1e9
 -- No text is a number.
 local COUNT = 1
 
@@ -44,7 +44,7 @@ end
 local Answers = {}
 Answers.__index = Answers
 
---- "<status> <server> [<items>]"; items that cannot be read are not told. What was read is remembered:
+--- "<status> <server> [<items>]"; items that are no number within 0 and 1e9 are not told. What was read is remembered:
 -- the texts are few.
 -- @return table text to { status integer, server string, items number or nil }
 function M.answers()
@@ -59,7 +59,9 @@ function Answers:read(text)
   if second then
     answer.status = tonumber(sub(text, 1, first - 1)) or 0
     answer.server = sub(text, first + 1, second - 1)
-    answer.items = tonumber(sub(text, second + 1))
+    local items = tonumber(sub(text, second + 1))
+    -- One that is infinite would be in the sums for ever. NaN is not within anything.
+    answer.items = items and items >= 0 and items <= MOST_ITEMS and items or nil
   end
   if self[COUNT] >= MOST_ANSWERS then
     for known in pairs(self) do

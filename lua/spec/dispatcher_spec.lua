@@ -328,6 +328,11 @@ describe("the schedulers", function()
     end)
   end
 
+  it("place a request alone where no node was granted anything", function()
+    local dispatcher = fresh("round_robin", { node1 = share(0) })
+    assert.equal("node1", (dispatcher.admit(0, nil, 1, {})))
+  end)
+
   it("refuses a name it does not know", function()
     local dispatcher, problem = dispatcher_of.new({ policy = "fastest", cost = { least = 1 } }, SERVERS)
     assert.is_nil(dispatcher)

@@ -48,7 +48,8 @@ describe("Redis' protocol", function()
 
   for _, bytes in ipairs({
     "HTTP/1.1 400\r\n", "$99999999999\r\n", "*99999999\r\n", "$x\r\n", ":1.5\r\n", "$10\r\nshort\r\n", "*1\r\n", "\r\n",
-    ("*1\r\n"):rep(50) .. ":1\r\n",
+    ("*1\r\n"):rep(50) .. ":1\r\n", "*2\r\n*65535\r\n",
+    "*2\r\n$4194304\r\n" .. ("x"):rep(4194304) .. "\r\n$1\r\nx\r\n",
   }) do
     it("refuses " .. ("%q"):format(bytes:sub(1, 16)), function()
       local answer, problem, said = resp.read(socket(bytes))

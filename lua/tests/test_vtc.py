@@ -1,0 +1,158 @@
+"""The Lua policy in a real HAProxy, each case a script for varnishtest (lua/tests/vtc)."""
+
+import hashlib
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from compose.lab import machine
+from compose.lab.processes import TIED, free_ports
+from compose.lab.topology import ROOT
+from lua.tests.conftest import Cluster
+
+SCRIPTS = Path(__file__).parent / "vtc"
+POLICY = (ROOT / "haproxy" / "snippets" / "lua-policy.cfg").read_text()
+# What follows the decision, for scripts that ask for one in another way.
+DECISION = POLICY[POLICY.index("    http-request return") :]
+TOLD = """\
+        http-response set-header x-policy %[var(txn.plimsoll)]
+        http-response set-header x-server %s
+"""
+HEAD = """\
+    global
+        nbthread 1
+        lua-prepend-path {root}/lua/?.lua
+        lua-prepend-path {root}/lua/?/init.lua
+        {load} {lua}
+    defaults
+        mode http
+        timeout connect 500ms
+        timeout client 10s
+        timeout server 10s
+        timeout queue 50ms
+"""
+PROXY = """\
+    frontend web
+        bind "fd@${fe}"
+        default_backend queries
+    backend queries
+        balance roundrobin
+"""
+# Whatever came before: two are admitted at once, and a third is not.
+TWO_FIT = """\
+barrier b8 cond 3
+barrier b9 cond 3
+server s0 {
+    rxreq
+    barrier b8 sync
+    barrier b9 sync
+    txresp -hdr "connection: close"
+} -dispatch
+haproxy h1 -cli {
+    send "set server queries/s1 addr ${s0_addr} port ${s0_port}"
+    expect ~ "port changed"
+}
+client c7 -connect ${h1_fe_sock} {
+    txreq -url "/stock/Z?given=-"
+    rxresp
+    expect resp.status == 200
+} -start
+client c8 -connect ${h1_fe_sock} {
+    txreq -url "/stock/Z?given=-"
+    rxresp
+    expect resp.status == 200
+} -start
+client c9 -connect ${h1_fe_sock} {
+    barrier b8 sync
+    txreq -url "/stock/Z?given=-"
+    rxresp
+    expect resp.status == 503
+    barrier b9 sync
+} -run
+client c7 -wait
+client c8 -wait
+"""
+SETTINGS = """\
+require("plimsoll").start({{
+  cluster = "{cluster}", backend = "queries", proxy = "lb", period = 0.1, lease = 10,
+  redis = {{ addresses = {{ "127.0.0.1:{port}" }} }},
+}})
+"""
+SECONDS = 15
+
+
+def key_of(cluster: Cluster, node: str) -> str:
+    _, _, names, owners = cluster.ring()
+    for number in range(10_000):
+        key = f"S{number:04}"
+        hashed = int.from_bytes(hashlib.md5(key.encode()).digest()[12:], "big")
+        if names[owners[hashed * len(owners) >> 32]] == node:
+            return key
+    raise AssertionError(f"no key of {node}")
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.vtc")), ids=lambda path: path.stem)
+def test_script(server, tmp_path, script):
+    cluster = Cluster(server, script.stem)
+    server.delete(*cluster.keys)
+    bounds = re.findall(r"(s\d)=(\d+)", re.search(r"^# bounds: (.*)$", script.read_text(), re.MULTILINE)[1])
+    for node, bound in bounds:
+        cluster.report(node, int(bound))
+    port = server.connection_pool.connection_kwargs["port"]
+    lua = tmp_path / "plimsoll.lua"
+    lua.write_text(SETTINGS.format(cluster=script.stem, port=port))
+    head = HEAD.format(root=ROOT, load="lua-load-per-thread", lua=lua)
+    macros = {
+        "head": head,
+        "web": PROXY,
+        "policy": POLICY + TOLD,
+        "decision": DECISION + TOLD,
+        "proxy": head + PROXY + POLICY + TOLD,
+        "two_fit": TWO_FIT,
+        "await": f"{SCRIPTS}/await {port} {script.stem}",
+        "placed": f"{SCRIPTS}/placed",
+        "dead_port": free_ports(1)[0],
+        "long": "9" * 10_000,
+        **{f"key_{node}": key_of(cluster, node) for node, _ in bounds},
+    }
+    # Not by -D, which takes short values only.
+    text = re.sub(r"\$\{(\w+)\}", lambda found: str(macros.get(found[1], found[0])), script.read_text())
+    rendered = tmp_path / script.name
+    rendered.write_text(text)
+    done = subprocess.run(
+        [*TIED, "varnishtest", "-t", str(SECONDS), str(rendered)],
+        env=os.environ | {"HAPROXY_PROGRAM": machine.haproxy(), "TMPDIR": str(tmp_path)},
+        capture_output=True, text=True, check=False, timeout=2 * SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def config(load: str, threads: int, directory: Path) -> Path:
+    lua = directory / "plimsoll.lua"
+    lua.write_text(SETTINGS.format(cluster="c", port=6379))
+    head = HEAD.format(root=ROOT, load=load, lua=lua).replace("nbthread 1", f"nbthread {threads}")
+    proxy = PROXY.replace("fd@${fe}", f"127.0.0.1:{free_ports(1)[0]}")
+    file = directory / "haproxy.cfg"
+    file.write_text(f"{head}{proxy}{POLICY}{TOLD}        server s1 127.0.0.1:1\n")
+    return file
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_the_snippet_is_accepted_without_a_warning(tmp_path, threads):
+    file = config("lua-load-per-thread", threads, tmp_path)
+    done = subprocess.run(
+        [machine.haproxy(), "-dW", "-c", "-f", str(file)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_one_lua_for_all_threads_is_refused(tmp_path):
+    file = config("lua-load", 2, tmp_path)
+    done = subprocess.run(
+        [machine.haproxy(), "-c", "-f", str(file)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "plimsoll: load it with lua-load-per-thread, not with lua-load" in done.stderr
