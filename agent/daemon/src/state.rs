@@ -21,6 +21,8 @@ pub enum Health {
 pub struct ServiceState {
     /// Name in the configuration.
     pub service: String,
+    /// "host:port" that proxies connect to, where it is configured.
+    pub address: Option<String>,
     /// The settings in force.
     pub settings: Settings,
     /// The last decision of its controller.

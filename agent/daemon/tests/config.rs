@@ -49,6 +49,11 @@ fn each_mistake_names_file_line_and_key() {
             14,
             "histogramm",
         ),
+        (
+            GOOD.replace("\"stocks\"", "\"stocks\"\naddress = \"192.0.2.11\""),
+            7,
+            "service[0].address",
+        ),
         (GOOD.replace("\"1s\"", "\"0s\""), 8, "service[0].sla.delay"),
         (GOOD.replace("\"1s\"", "\"-1s\""), 8, "service[0].sla.delay"),
         (GOOD.replace("\"1s\"", "1"), 8, "service[0].sla.delay"),

@@ -47,7 +47,11 @@ fn metrics_pass_promtool() {
 #[test]
 fn the_node_is_shown_whole() {
     let service = Service::start();
-    let agent = Agent::start(&service, "");
+    let mut agent = Agent::unstarted(&service, "");
+    let config = agent.config();
+    let name = "name = \"stocks\"\n";
+    agent.write_config(&config.replace(name, &format!("{name}address = \"192.0.2.11:8001\"\n")));
+    agent.start_again();
     agent.check("queries/node1 lb1\n").unwrap();
     let node = wait_for("the proxy is shown", || {
         let node = agent.node_json();
@@ -58,6 +62,7 @@ fn the_node_is_shown_whole() {
     let stocks = &node["services"]["stocks"];
     assert_eq!(stocks["decision"]["bound"], 40.0);
     assert_eq!(stocks["weight_percent"], 50);
+    assert_eq!(stocks["address"], "192.0.2.11:8001");
     assert_eq!(stocks["health"], "up");
     assert_eq!(stocks["settings"]["sla"]["delay"], 1.0);
     assert_eq!(stocks["proxies"][0]["identity"], "queries/node1");

@@ -191,6 +191,7 @@ pub(crate) mod tests {
         let cost = Cost(bound_jobs);
         ServiceState {
             service: "stocks".into(),
+            address: None,
             settings: Settings {
                 sla: Sla {
                     delay: Seconds(1.0),

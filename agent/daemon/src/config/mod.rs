@@ -69,6 +69,8 @@ pub struct ServiceConfig {
     pub name: String,
     /// Further `agent-send` identities.
     pub identities: Vec<String>,
+    /// "host:port" that proxies connect to.
+    pub address: Option<String>,
     /// What its controller is told.
     pub settings: Settings,
     /// The bound that stands for a weight of 100 %.

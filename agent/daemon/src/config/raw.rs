@@ -88,6 +88,7 @@ pub struct Service {
     pub name: String,
     #[serde(default)]
     pub identities: Vec<String>,
+    pub address: Option<String>,
     pub sla: Sla,
     pub bound: Bound,
     #[serde(default)]

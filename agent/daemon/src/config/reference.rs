@@ -163,6 +163,12 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "`[]`",
                 "Further `agent-send` identities, by custom `backend/server`. No two services share one.",
             ),
+            (
+                "address",
+                "host:port; IP address (IPv6 in brackets) or name",
+                "none",
+                "Where proxies connect to for this node's service. Shown in `/v1/node`.",
+            ),
         ],
     ),
     (

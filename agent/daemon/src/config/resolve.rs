@@ -241,6 +241,11 @@ fn resolve_service(path: &str, raw: raw::Service, period: Duration) -> Checked<S
             .as_ref()
             .map(|r| ring(&format!("{path}.ring"), r, period))
             .transpose()?,
+        address: raw
+            .address
+            .as_deref()
+            .map(|address| at(&format!("{path}.address"), values::host_port(address)))
+            .transpose()?,
         name: raw.name,
         identities: raw.identities,
     })

@@ -101,6 +101,33 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// Host and port to connect to; the host is an IP address (IPv6 in brackets) or a name.
+pub fn host_port(text: &str) -> Result<String, String> {
+    let fits = || {
+        let (host, port) = text.rsplit_once(':')?;
+        let port_fits = port.bytes().all(|b| b.is_ascii_digit());
+        port.parse().ok().filter(|n: &u16| *n > 0 && port_fits)?;
+        if let Some(rest) = host.strip_prefix('[') {
+            let inside = rest.strip_suffix(']')?;
+            return inside.parse::<std::net::Ipv6Addr>().ok().map(drop);
+        }
+        let numeric = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        if numeric {
+            return host.parse::<std::net::Ipv4Addr>().ok().map(drop);
+        }
+        let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        let mut labels = host.split('.');
+        let fits = labels.all(|l| (1..=63).contains(&l.len()) && l.bytes().all(letter));
+        (fits && host.len() <= 253).then_some(())
+    };
+    match fits() {
+        Some(()) => Ok(text.to_owned()),
+        None => Err(format!(
+            "must be host and port such as \"192.0.2.11:8001\", \"[2001:db8::11]:8001\" or \"node1.example:8001\", is {text:?}"
+        )),
+    }
+}
+
 /// `http://host[:port]/path`.
 pub fn http_url(text: &str) -> Result<HttpUrl, String> {
     let problem = || {
@@ -191,6 +218,34 @@ mod tests {
             assert!(http_url(text).is_err(), "{text}");
         }
         assert!(log_listen("udp://localhost:1").is_err() && log_listen("unix://x").is_err());
+        for text in [
+            "192.0.2.1:80",
+            "[2001:db8::1]:80",
+            "node-1.example:80",
+            "db_1:1",
+        ] {
+            assert_eq!(host_port(text), Ok(text.into()));
+        }
+        for text in [
+            "",
+            "a",
+            ":80",
+            "a:",
+            "a:0",
+            "a:+1",
+            "a:65536",
+            "::1:80",
+            "[::1]80",
+            "[a]:80",
+            "1.2.3:80",
+            "1.2.3.4.5:80",
+            "a..b:80",
+            "a b:80",
+            "http://a:80",
+            "a:80/",
+        ] {
+            assert!(host_port(text).is_err(), "{text}");
+        }
         assert!(address("127.0.0.1:1").is_ok() && address("127.0.0.1:0").is_err());
     }
 }

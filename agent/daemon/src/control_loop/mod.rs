@@ -264,6 +264,7 @@ impl Service {
         let last = &self.last;
         let state = Arc::new(ServiceState {
             service: self.config.service.name.clone(),
+            address: self.config.service.address.clone(),
             settings: self.config.service.settings,
             decision,
             weight_percent: self.scale.percent(decision.bound),
