@@ -279,12 +279,25 @@ def test_the_guide_shows_what_the_snippets_make_of_a_plain_backend():
     assert apply(before, "controlled-backend", "refusal") == after
 
 
+def test_haproxy_accepts_the_second_tier_of_the_guide_without_a_warning(site, tmp_path):
+    guide = GUIDE.read_text()
+    (settings,) = re.findall(r"^```lua\n(.*?)^```$", guide, re.M | re.S)
+    (tmp_path / "plimsoll.lua").write_text(settings)
+    (added,) = re.findall(r"^```haproxy\nglobal\n(.*?)^```$", guide, re.M | re.S)
+    added = added.replace("/usr/share/plimsoll/lua", str(ROOT / "lua")).replace("/etc/haproxy", str(tmp_path))
+    text = site.config("controlled-backend", "refusal", "lua-policy")
+    path = tmp_path / "haproxy.cfg"
+    path.write_text(text.replace("global\n", f"global\n{added}", 1))
+    accepted(path)
+
+
 def test_the_agent_takes_every_configuration_of_the_guide(tmp_path):
     blocks = re.findall(r"^```toml\n(.*?)^```$", GUIDE.read_text(), re.M | re.S)
-    assert len(blocks) >= 2
+    assert len(blocks) >= 3
     for block in blocks:
         path = tmp_path / "agent.toml"
-        path.write_text(block)
+        # A part goes to the end of the first, whole one.
+        path.write_text(block if "[[service]]" in block else f"{blocks[0]}\n{block}")
         command = [machine.binary("plimsoll"), "agent", "--config", str(path), "--check-config"]
         check = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         assert check.returncode == 0, f"{check.stderr}\n{block}"
