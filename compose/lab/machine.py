@@ -1,5 +1,6 @@
 """What the lab runs on and with."""
 
+import functools
 import os
 import platform
 import re
@@ -9,6 +10,8 @@ from pathlib import Path
 
 from compose.lab.errors import LabError
 from compose.lab.topology import ROOT
+
+ENVOY_NEEDED = (1, 34)
 
 
 def k6() -> str:
@@ -31,6 +34,34 @@ def redis() -> str:
     if not found:
         raise LabError("redis-server is not on the PATH; run `make tools`")
     return found
+
+
+def _envoy_version(path: str) -> tuple[int, ...]:
+    match = re.search(r"/(\d+)\.(\d+)\.(\d+)[/-]", _output([path, "--version"]))
+    return tuple(map(int, match.groups())) if match else ()
+
+
+@functools.cache
+def found_envoy() -> tuple[str, str]:
+    """Path and version of the first Envoy that is new enough: that on the PATH, then that of `make tools`."""
+    found = []
+    for path in (shutil.which("envoy"), str(ROOT / ".venv" / "bin" / "envoy")):
+        if path and Path(path).exists():
+            version = _envoy_version(path)
+            if version >= ENVOY_NEEDED:
+                return path, ".".join(map(str, version))
+            found.append(f"{path} is {'.'.join(map(str, version)) or 'of no known version'}")
+    needed = ".".join(map(str, ENVOY_NEEDED))
+    what = "; ".join(found) or "envoy is neither on the PATH nor in .venv/bin"
+    raise LabError(f"{what}; {needed} or later is needed: run `make tools`")
+
+
+def envoy() -> str:
+    return found_envoy()[0]
+
+
+def envoy_version() -> str:
+    return f"envoy {found_envoy()[1]}"
 
 
 def binary(name: str) -> str:
