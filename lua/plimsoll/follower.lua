@@ -79,12 +79,20 @@ local function bounded(text, high)
   end
 end
 
+-- Whether HAProxy is stopping this process. It waits for all sockets of one that it stops, the tasks' too: they
+-- end with the period that finds no client left.
+function Follower:is_stopping()
+  local info = core.get_info()
+  self.ended = info.Stopping == 1 and info.CurrConns == 0
+  return info.Stopping == 1
+end
+
 -- One period: observations go out, shares and the ring's version come in.
 function Follower:period()
   local k1, k2, k3, k4, k5 = self:keys()
   -- After a reload the old process may serve on for long. Under one name it and the new one would take each
   -- other for dead in turn: neither had its shares for long, and agents would read counters that jump.
-  if not self.leaving and core.get_info().Stopping == 1 then
+  if self:is_stopping() and not self.leaving then
     self.leaving, self.name = true, self.name .. "/" .. self.instance
   end
   local lease = math.floor(self.settings.lease * 1000)
@@ -130,13 +138,13 @@ end
 -- Runs `step` until it fails, then connects anew after a wait that grows and is jittered.
 local function keep_trying(self, connection, idle, step)
   local wait = FIRST_WAIT
-  while true do
+  while not self.ended do
     -- What comes from the network may be anything; the task must outlive it.
     local ran, good, problem = pcall(connection.connect, connection, idle)
     if not ran then
       good, problem = nil, tostring(good)
     end
-    while good do
+    while good and not self.ended do
       ran, good, problem = pcall(step)
       if not ran then
         good, problem = nil, tostring(good)
@@ -146,9 +154,11 @@ local function keep_trying(self, connection, idle, step)
       good = good and connection.socket ~= nil
     end
     connection:close()
-    self:trouble(connection, problem or "connection lost")
-    core.msleep(math.floor(1000 * wait * (0.5 + math.random())))
-    wait = math.min(2 * wait, LONGEST_WAIT)
+    if not self.ended then
+      self:trouble(connection, problem or "connection lost")
+      core.msleep(math.floor(1000 * wait * (0.5 + math.random())))
+      wait = math.min(2 * wait, LONGEST_WAIT)
+    end
   end
 end
 
@@ -173,10 +183,13 @@ function Follower:report_for_ever()
       return nil, problem
     end
     self:trouble(self.calls, nil)
-    -- Jittered, so that dispatchers do not act in step.
-    core.msleep(math.floor(1000 * self.settings.period * (0.9 + 0.2 * math.random())))
+    if not self.ended then
+      -- Jittered, so that dispatchers do not act in step.
+      core.msleep(math.floor(1000 * self.settings.period * (0.9 + 0.2 * math.random())))
+    end
     return true
   end)
+  self.changes:close()
 end
 
 --- Follows the changes of the ring; a task.
@@ -205,8 +218,12 @@ end
 
 --- Asks the subscription for signs of life; a task.
 function Follower:ping_for_ever()
-  while true do
+  while not self.ended do
     core.msleep(1000 * PING)
+    if not self.calls.socket then
+      -- Out of touch there are no periods that would see it.
+      self:is_stopping()
+    end
     if self.changes.socket then
       -- It may be closed meanwhile.
       pcall(self.changes.send, self.changes, "PING")
