@@ -4,6 +4,7 @@
 //! Time and randomness are passed in. The crate builds for `wasm32-wasip1`.
 
 mod controller;
+pub mod dispatch;
 mod histogram;
 mod observation;
 mod reason;

@@ -1,0 +1,177 @@
+//! One node as a dispatcher sees it.
+
+use crate::schedule::NodeNews;
+
+use super::{DEMAND_SMOOTHING, NodeShare, observed::Observed};
+
+/// As many attempts without an answer, one after the other, take a node out.
+const FAILURES: u32 = 5;
+/// For so many seconds at first, twice as many each time until it answers, and at most
+/// [`LONGEST_EJECTION`].
+const FIRST_EJECTION: f64 = 1.0;
+const LONGEST_EJECTION: f64 = 30.0;
+
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    name: String,
+    address: String,
+    known: bool,
+    seen_at: f64,
+    granted: f64,
+    bound_jobs: f64,
+    jobs: f64,
+    load: f64,
+    in_flight: f64,
+    requests: u64,
+    failures: u32,
+    ejected_until: Option<f64>,
+    ejection: f64,
+    demand: f64,
+    /// Cost that was asked of it in this period, refused work included.
+    pub(super) wanted: f64,
+    observed: Observed,
+}
+
+impl Node {
+    pub(super) fn new(name: &str) -> Self {
+        Node {
+            name: name.to_owned(),
+            address: String::new(),
+            known: false,
+            seen_at: 0.0,
+            granted: 0.0,
+            bound_jobs: 0.0,
+            jobs: 0.0,
+            load: 0.0,
+            in_flight: 0.0,
+            requests: 0,
+            failures: 0,
+            ejected_until: None,
+            ejection: FIRST_EJECTION,
+            demand: 0.0,
+            wanted: 0.0,
+            observed: Observed::default(),
+        }
+    }
+
+    pub(super) fn take(&mut self, share: &NodeShare, now: f64) {
+        self.known = true;
+        self.seen_at = now;
+        self.granted = share.granted;
+        self.bound_jobs = share.bound_jobs;
+        self.jobs = share.jobs;
+        self.load = share.load;
+        if self.address != share.address {
+            self.address.clone_from(&share.address);
+        }
+    }
+
+    pub(super) fn expire(&mut self, now: f64, lease: f64) {
+        if self.known && now - self.seen_at > lease {
+            self.known = false;
+        }
+    }
+
+    pub(super) fn on_time(&mut self, now: f64) {
+        if self.ejected_until.is_some_and(|until| now >= until) {
+            // One more failure takes it out again.
+            self.ejected_until = None;
+            self.failures = FAILURES - 1;
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        self.known
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        // A bound of nothing is a node that is down or drained.
+        self.known && self.bound_jobs > 0.0 && self.ejected_until.is_none()
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        !self.known && self.requests == 0
+    }
+
+    pub(super) fn bound_jobs(&self) -> f64 {
+        self.bound_jobs
+    }
+
+    /// A request larger than the whole share is admitted alone, or it would never be.
+    pub(super) fn takes(&self, cost: f64, part: f64) -> bool {
+        self.is_open() && (self.in_flight + cost <= self.granted * part || self.requests == 0)
+    }
+
+    pub(super) fn filled(&self, cost: f64) -> f64 {
+        (self.in_flight + cost) / self.granted.max(1e-9)
+    }
+
+    pub(super) fn news(&self, largest: f64) -> NodeNews {
+        let live = self.is_open() && self.granted > 0.0;
+        // A live node keeps a weight, however small its bound is.
+        let weight = (100.0 * self.bound_jobs / largest + 0.5).floor().max(1.0);
+        NodeNews {
+            weight: if live { weight as u32 } else { 0 },
+            jobs: self.jobs,
+            load: self.load,
+        }
+    }
+
+    pub(super) fn hold(&mut self, cost: f64) {
+        self.in_flight += cost;
+        self.requests += 1;
+    }
+
+    pub(super) fn release(&mut self, cost: f64) {
+        self.requests = self.requests.saturating_sub(1);
+        // Sums of fractions drift; an empty node has nothing in flight.
+        self.in_flight = if self.requests == 0 {
+            0.0
+        } else {
+            self.in_flight - cost
+        };
+    }
+
+    pub(super) fn answered(&mut self, delay: f64, status: u16, items: f64) {
+        self.failures = 0;
+        self.ejection = FIRST_EJECTION;
+        if status >= 500 {
+            self.observed.failed();
+        } else {
+            self.observed.answered(delay, items);
+        }
+    }
+
+    /// Whether that takes it out.
+    pub(super) fn unanswered(&mut self, now: f64, is_fault: bool, may_go: bool) -> bool {
+        self.observed.failed();
+        if !is_fault {
+            return false;
+        }
+        self.failures = self.failures.saturating_add(1);
+        if self.failures < FAILURES || self.ejected_until.is_some() || !may_go {
+            return false;
+        }
+        self.ejected_until = Some(now + self.ejection);
+        self.ejection = (2.0 * self.ejection).min(LONGEST_EJECTION);
+        true
+    }
+
+    pub(super) fn usage(&self) -> (&str, &str, f64, u64) {
+        (&self.name, &self.address, self.in_flight, self.requests)
+    }
+
+    pub(super) fn report(&mut self) -> (String, f64, String) {
+        self.demand += DEMAND_SMOOTHING * (self.wanted - self.demand);
+        self.wanted = 0.0;
+        (self.name.clone(), self.demand, self.observed.text())
+    }
+}

@@ -1,0 +1,354 @@
+//! The filter's configuration: JSON, each fault named by its field.
+
+use plimsoll_core::{
+    dispatch::{DispatchSettings, MOST_COST, Placement},
+    schedule::Policy,
+};
+use serde::Deserialize;
+
+use crate::part::Part;
+
+/// What one filter does in its place of the chain.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Config {
+    /// Among the HTTP filters: it admits and names hosts.
+    Downstream(Box<Settings>),
+    /// Among the router's upstream HTTP filters: it counts and measures attempts.
+    Upstream,
+}
+
+/// Settings of the downstream position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The ring's cluster, and what metrics are labelled with.
+    pub cluster: String,
+    /// Envoy's cluster of the agents' HTTP servers.
+    pub agents: String,
+    /// The service at the agents; they know it where they have one.
+    pub service: Option<String>,
+    /// Bearer token that the agents ask for.
+    pub token: Option<String>,
+    /// This proxy's name; the node id where it is not told.
+    pub proxy: Option<String>,
+    /// Where the key is.
+    pub key: Option<Part>,
+    /// Where the cost is, items.
+    pub cost: Option<Part>,
+    /// What routes are told apart by, so that their cost is learned.
+    pub route: Option<Part>,
+    /// Cost of a request that tells none and has no route.
+    pub default_cost: f64,
+    /// Routes remembered.
+    pub routes: usize,
+    /// Response header with the items really touched.
+    pub items_header: Option<String>,
+    /// Request header that names the hosts to the override-host policy.
+    pub hosts_header: String,
+    /// Hosts named besides the first, for retries.
+    pub alternatives: usize,
+    /// One exchange with an agent in each, seconds.
+    pub period: f64,
+    /// A dispatcher silent for this long gives its shares back, seconds.
+    pub lease: f64,
+    /// The longest an agent may take to answer, seconds.
+    pub timeout: f64,
+    /// `Retry-After` of a refusal, whole seconds.
+    pub retry_after: u32,
+    /// How it decides.
+    pub dispatch: DispatchSettings,
+}
+
+#[derive(Deserialize)]
+struct Positioned {
+    #[serde(default)]
+    position: Position,
+}
+
+#[derive(Clone, Copy, Default, Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum Position {
+    #[default]
+    Downstream,
+    Upstream,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawUpstream {
+    #[serde(rename = "position")]
+    _position: Position,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    #[serde(default, rename = "position")]
+    _position: Position,
+    cluster: String,
+    agents: String,
+    service: Option<String>,
+    token: Option<String>,
+    proxy: Option<String>,
+    #[serde(default)]
+    policy: PolicyName,
+    key: Option<Part>,
+    #[serde(default)]
+    cost: RawCost,
+    #[serde(default)]
+    scheduler: RawScheduler,
+    #[serde(default = "hosts_header")]
+    hosts_header: String,
+    #[serde(default = "two")]
+    alternatives: f64,
+    #[serde(default = "one")]
+    period: f64,
+    #[serde(default = "three")]
+    lease: f64,
+    #[serde(default = "ten")]
+    age_limit: f64,
+    #[serde(default = "one")]
+    timeout: f64,
+    #[serde(default = "half")]
+    spill: f64,
+    #[serde(default = "one")]
+    retry_after: f64,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PolicyName {
+    #[default]
+    FcHash,
+    FcProp,
+    RoundRobin,
+    WeightedRoundRobin,
+    WeightedRandom,
+    BasicLi,
+    JobInformed,
+    LoadInformed,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawCost {
+    from: Option<Part>,
+    route: Option<Part>,
+    default: f64,
+    least: f64,
+    routes: f64,
+    items_header: Option<String>,
+}
+
+impl Default for RawCost {
+    fn default() -> Self {
+        RawCost {
+            from: None,
+            route: None,
+            default: 1.0,
+            least: 1.0,
+            routes: 1000.0,
+            items_header: None,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawScheduler {
+    arrivals: f64,
+    most_nodes: f64,
+    interval: f64,
+    artificial: f64,
+}
+
+impl Default for RawScheduler {
+    fn default() -> Self {
+        RawScheduler {
+            arrivals: 100.0,
+            most_nodes: 3.0,
+            interval: 0.1,
+            artificial: 0.01,
+        }
+    }
+}
+
+fn hosts_header() -> String {
+    "x-plimsoll-hosts".to_owned()
+}
+
+fn half() -> f64 {
+    0.5
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn two() -> f64 {
+    2.0
+}
+
+fn three() -> f64 {
+    3.0
+}
+
+fn ten() -> f64 {
+    10.0
+}
+
+/// Reads a configuration; on an error the field and what is wrong with it.
+pub fn parse(text: &[u8]) -> Result<Config, String> {
+    if text.is_empty() {
+        return Err("configuration: is missing".to_owned());
+    }
+    let positioned: Positioned = read(text)?;
+    match positioned.position {
+        Position::Upstream => {
+            let _: RawUpstream = read(text)?;
+            Ok(Config::Upstream)
+        }
+        Position::Downstream => Ok(Config::Downstream(Box::new(read::<Raw>(text)?.resolve()?))),
+    }
+}
+
+fn read<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|problem| {
+        let path = problem.path().to_string();
+        match path.as_str() {
+            "." => problem.inner().to_string(),
+            _ => format!("{path}: {}", problem.inner()),
+        }
+    })?;
+    reader.end().map_err(|problem| problem.to_string())?;
+    Ok(value)
+}
+
+impl Raw {
+    fn resolve(self) -> Result<Settings, String> {
+        for (field, name) in [
+            ("cluster", Some(&self.cluster)),
+            ("proxy", self.proxy.as_ref()),
+        ] {
+            if name.is_some_and(|name| !is_name(name)) {
+                return Err(format!("{field}: must be 1..100 of A-Za-z0-9._:/-"));
+            }
+        }
+        if self.agents.is_empty() {
+            return Err("agents: must be the name of an Envoy cluster".to_owned());
+        }
+        for (field, header) in [
+            ("hosts_header", Some(&self.hosts_header)),
+            ("cost.items_header", self.cost.items_header.as_ref()),
+        ] {
+            if header.is_some_and(|header| !is_header(header)) {
+                return Err(format!(
+                    "{field}: must be a header's name, in lower-case letters"
+                ));
+            }
+        }
+        let seconds = |field, value| within(field, value, 0.1, 3600.0, " s");
+        let period = within("period", self.period, 0.1, 60.0, " s")?;
+        let lease = seconds("lease", self.lease)?;
+        if lease < 2.0 * period {
+            return Err(
+                "lease: must be at least two periods, or one late report loses the shares"
+                    .to_owned(),
+            );
+        }
+        Ok(Settings {
+            alternatives: whole("alternatives", self.alternatives, 0.0, 8.0)?,
+            default_cost: within("cost.default", self.cost.default, 1e-6, MOST_COST, "")?,
+            routes: whole("cost.routes", self.cost.routes, 1.0, 1e6)?,
+            retry_after: whole("retry_after", self.retry_after, 0.0, 3600.0)? as u32,
+            timeout: within("timeout", self.timeout, 0.01, 60.0, " s")?,
+            period,
+            lease,
+            dispatch: DispatchSettings {
+                placement: self.scheduler.placement(self.policy)?,
+                age_limit: seconds("age_limit", self.age_limit)?,
+                lease,
+                spill: within("spill", self.spill, 0.0, 1.0, "")?,
+                least_cost: within("cost.least", self.cost.least, 1e-6, MOST_COST, "")?,
+            },
+            cluster: self.cluster,
+            agents: self.agents,
+            service: self.service,
+            token: self.token,
+            proxy: self.proxy,
+            key: checked("key", self.key)?,
+            cost: checked("cost.from", self.cost.from)?,
+            route: checked("cost.route", self.cost.route)?,
+            items_header: self.cost.items_header,
+            hosts_header: self.hosts_header,
+        })
+    }
+}
+
+impl RawScheduler {
+    fn placement(&self, policy: PolicyName) -> Result<Placement, String> {
+        let arrivals = within("scheduler.arrivals", self.arrivals, 1.0, 1e9, "")?;
+        let most_nodes = whole("scheduler.most_nodes", self.most_nodes, 1.0, 255.0)?;
+        let interval = within("scheduler.interval", self.interval, 0.0, 1e9, "")?;
+        let artificial = within("scheduler.artificial", self.artificial, 0.0, 1e9, "")?;
+        Ok(match policy {
+            PolicyName::FcHash => Placement::FcHash,
+            PolicyName::FcProp => Placement::FcProp,
+            PolicyName::RoundRobin => Placement::Scheduled(Policy::RoundRobin),
+            PolicyName::WeightedRoundRobin => Placement::Scheduled(Policy::WeightedRoundRobin),
+            PolicyName::WeightedRandom => Placement::Scheduled(Policy::WeightedRandom),
+            PolicyName::BasicLi => Placement::Scheduled(Policy::BasicLi { arrivals }),
+            PolicyName::JobInformed => Placement::Scheduled(Policy::JobInformed),
+            PolicyName::LoadInformed => Placement::Scheduled(Policy::LoadInformed {
+                most_nodes,
+                interval,
+                artificial,
+            }),
+        })
+    }
+}
+
+fn checked(field: &str, part: Option<Part>) -> Result<Option<Part>, String> {
+    match &part {
+        Some(Part::Header(name)) if !is_header(name) => Err(format!(
+            "{field}.header: must be a header's name, in lower-case letters"
+        )),
+        Some(Part::Query(name)) if name.is_empty() => {
+            Err(format!("{field}.query: must be a parameter's name"))
+        }
+        Some(Part::PathSegment(number)) if !(1.0..=100.0).contains(number) => Err(format!(
+            "{field}.path_segment: must be within 1..100, the first is 1"
+        )),
+        _ => Ok(part),
+    }
+}
+
+fn within(field: &str, value: f64, low: f64, high: f64, unit: &str) -> Result<f64, String> {
+    if (low..=high).contains(&value) {
+        return Ok(value);
+    }
+    Err(format!(
+        "{field}: must be a number within {low}..{high}{unit}, is {value}"
+    ))
+}
+
+fn whole(field: &str, value: f64, low: f64, high: f64) -> Result<usize, String> {
+    if value.fract() == 0.0 && (low..=high).contains(&value) {
+        return Ok(value as usize);
+    }
+    Err(format!(
+        "{field}: must be a whole number within {low}..{high}, is {value}"
+    ))
+}
+
+/// As the agents and Redis take names.
+pub fn is_name(name: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte);
+    (1..=100).contains(&name.len()) && name.bytes().all(good)
+}
+
+fn is_header(name: &str) -> bool {
+    let good =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    (1..=100).contains(&name.len()) && name.bytes().all(good)
+}

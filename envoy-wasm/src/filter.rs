@@ -1,0 +1,175 @@
+//! The filter's two positions, one context a stream in each.
+
+use std::rc::Rc;
+
+use proxy_wasm::{
+    hostcalls,
+    traits::{Context, HttpContext},
+    types::Action,
+};
+
+use crate::{
+    engine::{Admission, Attempt, Ticket},
+    host,
+    roots::{self, Cluster},
+};
+
+/// Where the filter state keeps a request's ticket.
+const TICKET: &str = "plimsoll";
+/// Response flag of a client that left (`DownstreamConnectionTermination`).
+const CLIENT_LEFT: u64 = 0x4000;
+
+/// Among the HTTP filters.
+#[derive(Debug)]
+pub struct Downstream {
+    cluster: Rc<Cluster>,
+    ticket: Option<Ticket>,
+}
+
+impl Downstream {
+    pub fn new(cluster: Rc<Cluster>) -> Self {
+        Downstream {
+            cluster,
+            ticket: None,
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(ticket) = self.ticket.take()
+            && let Ok(mut engine) = self.cluster.engine.try_borrow_mut()
+        {
+            engine.end(ticket);
+        }
+    }
+
+    fn refuse(&self, retry_after: u32) -> Action {
+        let retry_after = retry_after.to_string();
+        let headers = vec![
+            ("content-type", "text/plain"),
+            ("retry-after", retry_after.as_str()),
+            ("plimsoll-reason", "full"),
+        ];
+        let body = b"no node may carry more\n";
+        match hostcalls::send_http_response(503, headers, Some(body)) {
+            Ok(()) => Action::Pause,
+            Err(_) => Action::Continue,
+        }
+    }
+}
+
+impl Context for Downstream {
+    fn on_done(&mut self) -> bool {
+        self.end();
+        true
+    }
+}
+
+impl HttpContext for Downstream {
+    fn on_http_request_headers(&mut self, _: usize, _: bool) -> Action {
+        // A filter further on may let the headers come again.
+        self.end();
+        if let Ok(mut follower) = self.cluster.follower.try_borrow_mut() {
+            follower.needs_shares();
+        }
+        let path = host::request_header(":path").unwrap_or_default();
+        let (admission, hosts_header, retry_after) = {
+            let Ok(mut engine) = self.cluster.engine.try_borrow_mut() else {
+                return Action::Continue;
+            };
+            let admission = engine.admit(host::now(), &path, host::request_header);
+            let settings = engine.settings();
+            (
+                admission,
+                settings.hosts_header.clone(),
+                settings.retry_after,
+            )
+        };
+        match admission {
+            Admission::Full => {
+                self.ticket = None;
+                self.refuse(retry_after)
+            }
+            Admission::Pass { ticket, hosts } => {
+                self.ticket = Some(ticket);
+                // What a client sent is overwritten or removed.
+                let named = (!hosts.is_empty()).then_some(hosts.as_str());
+                if !host::set_request_header(&hosts_header, named) && named.is_some() {
+                    let _ = host::set_request_header(&hosts_header, None);
+                }
+                host::set_property(TICKET, &ticket.to_bytes(self.cluster.number()));
+                Action::Continue
+            }
+        }
+    }
+}
+
+impl Drop for Downstream {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Among the router's upstream filters: one context an attempt.
+#[derive(Debug, Default)]
+pub struct Upstream {
+    attempt: Option<(Rc<Cluster>, Attempt)>,
+}
+
+impl Upstream {
+    fn end(&mut self) {
+        let Some((cluster, attempt)) = self.attempt.take() else {
+            return;
+        };
+        let is_hosts_fault = !attempt.is_answered()
+            && host::number(&["response", "flags"]).is_none_or(|flags| flags & CLIENT_LEFT == 0);
+        if let Ok(mut engine) = cluster.engine.try_borrow_mut() {
+            engine.attempt_ended(attempt, host::now(), is_hosts_fault);
+        }
+    }
+}
+
+impl Context for Upstream {
+    fn on_done(&mut self) -> bool {
+        self.end();
+        true
+    }
+}
+
+impl HttpContext for Upstream {
+    fn on_http_request_headers(&mut self, _: usize, _: bool) -> Action {
+        let ticket = host::property(&[TICKET]).and_then(|bytes| Ticket::from_bytes(&bytes));
+        let address = host::property(&["upstream", "address"]);
+        let address = address.and_then(|address| String::from_utf8(address).ok());
+        if let (Some((number, ticket)), Some(address)) = (ticket, address)
+            && let Some(cluster) = roots::cluster(number)
+        {
+            let attempt = match cluster.engine.try_borrow_mut() {
+                Ok(mut engine) => engine.attempt(ticket, &address, host::now()),
+                Err(_) => None,
+            };
+            self.attempt = attempt.map(|attempt| (cluster, attempt));
+        }
+        Action::Continue
+    }
+
+    fn on_http_response_headers(&mut self, _: usize, _: bool) -> Action {
+        if let Some((cluster, attempt)) = &mut self.attempt {
+            let text = |bytes| String::from_utf8(bytes).ok();
+            let status = host::response_header(":status").and_then(text);
+            let status = status.and_then(|status| status.parse().ok()).unwrap_or(0);
+            if let Ok(mut engine) = cluster.engine.try_borrow_mut() {
+                let name = engine.settings().items_header.as_deref();
+                let items = name.and_then(host::response_header).and_then(text);
+                let items = items.and_then(|items| items.parse().ok());
+                engine.answered(attempt, host::now(), status, items);
+            }
+        }
+        Action::Continue
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

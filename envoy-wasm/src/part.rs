@@ -1,0 +1,61 @@
+//! A part of a request that a key, a cost or a route is taken from.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+/// Which part.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// A request header, by name.
+    Header(String),
+    /// A segment of the path; 1 is `stock` of `/stock/S0001?items=3`.
+    PathSegment(f64),
+    /// A parameter of the query, by name; not decoded.
+    Query(String),
+    /// The first so many segments of the path, with the slashes.
+    PathPrefix(f64),
+}
+
+impl Part {
+    /// The part's bytes. `header` gives a request header; an empty part is none.
+    pub fn of<'a>(
+        &self,
+        path: &'a [u8],
+        header: impl FnOnce(&str) -> Option<Vec<u8>>,
+    ) -> Option<Cow<'a, [u8]>> {
+        let found = match self {
+            Part::Header(name) => Cow::Owned(header(name)?),
+            Part::PathSegment(number) => Cow::Borrowed(
+                only_path(path)
+                    .split(|byte| *byte == b'/')
+                    .nth(*number as usize)?,
+            ),
+            Part::Query(name) => Cow::Borrowed(parameter(path, name)?),
+            Part::PathPrefix(count) => Cow::Borrowed(prefix(only_path(path), *count as usize)),
+        };
+        (!found.is_empty()).then_some(found)
+    }
+}
+
+fn only_path(path: &[u8]) -> &[u8] {
+    let end = path.iter().position(|byte| matches!(byte, b'?' | b'#'));
+    &path[..end.unwrap_or(path.len())]
+}
+
+fn parameter<'a>(path: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let start = path.iter().position(|byte| *byte == b'?')? + 1;
+    let query = path[start..].split(|byte| *byte == b'#').next()?;
+    query
+        .split(|byte| *byte == b'&')
+        .find_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+}
+
+fn prefix(path: &[u8], segments: usize) -> &[u8] {
+    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    match slashes.map(|(at, _)| at).nth(segments) {
+        Some(end) => &path[..end],
+        None => path,
+    }
+}

@@ -1,0 +1,158 @@
+//! The filter's configurations in one VM, and what they share: one engine a cluster.
+
+use std::{cell::RefCell, rc::Rc, time::Duration};
+
+use log::{error, warn};
+use proxy_wasm::{
+    hostcalls,
+    traits::{Context, HttpContext, RootContext},
+    types::{BufferType, ContextType, MapType},
+};
+
+use crate::{
+    config::{self, Config, Settings},
+    engine::Engine,
+    filter::{Downstream, Upstream},
+    follower::{self, Follower, LONGEST_ANSWER, LOOK},
+    host,
+    metrics::Metrics,
+};
+
+/// One cluster in this VM.
+#[derive(Debug)]
+pub struct Cluster {
+    name: String,
+    number: u32,
+    /// Its dispatcher and requests.
+    pub engine: RefCell<Engine>,
+    /// Where its shares come from.
+    pub follower: RefCell<Follower>,
+    metrics: RefCell<Metrics>,
+}
+
+impl Cluster {
+    /// Tells the VM's clusters apart.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+#[derive(Debug, Default)]
+struct Vm {
+    /// This VM's number in the process, and the process's own.
+    number: Option<(u32, u32)>,
+    clusters: Vec<Rc<Cluster>>,
+}
+
+thread_local! {
+    static VM: RefCell<Vm> = RefCell::default();
+}
+
+/// A cluster by its number.
+pub fn cluster(number: u32) -> Option<Rc<Cluster>> {
+    VM.with(|vm| vm.try_borrow().ok()?.clusters.get(number as usize).cloned())
+}
+
+fn cluster_of(settings: Settings) -> Option<Rc<Cluster>> {
+    VM.with(|vm| {
+        let mut vm = vm.try_borrow_mut().ok()?;
+        let known = vm
+            .clusters
+            .iter()
+            .find(|cluster| cluster.name == settings.cluster);
+        if let Some(cluster) = known.cloned() {
+            let mut engine = cluster.engine.try_borrow_mut().ok()?;
+            if *engine.settings() != settings {
+                warn!("cluster {}: has new settings", settings.cluster);
+                engine.set(settings);
+            }
+            drop(engine);
+            return Some(cluster);
+        }
+        let (ordinal, nonce) = *vm.number.get_or_insert_with(follower::number_vm);
+        let seed = host::seed() ^ (u64::from(ordinal) << 48);
+        let number = vm.clusters.len() as u32;
+        let cluster = Rc::new(Cluster {
+            name: settings.cluster.clone(),
+            number,
+            follower: RefCell::new(Follower::new(&settings, ordinal, nonce, seed)),
+            metrics: RefCell::new(Metrics::new(&settings.cluster)),
+            engine: RefCell::new(Engine::new(settings, seed)),
+        });
+        vm.clusters.push(cluster.clone());
+        Some(cluster)
+    })
+}
+
+/// One configuration of the filter.
+#[derive(Debug, Default)]
+pub struct Root {
+    /// Nothing in the upstream position.
+    cluster: Option<Rc<Cluster>>,
+}
+
+impl Context for Root {
+    fn on_http_call_response(&mut self, token: u32, _: usize, body_size: usize, _: usize) {
+        let Some(cluster) = &self.cluster else { return };
+        let status = hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, ":status");
+        let status = status
+            .ok()
+            .flatten()
+            .and_then(|text| String::from_utf8(text).ok());
+        let status = status.and_then(|text| text.parse().ok()).unwrap_or(0);
+        let size = body_size.min(LONGEST_ANSWER);
+        let body = hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, size);
+        let body = body.ok().flatten().unwrap_or_default();
+        if let Ok(mut follower) = cluster.follower.try_borrow_mut() {
+            follower.on_answer(token, status, &body, &cluster.engine);
+        }
+    }
+}
+
+impl RootContext for Root {
+    fn on_configure(&mut self, _: usize) -> bool {
+        let text = hostcalls::get_buffer(BufferType::PluginConfiguration, 0, usize::MAX);
+        match config::parse(&text.ok().flatten().unwrap_or_default()) {
+            Ok(Config::Upstream) => true,
+            Ok(Config::Downstream(settings)) => {
+                self.cluster = cluster_of(*settings);
+                let ticks = hostcalls::set_tick_period(Duration::from_secs_f64(LOOK));
+                self.cluster.is_some() && ticks.is_ok()
+            }
+            Err(problem) => {
+                error!("plimsoll: {problem}");
+                false
+            }
+        }
+    }
+
+    fn on_tick(&mut self) {
+        let Some(cluster) = &self.cluster else { return };
+        let Ok(mut follower) = cluster.follower.try_borrow_mut() else {
+            return;
+        };
+        follower.tick(&cluster.engine);
+        let (Ok(mut engine), Ok(mut metrics)) = (
+            cluster.engine.try_borrow_mut(),
+            cluster.metrics.try_borrow_mut(),
+        ) else {
+            return;
+        };
+        metrics.count(engine.counts());
+        if follower.is_fetcher() {
+            let version = engine.dispatcher().ring_version().unwrap_or(0);
+            metrics.show(follower.in_flight, version);
+        }
+    }
+
+    fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
+        Some(match &self.cluster {
+            Some(cluster) => Box::new(Downstream::new(cluster.clone())),
+            None => Box::new(Upstream::default()),
+        })
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+}
