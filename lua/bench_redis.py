@@ -97,7 +97,7 @@ class Load:
             )
             version, *seen = await client.ask(
                 "FCALL", "plimsoll_report", 5, *KEYS, name, f"3f2.{number:x}c0ffee", *map(repr, measured),
-                LEASE, SLOTS, DEAD_BAND, LEASE // 2,
+                LEASE, SLOTS, DEAD_BAND, LEASE // 2, f"192.0.2.{number}:8001",
             )  # fmt: skip
             self.reports += 1
             self.reply_bytes.append(sum(map(len, seen)))

@@ -7,7 +7,8 @@
 -- trusted; a record that cannot be parsed is dropped, as is one whose lease has run out.
 --
 -- Keys, all with the prefix `plimsoll:{cluster}:` and so in one hash slot of a Redis Cluster:
---   KEYS[1] nodes         hash  node -> "bound bound_jobs mean_cost jobs load lease_end_ms instance"
+--   KEYS[1] nodes         hash  node -> "bound bound_jobs mean_cost jobs load lease_end_ms instance",
+--                               and " host:port" where the agent knows the node's address
 --   KEYS[2] ring          hash  version, slots, owners (a byte a slot, 255: nobody), check (SHA-1 of
 --                               owners), names (a line a node, empty where the index is free), sizes,
 --                               settle_until, seen (time of the last call)
@@ -22,7 +23,7 @@
 
 -- luacheck: read_globals struct
 
-local VERSION = 2
+local VERSION = 3
 
 local MAX_NODES = 255
 local MAX_PROXIES = 4096
@@ -32,7 +33,8 @@ local MAX_OBSERVATION_BYTES = 2048
 local MAX_NUMBER = 1e15
 local MAX_SUM = MAX_PROXIES * MAX_NUMBER
 local MAX_NAME = 128
-local MAX_RECORD_BYTES = 512
+local MAX_RECORD_BYTES = 1024
+local MAX_ADDRESS = 255
 local NOBODY = 255
 -- Of an even share: what a proxy without demand is given, so that its first request need not wait.
 local FLOOR_DEMAND = 0.05
@@ -126,11 +128,17 @@ local function drop(key, fields)
   end
 end
 
+-- The address proxies connect to; nil where it cannot be one.
+local function address_of(text)
+  return text and #text <= MAX_ADDRESS and text:match("^[!-~]+$")
+end
+
 local parse_node = remembering(4096, function(text)
-  local bound, bound_jobs, mean_cost, jobs, load, lease_end, instance =
-    text:match("^(%S+) (%S+) (%S+) (%S+) (%S+) (%d+) (%S+)$")
+  local bound, bound_jobs, mean_cost, jobs, load, lease_end, instance, rest =
+    text:match("^(%S+) (%S+) (%S+) (%S+) (%S+) (%d+) (%S+)(.*)$")
   local node = {
-    words = { bound_jobs, mean_cost, jobs, load },
+    told_bound = bound, words = { bound_jobs, mean_cost, jobs, load },
+    address = address_of(rest and rest:match("^ (.*)$")),
     bound = number(bound, 0, MAX_NUMBER), bound_jobs = number(bound_jobs, 0, MAX_NUMBER),
     mean_cost = number(mean_cost, 0, MAX_NUMBER), jobs = number(jobs, 0, MAX_NUMBER),
     load = number(load, 0, MAX_NUMBER), lease_end = number(lease_end, 0, MAX_NUMBER), instance = instance,
@@ -155,7 +163,7 @@ local function suspend_leases(keys, now, lease)
   if away == 0 then
     return
   end
-  for key, pattern in pairs({ [keys[1]] = "^(%S+ %S+ %S+ %S+ %S+ )(%d+)( %S+)$", [keys[3]] = "^(%s?)(%d+)( %S+)$" }) do
+  for key, pattern in pairs({ [keys[1]] = "^(%S+ %S+ %S+ %S+ %S+ )(%d+)( .+)$", [keys[3]] = "^(%s?)(%d+)( %S+)$" }) do
     for name, text in pairs_of(redis.call("HGETALL", key)) do
       if #text <= MAX_RECORD_BYTES then
         local head, lease_end, tail = text:match(pattern)
@@ -168,8 +176,8 @@ local function suspend_leases(keys, now, lease)
   end
 end
 
--- The live nodes by name; drops what has run out or cannot be read.
-local function live_nodes(key, now)
+-- The live nodes by name, their number, and the names of what has run out or cannot be read.
+local function look_at_nodes(key, now)
   local live, count, gone = {}, 0, {}
   for name, text in pairs_of(redis.call("HGETALL", key)) do
     local node = #text <= MAX_RECORD_BYTES and is_name(name) and parse_node(text)
@@ -180,6 +188,12 @@ local function live_nodes(key, now)
       gone[#gone + 1] = name
     end
   end
+  return live, count, gone
+end
+
+-- The live nodes by name; drops what has run out or cannot be read.
+local function live_nodes(key, now)
+  local live, count, gone = look_at_nodes(key, now)
   drop(key, gone)
   return live, count
 end
@@ -489,10 +503,11 @@ end
 
 local live_proxies
 
--- report(node, instance, bound, bound_jobs, mean_cost, jobs, load, lease_ms, slots, dead_band, settle_ms)
+-- report(node, instance, bound, bound_jobs, mean_cost, jobs, load, lease_ms, slots, dead_band, settle_ms, address)
 --   jobs: active requests. load: delay over the SLA's target. Both for the schedulers.
 --   bound 0: the node is drained and owns nothing. lease_ms 0: it leaves at once.
 --   settle_ms: how long a ring made from nothing waits for the other nodes.
+--   address: "host:port" that proxies connect to; may be left out.
 -- Returns { version, proxy, observation, proxy, observation, … } of this node.
 local function report(keys, args)
   local name, instance = args[1], args[2]
@@ -528,6 +543,8 @@ local function report(keys, args)
     live[name] = nil
   else
     local record = table.concat(measured, " ") .. " " .. exact(now + lease) .. " " .. instance
+    local address = address_of(args[12])
+    record = address and record .. " " .. address or record
     redis.call("HSET", keys[1], name, record)
     live[name] = parse_node(record)
   end
@@ -775,6 +792,20 @@ local function ring(keys)
   return { found.version, found.slots, table.concat(found.names, "\n"), owners }
 end
 
+-- nodes(): { version, node, address, bound, bound_jobs, mean_cost, jobs, load, … } of all live nodes;
+-- address is empty where it is not known, bound 0 where the node is out.
+local function nodes(keys)
+  if #keys ~= 5 then return fail("nodes needs 5 keys") end
+  local found = read_ring(keys[2], false)
+  local reply = { found and found.version or 0 }
+  for name, node in pairs((look_at_nodes(keys[1], now_ms()))) do
+    local last = #reply
+    reply[last + 1], reply[last + 2], reply[last + 3] = name, node.address or "", node.told_bound
+    reply[last + 4], reply[last + 5], reply[last + 6], reply[last + 7] = unpack(node.words)
+  end
+  return reply
+end
+
 -- Says which key is somebody else's, before anything is written.
 local function on_hashes(callback)
   return function(keys, args)
@@ -792,6 +823,7 @@ redis.register_function("plimsoll_report", on_hashes(report))
 redis.register_function("plimsoll_observe", on_hashes(observe))
 redis.register_function("plimsoll_restore", on_hashes(restore))
 redis.register_function({ function_name = "plimsoll_ring", callback = on_hashes(ring), flags = { "no-writes" } })
+redis.register_function({ function_name = "plimsoll_nodes", callback = on_hashes(nodes), flags = { "no-writes" } })
 redis.register_function({
   function_name = "plimsoll_version",
   callback = function()

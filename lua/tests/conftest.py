@@ -27,6 +27,7 @@ class Cluster:
     def report(self, node, bound, **other):
         default = {"instance": "a1", "bound": bound, "bound_jobs": 64, "mean_cost": 80, "jobs": 5}
         default |= {"load": 0.4, "lease": 60_000, "slots": 1000, "dead_band": 0.05, "settle": 0}
+        default |= {"address": ""}
         given = default | other
         order = list(default)
         return self.call("report", node, *(given[name] for name in order))
@@ -36,6 +37,11 @@ class Cluster:
         version, count, *rest = self.call("observe", proxy, instance, lease, *flat)
         names = [name.decode() for name in rest[::6]]
         return version, count, dict(zip(names, map(float, rest[1::6]), strict=True))
+
+    def live_nodes(self):
+        version, *rest = self.server.fcall_ro("plimsoll_nodes", 5, *self.keys)
+        words = [word.decode() for word in rest]
+        return version, {words[i]: words[i + 1 : i + 7] for i in range(0, len(words), 7)}
 
     def ring(self):
         version, slots, names, owners = self.server.fcall_ro("plimsoll_ring", 5, *self.keys)

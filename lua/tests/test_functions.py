@@ -317,6 +317,36 @@ def test_too_much_is_refused(cluster):
         cluster.observe("one", [("node1", 1, "x" * 2049)])
 
 
+def test_all_live_nodes_are_listed(cluster):
+    assert cluster.live_nodes() == (0, {})
+    version = cluster.report("node1", 1000, address="127.0.0.1:8101")[0]
+    cluster.report("node2", 0, bound_jobs=0, address="[2001:db8::1]:80", lease=60_000)
+    cluster.report("node3", 1000, lease=0)
+    version, nodes = cluster.live_nodes()
+    assert version == cluster.ring()[0]
+    assert nodes == {
+        "node1": ["127.0.0.1:8101", "1000", "64", "80", "5", "0.40000000000000002"],
+        "node2": ["[2001:db8::1]:80", "0", "0", "80", "5", "0.40000000000000002"],
+    }
+    cluster.report("node1", 1000)
+    assert cluster.live_nodes()[1]["node1"][0] == ""
+
+
+def test_a_node_whose_lease_is_over_is_not_listed_and_not_dropped_by_looking(cluster):
+    cluster.report("node1", 1000, lease=1)
+    deadline = time.monotonic() + 5
+    while cluster.live_nodes()[1] and time.monotonic() < deadline:
+        pass
+    assert cluster.live_nodes()[1] == {}
+    assert cluster.server.hkeys(cluster.nodes) == [b"node1"]
+
+
+def test_agents_of_before_may_leave_the_address_out(cluster):
+    words = ["node1", "a1", 1000, 64, 80, 5, 0.4, 60_000, 1000, 0.05, 0]
+    assert cluster.call("report", *words)[0] == 1
+    assert cluster.live_nodes()[1]["node1"][0] == ""
+
+
 def test_the_library_tells_its_version(cluster):
     told = int(re.search(r"^local VERSION = (\d+)$", LIBRARY.read_text(), re.MULTILINE)[1])
     assert cluster.server.fcall_ro("plimsoll_version", 0) == told

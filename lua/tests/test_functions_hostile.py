@@ -22,8 +22,9 @@ def shift_clock(cluster, by: int) -> None:
     """As if Redis' clock had been set forward by so many ms: all that it wrote is that much older."""
     server = cluster.server
     for name, record in server.hgetall(cluster.nodes).items():
-        *words, end, instance = record.split(b" ")
-        server.hset(cluster.nodes, name, b" ".join([*words, b"%d" % (int(end) - by), instance]))
+        words = record.split(b" ")
+        words[5] = b"%d" % (int(words[5]) - by)
+        server.hset(cluster.nodes, name, b" ".join(words))
     for name, record in server.hgetall(cluster.proxies).items():
         end, instance = record.split(b" ")
         server.hset(cluster.proxies, name, b"%d %s" % (int(end) - by, instance))
@@ -171,6 +172,25 @@ def test_a_node_of_an_instance_that_cannot_be_is_no_conflict(cluster, instance):
     cluster.server.hset(cluster.nodes, "node1", f"1 1 1 1 1 {end} {instance}")
     cluster.report("node1", 1000)
     assert cluster.sizes() == {"node1": 1000}
+
+
+@pytest.mark.parametrize("address", ["a b", "a\nb", " ", "x" * 256, "\0", "é", "\x7f:1"])
+def test_an_address_that_cannot_be_is_dropped_and_its_node_is_not(cluster, address):
+    cluster.report("node1", 1000, address=address)
+    assert cluster.live_nodes()[1]["node1"][0] == ""
+    end = now_ms(cluster.server) + 60_000
+    cluster.server.hset(cluster.nodes, "node2", f"1 1 1 1 1 {end} i {address}")
+    assert cluster.live_nodes()[1]["node2"] == ["", "1", "1", "1", "1", "1"]
+    cluster.report("node1", 1000, address="x" * 255)
+    assert cluster.live_nodes()[1]["node1"][0] == "x" * 255
+
+
+def test_a_silence_shifts_the_lease_of_a_node_with_an_address(cluster):
+    cluster.report("node1", 1000, address="127.0.0.1:8101", lease=3000)
+    cluster.report("node2", 1000, lease=3000)
+    shift_clock(cluster, 10_000)
+    cluster.report("node2", 1000, lease=3000)
+    assert cluster.live_nodes()[1]["node1"][0] == "127.0.0.1:8101"
 
 
 @pytest.mark.parametrize("name", ["a b", "a\nb", "", "x" * 129, "\0", "a=b,c"])

@@ -34,6 +34,8 @@ pub struct Metrics {
     pub task_restarts: IntCounterVec,
     /// Reloads, by result.
     pub reloads: IntCounterVec,
+    /// Exchanges of proxies, by result.
+    pub exchanges: IntCounterVec,
     redis_reports: IntCounterVec,
     redis_failures: IntCounterVec,
     ring_version: IntGaugeVec,
@@ -147,6 +149,11 @@ impl Metrics {
                 "Configuration reloads, by result.",
                 &["result"],
             )?,
+            exchanges: counter(
+                "plimsoll_exchanges_total",
+                "Times a proxy asked for shares through this agent, by result.",
+                &["result"],
+            )?,
             redis_reports: counter(
                 "plimsoll_redis_reports_total",
                 "Reports that Redis took.",
@@ -161,6 +168,9 @@ impl Metrics {
         };
         for result in ["applied", "refused"] {
             metrics.reloads.with_label_values(&[result]);
+        }
+        for result in ["carried", "refused", "unauthorized", "busy", "redis"] {
+            metrics.exchanges.with_label_values(&[result]);
         }
         Ok(metrics)
     }

@@ -13,7 +13,7 @@ use prometheus::{IntCounter, Registry};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
-    sync::watch,
+    sync::{Semaphore, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,7 @@ use crate::{
     metrics::Metrics,
     overrides::{self, Overrides},
     reload,
-    ring::{self, RingBoard, RingContext},
+    ring::{self, Exchanges, RingBoard, RingContext},
     state::{NodeState, SharedState},
 };
 
@@ -115,6 +115,8 @@ impl Agent {
         let overrides = Arc::new(Overrides::load(config.state_directory.as_deref())?);
         let proxies = Arc::new(Proxies::default());
         let rings = Arc::new(RingBoard::default());
+        let ring_config = watch::Sender::new(Arc::new(config.clone()));
+        let exchanges = Exchanges::new(ring_config.subscribe(), Arc::clone(&rings));
         let (drain, stop) = (CancellationToken::new(), CancellationToken::new());
 
         let check_context = AgentCheckContext {
@@ -132,6 +134,10 @@ impl Agent {
             overrides: Arc::clone(&overrides),
             proxies,
             rings: Arc::clone(&rings),
+            config: ring_config.subscribe(),
+            exchanges: Arc::new(exchanges),
+            exchange_permits: Arc::new(Semaphore::new(http::MOST_EXCHANGES)),
+            exchanged: metrics.exchanges.clone(),
             started: Instant::now(),
         };
         let mut servers = JoinSet::new();
@@ -153,7 +159,7 @@ impl Agent {
             metrics,
             check_metrics,
             rings,
-            ring_config: watch::Sender::new(Arc::new(config.clone())),
+            ring_config,
             ringed: BTreeMap::new(),
             ring_tasks: JoinSet::new(),
             running: BTreeMap::new(),

@@ -42,6 +42,8 @@ pub struct Config {
     pub state_directory: Option<PathBuf>,
     /// HTTP endpoints.
     pub http_listen: SocketAddr,
+    /// What a proxy must show to exchange observations for shares.
+    pub http_token: Option<String>,
     /// Agent checks.
     pub agent_check_listen: SocketAddr,
     /// See `OutputSettings`.

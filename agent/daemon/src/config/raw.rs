@@ -36,6 +36,7 @@ pub struct Agent {
 #[serde(deny_unknown_fields)]
 pub struct Http {
     pub listen: Option<String>,
+    pub token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]

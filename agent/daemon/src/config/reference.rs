@@ -44,13 +44,21 @@ const TABLES: &[(&str, &str, &[Row])] = &[
     ),
     (
         "[http]",
-        "`/metrics`, `/healthz`, `/readyz`, `/v1/node`.",
-        &[(
-            "listen",
-            "IP:port",
-            "`\"127.0.0.1:9464\"`",
-            "Needs a restart to change.",
-        )],
+        "What it answers: docs/http-api.md.",
+        &[
+            (
+                "listen",
+                "IP:port",
+                "`\"127.0.0.1:9464\"`",
+                "Needs a restart to change.",
+            ),
+            (
+                "token_file",
+                "path",
+                "none",
+                "File with 16 to 4096 printable characters, read at start and reload. `POST /v1/observe` must carry them as `Authorization: Bearer …`. Without it whoever reaches `listen` can take shares of every node's bound.",
+            ),
+        ],
     ),
     (
         "[agent_check]",

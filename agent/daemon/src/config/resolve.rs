@@ -134,6 +134,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         )?,
         state_directory: agent.state_directory,
         http_listen: listen("http.listen", http.listen.as_deref(), "127.0.0.1:9464")?,
+        http_token: http.token_file.as_deref().map(token).transpose()?,
         agent_check_listen: listen(
             "agent_check.listen",
             agent_check.listen.as_deref(),
@@ -287,16 +288,8 @@ fn redis(raw: &raw::Redis) -> Checked<LinkSettings> {
             "applies to mode = \"sentinel\" only",
         );
     }
-    let password = raw.password_file.as_ref().map(|file| {
-        let text = std::fs::read_to_string(file);
-        let text = text.or_else(|error| {
-            wrong(
-                "redis.password_file",
-                format!("{}: {error}", file.display()),
-            )
-        })?;
-        Ok(text.trim_end_matches(['\r', '\n']).to_owned())
-    });
+    let password = raw.password_file.as_deref();
+    let password = password.map(|file| secret("redis.password_file", file));
     let password = password.transpose()?;
     if raw.user.is_some() && password.is_none() {
         return wrong("redis.user", "needs redis.password_file");
@@ -325,6 +318,30 @@ fn redis(raw: &raw::Redis) -> Checked<LinkSettings> {
             MILLI,
         )?,
     })
+}
+
+/// The text of a file, without the end of its last line.
+fn secret(key: &str, file: &Path) -> Checked<String> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
+        Err(error) => wrong(key, format!("{}: {error}", file.display())),
+    }
+}
+
+/// A secret that fits in a header.
+fn token(file: &Path) -> Checked<String> {
+    let key = "http.token_file";
+    let token = secret(key, file)?;
+    let fine = (16..=4096).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
+    if !fine {
+        // Not shown: it is a secret, if a bad one.
+        let file = file.display();
+        return wrong(
+            key,
+            format!("{file}: must hold 16 to 4096 printable ASCII characters without blanks"),
+        );
+    }
+    Ok(token)
 }
 
 /// A PEM file with certificates in it, so that a mistake is told at the start.

@@ -1,6 +1,7 @@
-//! `/metrics`, `/healthz`, `/readyz`, `/v1/node` and `/v1/ring`.
+//! `/metrics`, `/healthz`, `/readyz`, `/v1/node`, `/v1/ring` and `/v1/observe`.
 
 mod node;
+mod observe;
 mod ring;
 
 use std::{
@@ -13,20 +14,25 @@ use axum::{
     extract::State,
     http::{StatusCode, header},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
-use prometheus::{Registry, TextEncoder};
-use tokio::net::TcpListener;
+use prometheus::{IntCounterVec, Registry, TextEncoder};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, watch},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent_check::{AgentCheckMetrics, Proxies, SharedOutputSettings},
+    config::Config,
     overrides::Overrides,
-    ring::RingBoard,
+    ring::{Exchanges, RingBoard},
     state::SharedState,
 };
 
 pub use node::node_view;
+pub use observe::MOST_EXCHANGES;
 
 /// A control loop silent for this many periods, and at least [`LEAST_STALE`], is stuck.
 const STALE_PERIODS: u32 = 5;
@@ -50,6 +56,14 @@ pub struct HttpContext {
     pub proxies: Arc<Proxies>,
     /// The rings followed.
     pub rings: Arc<RingBoard>,
+    /// The configuration in force.
+    pub config: watch::Receiver<Arc<Config>>,
+    /// Proxies' way to Redis.
+    pub exchanges: Arc<Exchanges>,
+    /// One for each exchange under way.
+    pub exchange_permits: Arc<Semaphore>,
+    /// Exchanges, by result.
+    pub exchanged: IntCounterVec,
     /// When the agent started.
     pub started: Instant,
 }
@@ -77,6 +91,7 @@ fn router(context: HttpContext) -> Router {
             get(async |State(context): State<HttpContext>| Json(node_view(&context))),
         )
         .route("/v1/ring", get(ring::ring))
+        .route("/v1/observe", post(observe::observe))
         .with_state(context)
 }
 

@@ -3,14 +3,39 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use plimsoll_core::ring::{RingDelta, RingTable};
+use serde::Serialize;
 use tokio::sync::watch;
 
 /// Changes remembered, so that a follower that missed some need not read the table.
 const HISTORY: usize = 64;
+
+/// The nodes are read along with the reports for so long after somebody asked for them.
+const NODES_WANTED: Duration = Duration::from_secs(60);
+
+/// A live node, as its agent reported it last.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RingNode {
+    /// "host:port" that proxies connect to, where its agent knows it.
+    pub address: Option<String>,
+    /// Backlog bound in cost units; 0 where the node is down or drained.
+    #[serde(skip)]
+    pub bound: f64,
+    /// The same in jobs.
+    pub bound_jobs: f64,
+    /// Mean cost of a request.
+    pub mean_cost: f64,
+    /// Active requests.
+    pub jobs: f64,
+    /// Delay over the SLA's target.
+    pub load: f64,
+}
+
+/// The live nodes of a cluster, by name.
+pub type RingNodes = BTreeMap<String, RingNode>;
 
 /// What each proxy counted of this node, as it wrote it.
 pub type Observations = Vec<(String, String)>;
@@ -24,11 +49,26 @@ pub struct RingState {
     pub names: Vec<String>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Held {
     ring: Option<Arc<RingState>>,
     changes: VecDeque<Arc<RingDelta>>,
     observations: Option<(Observations, Instant)>,
+    nodes: Option<(Arc<RingNodes>, Instant)>,
+    /// When somebody asked for the nodes; at first as if somebody had.
+    wanted: Instant,
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Held {
+            ring: None,
+            changes: VecDeque::new(),
+            observations: None,
+            nodes: None,
+            wanted: Instant::now(),
+        }
+    }
 }
 
 /// The last ring of each service.
@@ -101,6 +141,32 @@ impl RingBoard {
     /// What proxies saw, and when that was read.
     pub fn observations(&self, service: &str) -> Option<(Observations, Instant)> {
         self.locked(|all| all.get(service)?.observations.clone())
+    }
+
+    /// Puts up the live nodes.
+    pub fn put_nodes(&self, service: &str, nodes: Arc<RingNodes>) {
+        self.locked(|all| {
+            let held = all.entry(service.to_owned()).or_default();
+            held.nodes = Some((nodes, Instant::now()));
+        });
+    }
+
+    /// The live nodes, and when that was read: once a period from the first call on.
+    #[expect(dead_code, reason = "endpoint discovery is to list them")]
+    pub fn nodes(&self, service: &str) -> Option<(Arc<RingNodes>, Instant)> {
+        self.locked(|all| {
+            let held = all.get_mut(service)?;
+            held.wanted = Instant::now();
+            held.nodes.clone()
+        })
+    }
+
+    /// Whether the nodes are to be read.
+    pub fn wants_nodes(&self, service: &str) -> bool {
+        self.locked(|all| {
+            all.get(service)
+                .is_none_or(|held| held.wanted.elapsed() < NODES_WANTED)
+        })
     }
 
     /// The service with the only ring, for requests that name none.

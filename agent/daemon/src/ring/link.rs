@@ -1,23 +1,28 @@
 //! One connection to Redis, and the calls of the function library over it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use plimsoll_core::ring::RingTable;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue,
-    IntoConnectionInfo, RedisConnectionInfo, TlsCertificates, Value,
+    IntoConnectionInfo, Pipeline, RedisConnectionInfo, TlsCertificates, Value,
     aio::{ConnectionLike, MultiplexedConnection},
     cluster::ClusterClient,
     cluster_async::ClusterConnection,
 };
 
-use super::follow::{Observations, RingState};
+use super::{
+    exchange::{Answer, Dispatcher, Exchanged},
+    follow::{Observations, RingNode, RingNodes, RingState},
+};
 
 /// The function library, loaded where it is missing or older.
 const LIBRARY: &str = include_str!("../../../../lua/redis/plimsoll.lua");
 /// Its version, as `plimsoll_version` answers.
-const LIBRARY_VERSION: i64 = 2;
+const LIBRARY_VERSION: i64 = 3;
+/// The most a number may be, as in the library.
+const MOST: f64 = 1e15;
 
 /// How Redis runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +54,7 @@ pub struct LinkSettings {
     pub timeout: Duration,
 }
 
+#[derive(Clone)]
 enum Connection {
     Single(MultiplexedConnection),
     Cluster(ClusterConnection),
@@ -67,12 +73,30 @@ pub struct Report<'a> {
     pub slots: u32,
     pub dead_band: f64,
     pub settle: Duration,
+    pub address: Option<&'a str>,
 }
 
-/// A connection of one cluster.
+/// What a report is answered.
+pub struct Reported {
+    /// The ring's version, 0 while there is none.
+    pub version: u64,
+    /// What the proxies saw of this node.
+    pub seen: Observations,
+    /// The live nodes, where they were asked for.
+    pub nodes: Option<RingNodes>,
+}
+
+/// A connection of one cluster; its clones share it.
+#[derive(Clone)]
 pub struct Link {
     connection: Connection,
     keys: [String; 5],
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("keys", &self.keys).finish()
+    }
 }
 
 impl Link {
@@ -97,6 +121,20 @@ impl Link {
         };
         let value = value?.extract_error()?;
         Ok(redis::from_redis_value(value)?)
+    }
+
+    /// Every command's answer, in one round trip; an error that Redis answers is one of them.
+    async fn all(&mut self, commands: &Pipeline) -> anyhow::Result<Vec<Value>> {
+        let count = commands.len();
+        let answers = match &mut self.connection {
+            Connection::Single(connection) => connection.req_packed_commands(commands, 0, count),
+            Connection::Cluster(connection) => connection.req_packed_commands(commands, 0, count),
+        };
+        let answers = answers.await?;
+        if answers.len() != count {
+            bail!("{} answers to {count} calls", answers.len());
+        }
+        Ok(answers)
     }
 
     async fn load_library(&mut self) -> anyhow::Result<()> {
@@ -141,8 +179,12 @@ impl Link {
         command
     }
 
-    /// Reports; the ring's version, 0 while there is none, and what the proxies saw.
-    pub async fn report(&mut self, report: &Report<'_>) -> anyhow::Result<(u64, Observations)> {
+    /// Reports, and reads the live nodes where they are asked for.
+    pub async fn report(
+        &mut self,
+        report: &Report<'_>,
+        with_nodes: bool,
+    ) -> anyhow::Result<Reported> {
         let mut command = self.call("plimsoll_report");
         command
             .arg(report.node)
@@ -155,19 +197,65 @@ impl Link {
             .arg(report.lease.as_millis() as u64)
             .arg(report.slots)
             .arg(report.dead_band)
-            .arg(report.settle.as_millis() as u64);
-        let answer: Vec<Value> = self.query(&command).await.context("plimsoll_report")?;
-        let Some((Value::Int(version), seen)) = answer.split_first() else {
-            bail!("an answer that cannot be read");
-        };
-        let text = |value: &Value| match value {
-            Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            _ => String::new(),
-        };
-        let seen = seen
-            .chunks_exact(2)
-            .map(|pair| (text(&pair[0]), text(&pair[1])));
-        Ok((u64::try_from(*version).unwrap_or(0), seen.collect()))
+            .arg(report.settle.as_millis() as u64)
+            .arg(report.address.unwrap_or_default());
+        let mut commands = redis::pipe();
+        commands.add_command(command);
+        if with_nodes {
+            commands.add_command(self.call("plimsoll_nodes"));
+        }
+        let mut answers = self
+            .all(&commands)
+            .await
+            .context("plimsoll_report")?
+            .into_iter();
+        let (version, seen) = parse_report(answers.next()).context("plimsoll_report")?;
+        let nodes = answers.next().map(parse_nodes).transpose();
+        Ok(Reported {
+            version,
+            seen,
+            nodes: nodes.context("plimsoll_nodes")?.map(|(_, nodes)| nodes),
+        })
+    }
+
+    /// Hands the dispatchers' words to the library, and reads the live nodes. Where it refuses a call
+    /// that is this dispatcher's answer; any other error is everybody's.
+    pub async fn exchange(&mut self, dispatchers: &[Dispatcher]) -> anyhow::Result<Exchanged> {
+        let mut commands = redis::pipe();
+        for dispatcher in dispatchers {
+            let mut command = self.call("plimsoll_observe");
+            command
+                .arg(&dispatcher.name)
+                .arg(&dispatcher.instance)
+                .arg(dispatcher.lease_millis());
+            for wish in &dispatcher.nodes {
+                command
+                    .arg(&wish.name)
+                    .arg(wish.demand)
+                    .arg(&wish.observation);
+            }
+            commands.add_command(command);
+        }
+        commands.add_command(self.call("plimsoll_nodes"));
+        let mut answers = self.all(&commands).await.context("plimsoll_observe")?;
+        let nodes = answers.pop().context("no answer")?;
+        let mut answered = BTreeMap::new();
+        for (dispatcher, answer) in dispatchers.iter().zip(answers) {
+            let answer = match answer {
+                Value::ServerError(error) => match refusal(&error) {
+                    Some(problem) => Answer::Refused { problem },
+                    None => return Err(redis::RedisError::from(error)).context("plimsoll_observe"),
+                },
+                answer => parse_shares(answer).context("plimsoll_observe")?,
+            };
+            answered.insert(dispatcher.name.clone(), answer);
+        }
+        let (version, nodes) = parse_nodes(nodes).context("plimsoll_nodes")?;
+        Ok(Exchanged {
+            version,
+            nodes: Arc::new(nodes),
+            dispatchers: answered,
+        })
     }
 
     /// The ring, if there is one that holds together.
@@ -198,6 +286,79 @@ impl Link {
             .context("plimsoll_restore")?;
         Ok(())
     }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        _ => String::new(),
+    }
+}
+
+/// A list that begins with the ring's version.
+fn parse_list(answer: Option<Value>) -> anyhow::Result<(u64, Vec<Value>)> {
+    let answer = answer.context("no answer")?.extract_error()?;
+    let mut list: Vec<Value> = redis::from_redis_value(answer)?;
+    match list.first() {
+        Some(Value::Int(version)) => {
+            let version = u64::try_from(*version).unwrap_or(0);
+            list.remove(0);
+            Ok((version, list))
+        }
+        _ => bail!("an answer that cannot be read"),
+    }
+}
+
+fn parse_report(answer: Option<Value>) -> anyhow::Result<(u64, Observations)> {
+    let (version, list) = parse_list(answer)?;
+    let seen = list.chunks_exact(2);
+    let seen = seen.map(|pair| (text(&pair[0]), text(&pair[1])));
+    Ok((version, seen.collect()))
+}
+
+/// What the library itself says against a call.
+fn refusal(error: &redis::ServerError) -> Option<String> {
+    let said = error.details()?.strip_prefix("plimsoll: ")?;
+    Some(said.to_owned())
+}
+
+fn parse_shares(answer: Value) -> anyhow::Result<Answer> {
+    let (_, list) = parse_list(Some(answer))?;
+    let Some((Value::Int(count), list)) = list.split_first() else {
+        bail!("an answer that cannot be read");
+    };
+    let shares = list.chunks_exact(6);
+    let granted = shares.filter_map(|words| Some((text(&words[0]), amount(&words[1])?)));
+    Ok(Answer::Shares {
+        count: u64::try_from(*count).unwrap_or(0),
+        granted: granted.collect(),
+    })
+}
+
+/// Leaves out what cannot be read.
+fn parse_nodes(answer: Value) -> anyhow::Result<(u64, RingNodes)> {
+    let (version, list) = parse_list(Some(answer))?;
+    let mut nodes = BTreeMap::new();
+    for words in list.chunks_exact(7) {
+        let numbers: Vec<f64> = words[2..].iter().filter_map(amount).collect();
+        if let [bound, bound_jobs, mean_cost, jobs, load] = numbers[..] {
+            let node = RingNode {
+                address: Some(text(&words[1])).filter(|address| !address.is_empty()),
+                bound,
+                bound_jobs,
+                mean_cost,
+                jobs,
+                load,
+            };
+            nodes.insert(text(&words[0]), node);
+        }
+    }
+    Ok((version, nodes))
+}
+
+fn amount(value: &Value) -> Option<f64> {
+    let amount: f64 = text(value).parse().ok()?;
+    (0.0..=MOST).contains(&amount).then_some(amount)
 }
 
 fn parse_ring(answer: Vec<Value>) -> anyhow::Result<RingState> {

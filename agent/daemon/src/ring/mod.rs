@@ -3,6 +3,7 @@
 //! Redis is never in the way: while it is gone the agent controls and answers as before, and the last
 //! ring is still served.
 
+mod exchange;
 mod follow;
 mod link;
 
@@ -23,6 +24,7 @@ use crate::{
     state::{Health, ServiceState, SharedState},
 };
 
+pub use exchange::{Dispatcher, ExchangeError, Exchanges, Wish};
 pub use follow::{RingBoard, RingState};
 use link::{Link, Report};
 pub use link::{LinkMode, LinkSettings};
@@ -170,10 +172,18 @@ impl Member<'_> {
             // Before the first step there is nothing to say.
             return Ok(());
         };
-        let (version, seen) = link.report(&self.report(state, self.ring.lease)).await?;
-        self.context.board.put_observations(self.service, seen);
+        let board = &self.context.board;
+        let report = self.report(state, self.ring.lease);
+        let reported = link
+            .report(&report, board.wants_nodes(self.service))
+            .await?;
+        let version = reported.version;
+        board.put_observations(self.service, reported.seen);
+        if let Some(nodes) = reported.nodes {
+            board.put_nodes(self.service, Arc::new(nodes));
+        }
         self.context.metrics.reported(self.service, version);
-        let held = self.context.board.of(self.service);
+        let held = board.of(self.service);
         let known = held.as_ref().map_or(0, |ring| ring.table.version());
         if version == 0 {
             if let Some(ring) = held.filter(|ring| ring.table.slots() == self.ring.slots) {
@@ -237,7 +247,7 @@ impl Member<'_> {
         self.ring.lease.mul_f64(SETTLE_SHARE)
     }
 
-    fn report(&self, state: &ServiceState, lease: Duration) -> Report<'_> {
+    fn report<'a>(&'a self, state: &'a ServiceState, lease: Duration) -> Report<'a> {
         let set = self.context.overrides.of(self.service);
         let down = match set.health {
             Some(health) => health == ForcedHealth::Down,
@@ -265,6 +275,7 @@ impl Member<'_> {
             slots: self.ring.slots,
             dead_band: self.ring.dead_band,
             settle: self.settle(),
+            address: state.address.as_deref(),
         }
     }
 
@@ -276,7 +287,8 @@ impl Member<'_> {
         };
         let left = async {
             let mut link = Link::open(link, &self.ring.cluster).await?;
-            link.report(&self.report(state, Duration::ZERO)).await?;
+            link.report(&self.report(state, Duration::ZERO), false)
+                .await?;
             anyhow::Ok(())
         };
         if let Err(problem) = left.await {

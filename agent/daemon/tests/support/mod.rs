@@ -372,11 +372,21 @@ socket = "DIR/control.sock"
 }
 
 pub fn http_get(port: u16, path: &str) -> Option<(u16, String)> {
+    http(port, &format!("GET {path}"), "", "")
+}
+
+/// `head` are further lines, each with its end.
+pub fn http_post(port: u16, path: &str, head: &str, body: &str) -> Option<(u16, String)> {
+    let head = format!("{head}content-length: {}\r\n", body.len());
+    http(port, &format!("POST {path}"), &head, body)
+}
+
+fn http(port: u16, what: &str, head: &str, body: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+        "{what} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{head}\r\n{body}"
     )
     .ok()?;
     let mut answer = String::new();

@@ -1,0 +1,231 @@
+//! `POST /v1/observe`: a proxy's dispatchers exchange what they saw for shares, through this agent.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use axum::{
+    Json,
+    body::{self, Body, HttpBody},
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use serde_json::json;
+use subtle::ConstantTimeEq;
+
+use super::HttpContext;
+use crate::ring::{Dispatcher, ExchangeError, Wish};
+
+/// Exchanges under way; each may hold a body and what it is answered.
+pub const MOST_EXCHANGES: usize = 16;
+const MOST_BYTES: usize = 4 << 20;
+const MOST_DISPATCHERS: usize = 256;
+/// A body that takes longer would keep others out.
+const BODY_WAIT: Duration = Duration::from_secs(2);
+
+// As in the function library.
+const MOST_NODES: usize = 255;
+const LONGEST_NAME: usize = 128;
+const LONGEST_OBSERVATION: usize = 2048;
+const LONGEST_LEASE: f64 = 3600.0;
+const MOST: f64 = 1e15;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Observed {
+    service: Option<String>,
+    dispatchers: Vec<Dispatcher>,
+}
+
+/// Why not.
+type Refusal = (StatusCode, String);
+
+/// One exchange.
+pub async fn observe(
+    State(context): State<HttpContext>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let (result, response) = match exchange(&context, &headers, body).await {
+        Ok(response) => ("carried", response),
+        Err((status, problem)) => {
+            let result = match status {
+                StatusCode::UNAUTHORIZED => "unauthorized",
+                StatusCode::TOO_MANY_REQUESTS => "busy",
+                StatusCode::SERVICE_UNAVAILABLE => "redis",
+                _ => "refused",
+            };
+            let answer = (status, Json(json!({ "problem": problem })));
+            let mut response = answer.into_response();
+            if status == StatusCode::UNAUTHORIZED {
+                let scheme = header::HeaderValue::from_static("Bearer");
+                response
+                    .headers_mut()
+                    .insert(header::WWW_AUTHENTICATE, scheme);
+            }
+            (result, response)
+        }
+    };
+    context.exchanged.with_label_values(&[result]).inc();
+    response
+}
+
+async fn exchange(
+    context: &HttpContext,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    if !may_observe(context, headers) {
+        let problem = "needs the token of http.token_file, as Authorization: Bearer …";
+        return Err((StatusCode::UNAUTHORIZED, problem.into()));
+    }
+    let Ok(_permit) = context.exchange_permits.try_acquire() else {
+        let problem = format!("{MOST_EXCHANGES} exchanges are under way, which is the most");
+        return Err((StatusCode::TOO_MANY_REQUESTS, problem));
+    };
+    let asked = read(body).await?;
+    let bad = |problem| (StatusCode::BAD_REQUEST, problem);
+    let Observed {
+        service,
+        dispatchers,
+    } = parse(&asked).map_err(bad)?;
+    // Not needed any more, and it may be large.
+    drop(asked);
+    check(&dispatchers).map_err(bad)?;
+    let exchanges = &context.exchanges;
+    match exchanges.exchange(service.as_deref(), &dispatchers).await {
+        Ok(answer) => Ok(Json(answer).into_response()),
+        Err(ExchangeError::Ambiguous) => Err(bad(
+            "service: say which; this agent follows several rings".into(),
+        )),
+        Err(ExchangeError::NoRing) => Err((
+            StatusCode::NOT_FOUND,
+            match service {
+                Some(service) => format!("service: this agent follows no ring of {service:?}"),
+                None => "this agent follows no ring".into(),
+            },
+        )),
+        Err(ExchangeError::Redis(problem)) => {
+            Err((StatusCode::SERVICE_UNAVAILABLE, format!("Redis: {problem}")))
+        }
+    }
+}
+
+fn may_observe(context: &HttpContext, headers: &HeaderMap) -> bool {
+    let config = context.config.borrow();
+    let Some(token) = &config.http_token else {
+        return true;
+    };
+    let shown = headers.get(header::AUTHORIZATION).map(|it| it.as_bytes());
+    let shown = shown.and_then(|shown| {
+        let (scheme, token) = shown.split_at_checked("Bearer ".len())?;
+        scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
+    });
+    shown.is_some_and(|shown| bool::from(shown.ct_eq(token.as_bytes())))
+}
+
+async fn read(body: Body) -> Result<body::Bytes, Refusal> {
+    let too_large = || {
+        let problem = format!("the body may have {MOST_BYTES} bytes");
+        (StatusCode::PAYLOAD_TOO_LARGE, problem)
+    };
+    if body.size_hint().lower() > MOST_BYTES as u64 {
+        return Err(too_large());
+    }
+    match tokio::time::timeout(BODY_WAIT, body::to_bytes(body, MOST_BYTES)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) => {
+            let source = std::error::Error::source(&error);
+            match source.is_some_and(|it| it.is::<http_body_util::LengthLimitError>()) {
+                true => Err(too_large()),
+                false => Err((StatusCode::BAD_REQUEST, error.to_string())),
+            }
+        }
+        Err(_) => {
+            let problem = format!("the body took over {} s", BODY_WAIT.as_secs());
+            Err((StatusCode::REQUEST_TIMEOUT, problem))
+        }
+    }
+}
+
+fn parse(text: &[u8]) -> Result<Observed, String> {
+    let mut json = serde_json::Deserializer::from_slice(text);
+    let observed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        // Nowhere in particular, or between two values.
+        match path == "." || path.contains('?') {
+            true => error.inner().to_string(),
+            false => format!("{path}: {}", error.inner()),
+        }
+    })?;
+    json.end().map_err(|error| error.to_string())?;
+    Ok(observed)
+}
+
+/// What the library would refuse, each by its place in the body.
+fn check(dispatchers: &[Dispatcher]) -> Result<(), String> {
+    at_most("dispatchers", dispatchers.len(), MOST_DISPATCHERS)?;
+    let mut names = BTreeSet::new();
+    for (i, dispatcher) in dispatchers.iter().enumerate() {
+        let path = format!("dispatchers[{i}]");
+        name(&format!("{path}.name"), &dispatcher.name)?;
+        once(&mut names, &format!("{path}.name"), &dispatcher.name)?;
+        name(&format!("{path}.instance"), &dispatcher.instance)?;
+        let lease = dispatcher.lease_seconds;
+        if lease != 0.0 && !(0.001..=LONGEST_LEASE).contains(&lease) {
+            return Err(format!(
+                "{path}.lease_seconds: must be 0, or from 0.001 to {LONGEST_LEASE}, is {lease}"
+            ));
+        }
+        at_most(&format!("{path}.nodes"), dispatcher.nodes.len(), MOST_NODES)?;
+        let mut nodes = BTreeSet::new();
+        for (i, wish) in dispatcher.nodes.iter().enumerate() {
+            let path = format!("{path}.nodes[{i}]");
+            check_wish(&path, wish)?;
+            once(&mut nodes, &format!("{path}.name"), &wish.name)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_wish(path: &str, wish: &Wish) -> Result<(), String> {
+    name(&format!("{path}.name"), &wish.name)?;
+    if !(0.0..=MOST).contains(&wish.demand) {
+        return Err(format!(
+            "{path}.demand: must be from 0 to 1e15, is {}",
+            wish.demand
+        ));
+    }
+    let printable = |b: u8| b == b' ' || b.is_ascii_graphic();
+    let text = &wish.observation;
+    if text.len() > LONGEST_OBSERVATION || !text.bytes().all(printable) {
+        return Err(format!(
+            "{path}.observation: must be at most {LONGEST_OBSERVATION} printable ASCII characters"
+        ));
+    }
+    Ok(())
+}
+
+fn at_most(path: &str, count: usize, most: usize) -> Result<(), String> {
+    match count <= most {
+        true => Ok(()),
+        false => Err(format!("{path}: may be {most}, are {count}")),
+    }
+}
+
+fn name(path: &str, text: &str) -> Result<(), String> {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || b"._:/-".contains(&b);
+    if (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(fine) {
+        return Ok(());
+    }
+    Err(format!(
+        "{path}: must be 1 to {LONGEST_NAME} of A-Za-z0-9._:/-"
+    ))
+}
+
+fn once<'a>(seen: &mut BTreeSet<&'a str>, path: &str, text: &'a str) -> Result<(), String> {
+    match seen.insert(text) {
+        true => Ok(()),
+        false => Err(format!("{path}: {text:?} is there twice")),
+    }
+}

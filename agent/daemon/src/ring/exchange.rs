@@ -1,0 +1,231 @@
+//! Carries the dispatchers of proxies that cannot talk to Redis to the function library.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Mutex as AsyncMutex, watch};
+
+use super::{
+    follow::{RingBoard, RingNodes},
+    link::{Link, LinkSettings, told},
+};
+use crate::config::Config;
+
+/// After a failure Redis is not tried again for so long; who asks meanwhile hears of that failure.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// One dispatcher's period.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dispatcher {
+    /// Its name in the cluster.
+    pub name: String,
+    /// Tells this run of it from others.
+    pub instance: String,
+    /// Its shares are given back after so long without another exchange; 0: at once.
+    pub lease_seconds: f64,
+    /// What it wants of each node, and saw of it.
+    pub nodes: Vec<Wish>,
+}
+
+impl Dispatcher {
+    /// Its lease in the library's unit.
+    pub fn lease_millis(&self) -> u64 {
+        (1000.0 * self.lease_seconds).round() as u64
+    }
+}
+
+/// What a dispatcher says of one node.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wish {
+    /// The node.
+    pub name: String,
+    /// Cost it wanted to send there in the last period, refused work included.
+    pub demand: f64,
+    /// What its requests showed, as `sources/proxies.rs` reads it.
+    pub observation: String,
+}
+
+/// What an exchange is answered.
+#[derive(Debug, Serialize)]
+pub struct Exchanged {
+    /// The ring's version, 0 while there is none.
+    pub version: u64,
+    /// All live nodes.
+    pub nodes: Arc<RingNodes>,
+    /// By dispatcher.
+    pub dispatchers: BTreeMap<String, Answer>,
+}
+
+/// What one dispatcher is answered.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// Its shares.
+    Shares {
+        /// Live dispatchers of the cluster.
+        count: u64,
+        /// Cost it may have in flight, by node; live nodes only.
+        granted: BTreeMap<String, f64>,
+    },
+    /// The library refused its call.
+    Refused {
+        /// Why.
+        problem: String,
+    },
+}
+
+/// Why there was no exchange.
+#[derive(Debug)]
+pub enum ExchangeError {
+    /// Several services have a ring, and none was named.
+    Ambiguous,
+    /// No service, or none of that name, has a ring.
+    NoRing,
+    /// Redis is away, or refuses.
+    Redis(String),
+}
+
+/// The connections for exchanges, made when they are first needed. They are not the reports' own:
+/// a large exchange must not hold up a report.
+#[derive(Debug)]
+pub struct Exchanges {
+    config: watch::Receiver<Arc<Config>>,
+    board: Arc<RingBoard>,
+    held: Mutex<BTreeMap<String, Arc<Connection>>>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    settings: LinkSettings,
+    cluster: String,
+    link: Arc<AsyncMutex<Option<Link>>>,
+    trouble: Mutex<Option<(String, Instant)>>,
+}
+
+impl Exchanges {
+    /// Nothing is connected yet.
+    pub fn new(config: watch::Receiver<Arc<Config>>, board: Arc<RingBoard>) -> Self {
+        Exchanges {
+            config,
+            board,
+            held: Mutex::default(),
+        }
+    }
+
+    /// One round trip for all dispatchers; `service` may be left out where only one has a ring.
+    pub async fn exchange(
+        &self,
+        service: Option<&str>,
+        dispatchers: &[Dispatcher],
+    ) -> Result<Exchanged, ExchangeError> {
+        let (service, connection) = self.connection(service)?;
+        let answer = connection.exchange(dispatchers).await;
+        let answer = answer.map_err(ExchangeError::Redis)?;
+        self.board.put_nodes(&service, Arc::clone(&answer.nodes));
+        Ok(answer)
+    }
+
+    fn connection(
+        &self,
+        service: Option<&str>,
+    ) -> Result<(String, Arc<Connection>), ExchangeError> {
+        let config = Arc::clone(&self.config.borrow());
+        let mut rings = config.services.iter().filter_map(|known| {
+            let ring = known.ring.as_ref()?;
+            Some((&known.name, ring))
+        });
+        let found = match service {
+            Some(service) => rings.find(|(name, _)| *name == service),
+            None => match (rings.next(), rings.next()) {
+                (Some(only), None) => Some(only),
+                (Some(_), Some(_)) => return Err(ExchangeError::Ambiguous),
+                _ => None,
+            },
+        };
+        let found = found.zip(config.redis.as_ref());
+        let ((name, ring), settings) = found.ok_or(ExchangeError::NoRing)?;
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|name, _| config.services.iter().any(|known| known.name == *name));
+        let fits = |held: &Connection| held.settings == *settings && held.cluster == ring.cluster;
+        let connection = match held.get(name).filter(|held| fits(held)) {
+            Some(held) => Arc::clone(held),
+            None => {
+                let new = Arc::new(Connection::new(settings.clone(), ring.cluster.clone()));
+                held.insert(name.clone(), Arc::clone(&new));
+                new
+            }
+        };
+        Ok((name.clone(), connection))
+    }
+}
+
+impl Connection {
+    fn new(settings: LinkSettings, cluster: String) -> Self {
+        Connection {
+            settings,
+            cluster,
+            link: Arc::default(),
+            trouble: Mutex::default(),
+        }
+    }
+
+    async fn exchange(self: Arc<Self>, dispatchers: &[Dispatcher]) -> Result<Exchanged, String> {
+        self.check_trouble()?;
+        let limit = self.settings.timeout;
+        let both = async {
+            let mut link = Arc::clone(&self).link().await?;
+            link.exchange(dispatchers).await
+        };
+        let problem = match tokio::time::timeout(limit, both).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(problem)) => told(&problem),
+            Err(_) => format!("no answer in {}", humantime::format_duration(limit)),
+        };
+        self.fail(&problem);
+        // One that is being made stays: it may take longer than this exchange.
+        if let Ok(mut link) = self.link.try_lock() {
+            *link = None;
+        }
+        Err(problem)
+    }
+
+    /// The connection, made where there is none; that goes on when nobody waits for it any more.
+    async fn link(self: Arc<Self>) -> anyhow::Result<Link> {
+        let mut held = Arc::clone(&self.link).lock_owned().await;
+        if let Some(link) = &*held {
+            return Ok(link.clone());
+        }
+        if let Err(problem) = self.check_trouble() {
+            bail!("{problem}");
+        }
+        let opened = tokio::spawn(async move {
+            let link = Link::open(&self.settings, &self.cluster).await;
+            match &link {
+                Ok(link) => *held = Some(link.clone()),
+                Err(problem) => self.fail(&told(problem)),
+            }
+            link
+        });
+        opened.await.context("connecting")?
+    }
+
+    fn check_trouble(&self) -> Result<(), String> {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*trouble {
+            Some((problem, at)) if at.elapsed() < PAUSE => Err(problem.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn fail(&self, problem: &str) {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        *trouble = Some((problem.to_owned(), Instant::now()));
+    }
+}
