@@ -13,12 +13,13 @@ DURATION ?=
 LIMITS ?=
 
 CARGO ?= cargo
+WASM := wasm32-wasip1
 PYTHON := .venv/bin/python
 LAB_OPTIONS = --scenario "$(SCENARIO)" --seed "$(SEED)" \
 	$(if $(QUICK),--quick) $(if $(CLIENTS),--clients "$(CLIENTS)") $(if $(NODES),--nodes "$(NODES)") \
 	$(if $(PROXIES),--proxies "$(PROXIES)") $(if $(MIX),--mix "$(MIX)") $(if $(DURATION),--duration "$(DURATION)")
 
-.PHONY: help tools build lab sweep report test test-rust test-wasm test-lua test-python bench lint fmt clean
+.PHONY: help tools build lab sweep report test test-rust test-lua test-python bench lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -29,8 +30,9 @@ help: ## Show this help
 tools: ## Install what the lab and the tests need (Debian packages, k6, a virtual environment)
 	@scripts/install-tools
 
-build: ## Build the agent and the demo data service
+build: ## Build the agent, Envoy's filter and the demo data service
 	$(CARGO) build --locked --release -p plimsoll -p stocks
+	$(CARGO) build --locked --release -p envoy-wasm --target $(WASM)
 
 lab: tools build ## Run the main job: every policy on the same work, then a table and a report
 	@$(PYTHON) -m compose.lab run $(LAB_OPTIONS) --policies "$(POLICIES)"
@@ -41,13 +43,10 @@ sweep: tools build ## Find the best static maxconn for SCENARIO, for policy stat
 report: ## Make summary.json and report.html again from the last run
 	@$(PYTHON) -m loadtests.report loadtests/results/latest
 
-test: tools build test-rust test-wasm test-lua test-python ## Run all tests
+test: tools build test-rust test-lua test-python ## Run all tests
 
 test-rust:
 	$(CARGO) test --locked --workspace
-
-test-wasm:
-	$(CARGO) build --locked -p plimsoll-core --target wasm32-wasip1
 
 test-lua:
 	busted --lua=/usr/bin/lua5.3 lua/spec
@@ -64,6 +63,7 @@ bench: tools build ## Measure the agent (step, agent-check, CPU, memory), the Lu
 lint: tools ## Check formatting and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --locked -p envoy-wasm --target $(WASM) -- -D warnings
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	luacheck -q lua haproxy

@@ -198,8 +198,11 @@ fn ten() -> f64 {
 
 /// Reads a configuration; on an error the field and what is wrong with it.
 pub fn parse(text: &[u8]) -> Result<Config, String> {
-    if text.is_empty() {
-        return Err("configuration: is missing".to_owned());
+    match text.trim_ascii_start().first() {
+        None => return Err("configuration: is missing".to_owned()),
+        Some(b'{') => {}
+        // Lists would be read as the fields in their order.
+        Some(_) => return Err("configuration: must be a JSON object".to_owned()),
     }
     let positioned: Positioned = read(text)?;
     match positioned.position {
@@ -216,7 +219,7 @@ fn read<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|problem| {
         let path = problem.path().to_string();
         match path.as_str() {
-            "." => problem.inner().to_string(),
+            "." | "?" => problem.inner().to_string(),
             _ => format!("{path}: {}", problem.inner()),
         }
     })?;

@@ -223,6 +223,7 @@ impl Engine {
         let (cost, route) = (request.cost, request.route.clone());
         let reserved = request.reserved.take();
         let held = self.dispatcher.attempt(reserved, place, cost);
+        let cost = held.as_ref().map_or(cost, Held::cost);
         Some(Attempt {
             held,
             place,

@@ -73,7 +73,8 @@ function M.new(settings, servers, random)
 
   local function set_open(place)
     local node = nodes[place]
-    node.open = node.known and node.up
+    -- A bound of nothing is a node that is down or drained.
+    node.open = node.known and node.up and node.bound_jobs > 0
     room[place] = node.open and node.granted or -huge
   end
 

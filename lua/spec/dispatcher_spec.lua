@@ -329,8 +329,16 @@ describe("the schedulers", function()
   end
 
   it("place a request alone where no node was granted anything", function()
-    local dispatcher = fresh("round_robin", { node1 = share(0) })
+    local dispatcher = fresh("round_robin", { node1 = share(0, { bound_jobs = 1 }) })
     assert.equal("node1", (dispatcher.admit(0, nil, 1, {})))
+  end)
+
+  it("place nothing on a node that is drained", function()
+    local dispatcher = fresh("round_robin", { node1 = share(0), node2 = share(0, { bound_jobs = 1 }) })
+    local name = dispatcher.admit(0, nil, 1, {})
+    assert.equal("node2", name)
+    name = dispatcher.admit(0, nil, 1, {})
+    assert.is_nil(name)
   end)
 
   it("refuses a name it does not know", function()

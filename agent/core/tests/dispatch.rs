@@ -1,0 +1,241 @@
+//! What a dispatcher may never do, whatever comes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use plimsoll_core::{
+    dispatch::{Costs, DispatchSettings, Dispatcher, Held, NodeShare, Placement, Verdict},
+    ring::RingTable,
+    schedule::Policy,
+};
+use proptest::prelude::*;
+
+fn settings(placement: Placement) -> DispatchSettings {
+    DispatchSettings {
+        placement,
+        age_limit: 10.0,
+        lease: 3.0,
+        spill: 1.0,
+        least_cost: 1.0,
+    }
+}
+
+fn share(name: &str, granted: f64) -> NodeShare {
+    NodeShare {
+        name: name.to_owned(),
+        address: format!("{name}:80"),
+        granted,
+        bound_jobs: granted,
+        jobs: 0.0,
+        load: 0.0,
+    }
+}
+
+fn fresh(placement: Placement, granted: &[f64]) -> Dispatcher {
+    let mut dispatcher = Dispatcher::new(settings(placement));
+    let names: Vec<String> = (0..granted.len()).map(|n| format!("node{n}")).collect();
+    let shares: Vec<NodeShare> = names
+        .iter()
+        .zip(granted)
+        .map(|(name, granted)| share(name, *granted))
+        .collect();
+    dispatcher.on_shares(0.0, 1, &shares);
+    let owners = (0..=u8::MAX).map(|slot| slot % granted.len() as u8);
+    let table = RingTable::from_owners(1, names.len(), owners.collect()).unwrap();
+    dispatcher.on_ring(table, names);
+    dispatcher
+}
+
+fn admit(dispatcher: &mut Dispatcher, now: f64, hash: u32, cost: f64) -> Verdict {
+    let mut random = || hash.wrapping_mul(0x9e37_79b9);
+    dispatcher.admit(now, Some(hash), cost, &mut random)
+}
+
+fn placed(verdict: Verdict) -> Held {
+    match verdict {
+        Verdict::Placed(held) => held,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn placements() -> impl Strategy<Value = Placement> {
+    prop_oneof![
+        Just(Placement::FcHash),
+        Just(Placement::FcProp),
+        Just(Placement::Scheduled(Policy::RoundRobin)),
+        Just(Placement::Scheduled(Policy::WeightedRandom)),
+        Just(Placement::Scheduled(Policy::JobInformed)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_ends_leaves_nothing_in_flight_and_no_share_is_passed_but_by_one(
+        placement in placements(),
+        granted in prop::collection::vec(0.5..500.0_f64, 1..6),
+        requests in prop::collection::vec((any::<u32>(), 0.0..80.0_f64, 0..4_u8, 0..6_usize), 1..200),
+    ) {
+        let mut dispatcher = fresh(placement, &granted);
+        let mut under_way: Vec<Held> = Vec::new();
+        for (number, (hash, cost, end, other)) in requests.into_iter().enumerate() {
+            let now = number as f64 / 100.0;
+            if let Verdict::Placed(held) = admit(&mut dispatcher, now, hash, cost) {
+                under_way.push(held);
+            }
+            for (_, address, cost, count) in dispatcher.usage() {
+                let place: usize = address.trim_start_matches("node").trim_end_matches(":80").parse().unwrap();
+                prop_assert!(cost <= granted[place] + 1e-6 || count == 1, "{address}: {cost} in {count}");
+            }
+            match end {
+                0 => {}
+                // A retry that goes elsewhere may pass a share, so it ends before the next look.
+                1 => if let Some(held) = under_way.pop() {
+                    let cost = held.cost();
+                    dispatcher.unanswered(held.place(), now, false);
+                    if let Some(moved) = dispatcher.attempt(Some(held), Some(other), cost) {
+                        dispatcher.answered(moved.place(), 0.1, 200, cost);
+                        dispatcher.release(moved);
+                    }
+                },
+                _ => if !under_way.is_empty() {
+                    let held = under_way.swap_remove(hash as usize % under_way.len());
+                    dispatcher.release(held);
+                },
+            }
+        }
+        for held in under_way {
+            dispatcher.release(held);
+        }
+        for (_, _, cost, count) in dispatcher.usage() {
+            prop_assert_eq!((cost, count), (0.0, 0));
+        }
+    }
+}
+
+#[test]
+fn a_drained_node_gets_nothing_not_even_one() {
+    for placement in [
+        Placement::FcHash,
+        Placement::FcProp,
+        Placement::Scheduled(Policy::RoundRobin),
+    ] {
+        let mut dispatcher = fresh(placement, &[10.0, 10.0]);
+        let mut shares = [share("node0", 0.0), share("node1", 10.0)];
+        dispatcher.on_shares(1.0, 1, &shares);
+        for hash in 0..10 {
+            assert_eq!(
+                placed(admit(&mut dispatcher, 1.0, hash << 24, 1.0)).place(),
+                1
+            );
+        }
+        assert_eq!(admit(&mut dispatcher, 1.0, 0, 1.0), Verdict::Full);
+        // With all of them out the proxy decides: it may know better.
+        shares[1] = share("node1", 0.0);
+        dispatcher.on_shares(1.0, 1, &shares);
+        assert_eq!(admit(&mut dispatcher, 1.0, 0, 1.0), Verdict::Unknown);
+    }
+}
+
+#[test]
+fn a_node_that_does_not_answer_is_out_for_longer_each_time_but_never_the_last() {
+    let mut dispatcher = fresh(Placement::FcProp, &[100.0, 100.0]);
+    let out = |dispatcher: &mut Dispatcher, now: f64| {
+        let held: Vec<Held> = (0..2)
+            .map(|hash| placed(admit(dispatcher, now, hash, 1.0)))
+            .collect();
+        let out = held.iter().all(|held| held.place() == 1);
+        held.into_iter().for_each(|held| dispatcher.release(held));
+        out
+    };
+    for _ in 0..5 {
+        assert!(!out(&mut dispatcher, 0.0));
+        dispatcher.unanswered(0, 0.0, true);
+    }
+    assert!(out(&mut dispatcher, 0.0));
+    // The other is all there is.
+    for _ in 0..20 {
+        dispatcher.unanswered(1, 0.0, true);
+    }
+    assert!(out(&mut dispatcher, 0.0));
+    dispatcher.on_time(0.9);
+    assert!(out(&mut dispatcher, 0.9));
+    dispatcher.on_time(1.0);
+    assert!(!out(&mut dispatcher, 1.0));
+    // Once more is enough, and for twice as long.
+    dispatcher.unanswered(0, 1.0, true);
+    dispatcher.on_time(2.9);
+    assert!(out(&mut dispatcher, 2.9));
+    dispatcher.on_time(3.0);
+    assert!(!out(&mut dispatcher, 3.0));
+    dispatcher.answered(0, 0.1, 200, 1.0);
+    for _ in 0..4 {
+        dispatcher.unanswered(0, 3.0, true);
+    }
+    assert!(!out(&mut dispatcher, 3.0));
+    assert_eq!(dispatcher.counts().ejections, 2);
+}
+
+#[test]
+fn clients_that_leave_take_no_node_out() {
+    let mut dispatcher = fresh(Placement::FcProp, &[100.0, 100.0]);
+    for _ in 0..100 {
+        dispatcher.unanswered(0, 0.0, false);
+    }
+    assert_eq!(dispatcher.counts().ejections, 0);
+    assert!(dispatcher.report()[0].2.starts_with("1 0 0.000000 100 0"));
+}
+
+#[test]
+fn old_news_is_not_acted_on_and_a_node_that_is_not_heard_of_leaves_after_its_lease() {
+    let mut dispatcher = fresh(Placement::FcProp, &[10.0, 10.0]);
+    dispatcher.on_shares(4.0, 1, &[share("node1", 10.0)]);
+    for _ in 0..10 {
+        assert_eq!(placed(admit(&mut dispatcher, 4.0, 1, 1.0)).place(), 1);
+    }
+    assert_eq!(admit(&mut dispatcher, 4.0, 1, 1.0), Verdict::Full);
+    assert_eq!(admit(&mut dispatcher, 14.1, 1, 1.0), Verdict::Unknown);
+    let counts = dispatcher.counts();
+    assert_eq!(
+        (counts.admitted, counts.refused, counts.undecided),
+        (10, 1, 1)
+    );
+}
+
+#[test]
+fn names_that_come_and_go_do_not_grow_memory() {
+    let mut dispatcher = Dispatcher::new(settings(Placement::FcProp));
+    for round in 0..5000 {
+        let now = 10.0 * f64::from(round);
+        dispatcher.on_shares(now, 1, &[share(&format!("node{round}"), 10.0)]);
+        let held = placed(admit(&mut dispatcher, now, 1, 1.0));
+        assert_eq!(dispatcher.address(held.place()), format!("node{round}:80"));
+        dispatcher.release(held);
+    }
+    assert!(dispatcher.usage().count() <= 512);
+    assert_eq!(dispatcher.report().len(), 1);
+}
+
+#[test]
+fn alternatives_are_other_nodes_with_room() {
+    let mut dispatcher = fresh(Placement::FcHash, &[10.0, 10.0, 10.0, 10.0]);
+    let held = placed(admit(&mut dispatcher, 0.0, 0, 4.0));
+    let full = placed(admit(&mut dispatcher, 0.0, 1 << 24, 9.0));
+    let others = dispatcher.alternatives(&held, 2);
+    assert_eq!(others.len(), 2);
+    assert!(!others.contains(&held.place()) && !others.contains(&full.place()));
+}
+
+#[test]
+fn costs_are_learned_and_forgotten_when_there_are_too_many_routes() {
+    let mut costs = Costs::new(3.0, 2);
+    assert_eq!(costs.expected("/a"), 3.0);
+    costs.learn("/a", 10.0);
+    costs.learn("/a", 20.0);
+    assert_eq!(costs.expected("/a"), 11.0);
+    for bad in [f64::NAN, -1.0, f64::INFINITY] {
+        costs.learn("/a", bad);
+    }
+    assert_eq!(costs.expected("/a"), 11.0);
+    costs.learn("/b", 1.0);
+    costs.learn("/c", 2.0);
+    assert_eq!(costs.expected("/a"), 3.0);
+    assert_eq!(costs.expected("/c"), 2.0);
+}

@@ -1,0 +1,241 @@
+//! `vectors/dispatch.json`: what a dispatcher decides, step by step; Lua's must decide the same.
+//!
+//! `PLIMSOLL_WRITE_VECTORS=1 cargo test -p plimsoll-core --test dispatch_vectors` writes it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod vectors;
+
+use plimsoll_core::{
+    dispatch::{DispatchSettings, Dispatcher, Held, NodeShare, Placement, Verdict},
+    ring::{RingTable, ring_sizes},
+    schedule::Policy,
+};
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use serde_json::{Value, json};
+use vectors::compare;
+
+const NODES: [&str; 5] = ["node1", "node2", "node3", "node4", "node5"];
+const POLICIES: [(&str, Placement); 8] = [
+    ("fc_hash", Placement::FcHash),
+    ("fc_prop", Placement::FcProp),
+    ("round_robin", Placement::Scheduled(Policy::RoundRobin)),
+    (
+        "weighted_round_robin",
+        Placement::Scheduled(Policy::WeightedRoundRobin),
+    ),
+    (
+        "weighted_random",
+        Placement::Scheduled(Policy::WeightedRandom),
+    ),
+    (
+        "basic_li",
+        Placement::Scheduled(Policy::BasicLi { arrivals: 100.0 }),
+    ),
+    ("job_informed", Placement::Scheduled(Policy::JobInformed)),
+    (
+        "load_informed",
+        Placement::Scheduled(Policy::LoadInformed {
+            most_nodes: 3,
+            interval: 0.1,
+            artificial: 0.05,
+        }),
+    ),
+];
+
+/// One in both languages: Numerical Recipes' linear congruence.
+fn next(state: &mut u32) -> u32 {
+    *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+    *state
+}
+
+struct Run {
+    random: SmallRng,
+    dispatcher: Dispatcher,
+    state: u32,
+    now: f64,
+    held: Vec<Option<(Held, f64)>>,
+    steps: Vec<Value>,
+}
+
+impl Run {
+    fn shares(&mut self, first: bool) {
+        let random = &mut self.random;
+        let mut nodes = Vec::new();
+        for name in NODES {
+            // Now and then one is missing, or drained.
+            let missing = !first && random.random_bool(0.1);
+            let drained = !first && random.random_bool(0.1);
+            let bound_jobs = f64::from(random.random_range(1..40_u32));
+            let granted = bound_jobs * f64::from(random.random_range(0..100_u32));
+            if !missing {
+                nodes.push(NodeShare {
+                    name: name.to_owned(),
+                    address: String::new(),
+                    granted: if drained { 0.0 } else { granted },
+                    bound_jobs: if drained { 0.0 } else { bound_jobs },
+                    jobs: f64::from(random.random_range(0..30_u32)),
+                    load: f64::from(random.random_range(0..200_u32)) / 100.0,
+                });
+            }
+        }
+        let count = random.random_range(1..4_usize);
+        self.dispatcher.on_shares(self.now, count, &nodes);
+        let nodes: Vec<Value> = nodes
+            .iter()
+            .map(|node| {
+                json!([
+                    node.name,
+                    node.granted,
+                    node.bound_jobs,
+                    node.jobs,
+                    node.load
+                ])
+            })
+            .collect();
+        self.steps
+            .push(json!({"do": "shares", "now": self.now, "dispatchers": count, "nodes": nodes}));
+    }
+
+    fn ring(&mut self, version: u64) {
+        let mut bounds: Vec<f64> = (0..NODES.len())
+            .map(|_| f64::from(self.random.random_range(1..100_u32)))
+            .collect();
+        bounds[self.random.random_range(0..NODES.len())] = 0.0;
+        // A node that the dispatcher has never heard of.
+        bounds.push(20.0);
+        let sizes = ring_sizes(&bounds, 64).unwrap();
+        let empty = RingTable::empty(64).unwrap();
+        let mut moves = empty.change_to(&sizes).unwrap().moves;
+        for at in (1..moves.len()).rev() {
+            let other = self.random.random_range(0..=at);
+            let owner = moves[at].1;
+            moves[at].1 = moves[other].1;
+            moves[other].1 = owner;
+        }
+        let mut names: Vec<String> = NODES.iter().rev().map(|name| (*name).to_owned()).collect();
+        names.push("stranger".to_owned());
+        let owners: Vec<u8> = moves.iter().map(|(_, owner)| *owner).collect();
+        let table = RingTable::from_owners(version, names.len(), owners.clone()).unwrap();
+        self.dispatcher.on_ring(table, names.clone());
+        self.steps
+            .push(json!({"do": "ring", "version": version, "names": names, "owners": owners}));
+    }
+
+    fn admit(&mut self) {
+        let hash = self
+            .random
+            .random_bool(0.9)
+            .then(|| self.random.random::<u32>());
+        let cost = f64::from(self.random.random_range(0..300_u32)) / 2.0;
+        let state = &mut self.state;
+        let verdict = self
+            .dispatcher
+            .admit(self.now, hash, cost, &mut || next(state));
+        let told = match &verdict {
+            Verdict::Placed(held) => json!(self.dispatcher.usage().nth(held.place()).unwrap().0),
+            Verdict::Full => json!("full"),
+            Verdict::Unknown => Value::Null,
+        };
+        self.steps.push(
+            json!({"do": "admit", "now": self.now, "hash": hash, "cost": cost, "verdict": told}),
+        );
+        self.held.push(match verdict {
+            Verdict::Placed(held) => Some((held, self.now)),
+            _ => None,
+        });
+    }
+
+    fn end(&mut self) {
+        let open: Vec<usize> = (0..self.held.len())
+            .filter(|number| self.held[*number].is_some())
+            .collect();
+        let Some(number) = open.get(self.random.random_range(0..open.len().max(1))) else {
+            return;
+        };
+        let (held, since) = self.held[*number].take().unwrap();
+        let place = held.place();
+        if self.random.random_bool(0.1) {
+            self.dispatcher.unanswered(place, self.now, false);
+            self.steps
+                .push(json!({"do": "abandon", "request": *number}));
+        } else {
+            let status = if self.random.random_bool(0.1) {
+                503
+            } else {
+                200
+            };
+            let items = self
+                .random
+                .random_bool(0.5)
+                .then(|| f64::from(self.random.random_range(0..100_u32)));
+            self.dispatcher.answered(
+                place,
+                self.now - since,
+                status,
+                items.unwrap_or(held.cost()),
+            );
+            self.steps.push(json!({"do": "finish", "request": *number, "now": self.now, "status": status, "items": items}));
+        }
+        self.dispatcher.release(held);
+    }
+
+    fn report(&mut self) {
+        let report = self.dispatcher.report();
+        self.steps.push(json!({"do": "report", "nodes": report}));
+    }
+}
+
+fn run(name: &str, placement: Placement, seed: u64) -> Value {
+    let settings = DispatchSettings {
+        placement,
+        age_limit: 10.0,
+        lease: 3.0,
+        spill: 0.5,
+        least_cost: 1.0,
+    };
+    let mut run = Run {
+        random: SmallRng::seed_from_u64(seed),
+        dispatcher: Dispatcher::new(settings),
+        state: seed as u32,
+        now: 100.0,
+        held: Vec::new(),
+        steps: Vec::new(),
+    };
+    // Before there is any news.
+    run.admit();
+    run.shares(true);
+    run.admit();
+    run.ring(1);
+    for step in 0..250 {
+        run.now += f64::from(run.random.random_range(0..64_u32)) / 1024.0;
+        match run.random.random_range(0..100) {
+            0..2 => run.shares(false),
+            2..4 => run.ring(step + 2),
+            4..6 => run.report(),
+            6..70 => run.admit(),
+            _ => run.end(),
+        }
+    }
+    // Silence until it is stale.
+    run.now += 9.5;
+    run.admit();
+    run.now += 10.0;
+    run.admit();
+    json!({
+        "policy": name, "seed": seed as u32, "age_limit": 10, "lease": 3, "spill": 0.5, "least_cost": 1,
+        "servers": NODES, "steps": run.steps,
+    })
+}
+
+#[test]
+fn dispatch() {
+    let mut cases = Vec::new();
+    for (number, (name, placement)) in (0..).zip(POLICIES) {
+        cases.push(run(name, placement, number));
+    }
+    for seed in 100..103 {
+        cases.push(run("fc_hash", Placement::FcHash, seed));
+    }
+    let what = "a dispatcher's decisions, step by step: shares and rings come, requests are admitted and end; a verdict is a node's name, full, or null where the proxy is to decide";
+    compare("dispatch.json", what, cases);
+}

@@ -1,0 +1,177 @@
+//! A worker's requests: every one that came has ended, and nothing is left in flight.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use envoy_wasm::{
+    config::{self, Config},
+    engine::{Admission, Engine, Ticket},
+};
+use plimsoll_core::{
+    dispatch::NodeShare,
+    ring::{RingTable, key_hash},
+};
+
+const CONFIG: &str = r#"{"cluster": "stocks", "agents": "agents", "key": {"path_segment": 2},
+    "cost": {"from": {"query": "items"}, "route": {"path_prefix": 1}, "default": 4, "items_header": "x-items"}}"#;
+
+fn engine(granted: f64) -> Engine {
+    let Config::Downstream(settings) = config::parse(CONFIG.as_bytes()).unwrap() else {
+        panic!("no settings");
+    };
+    let mut engine = Engine::new(*settings, 7);
+    let share = |name: &str, port: u16| NodeShare {
+        name: name.to_owned(),
+        address: format!("10.0.0.1:{port}"),
+        granted,
+        bound_jobs: granted,
+        jobs: 0.0,
+        load: 0.0,
+    };
+    let shares = [share("node1", 1), share("node2", 2), share("node3", 3)];
+    engine.dispatcher().on_shares(0.0, 1, &shares);
+    let owners = (0..96).map(|slot| slot / 32).collect();
+    let names = shares.map(|share| share.name).to_vec();
+    let table = RingTable::from_owners(1, 3, owners).unwrap();
+    engine.dispatcher().on_ring(table, names);
+    engine
+}
+
+fn pass(engine: &mut Engine, path: &str) -> (Ticket, String) {
+    match engine.admit(0.0, path.as_bytes(), |_| None) {
+        Admission::Pass { ticket, hosts } => (ticket, hosts),
+        Admission::Full => panic!("full"),
+    }
+}
+
+#[test]
+fn the_owner_of_the_key_is_named_first_and_others_after_it() {
+    let mut engine = engine(100.0);
+    for key in ["S0001", "S0002", "S0003", "S0004"] {
+        let owner = key_hash(key.as_bytes()) as u64 * 3 >> 32;
+        let (_, hosts) = pass(&mut engine, &format!("/stock/{key}?items=1"));
+        let hosts: Vec<&str> = hosts.split(',').collect();
+        assert_eq!(hosts[0], format!("10.0.0.1:{}", owner + 1));
+        assert_eq!(hosts.len(), 3);
+        assert!(hosts[1] != hosts[0] && hosts[2] != hosts[1] && hosts[2] != hosts[0]);
+    }
+}
+
+#[test]
+fn every_way_to_end_leaves_nothing() {
+    let mut engine = engine(1000.0);
+    // It never got to a host.
+    let (ticket, _) = pass(&mut engine, "/stock/a?items=8");
+    assert_eq!(engine.in_flight(), (8.0, 1));
+    engine.end(ticket);
+    engine.end(ticket);
+    assert_eq!(engine.in_flight(), (0.0, 0));
+    // An answer; a retry elsewhere before it; a client that left.
+    let (ticket, hosts) = pass(&mut engine, "/stock/a?items=8");
+    let mut hosts = hosts.split(',');
+    let failed = engine.attempt(ticket, hosts.next().unwrap(), 1.0).unwrap();
+    assert_eq!(engine.in_flight(), (8.0, 1));
+    engine.attempt_ended(failed, 1.1, true);
+    assert_eq!(engine.in_flight(), (0.0, 0));
+    let mut second = engine.attempt(ticket, hosts.next().unwrap(), 1.2).unwrap();
+    // Two attempts at once, as with hedging.
+    let third = engine.attempt(ticket, hosts.next().unwrap(), 1.3).unwrap();
+    assert_eq!(engine.in_flight(), (16.0, 2));
+    engine.answered(&mut second, 1.5, 200, Some(70.0));
+    engine.end(ticket);
+    assert_eq!(engine.in_flight(), (16.0, 2));
+    engine.attempt_ended(second, 1.6, true);
+    engine.attempt_ended(third, 1.6, false);
+    assert_eq!(engine.in_flight(), (0.0, 0));
+    let report = engine.dispatcher().report();
+    let failed = report
+        .iter()
+        .filter(|node| node.2.starts_with("1 0 0.000000 1 0 "))
+        .count();
+    let answered = report
+        .iter()
+        .filter(|node| node.2.starts_with("1 1 0.300000 0 70 "))
+        .count();
+    assert_eq!((failed, answered), (2, 1));
+}
+
+#[test]
+fn a_ticket_of_an_ended_request_is_worth_nothing() {
+    let mut engine = engine(1000.0);
+    let (old, hosts) = pass(&mut engine, "/stock/a");
+    engine.end(old);
+    let (new, _) = pass(&mut engine, "/stock/a");
+    assert!(engine.attempt(old, &hosts, 0.0).is_none());
+    engine.end(old);
+    assert_eq!(engine.in_flight(), (4.0, 1));
+    engine.end(new);
+    assert_eq!(engine.in_flight(), (0.0, 0));
+    assert_eq!(Ticket::from_bytes(&new.to_bytes(5)), Some((5, new)));
+    assert_eq!(Ticket::from_bytes(b"short"), None);
+}
+
+#[test]
+fn a_host_that_is_nobodys_is_not_counted_but_frees_the_one_that_was_meant() {
+    let mut engine = engine(1000.0);
+    let (ticket, _) = pass(&mut engine, "/stock/a?items=8");
+    let attempt = engine.attempt(ticket, "10.9.9.9:1", 0.0).unwrap();
+    assert_eq!(engine.in_flight(), (0.0, 0));
+    engine.attempt_ended(attempt, 1.0, true);
+    engine.end(ticket);
+    assert_eq!(engine.in_flight(), (0.0, 0));
+}
+
+#[test]
+fn without_news_requests_pass_unnamed_but_are_counted() {
+    let mut engine = engine(1000.0);
+    let admission = engine.admit(60.0, b"/stock/a?items=8", |_| None);
+    let Admission::Pass { ticket, hosts } = admission else {
+        panic!("refused");
+    };
+    assert_eq!(hosts, "");
+    let attempt = engine.attempt(ticket, "10.0.0.1:2", 60.0).unwrap();
+    assert_eq!(engine.in_flight(), (8.0, 1));
+    engine.attempt_ended(attempt, 61.0, false);
+    engine.end(ticket);
+    assert_eq!(engine.in_flight(), (0.0, 0));
+}
+
+#[test]
+fn a_cost_is_told_or_learned_of_the_route() {
+    let mut engine = engine(1000.0);
+    let cost = |engine: &mut Engine, path: &str| {
+        let (ticket, _) = pass(engine, path);
+        let (cost, _) = engine.in_flight();
+        engine.end(ticket);
+        cost
+    };
+    assert_eq!(cost(&mut engine, "/stock/a?items=30"), 30.0);
+    assert_eq!(cost(&mut engine, "/stock/a?items=NaN"), 1.0);
+    assert_eq!(cost(&mut engine, "/stock/a?items=-5"), 1.0);
+    assert_eq!(cost(&mut engine, "/stock/a?items=x"), 4.0);
+    for (status, items) in [
+        (200, Some(50.0)),
+        (500, Some(9.0)),
+        (200, Some(f64::NAN)),
+        (200, Some(-1.0)),
+    ] {
+        let (ticket, hosts) = pass(&mut engine, "/stock/a");
+        let host = hosts.split(',').next().unwrap();
+        let mut attempt = engine.attempt(ticket, host, 0.0).unwrap();
+        engine.answered(&mut attempt, 0.1, status, items);
+        engine.attempt_ended(attempt, 0.1, false);
+        engine.end(ticket);
+    }
+    assert_eq!(cost(&mut engine, "/stock/b"), 50.0);
+    assert_eq!(cost(&mut engine, "/other/b"), 4.0);
+}
+
+#[test]
+fn what_is_too_much_is_refused_and_alone_it_is_not() {
+    let mut engine = engine(10.0);
+    let big: Vec<Ticket> = (0..3)
+        .map(|_| pass(&mut engine, "/stock?items=100").0)
+        .collect();
+    assert_eq!(engine.in_flight(), (300.0, 3));
+    assert_eq!(engine.admit(0.0, b"/stock/a", |_| None), Admission::Full);
+    big.into_iter().for_each(|ticket| engine.end(ticket));
+    assert_eq!(engine.in_flight(), (0.0, 0));
+}
