@@ -10,6 +10,7 @@ mod observation;
 mod reason;
 pub mod ring;
 pub mod schedule;
+mod shed;
 mod sla;
 mod units;
 mod weight;
@@ -20,6 +21,7 @@ pub use controller::{
 pub use histogram::{DelayHistogram, HistogramError};
 pub use observation::Observation;
 pub use reason::Reason;
+pub use shed::{Flow, FlowMeter, Shedder};
 pub use sla::{Objective, Sla};
 pub use units::{Cost, Seconds};
 pub use weight::{WeightScale, share_of_jobs};

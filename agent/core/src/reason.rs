@@ -18,6 +18,8 @@ pub enum Reason {
     Falling,
     /// Completions look fine, but the backlog or the oldest unfinished request says they will not.
     LateSignal,
+    /// More is in the node than the bound lets in: not lowered below what finishes in time.
+    OverBound,
     /// Work is waiting and nothing finished: lowered as though the delay were the wait so far.
     Stalled,
     /// More than the allowed share of requests failed.
@@ -47,13 +49,14 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of the enum: the closed set of label values.
-    pub const ALL: [Reason; 18] = [
+    pub const ALL: [Reason; 19] = [
         Reason::Start,
         Reason::UnderSla,
         Reason::OverSla,
         Reason::Rising,
         Reason::Falling,
         Reason::LateSignal,
+        Reason::OverBound,
         Reason::Stalled,
         Reason::Errors,
         Reason::FewSamples,
@@ -77,6 +80,7 @@ impl Reason {
             Reason::Rising => "rising",
             Reason::Falling => "falling",
             Reason::LateSignal => "late_signal",
+            Reason::OverBound => "over_bound",
             Reason::Stalled => "stalled",
             Reason::Errors => "errors",
             Reason::FewSamples => "few_samples",

@@ -87,6 +87,28 @@ fn backlog_foretells_delay_before_completions_show_it() {
 }
 
 #[test]
+fn a_bound_that_is_not_obeyed_keeps_its_meaning() {
+    let mut c = controller(100.0);
+    // 100 a second end, late, and the proxy lets in ever as much as before.
+    for _ in 0..60 {
+        c.step(Some(&observation(1.0, &[3.0; 100], 300.0)));
+    }
+    let kept = c.decision();
+    assert_eq!(kept.reason, Reason::OverBound);
+    // A third of what ends within the target.
+    assert!((kept.bound.get() - 0.33 * 90.0).abs() < 1.0, "{kept:?}");
+    for _ in 0..10 {
+        let obeyed = c.decision().bound.get();
+        c.step(Some(&observation(1.0, &[3.0; 100], obeyed)));
+    }
+    assert!(
+        c.decision().bound.get() < 10.0,
+        "obeyed, it falls as ever: {:?}",
+        c.decision()
+    );
+}
+
+#[test]
 fn work_that_has_just_come_is_no_stall() {
     let mut c = controller(100.0);
     let mut first = observation(1.0, &[], 3.0);

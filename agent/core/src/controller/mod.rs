@@ -26,6 +26,11 @@ const PEAK_DECAY: f64 = 0.9;
 const DEEPEST_CUT: f64 = 0.5;
 /// Foretold delay over the target from which the bound is cut at once instead of by the law.
 const BRAKE_RATIO: f64 = 1.25;
+/// Backlog over the bound from which the bound is taken as not obeyed.
+const OVER_BOUND: f64 = 1.1;
+/// See [`NodeController::over_bound`]: low enough for the law to hold a high quantile of delays that
+/// spread widely, high enough for weights to mean something.
+const CARRIED_SHARE: f64 = 0.33;
 /// HAProxy reads a connection limit as 32 bits.
 const MOST_JOBS: f64 = 2e9;
 /// A cost below this is a source's mistake: a request touches at least about one item.
@@ -299,6 +304,13 @@ impl NodeController {
         if failing {
             return (wanted, Reason::Errors, signal);
         }
+        if let Some(floor) = self.over_bound(foretold, observation.jobs)
+            && wanted < floor
+        {
+            self.law = before;
+            self.law.hold(Some(error));
+            return (floor, Reason::OverBound, signal);
+        }
         if let Some(carried) = self.brake(foretold, observation.jobs) {
             return (wanted.min(carried), Reason::LateSignal, signal);
         }
@@ -347,6 +359,18 @@ impl NodeController {
         }
         let carried = jobs? * target / foretold * self.mean_cost();
         Some(carried.max(self.bound * DEEPEST_CUT))
+    }
+
+    /// Where the bound stays at least when more is in the node than it lets in: then it did not set the
+    /// delay, and lowering it again and again for that would leave nothing of it.
+    fn over_bound(&self, foretold: Option<Seconds>, jobs: Option<f64>) -> Option<f64> {
+        let (jobs, foretold) = (jobs?, foretold?.get());
+        let backlog = jobs * self.mean_cost();
+        if foretold <= 0.0 || backlog <= OVER_BOUND * self.bound {
+            return None;
+        }
+        let carried = backlog * self.settings.sla.target().get() / foretold;
+        Some((CARRIED_SHARE * carried).min(self.bound))
     }
 
     fn drawn_to(&self, goal: f64) -> f64 {

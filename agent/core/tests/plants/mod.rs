@@ -1,6 +1,8 @@
 //! Simulated nodes under a bound, stepped one sampling period at a time.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod cluster;
+
 use std::collections::{BinaryHeap, VecDeque};
 
 use plimsoll_core::*;
@@ -66,7 +68,7 @@ pub struct FifoNode {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub struct Ordered(f64);
+pub struct Ordered(pub f64);
 impl Eq for Ordered {}
 impl PartialOrd for Ordered {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
