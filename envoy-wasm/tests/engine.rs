@@ -46,7 +46,7 @@ fn pass(engine: &mut Engine, path: &str) -> (Ticket, String) {
 fn the_owner_of_the_key_is_named_first_and_others_after_it() {
     let mut engine = engine(100.0);
     for key in ["S0001", "S0002", "S0003", "S0004"] {
-        let owner = key_hash(key.as_bytes()) as u64 * 3 >> 32;
+        let owner = (u64::from(key_hash(key.as_bytes())) * 3) >> 32;
         let (_, hosts) = pass(&mut engine, &format!("/stock/{key}?items=1"));
         let hosts: Vec<&str> = hosts.split(',').collect();
         assert_eq!(hosts[0], format!("10.0.0.1:{}", owner + 1));

@@ -1,0 +1,17 @@
+"""Where requests go, and who decides, in a real Envoy."""
+
+import hashlib
+
+
+def owner(key: str, names: list[str], owners: bytes) -> str:
+    number = int.from_bytes(hashlib.md5(key.encode()).digest()[12:], "big")
+    return names[owners[number * len(owners) >> 32]]
+
+
+def test_a_key_goes_to_the_owner_of_its_slot(site):
+    envoy = site.envoy(concurrency=2)
+    site.wait_in_force(envoy)
+    _, _, names, owners = site.cluster.ring()
+    for number in range(200):
+        key = f"S{number:04}"
+        assert envoy.node_of(key) == owner(key, names, owners)
