@@ -2,7 +2,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 SCENARIO ?= burst
-POLICIES ?= rr leastconn random2 static-maxconn prop fc-prop-mean fc-prop fc-hash
+PROXY ?= haproxy
+POLICIES ?=
 SEED ?= 1
 CLIENTS ?=
 NODES ?=
@@ -15,7 +16,8 @@ LIMITS ?=
 CARGO ?= cargo
 WASM := wasm32-wasip1
 PYTHON := .venv/bin/python
-LAB_OPTIONS = --scenario "$(SCENARIO)" --seed "$(SEED)" \
+LAB_OPTIONS = --proxy "$(PROXY)" --scenario "$(SCENARIO)" --seed "$(SEED)" \
+	$(if $(POLICIES),--policies "$(POLICIES)") \
 	$(if $(QUICK),--quick) $(if $(CLIENTS),--clients "$(CLIENTS)") $(if $(NODES),--nodes "$(NODES)") \
 	$(if $(PROXIES),--proxies "$(PROXIES)") $(if $(MIX),--mix "$(MIX)") $(if $(DURATION),--duration "$(DURATION)")
 
@@ -24,7 +26,8 @@ LAB_OPTIONS = --scenario "$(SCENARIO)" --seed "$(SEED)" \
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 	@echo
-	@echo '  lab options: SCENARIO=burst|removal|heterogeneous|mix POLICIES="rr fc-prop" SEED=7 QUICK=1'
+	@echo '  lab options: SCENARIO=burst|removal|heterogeneous|mix PROXY=haproxy|envoy SEED=7 QUICK=1'
+	@echo '               POLICIES="rr fc-prop wasm-fc-hash", of either proxy (loadtests/policies.toml)'
 	@echo '               CLIENTS=1500 NODES=5 PROXIES=2 MIX=3:1|25:1|100:1 DURATION=seconds; sweep: LIMITS="32 64"'
 
 tools: ## Install what the lab and the tests need (Debian packages, k6, a virtual environment)
@@ -35,9 +38,9 @@ build: ## Build the agent, Envoy's filter and the demo data service
 	$(CARGO) build --locked --release -p envoy-wasm --target $(WASM)
 
 lab: tools build ## Run the main job: every policy on the same work, then a table and a report
-	@$(PYTHON) -m compose.lab run $(LAB_OPTIONS) --policies "$(POLICIES)"
+	@$(PYTHON) -m compose.lab run $(LAB_OPTIONS)
 
-sweep: tools build ## Find the best static maxconn for SCENARIO, for policy static-maxconn
+sweep: tools build ## Find the best settings for SCENARIO of the policies that have some to sweep
 	@$(PYTHON) -m compose.lab sweep $(LAB_OPTIONS) $(if $(LIMITS),--limits "$(LIMITS)")
 
 report: ## Make summary.json and report.html again from the last run

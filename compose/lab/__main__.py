@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from compose.lab import topology
+from compose.lab import render, topology
 from compose.lab.errors import LabError
 from compose.lab.run import RESULTS, Options, run
 from compose.lab.scenario import MIXES, SCENARIOS, scenario
-from compose.lab.sweep import DEFAULT_LIMITS, sweep
+from compose.lab.sweep import sweep, tries
 
 CLIENTS_PER_SLAVE = 300
 MAX_CLIENTS = 18_000  # open files are limited to 20,000 on common machines
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     shared.add_argument(
         "--nodes", type=number(1, MAX_NODES), help="slaves; default: those of compose/topology.toml"
     )
-    shared.add_argument("--proxies", type=number(1, MAX_PROXIES), default=1, help="HAProxys on one cluster")
+    shared.add_argument("--proxies", type=number(1, MAX_PROXIES), default=1, help="proxies on one cluster")
     shared.add_argument(
         "--mix", default="25:1", metavar="|".join(MIXES), help="short to long requests, for scenario mix"
     )
@@ -49,11 +49,15 @@ def parser() -> argparse.ArgumentParser:
         "--bin-dir", type=Path, help="where stocks and plimsoll are; default: $CARGO_TARGET_DIR/release"
     )
     shared.add_argument("--duration", type=float, help="seconds the clients run")
+    shared.add_argument(
+        "--proxy", default="haproxy", metavar="|".join(render.PROXIES), help="whose policies are the default"
+    )
     command = commands.add_parser("run", parents=[shared], help="run policies in turn and report")
-    command.add_argument("--policies", default="rr fc-prop", help="names of loadtests/policies.toml")
+    command.add_argument("--policies", help="names of loadtests/policies.toml, of either proxy")
     command.add_argument("--results", type=Path, default=RESULTS)
-    command = commands.add_parser("sweep", parents=[shared], help="find the best static maxconn")
-    command.add_argument("--limits", default=" ".join(map(str, DEFAULT_LIMITS)), help="values to try")
+    command = commands.add_parser("sweep", parents=[shared], help="find the best settings of policies")
+    command.add_argument("--policies", help="those with settings to sweep")
+    command.add_argument("--limits", help="values to try in place of those in loadtests/policies.toml")
     return top
 
 
@@ -67,7 +71,19 @@ def options(arguments: argparse.Namespace) -> Options:
     return Options(chosen, nodes, arguments.seed, arguments.quick, clients, arguments.proxies, results)
 
 
-def limits(text: str) -> list[int]:
+def names(arguments: argparse.Namespace) -> list[str]:
+    """The policies asked for, or the proxy's own: all of them, or those with settings to sweep."""
+    chosen = render.default_names(arguments.proxy)
+    if arguments.policies is not None:
+        return arguments.policies.split()
+    if arguments.command == "run":
+        return chosen
+    return [policy.name for policy in render.policies(chosen) if policy.sweep]
+
+
+def limits(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
     values = text.split()
     if not values or not all(value.isdecimal() and int(value) > 0 for value in values):
         raise LabError(f"--limits {text!r}: must be positive whole numbers")
@@ -100,10 +116,14 @@ def main() -> int:
         signal.signal(name, interrupted)
     try:
         if arguments.command == "sweep":
-            best = sweep(options(arguments), limits(arguments.limits))
-            print(f"best static maxconn for {arguments.scenario}: {best}")
+            values, chosen = limits(arguments.limits), render.policies(names(arguments))
+            for policy in chosen:
+                tries(policy, values)
+            for policy in chosen:
+                best = sweep(policy, options(arguments), values)
+                print(f"best for {policy.name}, {arguments.scenario}: {best}")
         else:
-            report(run(options(arguments), arguments.policies.split()))
+            report(run(options(arguments), names(arguments)))
     except LabError as error:
         print(f"\nlab: {error}", file=sys.stderr)
         return 1

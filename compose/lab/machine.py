@@ -81,14 +81,31 @@ def haproxy_version() -> str:
     return f"haproxy {match[1]}" if match else "haproxy"
 
 
+def _installed_envoy() -> str:
+    """Its version; empty where there is none, which only Envoy's policies need."""
+    try:
+        return found_envoy()[1]
+    except LabError:
+        return ""
+
+
+def proxy_version(kind: str) -> str:
+    return envoy_version() if kind == "envoy" else haproxy_version()
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
 def describe() -> dict[str, str | int]:
     cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     memory = re.search(r"^MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
     return {
         "cpu": cpu[1] if cpu else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "memory": f"{int(memory[1]) / 1048576:.1f} GiB" if memory else "",
         "kernel": platform.release(),
         "haproxy": haproxy_version().removeprefix("haproxy "),
+        "envoy": _installed_envoy(),
         "k6": _output([k6(), "version"]).split()[1] if _output([k6(), "version"]).split() else "",
     }

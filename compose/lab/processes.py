@@ -144,6 +144,10 @@ class Processes:
         lines = path.read_text(errors="replace").splitlines()[-5:] if path.exists() else []
         return f"{path}\n  " + "\n  ".join(lines)
 
+    def cpu_seconds(self, names: Iterable[str]) -> float:
+        """What programs used together so far."""
+        return sum(cpu_seconds(self._rpc.supervisor.getProcessInfo(name)["pid"]) for name in names)
+
     def kill(self, name: str) -> None:
         self._rpc.supervisor.signalProcess(name, "KILL")
 

@@ -1,7 +1,7 @@
 """What the terminal shows while a run is under way."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from compose.lab.collector import Collector
 from compose.lab.scenario import Scenario
@@ -10,18 +10,19 @@ from compose.lab.scenario import Scenario
 class Progress:
     """One line that is redrawn on a terminal; a line every ten seconds elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, policies: Iterable[str]) -> None:
+        self._width = max(map(len, policies))
         self._terminal = sys.stderr.isatty()
         self._every = 1 if self._terminal else 10
         self._last = -1
 
-    def _write(self, text: str, keep: bool) -> None:
+    def _write(self, policy: str, text: str, keep: bool) -> None:
         start, end = ("\r\x1b[2K", "\n" if keep else "") if self._terminal else ("", "\n")
-        print(f"{start}{text}", end=end, file=sys.stderr, flush=True)
+        print(f"{start}{policy:<{self._width}} {text}", end=end, file=sys.stderr, flush=True)
 
     def say(self, policy: str, text: str) -> None:
         self._last = -1
-        self._write(f"{policy:<15} {text}", keep=False)
+        self._write(policy, text, keep=False)
 
     def update(self, policy: str, now: float, scenario: Scenario, collector: Collector) -> None:
         if int(now) // self._every == self._last:
@@ -38,7 +39,8 @@ class Progress:
             else "before the event"
         )
         self._write(
-            f"{policy:<15} {now:4.0f} of {scenario.duration:.0f} s  {rate:8,.0f} timely items/s  {phase}",
+            policy,
+            f"{now:4.0f} of {scenario.duration:.0f} s  {rate:8,.0f} timely items/s  {phase}",
             False,
         )
 
@@ -47,7 +49,8 @@ class Progress:
     ) -> None:
         ok, refused, failed = (counts.get(outcome, 0) for outcome in ("ok", "refused", "error"))
         self._write(
-            f"{policy:<15} {timely:8,.0f} timely items/s; {ok} ok, {refused} refused, {failed} errors; "
+            policy,
+            f"{timely:8,.0f} timely items/s; {ok} ok, {refused} refused, {failed} errors; "
             f"k6 {generator['cpu_share']:.2f} core, lag p99 {generator['lag_p99_s'] * 1000:.0f} ms",
             keep=True,
         )

@@ -1,8 +1,49 @@
-"""HAProxy's own view, over its stats socket."""
+"""A proxy of the lab, and HAProxy's own view over its stats socket."""
 
 import csv
 import socket
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Server:
+    """A node as its proxy sees it; what the proxy does not know is empty."""
+
+    up: bool
+    weight: str = ""
+    maxconn: str = ""
+
+
+class Proxy(Protocol):
+    """A proxy with a written configuration, whether it runs or not."""
+
+    @property
+    def frontend(self) -> int:
+        """The port for clients."""
+
+    @property
+    def command(self) -> list[str]:
+        """Starts it, in the foreground."""
+
+    def servers(self) -> dict[str, Server]:
+        """The nodes for queries by name; none when it does not answer."""
+
+
+@dataclass(frozen=True)
+class HAProxy:
+    frontend: int
+    command: list[str]
+    socket: Path
+
+    def servers(self) -> dict[str, Server]:
+        return {
+            name: Server(
+                row["status"].startswith("UP") or row["status"] == "no check", row["weight"], row["slim"]
+            )
+            for name, row in servers(self.socket).items()
+        }
 
 
 def servers(path: Path) -> dict[str, dict[str, str]]:

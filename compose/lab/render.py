@@ -1,9 +1,9 @@
-"""HAProxy configurations from haproxy/examples, agent configurations from loadtests/policies.toml."""
+"""Policies, their HAProxy configurations from haproxy/examples, and their agents' configurations."""
 
 import json
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,10 @@ from compose.lab.errors import LabError
 from compose.lab.topology import ROOT, Node
 
 POLICIES = ROOT / "loadtests" / "policies.toml"
-STATIC = ROOT / "loadtests" / "static-maxconn.json"
 EXAMPLES = ROOT / "haproxy" / "examples"
+# The kind of proxy follows from the file that it takes.
+KINDS = {".cfg": ("haproxy", EXAMPLES), ".yaml": ("envoy", ROOT / "envoy-wasm" / "examples")}
+PROXIES = ("haproxy", "envoy")
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,12 @@ class Policy:
     name: str
     example: Path
     service: dict[str, Any] | None
-    swept: bool
+    # Settings of the example with the values that a sweep tries.
+    sweep: dict[str, list[Any]] = field(default_factory=dict)
+
+    @property
+    def proxy(self) -> str:
+        return KINDS[self.example.suffix][0]
 
     @property
     def has_ring(self) -> bool:
@@ -47,11 +54,23 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def policies(names: list[str], path: Path = POLICIES) -> list[Policy]:
+def table(path: Path = POLICIES) -> dict[str, Any]:
     try:
-        data = tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise LabError(f"{path}: {error}") from error
+
+
+def default_names(proxy: str, path: Path = POLICIES) -> list[str]:
+    """What is run on a kind of proxy where nothing else was asked for."""
+    if proxy not in PROXIES:
+        raise LabError(f"--proxy {proxy}: must be one of {', '.join(PROXIES)}")
+    return table(path).get("defaults", {}).get(proxy, [])
+
+
+def policies(names: list[str], path: Path = POLICIES) -> list[Policy]:
+    data = table(path)
+    data.pop("defaults", None)
     common = data.pop("common", {}).get("service", {})
     if not names:
         raise LabError(f"--policies: name at least one of {' '.join(data)}")
@@ -60,25 +79,15 @@ def policies(names: list[str], path: Path = POLICIES) -> list[Policy]:
         if name not in data:
             raise LabError(f"--policies {name}: {path} has no such policy; it has {' '.join(data)}")
         entry = data[name]
-        example = EXAMPLES / entry.get("example", "")
+        file = Path(entry.get("example", ""))
+        if file.suffix not in KINDS:
+            raise LabError(f"{path}: {name}.example: {str(file)!r} must end in {' or '.join(KINDS)}")
+        example = KINDS[file.suffix][1] / file
         if not example.is_file():
             raise LabError(f"{path}: {name}.example: {example} is not there")
         service = merged(common, entry["service"]) if "service" in entry else None
-        result.append(Policy(name, example, service, bool(entry.get("swept"))))
+        result.append(Policy(name, example, service, entry.get("sweep", {})))
     return result
-
-
-def static_maxconn(scenario: str, path: Path = STATIC) -> int:
-    """The best swept limit for a scenario."""
-    try:
-        return int(json.loads(path.read_text())[scenario]["best"])
-    except FileNotFoundError:
-        raise LabError(f"policy static-maxconn: {path} is not there; run `make sweep` first") from None
-    except KeyError:
-        raise LabError(
-            f"policy static-maxconn: {path} has no limit for {scenario}; "
-            f"run `make sweep SCENARIO={scenario}` first"
-        ) from None
 
 
 def haproxy(text: str, ports: Ports, socket: Path, maxconn: int | None = None) -> str:

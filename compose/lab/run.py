@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compose.lab import machine, render, stack
+from compose.lab import machine, render, stack, swept
 from compose.lab.collector import Collector
 from compose.lab.errors import LabError
 from compose.lab.processes import Processes, cpu_seconds, start_tied
@@ -26,6 +26,7 @@ from compose.lab.topology import ROOT, Topology
 RESULTS = ROOT / "loadtests" / "results"
 SCRIPT = ROOT / "loadtests" / "k6" / "stocks.js"
 GENERATOR_VUS = 10
+KEPT = (".cfg", ".yaml", ".toml", ".lua")
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def scratch(keep: Path) -> Iterator[Path]:
         try:
             yield run
         finally:
-            for path in [*run.glob("*.cfg"), *run.glob("*.toml"), *run.glob("*.lua")]:
+            for path in [found for suffix in KEPT for found in run.glob(f"*{suffix}")]:
                 shutil.copy(path, keep)
 
 
@@ -86,28 +87,29 @@ def generator(
 
 
 def run_policy(
-    policy: render.Policy, options: Options, directory: Path, maxconn: int | None, progress: Progress
+    policy: render.Policy, options: Options, directory: Path, settings: dict[str, Any], progress: Progress
 ) -> dict[str, Any]:
     """One policy from start to teardown; returns what meta.json holds."""
     directory.mkdir(parents=True)
     scenario, slaves = options.scenario, options.topology.slaves
     with contextlib.ExitStack() as leaving:
         run = leaving.enter_context(scratch(directory))
-        planned = stack.plan(policy, options.topology, options.seed, maxconn, run, options.proxies)
+        planned = stack.plan(policy, options.topology, options.seed, settings, run, options.proxies)
+        frontends = [proxy.frontend for proxy in planned.proxies.values()]
         progress.say(policy.name, "starting")
         processes = leaving.enter_context(Processes(planned.programs, run, directory))
         stack.wait_ready(processes, planned)
         collector = leaving.enter_context(Collector(directory / "requests.csv.gz", scenario.sla))
-        k6 = generator(options, planned.frontends, collector, directory)
+        k6 = generator(options, frontends, collector, directory)
         leaving.callback(stop, k6)
         while not collector.started.wait(0.1):
             require_running(k6, directory)
         leaving.enter_context(Sampler(directory / "nodes.csv", slaves, planned, collector.now))
-        attempt = Attempt(policy, options, processes, collector, k6, directory)
-        share = attempt.drive(progress)
+        attempt = Attempt(policy, options, processes, list(planned.proxies), collector, k6, directory)
+        used = attempt.drive(progress)
     meta = {
         "policy": policy.name,
-        "proxy": machine.haproxy_version(),
+        "proxy": machine.proxy_version(policy.proxy),
         "duration_s": scenario.duration,
         "warmup_s": scenario.warmup,
         "event_s": scenario.event,
@@ -116,17 +118,26 @@ def run_policy(
         "measured_to_s": scenario.duration,
         "node_capacity_items_per_s": {node.name: stack.static_capacity(node) for node in slaves},
         "generator": {
-            "cpu_share": round(share, 4),
+            "cpu_share": round(used.generator, 4),
             "lag_p50_s": collector.lag(0.5),
             "lag_p99_s": collector.lag(0.99),
             "lag_max_s": collector.lag(1.0),
         },
-        "static_maxconn": maxconn,
+        "proxy_cpu_share": round(used.proxies, 4),
+        "settings": settings,
         "timely_items_per_s": round(collector.timely(scenario.warmup, scenario.duration), 1),
     }
     (directory / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
     progress.done(policy.name, meta["timely_items_per_s"], collector.counts, meta["generator"])
     return meta
+
+
+@dataclass(frozen=True)
+class Cores:
+    """CPU time over the time of the run."""
+
+    generator: float
+    proxies: float
 
 
 @dataclass(frozen=True)
@@ -136,18 +147,19 @@ class Attempt:
     policy: render.Policy
     options: Options
     processes: Processes
+    proxies: list[str]
     collector: Collector
     k6: subprocess.Popen[bytes]
     directory: Path
 
-    def drive(self, progress: Progress) -> float:
-        """Waits for the generator to end, makes the scenario's events happen; returns the cores it used."""
+    def drive(self, progress: Progress) -> Cores:
+        """Waits for the generator to end, makes the scenario's events happen; returns the cores used."""
         scenario = self.options.scenario
         dead: list[str] = []
         limit = scenario.duration + scenario.drain + 20
         cpu = 0.0
         began = ended = time.monotonic()
-        cpu_before = cpu_seconds(self.k6.pid)
+        cpu_before, proxies_before = cpu_seconds(self.k6.pid), self.processes.cpu_seconds(self.proxies)
         while self.k6.poll() is None:
             now = self.collector.now()
             if scenario.removal is not None and not dead and now >= scenario.removal:
@@ -163,7 +175,8 @@ class Attempt:
         # 99: a threshold was crossed, which is a result and not a failure.
         if self.k6.returncode not in (0, 99):
             require_running(self.k6, self.directory)
-        return cpu / max(ended - began, 1e-3)
+        proxies = self.processes.cpu_seconds(self.proxies) - proxies_before
+        return Cores(cpu / max(ended - began, 1e-3), proxies / max(time.monotonic() - began, 1e-3))
 
     def remove(self) -> list[str]:
         """Kills the last slave and its agent; returns their names."""
@@ -191,9 +204,11 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 def run(options: Options, names: list[str]) -> Path:
     """All policies in turn; returns the run directory."""
     chosen = render.policies(names)
-    limits = {p.name: render.static_maxconn(options.scenario.name) if p.swept else None for p in chosen}
+    settings = {policy.name: swept.best(policy, options.scenario.name) for policy in chosen}
     for name in ("stocks", *(["plimsoll"] if any(p.service for p in chosen) else [])):
         machine.binary(name)
+    for kind in {policy.proxy for policy in chosen}:
+        machine.proxy_version(kind)
     now = datetime.datetime.now(datetime.UTC)
     directory = options.results / f"{now:%Y%m%dT%H%M%SZ}-{options.scenario.name}"
     directory.mkdir(parents=True)
@@ -211,9 +226,9 @@ def run(options: Options, names: list[str]) -> Path:
         "policies": names,
     }
     (directory / "run.json").write_text(json.dumps(facts, indent=2) + "\n")
-    progress = Progress()
+    progress = Progress(names)
     for policy in chosen:
-        run_policy(policy, options, directory / policy.name, limits[policy.name], progress)
+        run_policy(policy, options, directory / policy.name, settings[policy.name], progress)
     latest = options.results / "latest"
     fresh = options.results / ".latest"
     fresh.unlink(missing_ok=True)

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
-from compose.lab import proxy
 from compose.lab.stack import Plan
 from compose.lab.topology import Node
 
@@ -82,7 +81,7 @@ class Sampler:
 
     def _sample(self, pool: ThreadPoolExecutor) -> None:
         t, plan = round(self._now(), 2), self._plan
-        answer = pool.submit(proxy.servers, plan.sockets[0])
+        answer = pool.submit(next(iter(plan.proxies.values())).servers)
         nodes = [pool.submit(fetch, f"http://127.0.0.1:{port}/metrics") for port in plan.ports.slaves]
         agents = plan.ports.agents if plan.has_agents else []
         views = [pool.submit(fetch, f"http://127.0.0.1:{port}/v1/node") for port in agents]
@@ -90,8 +89,8 @@ class Sampler:
         for index, node in enumerate(self._slaves):
             row: dict[str, Any] = {"t_s": t, "node": node.name, "up": 0, "capacity_items_per_s": 0}
             if server := servers.get(f"node{index + 1}"):
-                row["up"] = int(server["status"].startswith("UP") or server["status"] == "no check")
-                row["proxy_weight"], row["proxy_maxconn"] = server["weight"], server["slim"]
+                row["up"] = int(server.up)
+                row["proxy_weight"], row["proxy_maxconn"] = server.weight, server.maxconn
             metrics = nodes[index].result()
             if metrics is not None:
                 row |= self._node(node, node_counters(metrics)) if metrics else self._silent(node)

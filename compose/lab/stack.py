@@ -1,13 +1,15 @@
-"""The programs of one policy: data nodes, agents, HAProxy."""
+"""The programs of one policy: data nodes, agents, proxies."""
 
 import re
 import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from compose.lab import machine, proxy, render
+from compose.lab import envoy, machine, render
 from compose.lab.errors import LabError
 from compose.lab.processes import Processes, answers, free_ports, wait_until
+from compose.lab.proxy import HAProxy, Proxy
 from compose.lab.topology import Node, Topology
 
 
@@ -18,8 +20,7 @@ class Plan:
     programs: dict[str, list[str]]
     ports: render.Ports
     has_agents: bool
-    frontends: list[int]
-    sockets: list[Path]
+    proxies: dict[str, Proxy]
 
 
 def make_ports(slaves: int) -> render.Ports:
@@ -29,19 +30,23 @@ def make_ports(slaves: int) -> render.Ports:
 
 
 def configure(
-    policy: render.Policy, ports: render.Ports, run: Path, number: int, maxconn: int | None
-) -> Path:
-    """Writes one proxy's configuration into `run` and checks it; returns the file."""
+    policy: render.Policy, ports: render.Ports, run: Path, number: int, settings: dict[str, Any]
+) -> Proxy:
+    """Writes one proxy's configuration into `run` and checks it."""
     name = f"lb{number + 1}"
-    config = run / f"{name}.cfg"
-    config.write_text(render.haproxy(policy.example.read_text(), ports, run / f"{name}.sock", maxconn))
+    if policy.proxy == "envoy":
+        # As many workers as HAProxy has threads.
+        return envoy.prepare(policy.example, ports, run, name, settings, machine.cores())
+    config, socket = run / f"{name}.cfg", run / f"{name}.sock"
+    config.write_text(render.haproxy(policy.example.read_text(), ports, socket, settings.get("maxconn")))
     (run / f"{name}.lua").write_text(render.lua(ports, name))
     checked = subprocess.run(
         [machine.haproxy(), "-c", "-f", config], capture_output=True, text=True, check=False
     )
     if checked.returncode != 0:
         raise LabError(f"HAProxy refuses {policy.example} as rendered:\n{checked.stderr}")
-    return config
+    # In the foreground: a master that forks would untie its worker from the runner.
+    return HAProxy(ports.frontend, [machine.haproxy(), "-db", "-f", str(config)], socket)
 
 
 def serve(node: Node, port: int, run: Path, seed: int, replication: int) -> list[str]:
@@ -59,7 +64,12 @@ def serve(node: Node, port: int, run: Path, seed: int, replication: int) -> list
 
 
 def plan(
-    policy: render.Policy, topology: Topology, seed: int, maxconn: int | None, run: Path, proxies: int = 1
+    policy: render.Policy,
+    topology: Topology,
+    seed: int,
+    settings: dict[str, Any],
+    run: Path,
+    proxies: int = 1,
 ) -> Plan:
     """Writes the configurations into `run` and says what to start."""
     ports = make_ports(len(topology.slaves))
@@ -67,7 +77,12 @@ def plan(
     for _ in range(proxies - 1):
         frontend, stats = free_ports(2)
         fronts.append(replace(ports, frontend=frontend, stats=stats))
-    configs = [configure(policy, front, run, number, maxconn) for number, front in enumerate(fronts)]
+    started = {
+        policy.proxy if proxies == 1 else f"{policy.proxy}-lb{number + 1}": configure(
+            policy, front, run, number, settings
+        )
+        for number, front in enumerate(fronts)
+    }
     programs = {}
     if policy.has_ring:
         command = [machine.redis(), "--port", str(ports.redis), "--bind", "127.0.0.1"]
@@ -79,12 +94,8 @@ def plan(
             path = run / f"{node.name}.agent.toml"
             path.write_text(render.agent(policy, node, index, ports, run))
             programs[f"{node.name}-agent"] = [machine.binary("plimsoll"), "agent", "--config", str(path)]
-    for config in configs:
-        # In the foreground: a master that forks would untie its worker from the runner.
-        name = "haproxy" if proxies == 1 else f"haproxy-{config.stem}"
-        programs[name] = [machine.haproxy(), "-db", "-f", str(config)]
-    sockets = [config.with_suffix(".sock") for config in configs]
-    return Plan(programs, ports, policy.service is not None, [front.frontend for front in fronts], sockets)
+    programs |= {name: proxy.command for name, proxy in started.items()}
+    return Plan(programs, ports, policy.service is not None, started)
 
 
 def wait_ready(processes: Processes, ready: Plan) -> None:
@@ -96,12 +107,12 @@ def wait_ready(processes: Processes, ready: Plan) -> None:
             url = f"http://127.0.0.1:{port}/readyz"
             wait_until(f"node{n + 1}-agent", lambda url=url: answers(url), 10, processes.check)
 
-    def servers_up(socket: Path) -> bool:
-        servers = proxy.servers(socket).values()
-        return len(servers) == len(ports.slaves) and all(row["status"] == "UP" for row in servers)
+    def servers_up(proxy: Proxy) -> bool:
+        servers = proxy.servers().values()
+        return len(servers) == len(ports.slaves) and all(server.up for server in servers)
 
-    for socket in ready.sockets:
-        wait_until("haproxy", lambda socket=socket: servers_up(socket), 10, processes.check)
+    for name, proxy in ready.proxies.items():
+        wait_until(name, lambda proxy=proxy: servers_up(proxy), 10, processes.check)
 
 
 def static_capacity(node: Node) -> float:

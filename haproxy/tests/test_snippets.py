@@ -154,7 +154,7 @@ class Site:
             0,
         )
         name = self.names[index]
-        policy = render.Policy("snippets", SNIPPETS, SERVICE, False)
+        policy = render.Policy("snippets", SNIPPETS, SERVICE)
         text = render.agent(policy, Node(name, "slave", {}), index, ports, self._run)
         return text.replace("127.0.0.1", self._address(name)).replace('period = "1s"', 'period = "250ms"')
 

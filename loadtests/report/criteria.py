@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 HEALTH_CHECK_INTERVAL_S = 0.5
+# Plimsoll's policies on Envoy; the others with this start are Envoy's own.
+NATIVE_ENVOY = "envoy-"
+ON_ENVOY = ("envoy-eds-fc-prop", "envoy-eds-fc-hash", "wasm-fc-prop", "wasm-fc-hash")
 
 
 @dataclass
@@ -33,37 +36,58 @@ def figure(value: float) -> str:
 def criteria(summary: dict[str, Any]) -> list[Criterion]:
     """Only for the policies that are there."""
     runs = {run["policy"]: run for run in summary["runs"]}
-    sla, found = summary["sla_seconds"], []
+    found = []
     for name in (n for n in ("fc-prop", "fc-hash") if n in runs):
-        run = runs[name]
-        if summary["scenario"] == "burst":
-            for peer, limit in [
-                *(("rr", 3.4), ("prop", 2.3), ("leastconn", 1.0)),
-                *(("random2", 1.0), ("static-maxconn", 0.97)),
-            ]:
-                if peer in runs:
-                    other = runs[peer]["timely_items_per_s"]
-                    value = run["timely_items_per_s"] / other if other else None
-                    found.append(Criterion(f"{name} / {peer}, timely items/s", value, limit, True))
-            after = run["timely_of_ideal_after_event"]
-            found += [
-                Criterion(f"{name} timely of ideal from 5 s after the event", after, 0.95, True),
-                Criterion(f"{name} timely of ideal, whole time", run["timely_of_ideal"], 0.9, True),
-                Criterion(f"{name} mean delay, s", run["mean_delay_s"], sla, False),
-                Criterion(f"{name} overshoot, s", run["overshoot_s"], 1.1 * sla, False),
-                Criterion(f"{name} settling, s", run["settling_s"] if run["settled"] else None, 10.0, False),
-            ]
-        elif summary["scenario"] == "heterogeneous":
-            off = run["max_share_deviation"]
-            found.append(Criterion(f"{name} largest share error against capacity", off, 0.10, False))
-        elif summary["scenario"] == "removal" and run["removal"]:
-            lost = run["removal"]
-            before, after = lost["timely_before_items_per_s"], lost["timely_after_items_per_s"]
-            fall = None if before is None or after is None else before - after
-            limit = lost["lost_capacity_items_per_s"]
-            window = lost["error_window_s"]
-            found += [
-                Criterion(f"{name} fall of timely items/s after the removal", fall, limit, False),
-                Criterion(f"{name} client errors last, s", window, HEALTH_CHECK_INTERVAL_S, False),
-            ]
+        found += on_haproxy(name, runs, summary)
+    for name in (n for n in ON_ENVOY if n in runs):
+        found += on_envoy(name, runs, summary)
     return found
+
+
+def against(name: str, peer: str, runs: dict[str, Any], limit: float) -> Criterion:
+    other = runs[peer]["timely_items_per_s"]
+    value = runs[name]["timely_items_per_s"] / other if other else None
+    return Criterion(f"{name} / {peer}, timely items/s", value, limit, True)
+
+
+def whole(name: str, run: dict[str, Any], sla: float) -> list[Criterion]:
+    after = run["timely_of_ideal_after_event"]
+    return [
+        Criterion(f"{name} timely of ideal from 5 s after the event", after, 0.95, True),
+        Criterion(f"{name} timely of ideal, whole time", run["timely_of_ideal"], 0.9, True),
+        Criterion(f"{name} mean delay, s", run["mean_delay_s"], sla, False),
+    ]
+
+
+def on_envoy(name: str, runs: dict[str, Any], summary: dict[str, Any]) -> list[Criterion]:
+    """Against every policy of Envoy's own that ran."""
+    if summary["scenario"] not in ("burst", "heterogeneous"):
+        return []
+    peers = [peer for peer in runs if peer.startswith(NATIVE_ENVOY) and peer not in ON_ENVOY]
+    ratios = [against(name, peer, runs, 1.0) for peer in peers]
+    return [*ratios, *whole(name, runs[name], summary["sla_seconds"])]
+
+
+def on_haproxy(name: str, runs: dict[str, Any], summary: dict[str, Any]) -> list[Criterion]:
+    sla, run = summary["sla_seconds"], runs[name]
+    if summary["scenario"] == "burst":
+        peers = {"rr": 3.4, "prop": 2.3, "leastconn": 1.0, "random2": 1.0, "static-maxconn": 0.97}
+        return [
+            *(against(name, peer, runs, limit) for peer, limit in peers.items() if peer in runs),
+            *whole(name, run, sla),
+            Criterion(f"{name} overshoot, s", run["overshoot_s"], 1.1 * sla, False),
+            Criterion(f"{name} settling, s", run["settling_s"] if run["settled"] else None, 10.0, False),
+        ]
+    if summary["scenario"] == "heterogeneous":
+        off = run["max_share_deviation"]
+        return [Criterion(f"{name} largest share error against capacity", off, 0.10, False)]
+    if summary["scenario"] == "removal" and run["removal"]:
+        lost = run["removal"]
+        before, after = lost["timely_before_items_per_s"], lost["timely_after_items_per_s"]
+        fall = None if before is None or after is None else before - after
+        limit, window = lost["lost_capacity_items_per_s"], lost["error_window_s"]
+        return [
+            Criterion(f"{name} fall of timely items/s after the removal", fall, limit, False),
+            Criterion(f"{name} client errors last, s", window, HEALTH_CHECK_INTERVAL_S, False),
+        ]
+    return []

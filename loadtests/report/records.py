@@ -85,6 +85,10 @@ POSITIVE = Kind(lambda value: amount(value) and value > 0, "a number above 0")
 TIME = Kind(lambda value: amount(value) and value <= LONGEST_S, f"seconds within 0..{LONGEST_S}")
 FLAG = Kind(lambda value: isinstance(value, bool), "true or false")
 NAMES = Kind(folder_names, "a list of at least one name, each once and fit for a folder")
+SETTINGS = Kind(
+    lambda value: isinstance(value, dict) and all(text(v) or amount(v) for v in value.values()),
+    "an object of texts and numbers of at least 0",
+)
 CAPACITIES = Kind(
     lambda value: isinstance(value, dict) and bool(value) and all(map(amount, value.values())),
     "an object of at least one node, each with a number of at least 0",
@@ -94,11 +98,19 @@ RUN = {
     **{"scenario": TEXT, "sla_seconds": POSITIVE, "seed": COUNT, "quick": FLAG, "clients": COUNT},
     **{"nodes": COUNT, "started": TEXT, "command": TEXT, "policies": NAMES},
 }
-MACHINE = {"cpu": TEXT, "cores": COUNT, "memory": TEXT, "kernel": TEXT, "haproxy": TEXT, "k6": TEXT}
+MACHINE = {
+    "cpu": TEXT,
+    "cores": COUNT,
+    "memory": TEXT,
+    "kernel": TEXT,
+    "haproxy": TEXT,
+    "envoy": TEXT,
+    "k6": TEXT,
+}
 META = {
     **{"policy": TEXT, "proxy": TEXT, "event_s": TIME.or_null(), "event": TEXT.or_null()},
     **{"measured_from_s": TIME, "measured_to_s": TIME, "node_capacity_items_per_s": CAPACITIES},
-    "static_maxconn": COUNT.or_null(),
+    **{"proxy_cpu_share": AMOUNT, "settings": SETTINGS},
 }
 GENERATOR = {"cpu_share": AMOUNT, "lag_p99_s": AMOUNT}
 

@@ -3,8 +3,18 @@
 from typing import Any
 
 HEADINGS = [
-    *("policy", "timely items/s", "of ideal", "from 5 s", "vs rr", "vs prop", "total items/s"),
-    *("mean s", "p95 s", "p99 s", "overshoot s", "settling s", "refused", "errors", "cache hits"),
+    *("policy", "proxy", "timely items/s", "of ideal", "from 5 s", "vs rr", "vs prop", "total items/s"),
+    *(
+        "mean s",
+        "p95 s",
+        "p99 s",
+        "overshoot s",
+        "settling s",
+        "refused",
+        "errors",
+        "cache hits",
+        "proxy cores",
+    ),
 ]
 
 
@@ -21,6 +31,7 @@ def cells(summary: dict[str, Any]) -> list[list[str]]:
         lines.append(
             [
                 run["policy"] + (" (generator limited)" if run["generator_limited"] else ""),
+                run["proxy"].split()[0] if run["proxy"] else "-",
                 show(mine, ",.0f"),
                 show(run["timely_of_ideal"], ".1%"),
                 show(run["timely_of_ideal_after_event"], ".1%"),
@@ -32,6 +43,7 @@ def cells(summary: dict[str, Any]) -> list[list[str]]:
                 show(run["refused_fraction"], ".1%"),
                 show(run["error_fraction"], ".2%"),
                 show(run["cache_hit_ratio"], ".1%"),
+                show(run["proxy_cpu_share"], ".2f"),
             ]
         )
     return lines

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compose.lab import render, topology
+from compose.lab import topology
 from compose.lab.errors import LabError
 from compose.lab.scenario import scenario
 
@@ -35,7 +35,13 @@ def lab(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["run", "--scenario", "mix", "--mix", "7:1"], ["--mix 7:1", "25:1"]),
         (["run", "--duration", "3"], ["--duration 3"]),
         (["run", "--bin-dir", "/nonexistent"], ["/nonexistent/stocks", "make build"]),
+        (["run", "--proxy", "nginx"], ["--proxy nginx", "haproxy, envoy"]),
         (["sweep", "--limits", "48 many"], ["--limits", "positive"]),
+        (["sweep", "--policies", "rr"], ["--policies rr", "no settings to sweep"]),
+        (
+            ["sweep", "--policies", "envoy-adaptive-concurrency-swept", "--limits", "3"],
+            ["--limits", "several settings", "sample_aggregate_percentile"],
+        ),
     ],
 )
 def test_bad_arguments(arguments: list[str], words: list[str]) -> None:
@@ -73,16 +79,6 @@ def test_a_wrong_topology(tmp_path: Path, text: str, words: str) -> None:
     path.write_text(text)
     with pytest.raises(LabError, match=words):
         topology.load("burst", path=path)
-
-
-def test_static_maxconn_needs_a_sweep(tmp_path: Path) -> None:
-    path = tmp_path / "static.json"
-    with pytest.raises(LabError, match="make sweep"):
-        render.static_maxconn("burst", path)
-    path.write_text('{"mix": {"best": 12}}')
-    assert render.static_maxconn("mix", path) == 12
-    with pytest.raises(LabError, match="SCENARIO=burst"):
-        render.static_maxconn("burst", path)
 
 
 def test_quick_is_short_and_keeps_the_order_of_things() -> None:

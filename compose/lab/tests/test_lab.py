@@ -90,20 +90,23 @@ def test_however_it_ends_no_process_and_no_port_is_left(lab, tmp_path, how):
 
 
 @needs_programs
-def test_a_small_run_leaves_complete_records_and_the_same_work_for_both_policies(lab, tmp_path):
-    process, mark = lab("--policies", "rr fc-prop", "--seed", "3")
-    _, stderr = process.communicate(timeout=120)
+def test_a_small_run_leaves_complete_records_and_the_same_work_for_every_policy(lab, tmp_path):
+    process, mark = lab("--policies", "rr fc-prop envoy-rr", "--seed", "3")
+    _, stderr = process.communicate(timeout=150)
     assert process.returncode == 0, stderr.decode()
     assert not marked(mark)
     latest = tmp_path / "results" / "latest"
     facts = json.loads((latest / "run.json").read_text())
-    assert facts["policies"] == ["rr", "fc-prop"]
+    assert facts["policies"] == ["rr", "fc-prop", "envoy-rr"]
     assert facts["clients"] == 20
     work = {}
     for policy in facts["policies"]:
         meta = json.loads((latest / policy / "meta.json").read_text())
         assert meta["event_s"] < meta["duration_s"]
         assert meta["generator"]["cpu_share"] > 0
+        assert meta["proxy_cpu_share"] > 0
+        assert meta["proxy"].startswith("envoy 1." if policy == "envoy-rr" else "haproxy 2.")
+        assert meta["settings"] == {}
         with gzip.open(latest / policy / "requests.csv.gz", "rt") as file:
             rows = list(csv.DictReader(file))
         assert len(rows) > 50
@@ -114,19 +117,25 @@ def test_a_small_run_leaves_complete_records_and_the_same_work_for_both_policies
         with (latest / policy / "nodes.csv").open() as file:
             samples = list(csv.DictReader(file))
         assert {row["node"] for row in samples} == {"node1", "node2"}
+        assert {row["up"] for row in samples} == {"1"}
+        assert all(row["proxy_weight"] for row in samples)
+        assert (latest / policy / ("lb1.yaml" if policy == "envoy-rr" else "lb1.cfg")).exists()
+        assert {row["node"] for row in rows} == {"node1", "node2", "master"}
         assert (samples[-1]["bound"] != "") == (policy == "fc-prop")
         assert float(samples[-1]["capacity_items_per_s"]) > 1000
     # Clients start staggered by their seeds; a request on the edge may fall on either side.
-    common = len(set(work["rr"]) & set(work["fc-prop"]))
-    assert common >= 0.8 * len(set(work["rr"]))
+    for policy in facts["policies"]:
+        common = len(set(work["rr"]) & set(work[policy]))
+        assert common >= 0.8 * len(set(work["rr"]))
 
 
 @needs_programs
-def test_a_killed_slave_and_its_agent_are_recorded_as_dead(lab, tmp_path):
-    process, _ = lab("--scenario", "removal", "--policies", "fc-prop", "--duration", "26")
+@pytest.mark.parametrize("policy", ["fc-prop", "envoy-rr"])
+def test_a_killed_slave_and_its_agent_are_recorded_as_dead(lab, tmp_path, policy):
+    process, _ = lab("--scenario", "removal", "--policies", policy, "--duration", "26", "--proxies", "2")
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 0, stderr.decode()
-    with (tmp_path / "results" / "latest" / "fc-prop" / "nodes.csv").open() as file:
+    with (tmp_path / "results" / "latest" / policy / "nodes.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if float(row["t_s"]) > 23]
     assert {row["node"]: row["up"] for row in rows} == {"node1": "1", "node2": "0"}
     assert {row["capacity_items_per_s"] for row in rows if row["node"] == "node2"} == {"0"}

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from compose.lab import machine, render, topology
+from compose.lab import machine, render, swept, topology
 from compose.lab.errors import LabError
 
 PORTS = render.Ports(
@@ -28,7 +28,7 @@ POLICIES = [
 @pytest.mark.parametrize("name", POLICIES)
 def test_rendered_example_is_accepted_without_a_warning(name, tmp_path):
     policy = render.policies([name])[0]
-    limit = 77 if policy.swept else None
+    limit = 77 if policy.sweep else None
     text = render.haproxy(policy.example.read_text(), PORTS, tmp_path / "s.sock", limit)
     (tmp_path / "s.lua").write_text(render.lua(PORTS, "lb1"))
     config = tmp_path / "haproxy.cfg"
@@ -91,13 +91,22 @@ def test_toml_round_trips():
     assert tomllib.loads(render.toml(table)) == table
 
 
-def test_a_scenario_without_a_swept_limit_says_how_to_get_one(tmp_path):
-    with pytest.raises(LabError, match="make sweep"):
-        render.static_maxconn("burst", tmp_path / "none.json")
-    (tmp_path / "some.json").write_text('{"mix": {"best": 3}}')
+def test_a_scenario_without_a_sweep_says_how_to_make_one(tmp_path):
+    policy = render.policies(["static-maxconn"])[0]
+    with pytest.raises(LabError, match='make sweep SCENARIO=burst POLICIES="static-maxconn"'):
+        swept.best(policy, "burst", tmp_path / "none.json")
+    swept.save("static-maxconn", "mix", {"best": {"maxconn": 3}}, tmp_path / "some.json")
     with pytest.raises(LabError, match="make sweep SCENARIO=burst"):
-        render.static_maxconn("burst", tmp_path / "some.json")
-    assert render.static_maxconn("mix", tmp_path / "some.json") == 3
+        swept.best(policy, "burst", tmp_path / "some.json")
+    assert swept.best(policy, "mix", tmp_path / "some.json") == {"maxconn": 3}
+    assert swept.best(render.policies(["rr"])[0], "burst", tmp_path / "none.json") == {}
+
+
+def test_damaged_sweeps_are_named(tmp_path):
+    path = tmp_path / "swept.json"
+    path.write_text("{")
+    with pytest.raises(LabError, match=r"swept\.json: Expecting"):
+        swept.load(path)
 
 
 def test_an_example_without_node1_is_refused(tmp_path):

@@ -54,6 +54,7 @@ class Run:
             "memory": "1.0 GiB",
             "kernel": "6",
             "haproxy": "2.6",
+            "envoy": "1.40",
             "k6": "1",
         }
         self.facts: dict[str, Any] = {
@@ -73,7 +74,8 @@ class Run:
         folder.mkdir()
         meta = {
             **{"policy": name, "proxy": "haproxy 2.6", "event_s": 15.0, "event": "a burst"},
-            **{"measured_from_s": 10.0, "measured_to_s": 30.0, "static_maxconn": None},
+            **{"measured_from_s": 10.0, "measured_to_s": 30.0, "settings": {}},
+            "proxy_cpu_share": 0.25,
             "node_capacity_items_per_s": {"node1": 1000.0},
             "generator": {"cpu_share": 0.5, "lag_p99_s": 0.01},
             **(facts or {}),

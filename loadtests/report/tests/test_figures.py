@@ -22,7 +22,7 @@ def test_constant_delays_give_the_plain_figures(run):
 
 
 def test_the_run_is_described(run):
-    run.add("static-maxconn", steady(10, 30), facts={"static_maxconn": 64})
+    run.add("static-maxconn", steady(10, 30), facts={"settings": {"maxconn": 64}})
     summary = run.summary()
     assert {k: summary[k] for k in ("scenario", "sla_seconds", "seed", "quick", "clients", "nodes")} == {
         **{"scenario": "burst", "sla_seconds": 1.0, "seed": 7, "quick": True, "clients": 10, "nodes": 1}
@@ -30,7 +30,8 @@ def test_the_run_is_described(run):
     assert summary["machine"]["cpu"] == "abacus"
     assert summary["command"] == "by hand"
     figures = summary["runs"][0]
-    assert (figures["static_maxconn"], figures["event"], figures["event_s"]) == (64, "a burst", 15.0)
+    assert (figures["settings"], figures["event"], figures["event_s"]) == ({"maxconn": 64}, "a burst", 15.0)
+    assert (figures["proxy"], figures["proxy_cpu_share"]) == ("haproxy 2.6", 0.25)
     assert (figures["measured_from_s"], figures["measured_to_s"]) == (10.0, 30.0)
 
 
@@ -332,3 +333,19 @@ def test_targets_of_the_other_scenarios(run, capsys):
         "fc-prop fall of timely items/s after the removal": "pass",
         "fc-prop client errors last, s": "FAIL",
     }
+
+
+def test_targets_on_envoy_are_against_its_own_policies(run, capsys):
+    run.facts["scenario"] = "heterogeneous"
+    run.add("rr", steady(10, 30, items=900))
+    run.add("envoy-rr", steady(10, 30, items=100))
+    run.add("envoy-static", steady(10, 30, items=300))
+    run.add("envoy-eds-fc-prop", steady(10, 30, items=200), [sample(1, capacity=200)])
+    run.add("wasm-fc-hash", steady(10, 30, delay=1.5, items=200), [sample(1, capacity=200)])
+    run.report()
+    found = targets(capsys)
+    assert found["envoy-eds-fc-prop / envoy-rr, timely items/s"] == "pass"
+    assert found["envoy-eds-fc-prop / envoy-static, timely items/s"] == "FAIL"
+    assert found["envoy-eds-fc-prop timely of ideal, whole time"] == "pass"
+    assert found["wasm-fc-hash mean delay, s"] == "FAIL"
+    assert not [text for text in found if "/ rr" in text or "/ envoy-eds" in text or text.startswith("rr")]

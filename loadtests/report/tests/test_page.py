@@ -129,15 +129,16 @@ def test_the_same_records_give_the_same_page(two):
 def test_markdown_is_the_table_and_nothing_else(two, capsys):
     assert two.report("--markdown") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("| policy | timely items/s | of ideal | from 5 s | vs rr | vs prop |")
-    assert lines[1] == "| --- |" + " ---: |" * 14
+    assert lines[0].startswith("| policy | proxy | timely items/s | of ideal | from 5 s | vs rr | vs prop |")
+    assert lines[1] == "| --- |" + " ---: |" * 16
     # rr: five timely seconds of twenty, and 18 answers before the end.
     assert lines[2] == (
-        "| rr | 25 | 25.0% | 0.0% | 1.00 | - | 90 | 1.62 | 2.00 | 2.00 | 2.00 | >15 | 0.0% | 0.00% | - |"
+        "| rr | haproxy | 25 | 25.0% | 0.0% | 1.00 | - | 90 | 1.62 | 2.00 | 2.00 | 2.00 | >15 | 0.0% "
+        "| 0.00% | - | 0.25 |"
     )
     assert lines[3] == (
-        "| fc-prop | 100 | 100.0% | 100.0% | 4.00 | - | 100 | 0.50 | 0.50 | 0.50 | 0.50 | 0 | 0.0% | 0.00% "
-        "| - |"
+        "| fc-prop | haproxy | 100 | 100.0% | 100.0% | 4.00 | - | 100 | 0.50 | 0.50 | 0.50 | 0.50 | 0 "
+        "| 0.0% | 0.00% | - | 0.25 |"
     )
     assert len(lines) == 4
 
@@ -145,7 +146,7 @@ def test_markdown_is_the_table_and_nothing_else(two, capsys):
 def test_a_bar_in_a_name_does_not_break_the_markdown(run, capsys):
     run.add("a|b", steady(10, 30), facts={"generator": {"cpu_share": 1.0, "lag_p99_s": 0.0}})
     assert run.report("--markdown") == 0
-    assert capsys.readouterr().out.splitlines()[2].startswith("| a\\|b (generator limited) | 100 |")
+    assert capsys.readouterr().out.splitlines()[2].startswith("| a\\|b (generator limited) | haproxy | 100 |")
 
 
 def test_the_terminal_table_is_aligned(two, capsys):

@@ -1,0 +1,181 @@
+"""Envoy configurations from envoy-wasm/examples, and Envoy's own view over its admin interface."""
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import urllib.request
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from compose.lab import machine
+from compose.lab.errors import LabError
+from compose.lab.proxy import Server
+from compose.lab.render import Ports
+from compose.lab.topology import ROOT
+
+MODULE = "envoy_wasm.wasm"
+# Clusters with an endpoint a slave; the others are used as they are.
+PER_SLAVE = ("queries", "plimsoll_agents")
+_ADDRESS = re.compile(r"\b127\.0\.0\.1:(\d+)\b")
+
+
+@dataclass(frozen=True)
+class Envoy:
+    frontend: int
+    command: list[str]
+    admin: int
+    nodes: dict[int, str]
+
+    def servers(self) -> dict[str, Server]:
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.admin}/clusters?format=json", timeout=0.8
+            ) as answer:
+                return servers(json.load(answer), self.nodes)
+        except (OSError, http.client.HTTPException, json.JSONDecodeError):
+            return {}
+
+
+def servers(view: dict[str, Any], nodes: dict[int, str]) -> dict[str, Server]:
+    """Envoy's hosts of cluster queries, by the node on their port."""
+    found = {}
+    for cluster in view.get("cluster_statuses", []):
+        for host in cluster.get("host_statuses", []) if cluster.get("name") == "queries" else []:
+            port = host.get("address", {}).get("socket_address", {}).get("port_value")
+            health = host.get("health_status", {})
+            healthy = health.get("eds_health_status", "HEALTHY") in ("HEALTHY", "UNKNOWN")
+            up = healthy and not any(value is True for value in health.values())
+            if port in nodes:
+                found[nodes[port]] = Server(up, str(host.get("weight", "")))
+    return found
+
+
+def prepare(
+    example: Path, ports: Ports, run: Path, name: str, settings: dict[str, Any], concurrency: int
+) -> Envoy:
+    """Writes an Envoy's configuration into `run` and checks it."""
+    config = run / f"{name}.yaml"
+    config.write_text(render(example, ports, name, settings))
+    command = [machine.envoy(), "-c", str(config)]
+    options = ["--disable-hot-restart", "--concurrency", str(concurrency), "--log-level", "warning"]
+    checked = subprocess.run(
+        [*command, "--mode", "validate", "--log-level", "error"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if checked.returncode != 0:
+        raise LabError(f"Envoy refuses {example} as rendered:\n{checked.stderr}{checked.stdout}")
+    nodes = {port: f"node{index + 1}" for index, port in enumerate(ports.slaves)}
+    return Envoy(ports.frontend, [*command, *options], ports.stats, nodes)
+
+
+def render(example: Path, ports: Ports, name: str, settings: dict[str, Any]) -> str:
+    """An example with this lab's addresses and settings; the first endpoint stands for every slave."""
+    try:
+        config = yaml.safe_load(example.read_text())
+    except yaml.YAMLError as error:
+        raise LabError(f"{example}: {error}") from error
+    try:
+        config["node"]["id"] = name
+        clusters = {cluster["name"]: cluster for cluster in config["static_resources"]["clusters"]}
+        for cluster in (clusters[wanted] for wanted in PER_SLAVE if wanted in clusters):
+            if "load_assignment" in cluster:
+                expand(cluster, len(ports.slaves))
+    except (KeyError, TypeError, IndexError) as error:
+        raise LabError(f"{example}: has no {error}; the lab needs it") from error
+    for path, value in settings.items():
+        change(config, path, value, example)
+    return yaml.safe_dump(relocated(config, moves(ports)), sort_keys=False, width=110)
+
+
+def expand(cluster: dict[str, Any], slaves: int) -> None:
+    """One endpoint a slave, after the first."""
+    group = cluster["load_assignment"]["endpoints"][0]
+    first = group["lb_endpoints"][0]
+    port = first["endpoint"]["address"]["socket_address"]["port_value"]
+    group["lb_endpoints"] = []
+    for index in range(slaves):
+        entry = deepcopy(first)
+        entry["endpoint"]["address"]["socket_address"]["port_value"] = port + index
+        if "hostname" in entry["endpoint"]:
+            entry["endpoint"]["hostname"] = f"node{index + 1}"
+        group["lb_endpoints"].append(entry)
+
+
+def moves(ports: Ports) -> dict[int, int]:
+    """This lab's port for each of the examples'."""
+    fixed = {8080: ports.frontend, 9901: ports.stats, 8100: ports.master}
+    fixed |= {8101 + index: port for index, port in enumerate(ports.slaves)}
+    return fixed | {9601 + index: port for index, port in enumerate(ports.agents)}
+
+
+def relocated(value: Any, moved: dict[int, int]) -> Any:
+    """A copy with other ports, and with the filter where this checkout builds it."""
+    if isinstance(value, dict):
+        return {
+            key: moved.get(inner, inner) if key == "port_value" else relocated(inner, moved)
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [relocated(inner, moved) for inner in value]
+    if isinstance(value, str):
+        if value.endswith("/" + MODULE):
+            return str(module())
+        return _ADDRESS.sub(lambda at: f"127.0.0.1:{moved.get(int(at[1]), int(at[1]))}", value)
+    return value
+
+
+def module() -> Path:
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    path = target / "wasm32-wasip1" / "release" / MODULE
+    if not path.exists():
+        raise LabError(f"{path} is not there; run `make build`")
+    return path
+
+
+def change(config: Any, path: str, value: Any, example: Path) -> None:
+    """Sets what `path` names: its first word occurs once, lists are entered by their elements' names."""
+    first, *rest = path.split(".")
+    places = list(holders(config, first))
+    if len(places) != 1 or not rest:
+        raise LabError(f"{example}: {path}: {first!r} is there {len(places)} times instead of once")
+    place = places[0][first]
+    for word in rest[:-1]:
+        place = entered(place, word)
+        if place is None:
+            raise LabError(f"{example}: {path}: there is no {word!r}")
+    if isinstance(place, list) and len(place) == 1:
+        place = place[0]
+    if not isinstance(place, dict):
+        raise LabError(f"{example}: {path}: there is nothing to set {rest[-1]!r} in")
+    place[rest[-1]] = value
+
+
+def entered(place: Any, word: str) -> Any:
+    """What `word` leads to; a mapping that is not there is made, for Envoy to judge."""
+    if isinstance(place, list):
+        named = [item for item in place if isinstance(item, dict) and item.get("name") == word]
+        if named:
+            return named[0]
+        # A list of one without a name is looked through.
+        return entered(place[0], word) if len(place) == 1 and "name" not in place[0] else None
+    return place.setdefault(word, {}) if isinstance(place, dict) else None
+
+
+def holders(value: Any, key: str) -> Any:
+    """Mappings that have `key`, however deep."""
+    if isinstance(value, dict):
+        if key in value:
+            yield value
+        for inner in value.values():
+            yield from holders(inner, key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from holders(inner, key)
