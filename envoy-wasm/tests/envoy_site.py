@@ -1,0 +1,310 @@
+"""The filter in a real Envoy, with real agents, a real Redis, and nodes that do what they are asked."""
+
+import asyncio
+import http.client
+import json
+import os
+import socket
+import struct
+import subprocess
+import threading
+import urllib.parse
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from compose.lab import machine
+from compose.lab.processes import answers, free_ports, start_tied, wait_until
+from compose.lab.topology import ROOT
+from lua.tests.conftest import Cluster, Redis
+
+EXAMPLE = ROOT / "envoy-wasm" / "examples" / "wasm-fc-hash.yaml"
+MODULE = ROOT / "target" / "wasm32-wasip1" / "release" / "envoy_wasm.wasm"
+AGENT = """\
+[agent]
+period = "200ms"
+[http]
+listen = "127.0.0.1:{http}"
+[agent_check]
+listen = "127.0.0.1:{check}"
+on_shutdown = "hold"
+[control]
+socket = "{directory}/node{number}.sock"
+[redis]
+urls = ["redis://127.0.0.1:{redis}"]
+[[service]]
+name = "stocks"
+address = "127.0.0.1:{node}"
+[service.sla]
+delay = "1s"
+[service.bound]
+nominal = {bound}
+[service.controller]
+kind = "fixed"
+[service.source]
+kind = "proxies"
+[service.ring]
+cluster = "test"
+node = "node{number}"
+slots = 4096
+lease = "1s"
+"""
+
+
+def eventually(what: str, condition: Callable[[], bool], seconds: float = 15) -> None:
+    wait_until(what, condition, seconds, lambda: None)
+
+
+class Nodes:
+    """HTTP servers in a thread; the query says what each request wants of them."""
+
+    def __init__(self, count: int) -> None:
+        self.ports = free_ports(count)
+        self.seen: list[tuple[str, dict[str, str]]] = []
+        self.active: Counter[str] = Counter()
+        self.released = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._servers: dict[int, asyncio.Server] = {}
+
+    def start(self) -> None:
+        self._thread.start()
+        for number in range(len(self.ports)):
+            self.open(number)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _wait(self, work) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+    def open(self, number: int) -> None:
+        name = f"node{number + 1}"
+        serve = lambda reader, writer: self._serve(name, reader, writer)  # noqa: E731
+
+        async def bind() -> asyncio.Server:
+            return await asyncio.start_server(serve, "127.0.0.1", self.ports[number], backlog=4096)
+
+        self._servers[number] = self._wait(bind())
+
+    def close(self, number: int) -> None:
+        """Nobody listens any more."""
+        server = self._servers.pop(number)
+        self._loop.call_soon_threadsafe(server.close)
+        eventually("a closed port", lambda: not self._listens(number))
+
+    def _listens(self, number: int) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.ports[number])) == 0
+
+    def stop(self) -> None:
+        self.released.set()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    async def _serve(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, OSError):
+            while await self._answer(name, reader, writer):
+                pass
+        writer.close()
+
+    async def _answer(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        path = first.split()[1]
+        headers = dict(line.lower().split(": ", 1) for line in lines if ": " in line)
+        query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(path).query))
+        if path == "/readyz":
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            return True
+        await reader.readexactly(int(headers.get("content-length", 0)))
+        self.seen.append((name, headers | {":path": path}))
+        self.active[name] += 1
+        try:
+            while "hold" in query and not self.released.is_set():
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(float(query.get("seconds", 0)))
+            return await self._write(name, query, writer)
+        finally:
+            self.active[name] -= 1
+
+    async def _write(self, name: str, query: dict[str, str], writer: asyncio.StreamWriter) -> bool:
+        if query.get("reset") == "before" and query.get("at", name) == name:
+            return self._reset(writer)
+        status = query.get("status", "200") if query.get("at", name) == name else "200"
+        items = query.get("touched", query.get("items", "1"))
+        writer.write(f"HTTP/1.1 {status} X\r\nx-node: {name}\r\nx-items: {items}\r\n".encode())
+        writer.write(b"content-length: 10\r\n\r\n01234")
+        if query.get("reset") == "mid":
+            await writer.drain()
+            await asyncio.sleep(0.05)
+            return self._reset(writer)
+        writer.write(b"56789")
+        await writer.drain()
+        return True
+
+    @staticmethod
+    def _reset(writer: asyncio.StreamWriter) -> bool:
+        stream = writer.get_extra_info("socket")
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+        return False
+
+
+def manager_of(listener: dict[str, Any]) -> dict[str, Any]:
+    """The HTTP connection manager of a listener."""
+    return listener["filter_chains"][0]["filters"][0]["typed_config"]
+
+
+class Envoy:
+    """One Envoy with the filter."""
+
+    def __init__(self, directory: Path, config: dict[str, Any], words: list[str]) -> None:
+        self.port, self.admin = free_ports(2)
+        listener = config["static_resources"]["listeners"][0]
+        listener["address"]["socket_address"]["port_value"] = self.port
+        config["admin"]["address"]["socket_address"]["port_value"] = self.admin
+        directory.mkdir(exist_ok=True)
+        self.file, self.log = directory / "envoy.yaml", directory / "envoy.log"
+        self.file.write_text(yaml.safe_dump(config))
+        self._words = words
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.process = self.begin()
+        wait_until("envoy", lambda: answers(f"http://127.0.0.1:{self.admin}/ready"), 30, self.check)
+
+    def begin(self, *more: str) -> subprocess.Popen[bytes]:
+        command = [machine.envoy(), "-c", str(self.file), "--disable-hot-restart", "-l", "info"]
+        if more:
+            command.remove("--disable-hot-restart")
+        return start_tied([*command, *self._words, *more], dict(os.environ), self.log)
+
+    def check(self) -> None:
+        assert self.process.poll() is None, self.log.read_text()[-3000:]
+
+    def kill(self) -> None:
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+    def stats(self, what: str = "plimsoll") -> dict[str, float]:
+        """Counters and gauges of that name, without what is common to the filter's."""
+        url = f"http://127.0.0.1:{self.admin}/stats?format=json&filter={what}"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            found = json.load(answer)["stats"]
+        strip = lambda name: name.removeprefix("wasmcustom.plimsoll_").removesuffix(".cluster.test")  # noqa: E731
+        return {strip(stat["name"]): stat["value"] for stat in found if "value" in stat}
+
+    def get(
+        self, path: str, headers: dict[str, str] | None = None, timeout: float = 10
+    ) -> tuple[int, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request("GET", path, headers=headers or {})
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status, {name.lower(): value for name, value in answer.getheaders()}
+        finally:
+            connection.close()
+
+    def node_of(self, key: str) -> str:
+        status, headers = self.get(f"/stock/{key}")
+        assert status == 200
+        return headers["x-node"]
+
+
+class Site:
+    """Redis, nodes with their agents, and Envoys in front of them."""
+
+    def __init__(self, directory: Path, stack: ExitStack, redis: Redis, bounds: tuple[int, ...]) -> None:
+        self._directory, self._stack, self.redis, self._bounds = directory, stack, redis, bounds
+        self.cluster = Cluster(redis.client)
+        self.nodes = Nodes(len(bounds))
+        self.nodes.start()
+        stack.callback(self.nodes.stop)
+        self.agents = free_ports(len(bounds))
+        self._checks = free_ports(len(bounds))
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start_agent(self, number: int) -> None:
+        text = AGENT.format(
+            http=self.agents[number], check=self._checks[number], directory=self._directory,
+            number=number + 1, redis=self.redis.port, node=self.nodes.ports[number],
+            bound=self._bounds[number],
+        )  # fmt: skip
+        path = self._directory / f"node{number + 1}.toml"
+        path.write_text(text)
+        command = [machine.binary("plimsoll"), "agent", "--config", str(path)]
+        process = start_tied(command, {}, self._directory / f"node{number + 1}.log")
+        self._processes[number] = process
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+
+    def agent(self, number: int) -> subprocess.Popen[bytes]:
+        return self._processes[number]
+
+    def start(self) -> None:
+        for number in range(len(self._bounds)):
+            self.start_agent(number)
+        self.wait_ring()
+
+    def wait_ring(self) -> None:
+        names = {f"node{number + 1}" for number in range(len(self._bounds))}
+        eventually("a ring of all", lambda: set(self.cluster.ring_or_none() or ()) == names)
+
+    def config(self, **settings: Any) -> dict[str, Any]:
+        """The example's, for this site; `settings` are the filter's."""
+        text = EXAMPLE.read_text().replace("/usr/share/plimsoll/envoy_wasm.wasm", str(MODULE))
+        config = yaml.safe_load(text)
+        filters = manager_of(config["static_resources"]["listeners"][0])["http_filters"]
+        own = next(entry for entry in filters if entry["name"] == "plimsoll")
+        value = own["typed_config"]["config"]["configuration"]
+        given = {"period": 0.1, "lease": 1.0, "age_limit": 2.0, "timeout": 0.5}
+        value["value"] = json.dumps(json.loads(value["value"]) | {"cluster": "test"} | given | settings)
+        ports = {"queries": self.nodes.ports, "plimsoll_agents": self.agents}
+        for cluster in config["static_resources"]["clusters"]:
+            endpoints = cluster["load_assignment"]["endpoints"][0]
+            ours = ports.get(cluster["name"], self.nodes.ports[:1])
+            endpoints["lb_endpoints"] = [
+                {"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}}}
+                for port in ours
+            ]
+        return config
+
+    def envoy(
+        self,
+        concurrency: int = 1,
+        name: str = "envoy1",
+        config: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> Envoy:
+        config = config or self.config(**settings)
+        config["node"]["id"] = name
+        words = ["--concurrency", str(concurrency)]
+        envoy = Envoy(self._directory / name, config, words)
+        self._stack.callback(envoy.kill)
+        envoy.start()
+        return envoy
+
+    def wait_in_force(self, envoy: Envoy) -> None:
+        """Until the ring of Redis is the filter's, and it decides."""
+
+        def decides() -> bool:
+            before = envoy.stats()
+            envoy.get("/stock/warm")
+            after = envoy.stats()
+            _, _, *_ = ring = self.cluster.ring()
+            grew = after.get("admitted_total", 0) > before.get("admitted_total", 0)
+            return grew and after.get("ring_version") == ring[0]
+
+        eventually("the ring in force", decides)
+
+    def in_flight(self, envoy: Envoy) -> tuple[float, float]:
+        stats = envoy.stats()
+        return stats["in_flight_cost"], stats["in_flight_requests"]
