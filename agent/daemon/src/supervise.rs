@@ -136,6 +136,7 @@ impl Agent {
             rings: Arc::clone(&rings),
             config: ring_config.subscribe(),
             exchanges: Arc::new(exchanges),
+            ring_permits: Arc::new(Semaphore::new(http::MOST_WAITING)),
             exchange_permits: Arc::new(Semaphore::new(http::MOST_EXCHANGES)),
             exchanged: metrics.exchanges.clone(),
             started: Instant::now(),

@@ -1,6 +1,8 @@
 //! A real Redis Cluster of three masters and one replica.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "support/exchange.rs"]
+mod exchange;
 mod support;
 #[path = "support/redis.rs"]
 mod tools;
@@ -113,6 +115,11 @@ fn reports_find_their_master_and_survive_its_death() {
         wait_nodes(agent, &names);
     }
     assert_eq!(nodes[2].ring_field("sizes"), "500,500");
+    for (agent, name) in agents.iter().zip(["envoy1/1", "envoy2/1"]) {
+        let (status, answer) = exchange::ask(agent, &exchange::one(name, 1.0));
+        assert_eq!(status, 200, "{answer}");
+        assert_eq!(answer["nodes"].as_object().unwrap().len(), 2);
+    }
     let before = ring(&agents[0]).unwrap();
     wait_for("the replica has the ring", || {
         nodes[3].cli(&["CLUSTER", "NODES"]);
@@ -136,6 +143,10 @@ fn reports_find_their_master_and_survive_its_death() {
     for agent in &agents {
         wait_reports(agent, 5.0);
     }
+    wait_for("shares are given again", || {
+        let (status, answer) = exchange::ask(&agents[0], &exchange::one("envoy1/1", 1.0));
+        (status == 200 && answer["dispatchers"]["envoy1/1"]["granted"].is_object()).then_some(())
+    });
     assert!(since.elapsed() > Duration::from_secs(1), "a lease");
     for agent in &agents {
         assert_eq!(ring(agent).unwrap(), before, "no key moved");

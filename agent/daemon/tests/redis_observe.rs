@@ -1,51 +1,16 @@
 //! Proxies that exchange observations for shares through the real agent and a real Redis.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "support/exchange.rs"]
+mod exchange;
 mod support;
 #[path = "support/redis.rs"]
 mod tools;
 
+use exchange::{IDLE, PATH, ask, ask_text, dispatcher, granted, one, problem};
 use serde_json::{Value, json};
 use support::{Agent, Service, http_post, wait_for};
 use tools::{Redis, member, started, wait_nodes};
-
-const PATH: &str = "/v1/observe";
-const IDLE: &str = "1 0 0.000000 0 0 -";
-
-fn ask(agent: &Agent, body: &Value) -> (u16, Value) {
-    ask_text(agent, &body.to_string())
-}
-
-fn ask_text(agent: &Agent, body: &str) -> (u16, Value) {
-    let (status, text) = http_post(agent.http_port, PATH, "", body).unwrap();
-    let answer = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{status} {text:?}"));
-    (status, answer)
-}
-
-fn problem(agent: &Agent, body: &str) -> (u16, String) {
-    let (status, answer) = ask_text(agent, body);
-    (
-        status,
-        answer["problem"].as_str().unwrap_or_default().to_owned(),
-    )
-}
-
-/// A dispatcher that wants this of node1.
-fn dispatcher(name: &str, instance: &str, demand: f64) -> Value {
-    json!({
-        "name": name, "instance": instance, "lease_seconds": 60.0,
-        "nodes": [{"name": "node1", "demand": demand, "observation": IDLE}],
-    })
-}
-
-fn one(name: &str, demand: f64) -> Value {
-    json!({"dispatchers": [dispatcher(name, "i", demand)]})
-}
-
-fn granted(answer: &Value, name: &str) -> f64 {
-    let share = &answer["dispatchers"][name]["granted"]["node1"];
-    share.as_f64().unwrap_or_else(|| panic!("{answer}"))
-}
 
 /// node1, whose bound is 40, with an address.
 fn node1(service: &Service, redis: &Redis) -> Agent {

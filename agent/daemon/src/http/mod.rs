@@ -33,6 +33,7 @@ use crate::{
 
 pub use node::node_view;
 pub use observe::MOST_EXCHANGES;
+pub use ring::MOST_WAITING;
 
 /// A control loop silent for this many periods, and at least [`LEAST_STALE`], is stuck.
 const STALE_PERIODS: u32 = 5;
@@ -60,6 +61,8 @@ pub struct HttpContext {
     pub config: watch::Receiver<Arc<Config>>,
     /// Proxies' way to Redis.
     pub exchanges: Arc<Exchanges>,
+    /// One for each follower that waits.
+    pub ring_permits: Arc<Semaphore>,
     /// One for each exchange under way.
     pub exchange_permits: Arc<Semaphore>,
     /// Exchanges, by result.

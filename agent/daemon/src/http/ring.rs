@@ -14,8 +14,12 @@ use serde::{Deserialize, Serialize};
 use super::HttpContext;
 use crate::ring::{RingBoard, RingState};
 
+/// Followers that may wait for news at a time.
+pub const MOST_WAITING: usize = 256;
 /// The longest a follower may wait for news.
 const LONGEST_WAIT: f64 = 60.0;
+/// With a run of changes for fewer slots than this, the table is hardly larger.
+const SLOTS_PER_CHANGE: usize = 4;
 
 /// What is asked.
 #[derive(Debug, Deserialize)]
@@ -25,7 +29,7 @@ pub struct Asked {
     service: Option<String>,
     /// The version the follower has.
     since: Option<u64>,
-    /// Seconds to wait for a version other than that.
+    /// Seconds to wait for a later version.
     wait: Option<f64>,
 }
 
@@ -45,7 +49,9 @@ struct RingView<'a> {
     since: Option<u64>,
 }
 
-/// The table; with `since` the changes from there where they are known, 304 where there are none.
+/// The table; with `since` the changes from there where they are known, 304 where there are none. A
+/// follower may be ahead, for it may have asked another agent before: it waits until this one has caught
+/// up, and is given the table only if that does not happen. Then Redis lost what the follower has.
 pub async fn ring(State(context): State<HttpContext>, Query(asked): Query<Asked>) -> Response {
     let board = &context.rings;
     let Some(service) = asked.service.clone().or_else(|| board.only()) else {
@@ -55,12 +61,21 @@ pub async fn ring(State(context): State<HttpContext>, Query(asked): Query<Asked>
     if !(0.0..=LONGEST_WAIT).contains(&wait) {
         return refused("wait: must be from 0 to 60 seconds");
     }
+    // One that does not wait holds nothing up.
+    let _permit = match context.ring_permits.try_acquire() {
+        Err(_) if wait > 0.0 => {
+            let problem = format!("{MOST_WAITING} followers are waiting, which is the most\n");
+            return (StatusCode::TOO_MANY_REQUESTS, problem).into_response();
+        }
+        permit => permit,
+    };
     let mut news = board.watch();
     let until = tokio::time::Instant::now() + Duration::from_secs_f64(wait);
     loop {
         news.borrow_and_update();
         let held = board.of(&service);
-        let is_news = |ring: &RingState| asked.since != Some(ring.table.version());
+        let is_news =
+            |ring: &RingState| asked.since.is_none_or(|since| since < ring.table.version());
         if let Some(ring) = held.as_deref().filter(|ring| is_news(ring)) {
             return Json(view(board, &service, ring, asked.since)).into_response();
         }
@@ -68,7 +83,10 @@ pub async fn ring(State(context): State<HttpContext>, Query(asked): Query<Asked>
             _ = news.changed() => {}
             () = tokio::time::sleep_until(until) => {
                 return match held {
-                    Some(_) => StatusCode::NOT_MODIFIED.into_response(),
+                    Some(ring) if asked.since == Some(ring.table.version()) => {
+                        StatusCode::NOT_MODIFIED.into_response()
+                    }
+                    Some(ring) => Json(view(board, &service, &ring, None)).into_response(),
                     None => (StatusCode::NOT_FOUND, "no ring yet\n").into_response(),
                 };
             }
@@ -93,13 +111,15 @@ fn view<'a>(
         let last: std::collections::BTreeMap<u32, u8> = moves.collect();
         runs(last)
     });
+    let most = ring.table.slots() as usize / SLOTS_PER_CHANGE;
+    let changes = changes.filter(|changes| changes.len() <= most);
     RingView {
         service,
         version: ring.table.version(),
         slots: ring.table.slots(),
         nodes: &ring.names,
-        owners: deltas.is_none().then(|| owners(&ring.table)),
-        since: deltas.is_some().then_some(since).flatten(),
+        owners: changes.is_none().then(|| owners(&ring.table)),
+        since: since.filter(|_| changes.is_some()),
         changes,
     }
 }
@@ -122,4 +142,37 @@ fn runs(slots: impl IntoIterator<Item = (u32, u8)>) -> Vec<[u32; 3]> {
         }
     }
     runs
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn state(version: u64, owners: Vec<u8>) -> RingState {
+        RingState {
+            table: RingTable::from_owners(version, 255, owners).unwrap(),
+            names: vec!["x".repeat(128); 255],
+        }
+    }
+
+    fn size(board: &RingBoard, since: Option<u64>) -> usize {
+        let ring = board.of("stocks").unwrap();
+        let view = view(board, "stocks", &ring, since);
+        assert_eq!(view.owners.is_some(), view.changes.is_none());
+        serde_json::to_vec(&view).unwrap().len()
+    }
+
+    #[test]
+    fn an_answer_is_no_larger_than_the_guide_says() {
+        let worst = |first: usize| (0..65_536).map(move |slot| 253 + ((first + slot) % 2) as u8);
+        let board = RingBoard::default();
+        board.put("stocks", state(999_999_999_999_998, worst(0).collect()));
+        let whole = size(&board, None);
+        assert!(whole < 430_000, "{whole}");
+        // Every slot has changed.
+        board.put("stocks", state(999_999_999_999_999, worst(1).collect()));
+        let changed = size(&board, Some(999_999_999_999_998));
+        assert_eq!(changed, whole);
+    }
 }

@@ -17,6 +17,8 @@ use super::{
     follow::{Observations, RingNode, RingNodes, RingState},
 };
 
+use crate::config::host_port;
+
 /// The function library, loaded where it is missing or older.
 const LIBRARY: &str = include_str!("../../../../lua/redis/plimsoll.lua");
 /// Its version, as `plimsoll_version` answers.
@@ -343,7 +345,8 @@ fn parse_nodes(answer: Value) -> anyhow::Result<(u64, RingNodes)> {
         let numbers: Vec<f64> = words[2..].iter().filter_map(amount).collect();
         if let [bound, bound_jobs, mean_cost, jobs, load] = numbers[..] {
             let node = RingNode {
-                address: Some(text(&words[1])).filter(|address| !address.is_empty()),
+                // Others build host lists and headers of it.
+                address: host_port(&text(&words[1])).ok(),
                 bound,
                 bound_jobs,
                 mean_cost,
