@@ -91,6 +91,8 @@ pub struct Engine {
     slots: Vec<Slot>,
     free: Vec<u32>,
     random: u64,
+    /// As of the last look: exact enough for the age of news.
+    now: f64,
 }
 
 impl Engine {
@@ -103,7 +105,14 @@ impl Engine {
             slots: Vec::new(),
             free: Vec::new(),
             random: seed | 1,
+            now: 0.0,
         }
+    }
+
+    /// Several times a second.
+    pub fn on_time(&mut self, now: f64) {
+        self.now = now;
+        self.dispatcher.on_time(now);
     }
 
     /// Takes other settings over; what is under way stays counted.
@@ -126,12 +135,7 @@ impl Engine {
     }
 
     /// A request comes. `path` is its `:path`; `header` gives its headers.
-    pub fn admit(
-        &mut self,
-        now: f64,
-        path: &[u8],
-        header: impl Fn(&str) -> Option<Vec<u8>>,
-    ) -> Admission {
+    pub fn admit(&mut self, path: &[u8], header: impl Fn(&str) -> Option<Vec<u8>>) -> Admission {
         let settings = &self.settings;
         let part = |part: &Option<crate::part::Part>| part.as_ref()?.of(path, &header);
         let hash = part(&settings.key).map(|key| key_hash(&key));
@@ -150,7 +154,7 @@ impl Engine {
         let random = &mut self.random;
         let verdict = self
             .dispatcher
-            .admit(now, hash, cost, &mut || next_random(random));
+            .admit(self.now, hash, cost, &mut || next_random(random));
         let (reserved, hosts) = match verdict {
             Verdict::Full => return Admission::Full,
             Verdict::Unknown => (None, String::new()),

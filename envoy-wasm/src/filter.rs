@@ -76,7 +76,7 @@ impl HttpContext for Downstream {
             let Ok(mut engine) = self.cluster.engine.try_borrow_mut() else {
                 return Action::Continue;
             };
-            let admission = engine.admit(host::now(), &path, host::request_header);
+            let admission = engine.admit(&path, host::request_header);
             let settings = engine.settings();
             (
                 admission,

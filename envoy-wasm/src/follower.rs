@@ -103,6 +103,8 @@ pub struct Follower {
     heard: Vec<(u32, u64, f64)>,
     /// In flight, over all workers.
     pub in_flight: (f64, u64),
+    /// Seconds that the last ring took to be taken over here.
+    pub ring_applied: f64,
 }
 
 impl Follower {
@@ -123,7 +125,9 @@ impl Follower {
             ordinal,
             last_tick: f64::NEG_INFINITY,
             taken: (0, 0),
-            is_dispatcher: false,
+            // The first VM is the main thread's, which gets no requests. The others ask at once, so that
+            // they have shares before requests come.
+            is_dispatcher: ordinal != 0,
             tell_at: 0.0,
             beat: 0,
             random: seed | 1,
@@ -137,6 +141,7 @@ impl Follower {
             numbers: (0, 0),
             heard: Vec::new(),
             in_flight: (0.0, 0),
+            ring_applied: 0.0,
         }
     }
 
@@ -186,7 +191,7 @@ impl Follower {
         let Ok(mut engine) = engine.try_borrow_mut() else {
             return;
         };
-        engine.dispatcher().on_time(now);
+        engine.on_time(now);
         let Some(numbers) = host::shared(&self.key("numbers")).and_then(|(value, _)| pair(&value))
         else {
             return;
@@ -216,6 +221,7 @@ impl Follower {
                 if !self.is_fetcher {
                     self.ring = Some(ring);
                 }
+                self.ring_applied = host::now() - now;
             }
         }
     }

@@ -14,6 +14,7 @@ pub struct Metrics {
     in_flight_cost: Option<u32>,
     in_flight_requests: Option<u32>,
     ring_version: Option<u32>,
+    ring_applied: Option<u32>,
     said: DispatchCounts,
 }
 
@@ -32,6 +33,7 @@ impl Metrics {
             in_flight_cost: gauge("in_flight_cost"),
             in_flight_requests: gauge("in_flight_requests"),
             ring_version: gauge("ring_version"),
+            ring_applied: gauge("ring_applied_microseconds"),
             said: DispatchCounts::default(),
         }
     }
@@ -49,6 +51,13 @@ impl Metrics {
                 // One that is lost is lost.
                 let _ = hostcalls::increment_metric(metric, (now - before) as i64);
             }
+        }
+    }
+
+    /// How long a worker's requests waited for the last ring.
+    pub fn show_ring_applied(&self, seconds: f64) {
+        if let Some(metric) = self.ring_applied.filter(|_| seconds > 0.0) {
+            let _ = hostcalls::record_metric(metric, (1e6 * seconds) as u64);
         }
     }
 

@@ -139,6 +139,7 @@ impl RootContext for Root {
             return;
         };
         metrics.count(engine.counts());
+        metrics.show_ring_applied(follower.ring_applied);
         if follower.is_fetcher() {
             let version = engine.dispatcher().ring_version().unwrap_or(0);
             metrics.show(follower.in_flight, version);

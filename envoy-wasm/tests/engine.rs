@@ -36,7 +36,7 @@ fn engine(granted: f64) -> Engine {
 }
 
 fn pass(engine: &mut Engine, path: &str) -> (Ticket, String) {
-    match engine.admit(0.0, path.as_bytes(), |_| None) {
+    match engine.admit(path.as_bytes(), |_| None) {
         Admission::Pass { ticket, hosts } => (ticket, hosts),
         Admission::Full => panic!("full"),
     }
@@ -122,7 +122,8 @@ fn a_host_that_is_nobodys_is_not_counted_but_frees_the_one_that_was_meant() {
 #[test]
 fn without_news_requests_pass_unnamed_but_are_counted() {
     let mut engine = engine(1000.0);
-    let admission = engine.admit(60.0, b"/stock/a?items=8", |_| None);
+    engine.on_time(60.0);
+    let admission = engine.admit(b"/stock/a?items=8", |_| None);
     let Admission::Pass { ticket, hosts } = admission else {
         panic!("refused");
     };
@@ -171,7 +172,7 @@ fn what_is_too_much_is_refused_and_alone_it_is_not() {
         .map(|_| pass(&mut engine, "/stock?items=100").0)
         .collect();
     assert_eq!(engine.in_flight(), (300.0, 3));
-    assert_eq!(engine.admit(0.0, b"/stock/a", |_| None), Admission::Full);
+    assert_eq!(engine.admit(b"/stock/a", |_| None), Admission::Full);
     big.into_iter().for_each(|ticket| engine.end(ticket));
     assert_eq!(engine.in_flight(), (0.0, 0));
 }
