@@ -146,27 +146,28 @@ def change(config: Any, path: str, value: Any, example: Path) -> None:
     places = list(holders(config, first))
     if len(places) != 1 or not rest:
         raise LabError(f"{example}: {path}: {first!r} is there {len(places)} times instead of once")
-    place = places[0][first]
-    for word in rest[:-1]:
-        place = entered(place, word)
-        if place is None:
-            raise LabError(f"{example}: {path}: there is no {word!r}")
-    if isinstance(place, list) and len(place) == 1:
-        place = place[0]
-    if not isinstance(place, dict):
-        raise LabError(f"{example}: {path}: there is nothing to set {rest[-1]!r} in")
-    place[rest[-1]] = value
+    try:
+        places[0][first] = put(places[0][first], rest, value)
+    except (LookupError, TypeError, ValueError) as error:
+        raise LabError(f"{example}: {path}: {error}") from error
 
 
-def entered(place: Any, word: str) -> Any:
-    """What `word` leads to; a mapping that is not there is made, for Envoy to judge."""
+def put(place: Any, words: list[str], value: Any) -> Any:
+    """`place` with a value where `words` lead; a mapping that is not there is made, for Envoy to judge."""
+    if not words:
+        return value
+    if isinstance(place, str):
+        return json.dumps(put(json.loads(place), words, value))
     if isinstance(place, list):
-        named = [item for item in place if isinstance(item, dict) and item.get("name") == word]
-        if named:
-            return named[0]
+        names = [item.get("name") for item in place]
         # A list of one without a name is looked through.
-        return entered(place[0], word) if len(place) == 1 and "name" not in place[0] else None
-    return place.setdefault(word, {}) if isinstance(place, dict) else None
+        if names == [None]:
+            return [put(place[0], words, value)]
+        chosen = names.index(words[0])
+        return [put(item, words[1:], value) if n == chosen else item for n, item in enumerate(place)]
+    if not isinstance(place, dict):
+        raise TypeError(f"there is nothing to set {words[0]!r} in")
+    return place | {words[0]: put(place.get(words[0], {}), words[1:], value)}
 
 
 def holders(value: Any, key: str) -> Any:

@@ -22,7 +22,8 @@ class Policy:
     name: str
     example: Path
     service: dict[str, Any] | None
-    # Settings of the example with the values that a sweep tries.
+    # Settings of the example that differ from its own, and those with the values that a sweep tries.
+    settings: dict[str, Any] = field(default_factory=dict)
     sweep: dict[str, list[Any]] = field(default_factory=dict)
 
     @property
@@ -86,7 +87,7 @@ def policies(names: list[str], path: Path = POLICIES) -> list[Policy]:
         if not example.is_file():
             raise LabError(f"{path}: {name}.example: {example} is not there")
         service = merged(common, entry["service"]) if "service" in entry else None
-        result.append(Policy(name, example, service, entry.get("sweep", {})))
+        result.append(Policy(name, example, service, entry.get("settings", {}), entry.get("sweep", {})))
     return result
 
 
@@ -143,6 +144,7 @@ def agent(policy: Policy, node: Node, index: int, ports: Ports, directory: Path)
     service = {
         "name": "stocks",
         "identities": [f"queries/node{index + 1}"],
+        "address": f"127.0.0.1:{ports.slaves[index]}",
         "source": {
             "kind": "prometheus",
             "url": f"http://127.0.0.1:{ports.slaves[index]}/metrics",

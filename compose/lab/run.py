@@ -204,7 +204,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 def run(options: Options, names: list[str]) -> Path:
     """All policies in turn; returns the run directory."""
     chosen = render.policies(names)
-    settings = {policy.name: swept.best(policy, options.scenario.name) for policy in chosen}
+    settings = {policy.name: policy.settings | swept.best(policy, options.scenario.name) for policy in chosen}
     for name in ("stocks", *(["plimsoll"] if any(p.service for p in chosen) else [])):
         machine.binary(name)
     for kind in {policy.proxy for policy in chosen}:

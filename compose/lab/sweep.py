@@ -38,7 +38,9 @@ def sweep(policy: Policy, options: Options, limits: list[int] | None = None, pat
     with tempfile.TemporaryDirectory(prefix="plimsoll-sweep-") as directory:
         for number, settings in enumerate(tries(policy, limits)):
             progress.say(policy.name, words(settings))
-            meta = run_policy(policy, options, Path(directory) / str(number), settings, progress)
+            meta = run_policy(
+                policy, options, Path(directory) / str(number), policy.settings | settings, progress
+            )
             figures.append({"settings": settings, "timely_items_per_s": meta["timely_items_per_s"]})
     best = max(figures, key=lambda figure: figure["timely_items_per_s"])["settings"]
     entry = {
