@@ -1,7 +1,9 @@
 """The filter in a real Envoy, with real agents, a real Redis, and nodes that do what they are asked."""
 
 import asyncio
+import hashlib
 import http.client
+import itertools
 import json
 import os
 import socket
@@ -61,13 +63,16 @@ def eventually(what: str, condition: Callable[[], bool], seconds: float = 15) ->
 
 
 class Nodes:
-    """HTTP servers in a thread; the query says what each request wants of them."""
+    """HTTP servers in a thread. The query says what a request wants of them, of one of them by `at`: to wait
+    `seconds`, to `hold` the answer or its second `half` until that is let go, to `reset` the connection
+    `before` the answer or `mid` of it, another `status`, a `location`.
+    """
 
     def __init__(self, count: int) -> None:
         self.ports = free_ports(count)
         self.seen: list[tuple[str, dict[str, str]]] = []
         self.active: Counter[str] = Counter()
-        self.released = threading.Event()
+        self._let_go: set[str] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._servers: dict[int, asyncio.Server] = {}
@@ -103,8 +108,11 @@ class Nodes:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.ports[number])) == 0
 
+    def let_go(self, hold: str) -> None:
+        """Requests with `hold=<hold>` are answered."""
+        self._let_go.add(hold)
+
     def stop(self) -> None:
-        self.released.set()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
@@ -124,9 +132,11 @@ class Nodes:
             return True
         await reader.readexactly(int(headers.get("content-length", 0)))
         self.seen.append((name, headers | {":path": path}))
+        if query.get("at", name) != name:
+            query = {}
         self.active[name] += 1
         try:
-            while "hold" in query and not self.released.is_set():
+            while "hold" in query and query["hold"] not in self._let_go and not reader.at_eof():
                 await asyncio.sleep(0.01)
             await asyncio.sleep(float(query.get("seconds", 0)))
             return await self._write(name, query, writer)
@@ -134,15 +144,17 @@ class Nodes:
             self.active[name] -= 1
 
     async def _write(self, name: str, query: dict[str, str], writer: asyncio.StreamWriter) -> bool:
-        if query.get("reset") == "before" and query.get("at", name) == name:
+        if query.get("reset") == "before":
             return self._reset(writer)
-        status = query.get("status", "200") if query.get("at", name) == name else "200"
-        items = query.get("touched", query.get("items", "1"))
+        status, items = query.get("status", "200"), query.get("touched", query.get("items", "1"))
         writer.write(f"HTTP/1.1 {status} X\r\nx-node: {name}\r\nx-items: {items}\r\n".encode())
+        if "location" in query:
+            writer.write(f"location: {query['location']}\r\n".encode())
         writer.write(b"content-length: 10\r\n\r\n01234")
+        await writer.drain()
+        while "half" in query and query["half"] not in self._let_go:
+            await asyncio.sleep(0.01)
         if query.get("reset") == "mid":
-            await writer.drain()
-            await asyncio.sleep(0.05)
             return self._reset(writer)
         writer.write(b"56789")
         await writer.drain()
@@ -161,10 +173,44 @@ def manager_of(listener: dict[str, Any]) -> dict[str, Any]:
     return listener["filter_chains"][0]["filters"][0]["typed_config"]
 
 
+class Client:
+    """One request on a connection of its own, left when the test likes."""
+
+    def __init__(self, port: int, path: str) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.send(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")
+
+    def send(self, text: str) -> None:
+        self._socket.sendall(text.encode())
+
+    def read_until(self, text: bytes) -> bytes:
+        read = b""
+        while text not in read:
+            more = self._socket.recv(4096)
+            assert more, read
+            read += more
+        return read
+
+    def status(self) -> int:
+        """Of the answer, read to its end."""
+        answer = http.client.HTTPResponse(self._socket)
+        answer.begin()
+        with suppress(http.client.IncompleteRead, OSError):
+            answer.read()
+        self._socket.close()
+        return answer.status
+
+    def leave(self, reset: bool = True) -> None:
+        if reset:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
+
 class Envoy:
     """One Envoy with the filter."""
 
-    def __init__(self, directory: Path, config: dict[str, Any], words: list[str]) -> None:
+    def __init__(self, directory: Path, config: dict[str, Any], concurrency: int) -> None:
+        self.concurrency = concurrency
         self.port, self.admin = free_ports(2)
         listener = config["static_resources"]["listeners"][0]
         listener["address"]["socket_address"]["port_value"] = self.port
@@ -172,7 +218,6 @@ class Envoy:
         directory.mkdir(exist_ok=True)
         self.file, self.log = directory / "envoy.yaml", directory / "envoy.log"
         self.file.write_text(yaml.safe_dump(config))
-        self._words = words
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -180,10 +225,9 @@ class Envoy:
         wait_until("envoy", lambda: answers(f"http://127.0.0.1:{self.admin}/ready"), 30, self.check)
 
     def begin(self, *more: str) -> subprocess.Popen[bytes]:
-        command = [machine.envoy(), "-c", str(self.file), "--disable-hot-restart", "-l", "info"]
-        if more:
-            command.remove("--disable-hot-restart")
-        return start_tied([*command, *self._words, *more], dict(os.environ), self.log)
+        words = ["-c", str(self.file), "--concurrency", str(self.concurrency), "-l", "info"]
+        command = [machine.envoy(), *words, *(more or ["--disable-hot-restart"])]
+        return start_tied(command, dict(os.environ), self.log)
 
     def check(self) -> None:
         assert self.process.poll() is None, self.log.read_text()[-3000:]
@@ -201,6 +245,23 @@ class Envoy:
         strip = lambda name: name.removeprefix("wasmcustom.plimsoll_").removesuffix(".cluster.test")  # noqa: E731
         return {strip(stat["name"]): stat["value"] for stat in found if "value" in stat}
 
+    def counts(self) -> tuple[float, float, float]:
+        """Requests admitted, refused and left to the fallback policy so far."""
+        stats = self.stats()
+        return tuple(stats.get(name, 0) for name in ("admitted_total", "refused_total", "undecided_total"))
+
+    def counted(self, before: tuple[float, ...], requests: int) -> tuple[float, ...]:
+        """What `counts` grew by, once it has grown by so many requests."""
+        grew: tuple[float, ...] = ()
+
+        def is_all() -> bool:
+            nonlocal grew
+            grew = tuple(now - then for now, then in zip(self.counts(), before, strict=True))
+            return sum(grew) >= requests
+
+        eventually(f"{requests} requests in the counters", is_all)
+        return grew
+
     def get(
         self, path: str, headers: dict[str, str] | None = None, timeout: float = 10
     ) -> tuple[int, dict[str, str]]:
@@ -217,6 +278,12 @@ class Envoy:
         status, headers = self.get(f"/stock/{key}")
         assert status == 200
         return headers["x-node"]
+
+
+def owner(key: str, names: list[str], owners: bytes) -> str:
+    """The node that a key belongs to."""
+    number = int.from_bytes(hashlib.md5(key.encode()).digest()[12:], "big")
+    return names[owners[number * len(owners) >> 32]]
 
 
 class Site:
@@ -286,24 +353,29 @@ class Site:
     ) -> Envoy:
         config = config or self.config(**settings)
         config["node"]["id"] = name
-        words = ["--concurrency", str(concurrency)]
-        envoy = Envoy(self._directory / name, config, words)
+        envoy = Envoy(self._directory / name, config, concurrency)
         self._stack.callback(envoy.kill)
         envoy.start()
         return envoy
 
     def wait_in_force(self, envoy: Envoy) -> None:
-        """Until the ring of Redis is the filter's, and it decides."""
+        """Until the ring of Redis is the filter's, and every worker decides by it."""
+        eventually("the ring in force", lambda: self._is_in_force(envoy))
 
-        def decides() -> bool:
-            before = envoy.stats()
+    def _is_in_force(self, envoy: Envoy) -> bool:
+        before, requests = envoy.counts(), 10 * envoy.concurrency
+        for _ in range(requests):
             envoy.get("/stock/warm")
-            after = envoy.stats()
-            _, _, *_ = ring = self.cluster.ring()
-            grew = after.get("admitted_total", 0) > before.get("admitted_total", 0)
-            return grew and after.get("ring_version") == ring[0]
+        grew = envoy.counted(before, requests)
+        return grew == (requests, 0, 0) and envoy.stats().get("ring_version") == self.cluster.ring()[0]
 
-        eventually("the ring in force", decides)
+    def key_of(self, node: str, number: int = 0) -> str:
+        """A key of that node in the ring, another one for each number."""
+        _, _, names, owners = self.cluster.ring()
+        keys = (f"S{i:04}" for i in itertools.count())
+        return next(
+            itertools.islice((key for key in keys if owner(key, names, owners) == node), number, None)
+        )
 
     def in_flight(self, envoy: Envoy) -> tuple[float, float]:
         stats = envoy.stats()

@@ -1,0 +1,74 @@
+"""Ten thousand requests at once. By HTTP/2, since twice as many sockets are more than many hosts allow."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from envoy_site import Site
+from http2 import OK, Server, connect
+
+CONNECTIONS = 20
+STREAMS = 500
+ALL = CONNECTIONS * STREAMS
+PROTOCOL = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+
+
+@pytest.fixture
+def bounds() -> tuple[int, ...]:
+    return (200_000, 200_000)
+
+
+async def until(what: str, condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not await asyncio.to_thread(condition):
+            await asyncio.sleep(0.05)
+
+
+def test_ten_thousand_streams(site: Site):
+    asyncio.run(ten_thousand(site))
+
+
+async def ten_thousand(site: Site) -> None:
+    config = site.config()
+    queries = next(found for found in config["static_resources"]["clusters"] if found["name"] == "queries")
+    del queries["health_checks"]
+    options = {
+        "@type": f"type.googleapis.com/{PROTOCOL}",
+        "explicit_http_config": {"http2_protocol_options": {}},
+    }
+    queries["typed_extension_protocol_options"] = {PROTOCOL: options}
+    for number in range(len(site.nodes.ports)):
+        site.nodes.close(number)
+    servers = [Server() for _ in site.nodes.ports]
+    for server, port in zip(servers, site.nodes.ports, strict=True):
+        await server.start(port)
+    envoy = await asyncio.to_thread(site.envoy, 2, "envoy1", config)
+    await asyncio.to_thread(site.wait_in_force, envoy)
+    for server in servers:
+        server.holds = True
+    at_nodes = lambda: sum(server.count() for server in servers)  # noqa: E731
+
+    def in_flight(cost: float) -> Callable[[], bool]:
+        return lambda: site.in_flight(envoy) == (cost, cost)
+
+    clients = [await connect(envoy.port) for _ in range(CONNECTIONS)]
+    for number, (streams, _) in enumerate(clients):
+        streams.ask(STREAMS, f"/stock/S{number:04}")
+    await until("all at the nodes", lambda: at_nodes() == ALL)
+    await until("all in flight", in_flight(ALL))
+
+    stay, cancel, close = clients[0::2], clients[1::4], clients[3::4]
+    for streams, _ in cancel:
+        streams.cancel_all()
+    for streams, _ in close:
+        streams.close()
+    await until("half of them in flight", in_flight(len(stay) * STREAMS))
+    for server in servers:
+        for streams in server.connections:
+            streams.answer_all()
+    await until("every answer", lambda: not any(streams.open for streams, _ in stay))
+    assert all(streams.answers == [OK] * STREAMS for streams, _ in stay)
+    await until("nothing in flight", in_flight(0))
+    for streams, reading in clients:
+        streams.close()
+        await reading
