@@ -109,26 +109,29 @@ def expand(cluster: dict[str, Any], slaves: int) -> None:
         group["lb_endpoints"].append(entry)
 
 
-def moves(ports: Ports) -> dict[int, int]:
-    """This lab's port for each of the examples'."""
-    fixed = {8080: ports.frontend, 9901: ports.stats, 8100: ports.master}
-    fixed |= {8101 + index: port for index, port in enumerate(ports.slaves)}
-    return fixed | {9601 + index: port for index, port in enumerate(ports.agents)}
+def moves(ports: Ports) -> dict[int, tuple[str, int]]:
+    """This lab's address for each port of the examples."""
+    fixed = {8080: ports.frontend, 9901: ports.stats, 8100: ports.master, 9701: ports.orca or 9701}
+    fixed |= {9601 + index: port for index, port in enumerate(ports.agents)}
+    moved = {old: ("127.0.0.1", new) for old, new in fixed.items()}
+    return moved | {8101 + index: (ports.host(index), port) for index, port in enumerate(ports.slaves)}
 
 
-def relocated(value: Any, moved: dict[int, int]) -> Any:
-    """A copy with other ports, and with the filter where this checkout builds it."""
+def relocated(value: Any, moved: dict[int, tuple[str, int]]) -> Any:
+    """A copy with other addresses, and with the filter where this checkout builds it."""
     if isinstance(value, dict):
-        return {
-            key: moved.get(inner, inner) if key == "port_value" else relocated(inner, moved)
-            for key, inner in value.items()
-        }
+        copied = {key: relocated(inner, moved) for key, inner in value.items()}
+        if "port_value" in value:
+            host, copied["port_value"] = moved.get(value["port_value"], (None, value["port_value"]))
+            if host and "address" in value:
+                copied["address"] = host
+        return copied
     if isinstance(value, list):
         return [relocated(inner, moved) for inner in value]
     if isinstance(value, str):
         if value.endswith("/" + MODULE):
             return str(module())
-        return _ADDRESS.sub(lambda at: f"127.0.0.1:{moved.get(int(at[1]), int(at[1]))}", value)
+        return _ADDRESS.sub(lambda at: "{}:{}".format(*moved.get(int(at[1]), ("127.0.0.1", at[1]))), value)
     return value
 
 

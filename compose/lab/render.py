@@ -25,6 +25,8 @@ class Policy:
     # Settings of the example that differ from its own, and those with the values that a sweep tries.
     settings: dict[str, Any] = field(default_factory=dict)
     sweep: dict[str, list[Any]] = field(default_factory=dict)
+    # Whether the agents serve Envoy's out-of-band load reports.
+    orca: bool = False
 
     @property
     def proxy(self) -> str:
@@ -45,6 +47,15 @@ class Ports:
     checks: list[int]
     agents: list[int]
     redis: int
+    # The same at every node, as Envoy wants it; each node then has an address of its own.
+    orca: int | None = None
+
+    def host(self, index: int) -> str:
+        return "127.0.0.1" if self.orca is None else f"127.0.0.{index + 2}"
+
+    def node(self, index: int) -> str:
+        """Where a slave serves."""
+        return f"{self.host(index)}:{self.slaves[index]}"
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +98,8 @@ def policies(names: list[str], path: Path = POLICIES) -> list[Policy]:
         if not example.is_file():
             raise LabError(f"{path}: {name}.example: {example} is not there")
         service = merged(common, entry["service"]) if "service" in entry else None
-        result.append(Policy(name, example, service, entry.get("settings", {}), entry.get("sweep", {})))
+        changed, swept, orca = entry.get("settings", {}), entry.get("sweep", {}), entry.get("orca", False)
+        result.append(Policy(name, example, service, changed, swept, orca))
     return result
 
 
@@ -134,7 +146,7 @@ def lua(ports: Ports, proxy: str) -> str:
 
 def _server(template: str, index: int, ports: Ports) -> str:
     line = re.sub(r"\bnode1\b", f"node{index + 1}", template)
-    line = line.replace("127.0.0.1:8101", f"127.0.0.1:{ports.slaves[index]}")
+    line = line.replace("127.0.0.1:8101", ports.node(index))
     return line.replace("agent-port 9101", f"agent-port {ports.checks[index]}")
 
 
@@ -144,10 +156,10 @@ def agent(policy: Policy, node: Node, index: int, ports: Ports, directory: Path)
     service = {
         "name": "stocks",
         "identities": [f"queries/node{index + 1}"],
-        "address": f"127.0.0.1:{ports.slaves[index]}",
+        "address": ports.node(index),
         "source": {
             "kind": "prometheus",
-            "url": f"http://127.0.0.1:{ports.slaves[index]}/metrics",
+            "url": f"http://{ports.node(index)}/metrics",
             "histogram": "stocks_request_duration_seconds",
             "labels": {"class": "query"},
             "failed": "stocks_requests_failed_total",
@@ -162,6 +174,8 @@ def agent(policy: Policy, node: Node, index: int, ports: Ports, directory: Path)
         "agent_check": {"listen": f"127.0.0.1:{ports.checks[index]}"},
         "control": {"socket": str(directory / f"{node.name}.control")},
     }
+    if ports.orca is not None:
+        config["envoy"] = {"orca_listen": f"{ports.host(index)}:{ports.orca}"}
     if policy.has_ring:
         config["redis"] = {"urls": [f"redis://127.0.0.1:{ports.redis}"]}
         service["ring"] = {"node": f"node{index + 1}"}

@@ -82,7 +82,8 @@ class Sampler:
     def _sample(self, pool: ThreadPoolExecutor) -> None:
         t, plan = round(self._now(), 2), self._plan
         answer = pool.submit(next(iter(plan.proxies.values())).servers)
-        nodes = [pool.submit(fetch, f"http://127.0.0.1:{port}/metrics") for port in plan.ports.slaves]
+        addresses = [plan.ports.node(index) for index in range(len(self._slaves))]
+        nodes = [pool.submit(fetch, f"http://{address}/metrics") for address in addresses]
         agents = plan.ports.agents if plan.has_agents else []
         views = [pool.submit(fetch, f"http://127.0.0.1:{port}/v1/node") for port in agents]
         servers = answer.result()

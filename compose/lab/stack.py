@@ -23,10 +23,11 @@ class Plan:
     proxies: dict[str, Proxy]
 
 
-def make_ports(slaves: int) -> render.Ports:
-    redis, *ports = free_ports(5 + 3 * slaves)
+def make_ports(slaves: int, has_orca: bool = False) -> render.Ports:
+    redis, orca, *ports = free_ports(6 + 3 * slaves)
     rest = ports[4:]
-    return render.Ports(*ports[:4], rest[:slaves], rest[slaves : 2 * slaves], rest[2 * slaves :], redis)
+    each = rest[:slaves], rest[slaves : 2 * slaves], rest[2 * slaves :]
+    return render.Ports(*ports[:4], *each, redis, orca if has_orca else None)
 
 
 def configure(
@@ -49,11 +50,11 @@ def configure(
     return HAProxy(ports.frontend, [machine.haproxy(), "-db", "-f", str(config)], socket)
 
 
-def serve(node: Node, port: int, run: Path, seed: int, replication: int) -> list[str]:
+def serve(node: Node, listen: str, run: Path, seed: int, replication: int) -> list[str]:
     command = [machine.binary("stocks"), "serve", "--name", node.name, "--role", node.role]
     command += [
         "--listen",
-        f"127.0.0.1:{port}",
+        listen,
         "--data-dir",
         str(run / "data" / node.name),
         "--seed",
@@ -72,7 +73,7 @@ def plan(
     proxies: int = 1,
 ) -> Plan:
     """Writes the configurations into `run` and says what to start."""
-    ports = make_ports(len(topology.slaves))
+    ports = make_ports(len(topology.slaves), policy.orca)
     fronts = [ports]
     for _ in range(proxies - 1):
         frontend, stats = free_ports(2)
@@ -87,9 +88,9 @@ def plan(
     if policy.has_ring:
         command = [machine.redis(), "--port", str(ports.redis), "--bind", "127.0.0.1"]
         programs["redis"] = [*command, "--save", "", "--dir", str(run)]
-    programs |= {"master": serve(topology.master, ports.master, run, seed, ports.replication)}
+    programs |= {"master": serve(topology.master, f"127.0.0.1:{ports.master}", run, seed, ports.replication)}
     for index, node in enumerate(topology.slaves):
-        programs[node.name] = serve(node, ports.slaves[index], run, seed, ports.replication)
+        programs[node.name] = serve(node, ports.node(index), run, seed, ports.replication)
         if policy.service is not None:
             path = run / f"{node.name}.agent.toml"
             path.write_text(render.agent(policy, node, index, ports, run))
@@ -100,8 +101,9 @@ def plan(
 
 def wait_ready(processes: Processes, ready: Plan) -> None:
     ports = ready.ports
-    for name, port in [("master", ports.master), *((f"node{n + 1}", p) for n, p in enumerate(ports.slaves))]:
-        wait_until(name, lambda url=f"http://127.0.0.1:{port}/readyz": answers(url), 30, processes.check)
+    nodes = {f"node{index + 1}": ports.node(index) for index in range(len(ports.slaves))}
+    for name, address in {"master": f"127.0.0.1:{ports.master}", **nodes}.items():
+        wait_until(name, lambda url=f"http://{address}/readyz": answers(url), 30, processes.check)
     if ready.has_agents:
         for n, port in enumerate(ports.agents):
             url = f"http://127.0.0.1:{port}/readyz"

@@ -1,7 +1,9 @@
 """Envoy's configurations come whole from the project's own files; Envoy's view ends up in the records."""
 
+import dataclasses
 import re
 import subprocess
+import tomllib
 
 import pytest
 import yaml
@@ -206,3 +208,18 @@ def test_as_many_workers_as_haproxy_has_threads(tmp_path):
         command = plan.programs[name]
         assert command[command.index("--concurrency") + 1] == str(machine.cores())
     assert len({proxy.frontend for proxy in plan.proxies.values()}) == 2
+
+
+def test_nodes_have_addresses_of_their_own_where_envoy_asks_all_at_one_port(example, tmp_path):
+    ports = dataclasses.replace(PORTS, orca=20701)
+    example.write_text(EXAMPLE + "oob_reporting_config: { port_value: 9701 }\n")
+    config = yaml.safe_load(envoy.render(example, ports, "lb1", {}))
+    assert config["oob_reporting_config"] == {"port_value": 20701}
+    group = config["static_resources"]["clusters"][0]["load_assignment"]["endpoints"][0]
+    found = [entry["endpoint"]["address"]["socket_address"] for entry in group["lb_endpoints"]]
+    assert found[1] == {"address": "127.0.0.3", "port_value": 20102}
+    policy = render.policies(["fc-prop"])[0]
+    agent = tomllib.loads(render.agent(policy, load("burst").slaves[1], 1, ports, tmp_path))
+    assert agent["envoy"] == {"orca_listen": "127.0.0.3:20701"}
+    assert agent["service"][0]["address"] == "127.0.0.3:20102"
+    assert agent["service"][0]["source"]["url"] == "http://127.0.0.3:20102/metrics"
