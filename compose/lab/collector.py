@@ -4,6 +4,7 @@ import gzip
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
@@ -12,9 +13,13 @@ HEADER = "t_s,delay_s,status,class,outcome,items,node\n"
 
 
 class Collector:
-    """An HTTP server on a free port: POST /start, POST /records (a line of lags, then records)."""
+    """An HTTP server on a free port: POST /start, POST /records (a line of lags, then records).
 
-    def __init__(self, path: Path, sla: float) -> None:
+    `names` are those of nodes whose proxy knows them by their addresses only.
+    """
+
+    def __init__(self, path: Path, sla: float, names: Mapping[str, str] | None = None) -> None:
+        self._names = names or {}
         self._file = gzip.open(path, "wt", compresslevel=3)  # noqa: SIM115 (closed by __exit__)
         self._file.write(HEADER)
         self._sla = sla
@@ -71,9 +76,10 @@ class Collector:
             self.lags += [float(lag) / 1000 for lag in lags.split()]
             if not records or self._file.closed:
                 return
-            self._file.write(records + "\n")
             for line in records.split("\n"):
-                t, delay, _, kind, outcome, items, _ = line.split(",")
+                *known, node = line.split(",")
+                t, delay, _, kind, outcome, items = known
+                self._file.write(",".join([*known, self._names.get(node, node)]) + "\n")
                 self.counts[outcome] += 1
                 if kind == "query" and outcome == "ok" and float(delay) <= self._sla:
                     self._timely[int(float(t) + float(delay))] += int(items)

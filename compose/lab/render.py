@@ -57,6 +57,10 @@ class Ports:
         """Where a slave serves."""
         return f"{self.host(index)}:{self.slaves[index]}"
 
+    def names(self) -> dict[str, str]:
+        """The slaves' names by their addresses."""
+        return {self.node(index): f"node{index + 1}" for index in range(len(self.slaves))}
+
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     result = dict(base)

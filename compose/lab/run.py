@@ -99,7 +99,9 @@ def run_policy(
         progress.say(policy.name, "starting")
         processes = leaving.enter_context(Processes(planned.programs, run, directory))
         stack.wait_ready(processes, planned)
-        collector = leaving.enter_context(Collector(directory / "requests.csv.gz", scenario.sla))
+        collector = leaving.enter_context(
+            Collector(directory / "requests.csv.gz", scenario.sla, planned.ports.names())
+        )
         k6 = generator(options, frontends, collector, directory)
         leaving.callback(stop, k6)
         while not collector.started.wait(0.1):

@@ -101,8 +101,7 @@ def plan(
 
 def wait_ready(processes: Processes, ready: Plan) -> None:
     ports = ready.ports
-    nodes = {f"node{index + 1}": ports.node(index) for index in range(len(ports.slaves))}
-    for name, address in {"master": f"127.0.0.1:{ports.master}", **nodes}.items():
+    for address, name in {f"127.0.0.1:{ports.master}": "master", **ports.names()}.items():
         wait_until(name, lambda url=f"http://{address}/readyz": answers(url), 30, processes.check)
     if ready.has_agents:
         for n, port in enumerate(ports.agents):

@@ -28,7 +28,7 @@ def tries(policy: Policy, limits: list[int] | None = None) -> list[dict[str, Any
 
 
 def words(settings: dict[str, Any]) -> str:
-    return ", ".join(f"{name.rpartition('.')[2]} {value}" for name, value in settings.items())
+    return ", ".join(f"{'.'.join(name.split('.')[-2:])} {value}" for name, value in settings.items())
 
 
 def sweep(policy: Policy, options: Options, limits: list[int] | None = None, path: Path = swept.PATH) -> str:

@@ -196,8 +196,9 @@ def test_nodes_that_do_not_answer_are_down(tmp_path):
     made = envoy.prepare(render.policies(["envoy-rr"])[0].example, ports, tmp_path, "lb1", {}, 1)
     with subprocess.Popen([*TIED, *made.command], stderr=subprocess.DEVNULL) as process:
         try:
-            until(lambda: len(made.servers()) == 2, 10, "Envoy has no servers")
-            assert not any(server.up for server in made.servers().values())
+            until(
+                lambda: [s.up for s in made.servers().values()] == [False] * 2, 10, "Envoy sees no two down"
+            )
         finally:
             process.kill()
 

@@ -20,11 +20,11 @@ def post(url: str, body: str) -> None:
 
 def test_records_are_written_and_counted(tmp_path):
     path = tmp_path / "requests.csv.gz"
-    with Collector(path, sla=1.0) as collector:
+    with Collector(path, 1.0, {"127.0.0.1:8102": "node2"}) as collector:
         post(f"{collector.url}/start", "1000")
         post(
             f"{collector.url}/records",
-            "1.0 9.0\n0.5,0.2,200,query,ok,80,node1\n0.6,1.5,200,query,ok,80,node2\n"
+            "1.0 9.0\n0.5,0.2,200,query,ok,80,node1\n0.6,1.5,200,query,ok,80,127.0.0.1:8102\n"
             "0.7,0.0,503,query,refused,70,\n0.8,0.1,200,transaction,ok,60,master",
         )
         assert collector.started.is_set()
@@ -34,6 +34,7 @@ def test_records_are_written_and_counted(tmp_path):
     with gzip.open(path, "rt") as file:
         lines = file.read().splitlines()
     assert lines[0].split(",")[0] == "t_s"
+    assert [line.split(",")[-1] for line in lines[1:]] == ["node1", "node2", "", "master"]
     assert len(lines) == 5
 
 
