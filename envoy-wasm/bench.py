@@ -166,8 +166,9 @@ def measure(workers: int, run: Path, stack: ExitStack, shared: dict[str, list[in
     ratio = statistics.median(ratios)
     print(
         f"{workers} worker{'s' if workers > 1 else ' '}"
-        f"  {middle(rates['plain']):8,.0f} plain {middle(rates['noop']):8,.0f} no-op {middle(rates['filter']):8,.0f}"
-        f" filter requests/s   to no-op {ratio:.2f} ({min(ratios):.2f}..{max(ratios):.2f})"
+        f"  {middle(rates['plain']):8,.0f} plain {middle(rates['noop']):8,.0f} no-op"
+        f" {middle(rates['filter']):8,.0f} filter requests/s"
+        f"\n           to no-op {ratio:.2f} ({min(ratios):.2f}..{max(ratios):.2f})"
         f"   target >= {RATIO}   {verdict(ratio >= RATIO)}"
     )
     added = [own - other for other, own in zip(cpus["noop"][1:], cpus["filter"][1:], strict=True)]
