@@ -146,7 +146,9 @@ class Load:
                 flat = []
                 for node in range(NODES):
                     demand[node] += 0.5 * (self.draw.uniform(0, 400) - demand[node])
-                    flat += [f"node{node + 1}", f"{demand[node]:.6g}", self.observation(counts[node])]
+                    # Of what it wants in a second, a fifth is under way at once.
+                    wanted = f"{demand[node]:.6g}/{0.2 * demand[node]:.6g}"
+                    flat += [f"node{node + 1}", wanted, self.observation(counts[node])]
                 self.observation_bytes += map(len, flat[2::3])
                 version, *_ = await calls.ask(
                     "FCALL", "plimsoll_observe", 5, *KEYS, name, instance, LEASE, *flat

@@ -22,6 +22,9 @@ local M = {}
 local BOUND_POLICIES = { fc_prop = true, fc_hash = true }
 -- Weight of the newest period in a node's demand.
 local DEMAND_SMOOTHING = 0.5
+-- In least costs. Less is none: dispatchers whose demand dies away each in its own time would never have
+-- the whole bound between them.
+local LEAST_DEMAND = 1e-3
 local MOST_COST = 1e9
 -- HAProxy must have counted fewer requests for this long before its count is taken.
 local SURPLUS_SECONDS = 1
@@ -384,15 +387,18 @@ function M.new(settings, servers, random)
     return in_flight[place], requests[place]
   end
 
-  --- What goes to Redis once a period: node, demand and observation of each node, flat.
+  --- What goes to Redis once a period: node, demand with backlog, and observation of each node, flat.
   function self.report()
     local flat = {}
     for place, node in ipairs(nodes) do
       in_one_piece(function()
         node.demand = node.demand + DEMAND_SMOOTHING * (wanted[place] - node.demand)
+        if node.demand < LEAST_DEMAND * least_cost then
+          node.demand = 0
+        end
         wanted[place] = 0
         flat[#flat + 1] = servers[place]
-        flat[#flat + 1] = ("%.6g"):format(node.demand)
+        flat[#flat + 1] = ("%.6g/%.6g"):format(node.demand, max(in_flight[place], 0))
         flat[#flat + 1] = observed[place]:text()
       end)
     end

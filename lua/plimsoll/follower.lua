@@ -6,7 +6,7 @@ local ring_of = require("plimsoll.ring")
 local M = {}
 
 local FUNCTIONS = { "nodes", "ring", "proxies", "shares", "observations" }
-local LIBRARY_VERSION = 3
+local LIBRARY_VERSION = 4
 local FIRST_WAIT, LONGEST_WAIT = 0.1, 5
 -- The subscription is asked for a sign of life this often, so that a silent connection is a dead one.
 local PING = 5

@@ -13,7 +13,7 @@
 --                               owners), names (a line a node, empty where the index is free), sizes,
 --                               settle_until, seen (time of the last call)
 --   KEYS[3] proxies       hash  proxy -> "lease_end_ms instance"
---   KEYS[4] shares        hash  "node proxy" -> "granted demand"
+--   KEYS[4] shares        hash  "node proxy" -> "held demand"
 --   KEYS[5] observations  hash  "node proxy" -> what the proxy counted, as it sent it
 --                               node -> those of shares for all proxies together, two doubles
 --
@@ -23,7 +23,7 @@
 
 -- luacheck: read_globals struct
 
-local VERSION = 3
+local VERSION = 4
 
 local MAX_NODES = 255
 local MAX_PROXIES = 4096
@@ -611,7 +611,7 @@ function live_proxies(keys, now)
   return live, count
 end
 
--- What is granted and what is wished, of "granted demand"; what cannot be read does not count.
+-- What others must leave to it and what is wished, of "held demand"; what cannot be read does not count.
 local function parse_share(text)
   local held, wish = (text or ""):match("^(%S+) (%S+)$")
   return number(held, 0, MAX_NUMBER) or 0, number(wish, 0, MAX_NUMBER) or 0
@@ -645,7 +645,9 @@ end
 -- others have given up, so that together they never exceed the bound.
 -- The sum over the proxies is kept with each node, or else a call would read all shares of all proxies.
 -- In every call one node's is made anew, in turn, so that none is wrong for long.
--- @param asked list of { name, demand, node }; each gets its `granted`, as text
+-- Of a share that falls, what is still in flight is held until it is done: or else the others would fill
+-- the node on top of it.
+-- @param asked list of { name, demand, told, backlog, node }; each gets its `granted`, as text
 local function grant(keys, asked, proxy, proxies, count, now)
   local names, fields = {}, {}
   for i, entry in ipairs(asked) do
@@ -670,15 +672,35 @@ local function grant(keys, asked, proxy, proxies, count, now)
     local wanted = bound * (demand + floor) / (sum + floor * count)
     local granted = math.max(0, math.min(wanted, bound - taken))
     entry.granted = exact(granted)
-    shares[2 * i - 1], shares[2 * i] = fields[i], entry.granted .. " " .. entry.told
-    new_sums[2 * i - 1], new_sums[2 * i] = names[i], struct.pack("<dd", taken + granted, sum)
+    local kept, kept_text = math.min(entry.backlog, held), entry.granted
+    if kept > granted then
+      kept_text = exact(kept)
+    else
+      kept = granted
+    end
+    shares[2 * i - 1], shares[2 * i] = fields[i], kept_text .. " " .. entry.told
+    new_sums[2 * i - 1], new_sums[2 * i] = names[i], struct.pack("<dd", taken + kept, sum)
   end
   set_all(keys[4], shares)
   set_all(keys[5], new_sums)
 end
 
+-- Of "demand" or "demand/backlog": both, and the first as text; nil where it cannot be read.
+local function parse_demand(text)
+  local slash = text:find("/", 1, true)
+  local told, backlog = text, 0
+  if slash then
+    told, backlog = text:sub(1, slash - 1), number(text:sub(slash + 1), 0, MAX_NUMBER)
+  end
+  local demand = number(told, 0, MAX_NUMBER)
+  if demand and backlog then
+    return demand, backlog, told
+  end
+end
+
 -- observe(proxy, instance, lease_ms, node, demand, observation, node, demand, observation, …)
---   demand: cost this proxy wanted to send the node in the last period, refused work included.
+--   demand: cost this proxy wanted to send the node in the last period, refused work included; or
+--     demand/backlog, with the cost that it has in flight there.
 --   lease_ms 0: the proxy leaves and gives its shares back.
 -- Returns { version, live proxies, node, granted, bound_jobs, mean_cost, jobs, load, … } of the live
 -- nodes asked for; granted is the cost this proxy may have in flight there.
@@ -693,7 +715,7 @@ local function observe(keys, args)
   end
   for i = 4, #args, 3 do
     if not is_name(args[i]) then return fail("node name must be 1..128 of A-Za-z0-9._:/-") end
-    if not number(args[i + 1], 0, MAX_NUMBER) then return fail("demand must be a number within 0..1e15") end
+    if not parse_demand(args[i + 1]) then return fail("demand and backlog must be numbers within 0..1e15") end
     if #args[i + 2] > MAX_OBSERVATION_BYTES then return fail("an observation has at most 2048 bytes") end
   end
   local now = now_ms()
@@ -725,10 +747,10 @@ local function observe(keys, args)
   for i = 4, #args, 3 do
     local node = nodes[args[i]]
     if node then
-      local told, demand = args[i + 1], tonumber(args[i + 1])
+      local demand, backlog, told = parse_demand(args[i + 1])
       -- Written as it was told, but where that is not one short word.
       told = (#told > 32 or told:find("%s")) and exact(demand) or told
-      asked[#asked + 1] = { name = args[i], told = told, demand = demand, node = node }
+      asked[#asked + 1] = { name = args[i], told = told, demand = demand, backlog = backlog, node = node }
       seen[#seen + 1] = args[i] .. " " .. proxy
       seen[#seen + 1] = args[i + 2]
     end

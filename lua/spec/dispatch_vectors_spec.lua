@@ -53,7 +53,7 @@ local function replay(case)
     elseif step["do"] == "report" then
       local report, found = dispatcher.report(), {}
       for i = 1, #report, 3 do
-        found[report[i]] = { demand = tonumber(report[i + 1]), observation = report[i + 2] }
+        found[report[i]] = { demand = tonumber(report[i + 1]:match("^(.*)/")), observation = report[i + 2] }
       end
       for _, node in ipairs(step.nodes) do
         local own = found[node[1]]

@@ -234,15 +234,31 @@ describe("accounting", function()
     local dispatcher = fresh("fc_prop", { node1 = share(2) })
     local holder = {}
     dispatcher.admit(0, nil, 1, holder)
-    dispatcher.admit(0, nil, 1, {})
+    local other = {}
+    dispatcher.admit(0, nil, 1, other)
     dispatcher.admit(0, nil, 1, {})
     dispatcher.finish(holder, 0.25, "node1", 200, 80)
     local flat = dispatcher.report()
     assert.equal("node1", flat[1])
-    assert.equal(1.5, tonumber(flat[2]))
+    -- Half of three, and one is still under way.
+    assert.equal("1.5/1", flat[2])
     assert.equal("1 1 0.250000 0 80 31:1", flat[3])
     -- 1 ms · 1.2^31 is 0.285 s, and 1.2^30 is 0.237 s.
     assert.equal("1 1 0.250000 0 80 31:1", dispatcher.report()[3])
+  end)
+
+  it("tells of no demand when it has died away", function()
+    local dispatcher = fresh("fc_prop", { node1 = share(1000) })
+    local _, holders = counted(dispatcher, 1000)
+    for _, holder in ipairs(holders) do
+      dispatcher.finish(holder, 0.25, "node1", 200, 1)
+    end
+    assert.equal("500/0", dispatcher.report()[2])
+    -- A least cost is 0.1 here, and 500 is halved 23 times to be less than a thousandth of it.
+    for _ = 1, 22 do
+      assert.is_not.equal("0/0", dispatcher.report()[2])
+    end
+    assert.equal("0/0", dispatcher.report()[2])
   end)
 
   it("does not count a failure as an answer", function()

@@ -256,7 +256,7 @@ def check_moves(old_names, old_owners, names, owners, slots) -> None:
 
 
 def kept_and_real(cluster: Cluster, node: str) -> tuple[float | None, float]:
-    """What is granted of a node's bound to all together: as it is kept, and added up."""
+    """What is held of a node's bound by all together: as it is kept, and added up."""
     kept = cluster.server.hget(cluster.observations, node)
     shares = cluster.server.hgetall(cluster.shares)
     real = [text for field, text in shares.items() if field.startswith(node.encode() + b" ")]

@@ -245,11 +245,16 @@ def test_shares_follow_demand_and_never_exceed_the_bound(cluster):
     draw = random.Random(2)
     cluster.report("node1", 1000)
     granted: dict[str, float] = {}
+    # A part of what was granted is in flight still.
+    held: dict[str, float] = {}
     for _ in range(400):
         proxy = f"proxy{draw.randrange(4)}"
-        _, _, shares = cluster.observe(proxy, [("node1", draw.choice([0, draw.uniform(0, 5000)]), "")])
+        demand = draw.choice([0, draw.uniform(0, 5000)])
+        backlog = held.get(proxy, 0) * draw.choice([0, draw.random(), 1])
+        _, _, shares = cluster.observe(proxy, [("node1", f"{demand}/{backlog}", "")])
         granted[proxy] = shares["node1"]
-        assert sum(granted.values()) <= 1000 * (1 + 1e-9)
+        held[proxy] = max(granted[proxy], backlog)
+        assert sum(held.values()) <= 1000 * (1 + 1e-9)
     for _ in range(3):
         for n in range(4):
             demand = 3000 if n == 0 else 1000
@@ -257,6 +262,26 @@ def test_shares_follow_demand_and_never_exceed_the_bound(cluster):
     assert sum(granted.values()) == pytest.approx(1000)
     # 0.05 of an even share is everybody's: (3000 + 75) / (6000 + 300).
     assert granted["proxy0"] == pytest.approx(1000 * 3075 / 6300)
+
+
+def test_what_is_in_flight_of_a_share_that_falls_is_held(cluster):
+    cluster.report("node1", 1000)
+
+    def granted(proxy: str, demand: str) -> float:
+        return cluster.observe(proxy, [("node1", demand, "")])[2]["node1"]
+
+    for _ in range(3):
+        granted("two", "0")
+        full = granted("one", "500/0")
+    assert full > 900
+    assert granted("two", "500") < 100
+    assert granted("one", "0/700") < 100
+    # No more than was held, whatever it claims.
+    assert granted("two", "500/1e15") == pytest.approx(1000 - 700)
+    assert granted("one", "0/200") < 100
+    assert granted("two", "500/300") == pytest.approx(1000 - 200)
+    assert granted("one", "0/0") < 100
+    assert granted("two", "500") > 900
 
 
 def test_a_proxy_that_vanishes_gives_its_share_back(cluster):
@@ -295,8 +320,9 @@ def test_observations_reach_the_agent_of_their_node(cluster):
 @pytest.mark.parametrize("value", HOSTILE)
 def test_hostile_demand_is_refused(cluster, value):
     cluster.report("node1", 1000)
-    with pytest.raises(redis.ResponseError, match="demand"):
-        cluster.observe("one", [("node1", value, "")])
+    for text in (value, f"{value}/1", f"1/{value}", "1/1/1", "/"):
+        with pytest.raises(redis.ResponseError, match="demand"):
+            cluster.observe("one", [("node1", text, "")])
 
 
 def test_hostile_shares_of_others_do_not_count(cluster):

@@ -212,46 +212,6 @@ def test_the_same_key_goes_to_the_same_node_on_every_proxy(lab, reported):
         assert {one.server_of(key), two.server_of(key)} == {owner(key, names, owners)}
 
 
-def under_way(lab: Lab, asked: list[Proxy], requests: int) -> tuple[Counter[int], int]:
-    """Sends them all at once; statuses, and the most that were active in the nodes together."""
-    most, over = 0, threading.Event()
-
-    def watch() -> None:
-        nonlocal most
-        while not over.is_set():
-            jobs = 0
-            for port in lab.nodes:
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-                connection.request("GET", "/metrics")
-                text = connection.getresponse().read().decode()
-                connection.close()
-                jobs += int(float(re.search(r"^stocks_jobs ([\d.]+)", text, re.MULTILINE)[1]))
-            most = max(most, jobs)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        with ThreadPoolExecutor(requests) as pool:
-            ask = lambda n: asked[n % len(asked)].get(f"/stock/S{n:04}?items=100")[0]  # noqa: E731
-            return Counter(pool.map(ask, range(requests))), most
-    finally:
-        over.set()
-        watcher.join()
-
-
-def test_bounds_hold_over_all_proxies_together(lab, reported):
-    reported(node1=6.0, node2=4.0)
-    proxies = [lab.proxy(f"lb{n}") for n in range(2)]
-    lab.wait_dispatchers(4)
-    lab.wait_in_force(*proxies)
-    # Demand is what shares follow: let every dispatcher show some.
-    for _ in range(3):
-        statuses, most = under_way(lab, proxies, 60)
-    assert set(statuses) == {200, 503}
-    # One request more for each node and thread: what is larger than a share is admitted alone.
-    assert most <= 10 + 2 * 4
-
-
 def test_a_refusal_is_told_and_touches_no_node(lab, reported):
     reported(node1=1.0, node2=1.0)
     asked = lab.proxy(threads=1)
