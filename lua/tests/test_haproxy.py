@@ -327,7 +327,9 @@ def test_every_policy_serves_both_nodes(lab, reported, policy):
     seen: Counter[str] = Counter()
 
     def both() -> bool:
-        seen.update(asked.server_of(f"S{n:04}") for n in range(20))
+        # At once: `fc_prop` sends one after the other to the node with the higher bound.
+        with ThreadPoolExecutor(20) as pool:
+            seen.update(pool.map(asked.server_of, (f"S{n:04}" for n in range(20))))
         return {"node1", "node2"} <= set(seen)
 
     eventually("both nodes", both)
