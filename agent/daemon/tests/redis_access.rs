@@ -1,6 +1,8 @@
 //! Passwords, ACL users and certificates.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "support/exchange.rs"]
+mod exchange;
 mod support;
 #[path = "support/redis.rs"]
 mod tools;
@@ -126,6 +128,7 @@ fn tls_with_a_private_authority() {
 
     let trusting = started_by(&service, "node1", &format!("{by_tls}ca_file = \"{ca}\""));
     wait_nodes(&trusting, &["node1"]);
+    exchange::wait_granted(&trusting);
     assert!(redis.cli(&["CLIENT", "LIST"]).contains("name="));
 
     // The system's authorities do not know it.
@@ -135,6 +138,12 @@ fn tls_with_a_private_authority() {
         "its certificate is of no trusted authority, see redis.ca_file",
     );
     assert_undisturbed(&wary);
+    let (status, answer) = exchange::ask(&wary, &exchange::one("envoy1/1", 1.0));
+    let told = answer["problem"].as_str().unwrap_or_default();
+    assert!(
+        status == 503 && told.contains("see redis.ca_file"),
+        "{told}"
+    );
     // A certificate of another name.
     let named = by_tls.replace("127.0.0.1", "localhost");
     let named = started_by(&service, "node3", &format!("{named}ca_file = \"{ca}\""));

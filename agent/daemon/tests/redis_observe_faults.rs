@@ -12,12 +12,12 @@ use std::{
     net::TcpStream,
 };
 
-use exchange::{PATH, ask, dispatcher, granted, one};
+use exchange::{PATH, ask, dispatcher, granted, one, wait_granted};
 use serde_json::{Value, json};
 use support::{Agent, Service, http_get, wait_for};
 use tools::{
-    Redis, Tap, assert_undisturbed, failures, member, set_lease, started, wait_failure, wait_nodes,
-    wait_reports,
+    Redis, Tap, assert_undisturbed, failures, library_version, member, set_lease, started,
+    wait_failure, wait_nodes, wait_reports,
 };
 
 /// It is refused, at once or after `redis.timeout`, and the agent goes on.
@@ -29,15 +29,6 @@ fn assert_away(agent: &Agent) {
         assert!(problem.starts_with("Redis: "), "{problem}");
     }
     assert_undisturbed(agent);
-}
-
-/// All of node1's bound is granted again.
-fn wait_granted(agent: &Agent) {
-    wait_for("shares", || {
-        let (status, answer) = ask(agent, &one("envoy1/1", 1.0));
-        let share = &answer["dispatchers"]["envoy1/1"]["granted"]["node1"];
-        (status == 200 && *share == 40.0).then_some(())
-    });
 }
 
 #[test]
@@ -107,6 +98,67 @@ fn a_redis_without_its_library_a_full_one_and_a_replica_are_mended() {
     wait_failure(&agent);
     assert_away(&agent);
     redis.cli(&["REPLICAOF", "NO", "ONE"]);
+    wait_granted(&agent);
+}
+
+#[test]
+fn garbage_for_an_answer_is_told_and_no_share() {
+    let (service, redis) = (Service::start(), Redis::start(&[]));
+    let agent = started(&service, "node1", &redis);
+    wait_granted(&agent);
+    let function = |name: &str, body: &str| {
+        format!("redis.register_function('plimsoll_{name}', function() return {body} end)\n")
+    };
+    let load = |observe: &str, nodes: &str| {
+        let library = "#!lua name=plimsoll\n".to_owned()
+            + &function("version", library_version())
+            + &function("observe", observe)
+            + &function("nodes", nodes);
+        let said = redis.cli(&["FUNCTION", "LOAD", "REPLACE", &library]);
+        assert!(said.contains("plimsoll"), "{said}");
+    };
+    let (good_shares, good_nodes) = ("{1, 1}", "{1}");
+    let garbage = [
+        "1",
+        "'x'",
+        "nil",
+        "{}",
+        "{'x', 'y'}",
+        "{{}}",
+        "{err='plimsoll'}",
+        "{err='ERR else'}",
+        "string.rep('x', 1000000)",
+    ];
+    let bad_shares = ["{1}", "{-1}", "{1, 'x'}", "{1, {}}"].into_iter();
+    let bad_shares = bad_shares.chain(garbage).map(|body| (body, good_nodes));
+    let bad_nodes = garbage.map(|body| (good_shares, body));
+    for (shares, nodes) in bad_shares.chain(bad_nodes) {
+        load(shares, nodes);
+        let problem = wait_for(&format!("trouble with {shares} and {nodes}"), || {
+            let (status, answer) = ask(&agent, &one("envoy1/1", 1.0));
+            (status == 503).then(|| answer["problem"].as_str().unwrap_or_default().to_owned())
+        });
+        assert!(problem.starts_with("Redis: "), "{problem}");
+        assert!(problem.len() < 300, "{problem}");
+        load(good_shares, good_nodes);
+        wait_for("the next answer", || {
+            (ask(&agent, &one("envoy1/1", 1.0)).0 == 200).then_some(())
+        });
+    }
+    // What cannot be a number is no share, and no node.
+    load(
+        "{7, 1, 'node1', 'nan', '1', '1', '1', '1', 'node2', '-1', '1', '1', '1', '1', 'odd'}",
+        "{7, 'a', '', 'nan', '-1', '1e300', 'inf', '0x', 'odd'}",
+    );
+    let (status, answer) = ask(&agent, &one("envoy1/1", 1.0));
+    assert_eq!(status, 200);
+    let none = json!({"count": 1, "granted": {}});
+    assert_eq!(
+        answer,
+        json!({"version": 7, "nodes": {}, "dispatchers": {"envoy1/1": none}})
+    );
+    assert_undisturbed(&agent);
+    redis.cli(&["FUNCTION", "FLUSH"]);
     wait_granted(&agent);
 }
 

@@ -1,6 +1,8 @@
 //! Failover by real sentinels.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "support/exchange.rs"]
+mod exchange;
 mod support;
 #[path = "support/redis.rs"]
 mod tools;
@@ -38,6 +40,7 @@ fn the_new_master_is_followed_and_no_key_moves() {
         wait_nodes(agent, &nodes);
         wait_reports(agent, 2.0);
     }
+    exchange::wait_granted(&agents[0]);
     let before = ring(&agents[0]).unwrap();
     wait_for("the sentinel knows the replica", || {
         let known = sentinel.cli(&["SENTINEL", "REPLICAS", "stocks"]);
@@ -60,6 +63,7 @@ fn the_new_master_is_followed_and_no_key_moves() {
         wait_reports(agent, 5.0);
         assert_eq!(ring(agent).unwrap(), before, "no key moved");
     }
+    exchange::wait_granted(&agents[0]);
     assert_eq!(replica.ring_field("sizes"), "500,500");
 
     // The old one comes back and takes itself for the master: nobody writes to it.

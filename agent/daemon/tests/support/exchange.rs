@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Agent, http_post};
+use crate::support::{Agent, http_post, wait_for};
 
 pub const PATH: &str = "/v1/observe";
 pub const IDLE: &str = "1 0 0.000000 0 0 -";
@@ -41,4 +41,13 @@ pub fn one(name: &str, demand: f64) -> Value {
 pub fn granted(answer: &Value, name: &str) -> f64 {
     let share = &answer["dispatchers"][name]["granted"]["node1"];
     share.as_f64().unwrap_or_else(|| panic!("{answer}"))
+}
+
+/// All of node1's bound of 40 is granted, or granted again.
+pub fn wait_granted(agent: &Agent) {
+    wait_for("shares", || {
+        let (status, answer) = ask(agent, &one("envoy1/1", 1.0));
+        let share = &answer["dispatchers"]["envoy1/1"]["granted"]["node1"];
+        (status == 200 && *share == 40.0).then_some(())
+    });
 }
