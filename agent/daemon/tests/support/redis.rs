@@ -144,6 +144,15 @@ pub fn started(service: &Service, node: &str, redis: &Redis) -> Agent {
     started_by(service, node, &format!("urls = [\"{}\"]", redis.url()))
 }
 
+/// The same, not disturbed by a machine that is busy with other tests.
+pub fn patient(service: &Service, node: &str, redis: &Redis) -> Agent {
+    let table = format!("urls = [\"{}\"]\ntimeout = \"5s\"", redis.url());
+    let mut agent = member(service, node, &table);
+    set_lease(&agent, "2s");
+    agent.start_again();
+    agent
+}
+
 pub fn started_by(service: &Service, node: &str, redis: &str) -> Agent {
     let mut agent = member(service, node, redis);
     agent.start_again();
