@@ -24,4 +24,4 @@ pub use reason::Reason;
 pub use shed::{Flow, FlowMeter, Shedder};
 pub use sla::{Objective, Sla};
 pub use units::{Cost, Seconds};
-pub use weight::{WeightScale, share_of_jobs};
+pub use weight::{DeadBand, WeightScale, share_of_jobs};

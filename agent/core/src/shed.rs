@@ -61,17 +61,23 @@ impl FlowMeter {
             .finished_cost
             .map_or(finished * mean_cost, |cost| cost.get());
         let ended = (well + seen.failed as f64 * mean_cost) / seconds;
-        // Without a count of jobs Little's law gives their mean.
-        let jobs = seen.jobs.or_else(|| {
-            let mean = seen.delays.mean()?.get();
-            Some(finished * mean / seconds)
-        });
-        let backlog = jobs.unwrap_or(0.0) * mean_cost;
-        let before = self.backlog.replace(backlog).unwrap_or(backlog);
+        let (jobs, grown) = match seen.jobs {
+            Some(jobs) => {
+                let backlog = jobs * mean_cost;
+                let before = self.backlog.replace(backlog).unwrap_or(backlog);
+                (jobs, backlog - before)
+            }
+            // Little's law gives the mean of a period, from what ended: its change is mostly noise.
+            None => {
+                self.backlog = None;
+                let mean = seen.delays.mean().map_or(0.0, |mean| mean.get());
+                (finished * mean / seconds, 0.0)
+            }
+        };
         let flow = Flow {
-            admitted: (ended + (backlog - before) / seconds).max(0.0),
+            admitted: (ended + grown / seconds).max(0.0),
             ended,
-            backlog,
+            backlog: jobs * mean_cost,
             bound,
         };
         flow.is_sound().then_some(flow)

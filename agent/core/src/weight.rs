@@ -5,6 +5,28 @@ use crate::Cost;
 /// HAProxy takes weights of 0..=256; with `weight 100` in the configuration a percent is a unit.
 const MOST_PERCENT: f64 = 256.0;
 
+/// Holds a value still while it is off by little, so that noise moves no keys.
+#[derive(Clone, Copy, Debug)]
+pub struct DeadBand {
+    share: f64,
+    held: Option<f64>,
+}
+
+impl DeadBand {
+    /// Values move only when they are off by more than `share` of what is held (0 for none).
+    pub fn new(share: f64) -> Self {
+        DeadBand { share, held: None }
+    }
+
+    /// What stands for this value.
+    pub fn hold(&mut self, value: f64) -> f64 {
+        match self.held {
+            Some(held) if (value - held).abs() <= self.share * held => held,
+            _ => *self.held.insert(value),
+        }
+    }
+}
+
 /// Maps a bound to a weight, the same way on every node of a cluster.
 #[derive(Clone, Debug)]
 pub struct WeightScale {

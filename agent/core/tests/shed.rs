@@ -79,6 +79,7 @@ fn what_is_admitted_is_what_ends_and_what_stays() {
     unknown.jobs = None;
     let flow = FlowMeter::default().measure(&unknown, 1.0, 100.0).unwrap();
     assert!((flow.backlog - 10.0).abs() < 1e-9, "Little: {flow:?}");
+    assert_eq!(flow.admitted, flow.ended);
     assert_eq!(
         FlowMeter::default().measure(&observation(0.0, &[], 1.0), 1.0, 1.0),
         None

@@ -5,6 +5,7 @@ mod cli;
 mod cli_docs;
 mod config;
 mod control_loop;
+mod envoy;
 mod health_probe;
 mod http;
 mod jobs;

@@ -34,6 +34,12 @@ pub struct Metrics {
     pub task_restarts: IntCounterVec,
     /// Reloads, by result.
     pub reloads: IntCounterVec,
+    /// Questions to other agents, by result.
+    pub peer_asked: IntCounterVec,
+    /// Envoy's discovery requests, by result.
+    pub discoveries: IntCounterVec,
+    shed: GaugeVec,
+    cluster_nodes: IntGaugeVec,
     /// Exchanges of proxies, by result.
     pub exchanges: IntCounterVec,
     redis_reports: IntCounterVec,
@@ -70,6 +76,14 @@ impl Metrics {
             &["service"],
         )?;
         registry.register(Box::new(ring_version.clone()))?;
+        let cluster_nodes = IntGaugeVec::new(
+            Opts::new(
+                "plimsoll_cluster_nodes",
+                "Nodes that Envoy is told of, by health.",
+            ),
+            &["service", "health"],
+        )?;
+        registry.register(Box::new(cluster_nodes.clone()))?;
         let build = IntGaugeVec::new(
             Opts::new("plimsoll_build_info", "Always 1; the version is a label."),
             &["version"],
@@ -149,6 +163,22 @@ impl Metrics {
                 "Configuration reloads, by result.",
                 &["result"],
             )?,
+            peer_asked: counter(
+                "plimsoll_peer_requests_total",
+                "Questions to other agents, by result.",
+                &["result"],
+            )?,
+            discoveries: counter(
+                "plimsoll_discovery_requests_total",
+                "Requests of Envoy for endpoints, by result.",
+                &["result"],
+            )?,
+            shed: gauge(
+                "plimsoll_shed_ratio",
+                "Share of the cluster's traffic that Envoy is told to refuse.",
+                &["service"],
+            )?,
+            cluster_nodes,
             exchanges: counter(
                 "plimsoll_exchanges_total",
                 "Times a proxy asked for shares through this agent, by result.",
@@ -168,6 +198,9 @@ impl Metrics {
         };
         for result in ["applied", "refused"] {
             metrics.reloads.with_label_values(&[result]);
+        }
+        for result in ["answered", "unchanged", "unready", "refused"] {
+            metrics.discoveries.with_label_values(&[result]);
         }
         for result in ["carried", "refused", "unauthorized", "busy", "redis"] {
             metrics.exchanges.with_label_values(&[result]);
@@ -189,6 +222,15 @@ impl Metrics {
         self.redis_reports.with_label_values(&[service]).inc();
         let version = i64::try_from(version).unwrap_or(i64::MAX);
         self.ring_version.with_label_values(&[service]).set(version);
+    }
+
+    /// What Envoy is told of a service's cluster.
+    pub fn show_cluster(&self, service: &str, shed: f64, nodes: [(&str, usize); 3]) {
+        self.shed.with_label_values(&[service]).set(shed);
+        for (health, count) in nodes {
+            let gauge = self.cluster_nodes.with_label_values(&[service, health]);
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
     }
 
     /// Redis was lost, or refused.
@@ -258,11 +300,13 @@ impl Metrics {
             &self.bound_jobs,
             &self.backlog,
             &self.jobs,
+            &self.shed,
         ] {
             forget(gauge, service);
         }
         forget(&self.weight, service);
         forget(&self.ring_version, service);
+        forget(&self.cluster_nodes, service);
         for counter in [
             &self.bound_changes,
             &self.steps,

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use arc_swap::ArcSwap;
-use plimsoll_core::{Cost, Decision, Seconds, Settings};
-use serde::Serialize;
+use plimsoll_core::{Cost, Decision, Flow, Seconds, Settings};
+use serde::{Deserialize, Serialize};
 
 /// How a service's node is, apart from its bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
     /// No probe is configured, or it passes.
@@ -29,6 +29,11 @@ pub struct ServiceState {
     pub decision: Decision,
     /// Weight for the bound, in percent of the configured weight, 1..=256.
     pub weight_percent: u16,
+    /// The bound that stands for its weight among other nodes: an operator's, or the controller's
+    /// within the dead band.
+    pub weight_bound: Cost,
+    /// What went through in the last period; unknown while the source fails.
+    pub flow: Option<Flow>,
     /// Health by the local probe.
     pub health: Health,
     /// Why the probe fails, in a few words.

@@ -23,6 +23,7 @@ use crate::{
     agent_check::{self, AgentCheckContext, AgentCheckMetrics, Proxies, SharedOutputSettings},
     config::Config,
     control_loop::{self, LoopConfig, LoopContext},
+    envoy::{self, EnvoyBoard, EnvoyContext},
     http::{self, HttpContext},
     logging::LogLevel,
     metrics::Metrics,
@@ -117,6 +118,7 @@ impl Agent {
         let rings = Arc::new(RingBoard::default());
         let ring_config = watch::Sender::new(Arc::new(config.clone()));
         let exchanges = Exchanges::new(ring_config.subscribe(), Arc::clone(&rings));
+        let envoy_board = Arc::new(EnvoyBoard::default());
         let (drain, stop) = (CancellationToken::new(), CancellationToken::new());
 
         let check_context = AgentCheckContext {
@@ -137,6 +139,9 @@ impl Agent {
             config: ring_config.subscribe(),
             exchanges: Arc::new(exchanges),
             ring_permits: Arc::new(Semaphore::new(http::MOST_WAITING)),
+            envoy: Arc::clone(&envoy_board),
+            discovery_permits: Arc::new(Semaphore::new(http::MOST_DISCOVERIES)),
+            discovered: metrics.discoveries.clone(),
             exchange_permits: Arc::new(Semaphore::new(http::MOST_EXCHANGES)),
             exchanged: metrics.exchanges.clone(),
             started: Instant::now(),
@@ -148,6 +153,20 @@ impl Agent {
         }
         let served = http::serve(http_listener, http_context, stop.clone());
         servers.spawn(async move { ("http", served.await) });
+        let envoy_context = EnvoyContext {
+            state: Arc::clone(&state),
+            overrides: Arc::clone(&overrides),
+            metrics: metrics.clone(),
+            rings: Arc::clone(&rings),
+            board: envoy_board,
+            config: ring_config.subscribe(),
+            stop: stop.clone(),
+        };
+        let restarts = metrics.task_restarts.with_label_values(&["envoy"]);
+        servers.spawn(async move {
+            let start = || envoy::run(envoy_context.clone());
+            ("envoy", keep_running("envoy", &restarts, start).await)
+        });
         let served = agent_check::serve(check_listener, check_context, drain.clone());
         servers.spawn(async move { ("agent_check", served.await) });
 

@@ -220,6 +220,8 @@ pub(crate) mod tests {
                 recent_peak: cost,
             },
             weight_percent,
+            weight_bound: Cost(bound_jobs),
+            flow: None,
             health: Health::Up,
             health_detail: None,
             finished: 0,

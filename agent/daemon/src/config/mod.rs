@@ -17,6 +17,7 @@ use plimsoll_core::{Cost, Settings};
 
 use crate::{
     agent_check::{OnShutdown, OutputSettings, SendWords, ServiceOutput},
+    envoy::EnvoySettings,
     ring::{LinkSettings, RingSettings},
 };
 
@@ -60,6 +61,8 @@ pub struct Config {
     pub control_socket: Option<PathBuf>,
     /// How to reach Redis.
     pub redis: Option<LinkSettings>,
+    /// What Envoy is answered.
+    pub envoy: EnvoySettings,
     /// Services, in the file's order; at least one.
     pub services: Vec<ServiceConfig>,
 }

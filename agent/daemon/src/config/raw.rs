@@ -18,6 +18,8 @@ pub struct File {
     pub control: Control,
     pub redis: Option<Redis>,
     #[serde(default)]
+    pub envoy: Envoy,
+    #[serde(default)]
     pub service: Vec<Service>,
 }
 
@@ -70,6 +72,15 @@ pub struct Redis {
     pub ca_file: Option<PathBuf>,
     #[serde(default, with = "humantime_serde")]
     pub timeout: Option<Duration>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Envoy {
+    #[serde(default)]
+    pub peers: Vec<String>,
+    #[serde(default, with = "humantime_serde")]
+    pub lease: Option<Duration>,
 }
 
 #[derive(Debug, Deserialize)]

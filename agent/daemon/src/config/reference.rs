@@ -156,6 +156,24 @@ const TABLES: &[(&str, &str, &[Row])] = &[
         ],
     ),
     (
+        "[envoy]",
+        "What Envoy is answered, beside this node: `POST /v3/discovery:endpoints`, see docs/envoy.md.",
+        &[
+            (
+                "peers",
+                "up to 256 of `http://host:port`",
+                "`[]`",
+                "The agents of the cluster's nodes, by their `http.listen`; this one may be among them, so that the list can be the same everywhere.",
+            ),
+            (
+                "lease",
+                "duration, 2 periods to 1hour",
+                "3 periods",
+                "A node whose agent is silent for this long is told to be unhealthy, and after ten times this long is gone; but where more than half of the nodes are silent, all stay as they were.",
+            ),
+        ],
+    ),
+    (
         "[[service]]",
         "One service on this node; at least one.",
         &[

@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
 use plimsoll_core::{BoundLimits, Cost, Law, PiForm, PiGains, Rules, Seconds, Settings, Sla};
 
 use super::{
-    Config, HealthConfig, HealthTarget, JobsConfig, Level, LogFormat, LogListen, PrometheusConfig,
-    ServiceConfig, SourceConfig, locate::Wrong, raw, values,
+    Config, HealthConfig, HealthTarget, HttpUrl, JobsConfig, Level, LogFormat, LogListen,
+    PrometheusConfig, ServiceConfig, SourceConfig, locate::Wrong, raw, values,
 };
 use crate::{
     agent_check::{OnShutdown, SendWords},
+    envoy::{EnvoySettings, MOST_PEERS},
     ring::{LinkMode, LinkSettings, RingSettings},
 };
 
@@ -93,6 +94,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         agent_check,
         control,
         redis: raw_redis,
+        envoy: raw_envoy,
         service,
     } = file;
     let period = duration(
@@ -167,6 +169,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         )?,
         control_socket: control.socket,
         redis: raw_redis.as_ref().map(redis).transpose()?,
+        envoy: envoy(&raw_envoy, period)?,
         services: Vec::new(),
     };
     if service.is_empty() {
@@ -405,6 +408,38 @@ fn ring(path: &str, raw: &raw::Ring, period: Duration) -> Checked<RingSettings> 
         )?,
         lease,
     })
+}
+
+fn envoy(raw: &raw::Envoy, period: Duration) -> Checked<EnvoySettings> {
+    if raw.peers.len() > MOST_PEERS {
+        return wrong(
+            "envoy.peers",
+            format!("may name {MOST_PEERS} agents, names {}", raw.peers.len()),
+        );
+    }
+    let mut peers: Vec<HttpUrl> = Vec::new();
+    for (index, peer) in raw.peers.iter().enumerate() {
+        let key = format!("envoy.peers[{index}]");
+        let url = values::http_url(peer).ok();
+        let Some(mut url) = url.filter(|url| url.path == "/") else {
+            return wrong(
+                key,
+                format!(
+                    "must be an agent's http.listen such as \"http://192.0.2.12:9464\", is {peer:?}"
+                ),
+            );
+        };
+        url.path = "/v1/node".into();
+        if peers.contains(&url) {
+            return wrong(key, format!("{peer:?} is there twice"));
+        }
+        peers.push(url);
+    }
+    let lease = duration("envoy.lease", raw.lease, 3 * period, 2 * period)?;
+    if lease > Duration::from_secs(3600) {
+        return wrong("envoy.lease", "must be at most 1hour");
+    }
+    Ok(EnvoySettings { peers, lease })
 }
 
 /// A ring needs Redis, and a node of it one service.

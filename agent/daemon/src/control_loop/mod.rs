@@ -7,7 +7,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use plimsoll_core::{Cost, NodeController, Observation, Reason, WeightScale};
+use plimsoll_core::{
+    Cost, DeadBand, Flow, FlowMeter, NodeController, Observation, Reason, WeightScale,
+};
 use tokio::{sync::watch, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -91,6 +93,8 @@ struct Service {
     config: LoopConfig,
     controller: NodeController,
     scale: WeightScale,
+    weight_bound: DeadBand,
+    meter: FlowMeter,
     observer: Observer,
     verdict: watch::Receiver<Verdict>,
     probe: Probe,
@@ -118,6 +122,7 @@ struct Last {
     failed: u64,
     delay: Option<DelaySummary>,
     jobs: Option<f64>,
+    flow: Option<Flow>,
     stepped: Option<Instant>,
     stepped_at: f64,
     observed_at: Option<f64>,
@@ -147,6 +152,8 @@ impl Service {
                 config.service.full_weight_bound,
                 config.service.weight_dead_band,
             ),
+            weight_bound: DeadBand::new(config.service.weight_dead_band),
+            meter: FlowMeter::default(),
             observer: Observer::new(
                 config.service.clone(),
                 context.metrics.clone(),
@@ -166,6 +173,7 @@ impl Service {
             != (new.full_weight_bound, new.weight_dead_band)
         {
             self.scale = WeightScale::new(new.full_weight_bound, new.weight_dead_band);
+            self.weight_bound = DeadBand::new(new.weight_dead_band);
         }
         if old.health != new.health {
             let known = self.verdict.borrow().clone();
@@ -192,6 +200,7 @@ impl Service {
             Ok(Observed::Period(observation)) => {
                 self.note(&observation);
                 self.step(Some(&observation));
+                self.measure(&observation);
                 None
             }
             Err(error) => {
@@ -207,6 +216,7 @@ impl Service {
                     warn!(service = %name, kind = error.kind, "no observation, the last good bound is held: {message}");
                 }
                 self.step(None);
+                self.last.flow = None;
                 Some(message)
             }
         };
@@ -255,12 +265,25 @@ impl Service {
         self.last.observed_at = Some(self.last.stepped_at);
     }
 
+    fn measure(&mut self, observation: &Observation) {
+        let decision = self.controller.decision();
+        let (mean_cost, bound) = (decision.mean_cost.get(), decision.bound.get());
+        self.last.flow = self.meter.measure(observation, mean_cost, bound);
+    }
+
     fn publish(&mut self, context: &LoopContext) {
         let Some(stepped) = self.last.stepped else {
             return;
         };
         let decision = self.controller.decision();
         let verdict = self.verdict.borrow_and_update().clone();
+        let set = context.overrides.of(&self.config.service.name);
+        let weight_bound = match set.weight_percent {
+            Some(percent) => {
+                self.config.service.full_weight_bound.get() * f64::from(percent) / 100.0
+            }
+            None => self.weight_bound.hold(decision.bound.get()),
+        };
         let last = &self.last;
         let state = Arc::new(ServiceState {
             service: self.config.service.name.clone(),
@@ -268,6 +291,8 @@ impl Service {
             settings: self.config.service.settings,
             decision,
             weight_percent: self.scale.percent(decision.bound),
+            weight_bound: Cost(weight_bound),
+            flow: last.flow,
             health: verdict.health,
             health_detail: verdict.detail,
             finished: last.finished,

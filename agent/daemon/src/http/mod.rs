@@ -1,5 +1,8 @@
-//! `/metrics`, `/healthz`, `/readyz`, `/v1/node`, `/v1/ring` and `/v1/observe`.
+//! `/metrics`, `/healthz`, `/readyz`, `/v1/node`, `/v1/ring` `/v1/observe` and
+//! `/v3/discovery:endpoints`.
 
+mod body;
+mod discovery;
 mod node;
 mod observe;
 mod ring;
@@ -26,11 +29,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     agent_check::{AgentCheckMetrics, Proxies, SharedOutputSettings},
     config::Config,
+    envoy::EnvoyBoard,
     overrides::Overrides,
     ring::{Exchanges, RingBoard},
     state::SharedState,
 };
 
+pub use discovery::MOST_DISCOVERIES;
 pub use node::node_view;
 pub use observe::MOST_EXCHANGES;
 pub use ring::MOST_WAITING;
@@ -63,6 +68,12 @@ pub struct HttpContext {
     pub exchanges: Arc<Exchanges>,
     /// One for each follower that waits.
     pub ring_permits: Arc<Semaphore>,
+    /// What Envoy is told.
+    pub envoy: Arc<EnvoyBoard>,
+    /// One for each discovery under way.
+    pub discovery_permits: Arc<Semaphore>,
+    /// Discoveries, by result.
+    pub discovered: IntCounterVec,
     /// One for each exchange under way.
     pub exchange_permits: Arc<Semaphore>,
     /// Exchanges, by result.
@@ -95,6 +106,7 @@ fn router(context: HttpContext) -> Router {
         )
         .route("/v1/ring", get(ring::ring))
         .route("/v1/observe", post(observe::observe))
+        .route("/v3/discovery:endpoints", post(discovery::discover))
         .with_state(context)
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use serde::Serialize;
 
 use super::HttpContext;
-use crate::{agent_check::ProxyView, overrides::ServiceOverride, state::ServiceState};
+use crate::{agent_check::ProxyView, envoy::Shed, overrides::ServiceOverride, state::ServiceState};
 
 /// The whole node.
 #[derive(Debug, Serialize)]
@@ -24,6 +24,8 @@ pub struct ServiceView {
     /// What was known and decided last.
     #[serde(flatten)]
     pub state: ServiceState,
+    /// What Envoy is told to shed.
+    pub shed: Shed,
     /// What an operator set.
     #[serde(rename = "override")]
     pub set: ServiceOverride,
@@ -40,6 +42,7 @@ pub fn node_view(context: &HttpContext) -> NodeView {
         let jobs = state.decision.bound_jobs;
         let view = ServiceView {
             state: ServiceState::clone(state),
+            shed: context.envoy.shed(name, settings.period),
             set: context.overrides.of(name),
             proxies: context.proxies.view(name, jobs, now, settings.proxy_lease),
         };

@@ -152,7 +152,6 @@ impl RingBoard {
     }
 
     /// The live nodes, and when that was read: once a period from the first call on.
-    #[expect(dead_code, reason = "endpoint discovery is to list them")]
     pub fn nodes(&self, service: &str) -> Option<(Arc<RingNodes>, Instant)> {
         self.locked(|all| {
             let held = all.get_mut(service)?;

@@ -25,7 +25,7 @@ use crate::{
 };
 
 pub use exchange::{Dispatcher, ExchangeError, Exchanges, Wish};
-pub use follow::{RingBoard, RingState};
+pub use follow::{RingBoard, RingNode, RingState};
 use link::{Link, Report};
 pub use link::{LinkMode, LinkSettings};
 

@@ -1,0 +1,271 @@
+//! Envoy's discovery messages, as JSON: `envoy.service.discovery.v3.DiscoveryRequest` and
+//! `DiscoveryResponse` with `envoy.config.endpoint.v3.ClusterLoadAssignment`.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::node::{Node, Standing};
+
+/// The only type that is answered.
+pub const TYPE: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+/// The weight of the node with the largest bound is from half of this to this.
+const LARGEST_WEIGHT: f64 = 1024.0;
+/// As Envoy calls a ten-thousandth.
+const DENOMINATOR: &str = "TEN_THOUSAND";
+
+/// What Envoy asks. It sends its own description along, which is not needed.
+#[derive(Debug, Default, Deserialize)]
+pub struct Request {
+    /// What it has.
+    #[serde(default, alias = "versionInfo")]
+    pub version_info: String,
+    /// Clusters.
+    #[serde(default, alias = "resourceNames")]
+    pub resource_names: Vec<String>,
+    /// What it wants; Envoy may leave it out, since the path says it.
+    #[serde(default, alias = "typeUrl")]
+    pub type_url: String,
+}
+
+/// What it is answered.
+#[derive(Debug, Serialize)]
+pub struct Response {
+    /// Changes when the resources do.
+    pub version_info: String,
+    /// One a known cluster.
+    pub resources: Vec<Assignment>,
+    /// Theirs.
+    pub type_url: &'static str,
+}
+
+/// The nodes of a cluster.
+#[derive(Debug, Serialize)]
+pub struct Assignment {
+    #[serde(rename = "@type")]
+    kind: &'static str,
+    cluster_name: String,
+    endpoints: [Locality; 1],
+    policy: Policy,
+}
+
+#[derive(Debug, Serialize)]
+struct Locality {
+    lb_endpoints: Vec<Endpoint>,
+}
+
+#[derive(Debug, Serialize)]
+struct Endpoint {
+    endpoint: Target,
+    health_status: &'static str,
+    load_balancing_weight: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct Target {
+    address: Address,
+}
+
+#[derive(Debug, Serialize)]
+struct Address {
+    socket_address: Socket,
+}
+
+#[derive(Debug, Serialize)]
+struct Socket {
+    address: String,
+    port_value: u16,
+}
+
+#[derive(Debug, Serialize)]
+struct Policy {
+    drop_overloads: [DropOverload; 1],
+}
+
+#[derive(Debug, Serialize)]
+struct DropOverload {
+    category: &'static str,
+    drop_percentage: Percentage,
+}
+
+#[derive(Debug, Serialize)]
+struct Percentage {
+    numerator: u32,
+    denominator: &'static str,
+}
+
+impl Assignment {
+    /// Nodes with the addresses of theirs, and the fraction to shed. The same nodes give the same
+    /// assignment, in whatever order they come.
+    pub fn new(cluster_name: String, mut nodes: Vec<(Node, SocketAddr)>, shed: f64) -> Self {
+        nodes.sort_by_key(|(_, at)| *at);
+        nodes.dedup_by_key(|(_, at)| *at);
+        let scale = weight_scale(nodes.iter().map(|(node, _)| node.weight_bound));
+        let endpoint = |(node, at): &(Node, SocketAddr)| Endpoint {
+            endpoint: Target {
+                address: Address {
+                    socket_address: Socket {
+                        address: at.ip().to_string(),
+                        port_value: at.port(),
+                    },
+                },
+            },
+            health_status: match node.standing {
+                Standing::Healthy => "HEALTHY",
+                Standing::Unhealthy => "UNHEALTHY",
+                Standing::Draining => "DRAINING",
+            },
+            load_balancing_weight: weight(node.weight_bound * scale),
+        };
+        let lb_endpoints = nodes.iter().map(endpoint).collect();
+        Assignment {
+            kind: TYPE,
+            cluster_name,
+            endpoints: [Locality { lb_endpoints }],
+            policy: Policy {
+                drop_overloads: [DropOverload {
+                    category: "plimsoll",
+                    drop_percentage: Percentage {
+                        numerator: (shed.clamp(0.0, 1.0) * 10_000.0).round() as u32,
+                        denominator: DENOMINATOR,
+                    },
+                }],
+            },
+        }
+    }
+}
+
+impl Response {
+    /// With a version that is found from the resources, so that agents that say the same have the
+    /// same.
+    pub fn new(resources: Vec<Assignment>) -> Result<Self, serde_json::Error> {
+        let text = serde_json::to_vec(&resources)?;
+        // FNV-1a.
+        let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        Ok(Response {
+            version_info: format!("{hash:016x}"),
+            resources,
+            type_url: TYPE,
+        })
+    }
+}
+
+/// A power of two, so that one node's change seldom changes the others' weights.
+fn weight_scale(bounds: impl Iterator<Item = f64>) -> f64 {
+    let largest = bounds.fold(f64::MIN_POSITIVE, f64::max);
+    LARGEST_WEIGHT / largest.log2().ceil().exp2()
+}
+
+/// At least 1: a live node without traffic would show nothing and never recover.
+fn weight(exact: f64) -> u32 {
+    if exact.is_finite() {
+        exact.round().clamp(1.0, LARGEST_WEIGHT) as u32
+    } else {
+        1
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::envoy::node::Shed;
+
+    fn node(port: u16, weight_bound: f64, standing: Standing) -> (Node, SocketAddr) {
+        let node = Node {
+            address: format!("192.0.2.1:{port}"),
+            standing,
+            weight_bound,
+            bound: weight_bound,
+            backlog: 0.0,
+            flow: None,
+            shed: Shed::default(),
+        };
+        let at = node.address.parse().unwrap();
+        (node, at)
+    }
+
+    fn answer(nodes: Vec<(Node, SocketAddr)>, shed: f64) -> Value {
+        let assignment = Assignment::new("stocks".into(), nodes, shed);
+        serde_json::to_value(Response::new(vec![assignment]).unwrap()).unwrap()
+    }
+
+    fn weights(bounds: &[f64]) -> Vec<u64> {
+        let nodes = (1..).zip(bounds);
+        let nodes = nodes.map(|(port, bound)| node(port, *bound, Standing::Healthy));
+        let answer = answer(nodes.collect(), 0.0);
+        let endpoints = answer["resources"][0]["endpoints"][0]["lb_endpoints"].clone();
+        let endpoints = endpoints.as_array().unwrap().clone();
+        let weight = |e: &Value| e["load_balancing_weight"].as_u64().unwrap();
+        endpoints.iter().map(weight).collect()
+    }
+
+    #[test]
+    fn an_assignment_as_envoy_reads_it() {
+        let said = answer(
+            vec![
+                node(8002, 32.0, Standing::Draining),
+                node(8001, 64.0, Standing::Unhealthy),
+            ],
+            0.25,
+        );
+        assert_eq!(said["type_url"], TYPE);
+        let assignment = &said["resources"][0];
+        assert_eq!(assignment["@type"], TYPE);
+        assert_eq!(assignment["cluster_name"], "stocks");
+        let endpoints = &assignment["endpoints"][0]["lb_endpoints"];
+        assert_eq!(
+            endpoints[0],
+            json!({"endpoint": {"address": {"socket_address": {"address": "192.0.2.1", "port_value": 8001}}},
+                   "health_status": "UNHEALTHY", "load_balancing_weight": 1024})
+        );
+        assert_eq!(endpoints[1]["health_status"], "DRAINING");
+        assert_eq!(endpoints[1]["load_balancing_weight"], 512);
+        assert_eq!(
+            assignment["policy"]["drop_overloads"][0]["drop_percentage"],
+            json!({"numerator": 2500, "denominator": "TEN_THOUSAND"})
+        );
+    }
+
+    #[test]
+    fn the_same_nodes_have_the_same_version_in_any_order() {
+        let (a, b) = (
+            node(1, 5.0, Standing::Healthy),
+            node(2, 6.0, Standing::Healthy),
+        );
+        let version = |nodes, shed| answer(nodes, shed)["version_info"].clone();
+        let first = version(vec![a.clone(), b.clone()], 0.1);
+        assert_eq!(first, version(vec![b.clone(), a.clone(), a.clone()], 0.1));
+        assert_ne!(first, version(vec![a.clone(), b.clone()], 0.2));
+        assert_ne!(first, version(vec![a], 0.1));
+    }
+
+    #[test]
+    fn weights_go_by_bounds_and_are_never_0() {
+        assert_eq!(weights(&[64.0, 64.0, 12.8]), [1024, 1024, 205]);
+        assert_eq!(weights(&[100.0]), [800]);
+        assert_eq!(weights(&[1e15, 1e-9]), [909, 1]);
+        assert_eq!(weights(&[1e-12, 2e-12]), [281, 563]);
+        // A small change of one node is a change of one weight.
+        assert_eq!(weights(&[100.0, 90.0]), [800, 720]);
+        assert_eq!(weights(&[105.0, 90.0]), [840, 720]);
+    }
+
+    #[test]
+    fn requests_are_read_in_either_spelling_and_with_all_that_envoy_adds() {
+        for text in [
+            r#"{"version_info": "1", "resource_names": ["a"], "node": {"id": "x", "extensions": [{}]}}"#,
+            r#"{"versionInfo": "1", "resourceNames": ["a"], "responseNonce": "z"}"#,
+        ] {
+            let request: Request = serde_json::from_str(text).unwrap();
+            assert_eq!(
+                (request.version_info.as_str(), request.resource_names),
+                ("1", vec!["a".to_owned()])
+            );
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The other agents: asked once a period, less often while they do not answer.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use super::node::{self, Node};
+use crate::{
+    config::{Config, HttpUrl},
+    metrics::Metrics,
+    sources::{self, SourceError},
+};
+
+/// Largest `/v1/node`.
+const MOST_BYTES: usize = 1 << 20;
+/// For the whole exchange, unless half a period is shorter.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// A peer that fails is asked every second, fourth, eighth period.
+const MOST_DOUBLINGS: u32 = 3;
+
+#[derive(Debug, Default)]
+struct Peer {
+    /// It answered once.
+    answered: bool,
+    /// It is this agent itself.
+    own: bool,
+    failures: u32,
+    /// Not asked before.
+    next: Option<Instant>,
+    /// What was said of it last.
+    problem: Option<String>,
+}
+
+/// By URL.
+#[derive(Debug, Default)]
+pub struct Peers {
+    known: BTreeMap<String, Peer>,
+}
+
+impl Peers {
+    /// The nodes in the answers of all peers whose turn it is.
+    pub async fn ask(&mut self, config: &Config, metrics: &Metrics) -> Vec<(String, Node)> {
+        let peers = &config.envoy.peers;
+        self.known
+            .retain(|name, _| peers.iter().any(|url| url.to_string() == *name));
+        let timeout = TIMEOUT.min(config.period / 2);
+        let mut asked = JoinSet::new();
+        for url in peers {
+            let peer = self.known.entry(url.to_string()).or_default();
+            if peer.next.is_none_or(|next| next <= Instant::now()) {
+                let url: HttpUrl = url.clone();
+                asked.spawn(async move {
+                    let answer = sources::get(&url, timeout, MOST_BYTES).await;
+                    (url.to_string(), answer)
+                });
+            }
+        }
+        let mut heard = Vec::new();
+        // The tasks cannot panic, and none is cancelled.
+        while let Some(Ok((name, answer))) = asked.join_next().await {
+            let Some(peer) = self.known.get_mut(&name) else {
+                continue;
+            };
+            let wanted = |service: &str| config.services.iter().any(|s| s.name == service);
+            let nodes = answer.and_then(|(status, body)| match status {
+                200 => node::parse_answer(&body, wanted)
+                    .map_err(|problem| SourceError::new("garbage", problem)),
+                _ => Err(SourceError::new("status", format!("status {status}"))),
+            });
+            let result = match nodes {
+                Ok(nodes) => {
+                    let own = nodes.iter().any(|(_, node)| is_own(config, node));
+                    heard.extend(nodes);
+                    if peer.answered(own) {
+                        info!(peer = name, "answers again");
+                    }
+                    "answered"
+                }
+                Err(problem) => {
+                    peer.failed(&name, &problem.to_string(), config.period);
+                    problem.kind
+                }
+            };
+            metrics.peer_asked.with_label_values(&[result]).inc();
+        }
+        heard
+    }
+
+    /// Whether Envoy can be told who the nodes are: all peers were heard of since the start, or, if it
+    /// was a lease ago, half of the cluster.
+    pub fn enough_answered(&self, late: bool) -> bool {
+        let others = || self.known.values().filter(|peer| !peer.own);
+        let (all, answered) = (others().count(), others().filter(|p| p.answered).count());
+        answered == all || (late && 2 * (answered + 1) > all)
+    }
+}
+
+fn is_own(config: &Config, node: &Node) -> bool {
+    let mut services = config.services.iter();
+    services.any(|service| service.address.as_ref() == Some(&node.address))
+}
+
+impl Peer {
+    /// Whether it had failed before.
+    fn answered(&mut self, own: bool) -> bool {
+        let before = std::mem::take(self);
+        self.answered = true;
+        self.own = own;
+        before.problem.is_some()
+    }
+
+    fn failed(&mut self, name: &str, problem: &str, period: Duration) {
+        // Once a cause, not once a period.
+        if self.problem.as_deref() != Some(problem) {
+            warn!(peer = name, "{problem}");
+            self.problem = Some(problem.to_owned());
+        }
+        self.failures = (self.failures + 1).min(MOST_DOUBLINGS);
+        let wait = period * (1 << self.failures);
+        self.next = Some(Instant::now() + wait.mul_f64(0.5 + 0.5 * fastrand::f64()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn enough_is_all_at_first_and_half_of_the_cluster_later() {
+        for (peers, answered, at_once, later) in [
+            (0, 0, true, true),
+            (1, 0, false, true),
+            (2, 0, false, false),
+            (2, 1, false, true),
+            (4, 1, false, false),
+            (4, 2, false, true),
+            (4, 4, true, true),
+        ] {
+            let peer = |n: usize| Peer {
+                answered: n < answered,
+                ..Peer::default()
+            };
+            let known = (0..peers).map(|n| (n.to_string(), peer(n)));
+            let peers = Peers {
+                known: known.collect(),
+            };
+            assert_eq!(
+                (peers.enough_answered(false), peers.enough_answered(true)),
+                (at_once, later)
+            );
+        }
+    }
+
+    #[test]
+    fn one_that_fails_is_asked_less_and_less_often() {
+        let mut peer = Peer::default();
+        let period = Duration::from_secs(1);
+        for most in [2, 4, 8, 8] {
+            peer.failed("p", "refused", period);
+            let wait = peer
+                .next
+                .map(|next| next - Instant::now())
+                .unwrap_or_default();
+            assert!(wait <= most * period && wait > (most / 2 * period).mul_f64(0.9));
+        }
+        peer.problem = Some("refused".into());
+        assert!(peer.answered(false) && peer.next.is_none() && peer.answered);
+    }
+}

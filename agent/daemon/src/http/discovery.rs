@@ -1,0 +1,75 @@
+//! `POST /v3/discovery:endpoints`: Envoy's REST endpoint discovery.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+
+use super::{
+    HttpContext,
+    body::{self, Refusal},
+};
+use crate::envoy::{self, find_service};
+
+/// Requests under way; each may hold a body.
+pub const MOST_DISCOVERIES: usize = 64;
+const MOST_BYTES: usize = 1 << 20;
+const MOST_NAMES: usize = 1024;
+
+/// Resources for the names that are known here. While too little is known of the other nodes the answer
+/// is 503, which leaves in force what Envoy has; 304 where that is the same.
+pub async fn discover(State(context): State<HttpContext>, body: Body) -> Response {
+    let (result, response) = match answer(&context, body).await {
+        Ok(Some(answer)) => ("answered", Json(answer).into_response()),
+        Ok(None) => ("unchanged", StatusCode::NOT_MODIFIED.into_response()),
+        Err((status, problem)) => {
+            let result = match status {
+                StatusCode::SERVICE_UNAVAILABLE => "unready",
+                _ => "refused",
+            };
+            (result, (status, problem + "\n").into_response())
+        }
+    };
+    context.discovered.with_label_values(&[result]).inc();
+    response
+}
+
+async fn answer(context: &HttpContext, body: Body) -> Result<Option<envoy::Response>, Refusal> {
+    let Ok(_permit) = context.discovery_permits.try_acquire() else {
+        let problem = format!("{MOST_DISCOVERIES} requests are under way, which is the most");
+        return Err((StatusCode::TOO_MANY_REQUESTS, problem));
+    };
+    let text = body::read(body, MOST_BYTES).await?;
+    let bad = |problem: String| (StatusCode::BAD_REQUEST, problem);
+    let request: envoy::Request =
+        serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+    if !request.type_url.is_empty() && request.type_url != envoy::TYPE {
+        return Err(bad(format!("type_url: must be {:?}", envoy::TYPE)));
+    }
+    if request.resource_names.len() > MOST_NAMES {
+        return Err(bad(format!("resource_names: may be {MOST_NAMES}")));
+    }
+    let config = context.config.borrow().clone();
+    let state = context.state.load();
+    let mut resources = Vec::new();
+    for name in request.resource_names {
+        let Some(service) = find_service(&config, &name) else {
+            continue;
+        };
+        let assignment =
+            context
+                .envoy
+                .assignment(&service.name, name.clone(), &state, &context.overrides);
+        let Some(assignment) = assignment else {
+            let problem = format!("{name}: too little is known of its nodes yet");
+            return Err((StatusCode::SERVICE_UNAVAILABLE, problem));
+        };
+        resources.push(assignment);
+    }
+    let answer = envoy::Response::new(resources)
+        .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    Ok((answer.version_info != request.version_info).then_some(answer))
+}
