@@ -11,6 +11,7 @@ PROXIES ?=
 QUICK ?=
 MIX ?=
 DURATION ?=
+REDIS_AWAY ?=
 LIMITS ?=
 
 CARGO ?= cargo
@@ -28,7 +29,8 @@ help: ## Show this help
 	@echo
 	@echo '  lab options: SCENARIO=burst|removal|heterogeneous|mix PROXY=haproxy|envoy SEED=7 QUICK=1'
 	@echo '               POLICIES="rr fc-prop wasm-fc-hash", of either proxy (loadtests/policies.toml)'
-	@echo '               CLIENTS=1500 NODES=5 PROXIES=2 MIX=3:1|25:1|100:1 DURATION=seconds; sweep: LIMITS="32 64"'
+	@echo '               CLIENTS=1500 NODES=5 PROXIES=2 MIX=3:1|25:1|100:1 DURATION=seconds REDIS_AWAY=seconds'
+	@echo '               sweep: LIMITS="32 64"'
 
 tools: ## Install what the lab and the tests need (Debian packages, k6, a virtual environment)
 	@scripts/install-tools
@@ -38,7 +40,7 @@ build: ## Build the agent, Envoy's filter and the demo data service
 	$(CARGO) build --locked --release -p envoy-wasm --target $(WASM)
 
 lab: tools build ## Run the main job: every policy on the same work, then a table and a report
-	@$(PYTHON) -m compose.lab run $(LAB_OPTIONS)
+	@$(PYTHON) -m compose.lab run $(LAB_OPTIONS) $(if $(REDIS_AWAY),--redis-away "$(REDIS_AWAY)")
 
 sweep: tools build ## Find the best settings for SCENARIO of the policies that have some to sweep
 	@$(PYTHON) -m compose.lab sweep $(LAB_OPTIONS) $(if $(LIMITS),--limits "$(LIMITS)")

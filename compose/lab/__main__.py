@@ -55,6 +55,12 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("run", parents=[shared], help="run policies in turn and report")
     command.add_argument("--policies", help="names of loadtests/policies.toml, of either proxy")
     command.add_argument("--results", type=Path, default=RESULTS)
+    command.add_argument(
+        "--redis-away",
+        type=number(1, 3600),
+        default=0,
+        help="seconds that Redis is stopped, from the event on",
+    )
     command = commands.add_parser("sweep", parents=[shared], help="find the best settings of policies")
     command.add_argument("--policies", help="those with settings to sweep")
     command.add_argument("--limits", help="values to try in place of those in loadtests/policies.toml")
@@ -62,7 +68,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def options(arguments: argparse.Namespace) -> Options:
-    chosen = scenario(arguments.scenario, arguments.quick, arguments.mix, arguments.duration)
+    away = getattr(arguments, "redis_away", 0)
+    chosen = scenario(arguments.scenario, arguments.quick, arguments.mix, arguments.duration, away)
     nodes = topology.load(arguments.scenario, arguments.nodes)
     if arguments.scenario == "removal" and len(nodes.slaves) < 2:
         raise LabError("--nodes 1: scenario removal needs at least 2, since one is killed")

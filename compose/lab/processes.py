@@ -148,8 +148,8 @@ class Processes:
         """What programs used together so far."""
         return sum(cpu_seconds(self._rpc.supervisor.getProcessInfo(name)["pid"]) for name in names)
 
-    def kill(self, name: str) -> None:
-        self._rpc.supervisor.signalProcess(name, "KILL")
+    def signal(self, name: str, which: str) -> None:
+        self._rpc.supervisor.signalProcess(name, which)
 
     def close(self) -> None:
         process, self._process = self._process, None

@@ -115,7 +115,8 @@ def run_policy(
         "duration_s": scenario.duration,
         "warmup_s": scenario.warmup,
         "event_s": scenario.event,
-        "event": scenario.event_text,
+        "event": scenario.event_text(policy.has_ring),
+        "redis_away_s": scenario.redis_away if policy.has_ring else 0.0,
         "measured_from_s": scenario.warmup,
         "measured_to_s": scenario.duration,
         "node_capacity_items_per_s": {node.name: stack.static_capacity(node) for node in slaves},
@@ -158,6 +159,7 @@ class Attempt:
         """Waits for the generator to end, makes the scenario's events happen; returns the cores used."""
         scenario = self.options.scenario
         dead: list[str] = []
+        away = False
         limit = scenario.duration + scenario.drain + 20
         cpu = 0.0
         began = ended = time.monotonic()
@@ -166,6 +168,10 @@ class Attempt:
             now = self.collector.now()
             if scenario.removal is not None and not dead and now >= scenario.removal:
                 dead = self.remove()
+            if self.policy.has_ring and away != scenario.redis_is_away(now):
+                away = not away
+                # Stopped and not killed: it is there and answers nobody, as behind a broken network.
+                self.processes.signal("redis", "STOP" if away else "CONT")
             self.processes.check(dead)
             if used := cpu_seconds(self.k6.pid):
                 cpu, ended = used - cpu_before, time.monotonic()
@@ -186,7 +192,7 @@ class Attempt:
         # The agent first: it is not to tell the proxy about the node's death.
         names = [f"{victim}-agent", victim] if self.policy.service else [victim]
         for name in names:
-            self.processes.kill(name)
+            self.processes.signal(name, "KILL")
         return names
 
 
@@ -206,6 +212,8 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 def run(options: Options, names: list[str]) -> Path:
     """All policies in turn; returns the run directory."""
     chosen = render.policies(names)
+    if options.scenario.redis_away and not any(policy.has_ring for policy in chosen):
+        raise LabError(f"--redis-away: no Redis is used by {', '.join(names)}")
     settings = {policy.name: policy.settings | swept.best(policy, options.scenario.name) for policy in chosen}
     for name in ("stocks", *(["plimsoll"] if any(p.service for p in chosen) else [])):
         machine.binary(name)

@@ -20,19 +20,26 @@ class Scenario:
     drain: float = 5.0
     long_share: float = 0.0
     sla: float = 1.0
+    # How long Redis answers nobody, from the event on; 0: it always does.
+    redis_away: float = 0.0
 
     @property
     def event(self) -> float:
         return self.burst if self.removal is None else self.removal
 
-    @property
-    def event_text(self) -> str:
+    def event_text(self, has_redis: bool) -> str:
+        text = "inter-request time 3.5-4 s -> 1-1.5 s"
         if self.removal is not None:
-            return "a slave and its agent are killed"
-        return "inter-request time 3.5-4 s -> 1-1.5 s"
+            text = "a slave and its agent are killed"
+        return f"{text}; Redis is away for {self.redis_away:g} s" if has_redis and self.redis_away else text
+
+    def redis_is_away(self, now: float) -> bool:
+        return self.event <= now < self.event + self.redis_away
 
 
-def scenario(name: str, quick: bool, mix: str = "25:1", duration: float | None = None) -> Scenario:
+def scenario(
+    name: str, quick: bool, mix: str = "25:1", duration: float | None = None, redis_away: float = 0.0
+) -> Scenario:
     if name not in SCENARIOS:
         raise LabError(f"--scenario {name}: must be one of {', '.join(SCENARIOS)}")
     if mix not in MIXES:
@@ -48,4 +55,10 @@ def scenario(name: str, quick: bool, mix: str = "25:1", duration: float | None =
                 f"--duration {duration:g}: must be at least {least:g} s, or the scenario's event is not in it"
             )
         end = duration
-    return Scenario(name, warmup, burst, removal, end, long_share=MIXES[mix] if name == "mix" else 0.0)
+    most = end - (removal or burst)
+    if redis_away > most:
+        raise LabError(
+            f"--redis-away {redis_away:g}: must be at most {most:g} s, the time from the event to the end"
+        )
+    long_share = MIXES[mix] if name == "mix" else 0.0
+    return Scenario(name, warmup, burst, removal, end, long_share=long_share, redis_away=redis_away)

@@ -130,6 +130,27 @@ def test_a_small_run_leaves_complete_records_and_the_same_work_for_every_policy(
 
 
 @needs_programs
+def test_redis_is_away_for_as_long_as_it_is_told(lab, tmp_path):
+    process, _ = lab("--policies", "fc-prop lua-fc-hash", "--redis-away", "3", "--proxies", "2")
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr.decode()
+    latest = tmp_path / "results" / "latest"
+    metas = {path.parent.name: json.loads(path.read_text()) for path in latest.glob("*/meta.json")}
+    assert {policy: meta["redis_away_s"] for policy, meta in metas.items()} == {
+        "fc-prop": 0,
+        "lua-fc-hash": 3,
+    }
+    assert metas["lua-fc-hash"]["event"].endswith("; Redis is away for 3 s")
+    assert "Redis" not in metas["fc-prop"]["event"]
+    # Each proxy's first thread asked, and had no answer in time.
+    for number in (1, 2):
+        log = (latest / "lua-fc-hash" / f"haproxy-lb{number}.log").read_text()
+        assert f"plimsoll lb{number}/1: shares: " in log
+    with gzip.open(latest / "lua-fc-hash" / "requests.csv.gz", "rt") as file:
+        assert "error" not in {row["outcome"] for row in csv.DictReader(file)}
+
+
+@needs_programs
 @pytest.mark.parametrize("policy", ["fc-prop", "envoy-rr"])
 def test_a_killed_slave_and_its_agent_are_recorded_as_dead(lab, tmp_path, policy):
     process, _ = lab("--scenario", "removal", "--policies", policy, "--duration", "26", "--proxies", "2")

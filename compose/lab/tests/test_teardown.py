@@ -100,7 +100,7 @@ def test_a_program_that_ends_is_reported_with_its_last_words(tmp_path: Path) -> 
 
 def test_a_killed_program_is_expected_to_be_dead(tmp_path: Path) -> None:
     with Processes({"one": ["sleep", "60"], "two": ["sleep", "60"]}, tmp_path, tmp_path) as processes:
-        processes.kill("one")
+        processes.signal("one", "KILL")
 
         def noticed() -> bool:
             try:
