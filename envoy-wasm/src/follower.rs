@@ -243,7 +243,12 @@ impl Follower {
             instance: self.instance.clone(),
             in_flight,
             requests,
-            nodes: engine.dispatcher().report(),
+            nodes: engine
+                .dispatcher()
+                .report()
+                .into_iter()
+                .map(Into::into)
+                .collect(),
         };
         if let Ok(value) = serde_json::to_vec(&told) {
             host::share(&self.key(&format!("told/{}", self.ordinal)), &value);

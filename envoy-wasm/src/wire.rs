@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_core::{
-    dispatch::NodeShare,
+    dispatch::{NodeReport, NodeShare},
     ring::{MAX_NODES, MAX_SLOTS, NOBODY, RingDelta, RingTable},
 };
 use serde::{Deserialize, Serialize};
@@ -29,8 +29,28 @@ pub struct Told {
     pub in_flight: f64,
     /// Requests in flight.
     pub requests: u64,
-    /// Node, demand and observation.
-    pub nodes: Vec<(String, f64, String)>,
+    /// Of each node.
+    pub nodes: Vec<ToldNode>,
+}
+
+/// What a worker tells of one node.
+#[derive(Debug, Deserialize, PartialEq, Serialize)]
+pub struct ToldNode {
+    name: String,
+    demand: f64,
+    backlog: f64,
+    observation: String,
+}
+
+impl From<NodeReport> for ToldNode {
+    fn from(report: NodeReport) -> Self {
+        ToldNode {
+            name: report.name,
+            demand: report.demand,
+            backlog: report.backlog,
+            observation: report.observation,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -52,6 +72,7 @@ struct ExchangeDispatcher<'a> {
 struct ExchangeNode<'a> {
     name: &'a str,
     demand: f64,
+    backlog: f64,
     observation: &'a str,
 }
 
@@ -59,20 +80,19 @@ struct ExchangeNode<'a> {
 /// not know yet.
 pub fn exchange(service: Option<&str>, lease: f64, told: &[Told], live: &[String]) -> Vec<u8> {
     let dispatchers = told.iter().map(|told| {
-        let known: BTreeSet<&str> = told.nodes.iter().map(|node| node.0.as_str()).collect();
+        let known: BTreeSet<&str> = told.nodes.iter().map(|node| node.name.as_str()).collect();
         let new = live.iter().filter(|name| !known.contains(name.as_str()));
-        let mut nodes: Vec<ExchangeNode> = told
-            .nodes
-            .iter()
-            .map(|(name, demand, observation)| ExchangeNode {
-                name,
-                demand: *demand,
-                observation,
-            })
-            .collect();
+        let told_of = told.nodes.iter().map(|node| ExchangeNode {
+            name: &node.name,
+            demand: node.demand,
+            backlog: node.backlog,
+            observation: &node.observation,
+        });
+        let mut nodes: Vec<ExchangeNode> = told_of.collect();
         nodes.extend(new.map(|name| ExchangeNode {
             name,
             demand: 0.0,
+            backlog: 0.0,
             observation: "1 0 0 0 0 -",
         }));
         nodes.truncate(MAX_NODES);

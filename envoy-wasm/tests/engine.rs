@@ -84,11 +84,11 @@ fn every_way_to_end_leaves_nothing() {
     let report = engine.dispatcher().report();
     let failed = report
         .iter()
-        .filter(|node| node.2.starts_with("1 0 0.000000 1 0 "))
+        .filter(|node| node.observation.starts_with("1 0 0.000000 1 0 "))
         .count();
     let answered = report
         .iter()
-        .filter(|node| node.2.starts_with("1 1 0.300000 0 70 "))
+        .filter(|node| node.observation.starts_with("1 1 0.300000 0 70 "))
         .count();
     assert_eq!((failed, answered), (2, 1));
 }

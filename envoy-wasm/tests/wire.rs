@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use envoy_wasm::wire::{Answer, Ring, RingView, Told, exchange};
-use plimsoll_core::ring::RingTable;
+use plimsoll_core::{dispatch::NodeReport, ring::RingTable};
 use serde_json::{Value, json};
 
 fn ring(view: &Value, held: Option<&Ring>) -> Result<Ring, String> {
@@ -231,7 +231,15 @@ fn an_exchange_asks_for_every_live_node() {
         instance: "ab".to_owned(),
         in_flight: 0.0,
         requests: 0,
-        nodes: vec![("node1".to_owned(), 3.5, "1 1 0.5 0 80 3:1".to_owned())],
+        nodes: vec![
+            NodeReport {
+                name: "node1".to_owned(),
+                demand: 3.5,
+                backlog: 80.0,
+                observation: "1 1 0.5 0 80 3:1".to_owned(),
+            }
+            .into(),
+        ],
     };
     let live = ["node1".to_owned(), "node2".to_owned()];
     let body: Value = serde_json::from_slice(&exchange(Some("s"), 3.0, &[told], &live)).unwrap();
@@ -240,8 +248,8 @@ fn an_exchange_asks_for_every_live_node() {
         json!({"service": "s", "dispatchers": [{
             "name": "envoy1/1", "instance": "ab", "lease_seconds": 3.0,
             "nodes": [
-                {"name": "node1", "demand": 3.5, "observation": "1 1 0.5 0 80 3:1"},
-                {"name": "node2", "demand": 0.0, "observation": "1 0 0 0 0 -"},
+                {"name": "node1", "demand": 3.5, "backlog": 80.0, "observation": "1 1 0.5 0 80 3:1"},
+                {"name": "node2", "demand": 0.0, "backlog": 0.0, "observation": "1 0 0 0 0 -"},
             ],
         }]})
     );

@@ -53,12 +53,14 @@ local function replay(case)
     elseif step["do"] == "report" then
       local report, found = dispatcher.report(), {}
       for i = 1, #report, 3 do
-        found[report[i]] = { demand = tonumber(report[i + 1]:match("^(.*)/")), observation = report[i + 2] }
+        local demand, backlog = report[i + 1]:match("^(.*)/(.*)$")
+        found[report[i]] = { demand = tonumber(demand), backlog = tonumber(backlog), observation = report[i + 2] }
       end
       for _, node in ipairs(step.nodes) do
         local own = found[node[1]]
         assert.near(node[2], own.demand, 1e-5 * math.max(1, node[2]), at)
-        assert.equal(node[3], own.observation, at)
+        assert.near(node[3], own.backlog, 1e-5 * math.max(1, node[3]), at)
+        assert.equal(node[4], own.observation, at)
       end
     else
       error(at .. ": is not known")

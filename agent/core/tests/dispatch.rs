@@ -180,7 +180,11 @@ fn clients_that_leave_take_no_node_out() {
         dispatcher.unanswered(0, 0.0, false);
     }
     assert_eq!(dispatcher.counts().ejections, 0);
-    assert!(dispatcher.report()[0].2.starts_with("1 0 0.000000 100 0"));
+    assert!(
+        dispatcher.report()[0]
+            .observation
+            .starts_with("1 0 0.000000 100 0")
+    );
 }
 
 #[test]

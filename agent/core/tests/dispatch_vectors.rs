@@ -180,8 +180,11 @@ impl Run {
     }
 
     fn report(&mut self) {
-        let report = self.dispatcher.report();
-        self.steps.push(json!({"do": "report", "nodes": report}));
+        let report = self.dispatcher.report().into_iter();
+        let nodes: Vec<Value> = report
+            .map(|node| json!([node.name, node.demand, node.backlog, node.observation]))
+            .collect();
+        self.steps.push(json!({"do": "report", "nodes": nodes}));
     }
 }
 

@@ -22,6 +22,9 @@ pub const MOST_COST: f64 = 1e9;
 const MOST_PLACES: usize = 512;
 /// Weight of the newest period in a node's demand.
 const DEMAND_SMOOTHING: f64 = 0.5;
+/// In least costs. Less is none: dispatchers whose demand dies away each in its own time would never have
+/// the whole bound between them.
+const LEAST_DEMAND: f64 = 1e-3;
 
 /// How requests are placed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,6 +67,19 @@ pub struct NodeShare {
     pub jobs: f64,
     /// Its load, delay over SLA.
     pub load: f64,
+}
+
+/// What a dispatcher says of one node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeReport {
+    /// Its name.
+    pub name: String,
+    /// Cost that was wanted there lately, refused work included.
+    pub demand: f64,
+    /// Cost in flight there.
+    pub backlog: f64,
+    /// What its requests showed since the start, as agents read it.
+    pub observation: String,
 }
 
 /// Cost that is counted at a node until it is given back by [`Dispatcher::release`].
@@ -416,10 +432,11 @@ impl Dispatcher {
         self.nodes.get(place).map_or("", Node::address)
     }
 
-    /// What goes to Redis once a period: name, demand and observation of each node.
-    pub fn report(&mut self) -> Vec<(String, f64, String)> {
+    /// What goes to Redis once a period.
+    pub fn report(&mut self) -> Vec<NodeReport> {
+        let least = LEAST_DEMAND * self.settings.least_cost;
         let nodes = self.nodes.iter_mut().filter(|node| !node.is_gone());
-        nodes.map(Node::report).collect()
+        nodes.map(|node| node.report(least)).collect()
     }
 
     /// The ring's version.

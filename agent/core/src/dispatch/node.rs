@@ -2,7 +2,7 @@
 
 use crate::schedule::NodeNews;
 
-use super::{DEMAND_SMOOTHING, NodeShare, observed::Observed};
+use super::{DEMAND_SMOOTHING, NodeReport, NodeShare, observed::Observed};
 
 /// As many attempts without an answer, one after the other, take a node out.
 const FAILURES: u32 = 5;
@@ -169,9 +169,17 @@ impl Node {
         (&self.name, &self.address, self.in_flight, self.requests)
     }
 
-    pub(super) fn report(&mut self) -> (String, f64, String) {
+    pub(super) fn report(&mut self, least_demand: f64) -> NodeReport {
         self.demand += DEMAND_SMOOTHING * (self.wanted - self.demand);
+        if self.demand < least_demand {
+            self.demand = 0.0;
+        }
         self.wanted = 0.0;
-        (self.name.clone(), self.demand, self.observed.text())
+        NodeReport {
+            name: self.name.clone(),
+            demand: self.demand,
+            backlog: self.in_flight.max(0.0),
+            observation: self.observed.text(),
+        }
     }
 }

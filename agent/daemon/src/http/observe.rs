@@ -190,11 +190,12 @@ fn check(dispatchers: &[Dispatcher]) -> Result<(), String> {
 
 fn check_wish(path: &str, wish: &Wish) -> Result<(), String> {
     name(&format!("{path}.name"), &wish.name)?;
-    if !(0.0..=MOST).contains(&wish.demand) {
-        return Err(format!(
-            "{path}.demand: must be from 0 to 1e15, is {}",
-            wish.demand
-        ));
+    for (field, value) in [("demand", wish.demand), ("backlog", wish.backlog)] {
+        if !(0.0..=MOST).contains(&value) {
+            return Err(format!(
+                "{path}.{field}: must be from 0 to 1e15, is {value}"
+            ));
+        }
     }
     let printable = |b: u8| b == b' ' || b.is_ascii_graphic();
     let text = &wish.observation;

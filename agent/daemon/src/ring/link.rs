@@ -233,7 +233,7 @@ impl Link {
             for wish in &dispatcher.nodes {
                 command
                     .arg(&wish.name)
-                    .arg(wish.demand)
+                    .arg(format!("{:.6e}/{:.6e}", wish.demand, wish.backlog))
                     .arg(&wish.observation);
             }
             commands.add_command(command);
