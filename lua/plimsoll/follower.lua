@@ -47,6 +47,7 @@ end
 
 function Follower:fetch_ring()
   local k1, k2, k3, k4, k5 = self:keys()
+  local before = self.ring
   local answer, problem = self.calls:call("FCALL_RO", "plimsoll_ring", 5, k1, k2, k3, k4, k5)
   if not answer then
     return nil, problem
@@ -67,7 +68,10 @@ function Follower:fetch_ring()
   if not ring then
     return nil, problem
   end
-  self:take_ring(ring)
+  -- A change that came meanwhile may be newer; if not, the next period sees it.
+  if self.ring == before then
+    self:take_ring(ring)
+  end
   return true
 end
 

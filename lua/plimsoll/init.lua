@@ -15,6 +15,8 @@ local running, now_of, read_request = coroutine.running, core.now, words.request
 
 local M = {}
 
+local started = false
+
 -- Leftovers of requests that ended without an answer are collected this often, in milliseconds, and
 -- this much of the heap in kB is looked through each time.
 local COLLECT_MS, COLLECT_KB = 50, 128
@@ -49,6 +51,11 @@ function M.start(given)
   if not settings then
     error("plimsoll: " .. problem, 0)
   end
+  if started then
+    -- Both would register the same converters, and the first backend's requests go to the second's servers.
+    error("plimsoll: start: is called twice; one HAProxy process has one backend with it", 0)
+  end
+  started = true
   local thread = core.thread
   if thread == 0 then
     error("plimsoll: load it with lua-load-per-thread, not with lua-load", 0)

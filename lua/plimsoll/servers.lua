@@ -6,6 +6,8 @@ Servers.__index = Servers
 
 -- A look takes about 10 µs, so a few at a time.
 local EVERY_MS, AT_ONCE = 100, 20
+-- A ring has no more nodes, and Redis takes no more from a dispatcher.
+local MOST = 255
 
 --- The servers of a backend; nil and why where HAProxy has none of that name.
 function M.new(backend_name)
@@ -17,12 +19,19 @@ function M.new(backend_name)
   for name in pairs(backend.servers) do
     names[#names + 1] = name
   end
+  if #names > MOST then
+    return nil, ("backend: %s has %d servers, the most is %d"):format(backend_name, #names, MOST)
+  end
   table.sort(names)
   return setmetatable({ names = names, servers = backend.servers, at = 0, had = {} }, Servers)
 end
 
 local function look(self, place, dispatcher, now)
   local stats = self.servers[self.names[place]]:get_stats()
+  if not stats then
+    -- Deleted at run time, which HAProxy later than 2.6 allows.
+    return dispatcher.on_server(place, now, false, 0)
+  end
   local status = stats.status
   -- "UP", "UP 1/3" on its way down, "no check"; not DOWN, MAINT, DRAIN, NOLB.
   local up = (status:find("^UP") or status == "no check") and stats.weight > 0

@@ -29,9 +29,11 @@ local function text(value)
   return type(value) == "string" and value ~= "", "must be a string that is not empty"
 end
 
-local function name(value)
-  local good = type(value) == "string" and #value <= 100 and value:find("^[%w._:/%-]+$") ~= nil
-  return good, "must be 1..100 of A-Za-z0-9._:/-"
+local function name(most)
+  return function(value)
+    local good = type(value) == "string" and #value <= most and value:find("^[%w._:/%-]+$") ~= nil
+    return good, ("must be 1..%d of A-Za-z0-9._:/-"):format(most)
+  end
 end
 
 local function flag(value)
@@ -55,9 +57,10 @@ end
 
 -- Key to its check, its default (nil: none), and whether it must be there.
 local SCHEMA = {
-  cluster = { check = name, required = true },
-  backend = { check = name, required = true },
-  proxy = { check = name },
+  cluster = { check = name(120), required = true },
+  backend = { check = name(1000), required = true },
+  -- Thread and run are added to it, and Redis takes 128.
+  proxy = { check = name(100) },
   policy = { check = one_of(POLICIES), default = "fc_hash" },
   period = { check = number(0.1, 60, "s"), default = 1 },
   lease = { check = number(0.3, 3600, "s"), default = 3 },
@@ -142,6 +145,9 @@ function M.resolve(given)
   end
   if settings.lease < 2 * settings.period then
     return nil, "lease: must be at least two periods, or one late report loses the shares"
+  end
+  if settings.redis.user and not settings.redis.password then
+    return nil, "redis.user: needs redis.password"
   end
   return settings
 end

@@ -22,7 +22,9 @@ describe("settings", function()
   local wrong = {
     { with({ polcy = "fc_hash" }), "polcy: unknown key" },
     { with({ policy = "fastest" }), "policy: must be one of" },
-    { with({ cluster = "a b" }), "cluster: must be 1..100" },
+    { with({ cluster = "a b" }), "cluster: must be 1..120" },
+    { with({ proxy = ("x"):rep(101) }), "proxy: must be 1..100" },
+    { with({ redis = { addresses = { "127.0.0.1:1" }, user = "proxy" } }), "redis.user: needs redis.password" },
     { with({ period = 0 }), "period: must be a number" },
     { with({ period = 0 / 0 }), "period: must be a number" },
     { with({ period = "1s" }), "period: must be a number" },

@@ -342,6 +342,12 @@ def test_every_policy_serves_both_nodes(lab, reported, policy):
         ('policy = "fc_hash"', 'policy = "fastest"', "policy: must be one of"),
         ("period = 0.1", "perod = 0.1", "perod: unknown key"),
         ('backend = "queries"', 'backend = "nowhere"', "there is no backend nowhere"),
+        ('backend = "queries"', 'backend = "many"', "many has 256 servers, the most is 255"),
+        (
+            "})\n",
+            "})\n" + SETTINGS.format(name="lb2", redis=6379, policy="fc_prop", age=2),
+            "is called twice",
+        ),
     ],
 )
 def test_a_wrong_setting_keeps_haproxy_from_starting(tmp_path, old, new, words):
@@ -349,7 +355,8 @@ def test_a_wrong_setting_keeps_haproxy_from_starting(tmp_path, old, new, words):
     assert old in settings
     (tmp_path / "plimsoll.lua").write_text(settings.replace(old, new))
     config = CONFIG.format(threads=1, directory=tmp_path, root=ROOT, port=free_ports(1)[0], policy=POLICY)
-    (tmp_path / "haproxy.cfg").write_text(config + "    server node1 127.0.0.1:1\n")
+    config += "    server node1 127.0.0.1:1\nbackend many\n    server-template node 256 127.0.0.1:1\n"
+    (tmp_path / "haproxy.cfg").write_text(config)
     done = subprocess.run(
         # Not only checked: which backends there are is known at the start.
         [machine.haproxy(), "-db", "-f", str(tmp_path / "haproxy.cfg")],
