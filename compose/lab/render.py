@@ -33,6 +33,11 @@ class Policy:
         return KINDS[self.example.suffix][0]
 
     @property
+    def asks_agents(self) -> bool:
+        """Envoy's endpoint discovery asks one agent for all nodes; without Redis they ask each other."""
+        return self.example.suffix == ".yaml" and not self.has_ring
+
+    @property
     def has_ring(self) -> bool:
         return self.service is not None and "ring" in self.service
 
@@ -180,6 +185,8 @@ def agent(policy: Policy, node: Node, index: int, ports: Ports, directory: Path)
     }
     if ports.orca is not None:
         config["envoy"] = {"orca_listen": f"{ports.host(index)}:{ports.orca}"}
+    elif policy.asks_agents:
+        config["envoy"] = {"peers": [f"http://127.0.0.1:{port}" for port in ports.agents]}
     if policy.has_ring:
         config["redis"] = {"urls": [f"redis://127.0.0.1:{ports.redis}"]}
         service["ring"] = {"node": f"node{index + 1}"}

@@ -58,11 +58,16 @@ def test_rendered_example_is_accepted_with_every_setting(policy, tmp_path):
     config = yaml.safe_load(text)
     assert config["node"]["id"] == "lb2"
     clusters = {cluster["name"]: cluster for cluster in config["static_resources"]["clusters"]}
-    ports = [
-        entry["endpoint"]["address"]["socket_address"]["port_value"]
-        for entry in clusters["queries"]["load_assignment"]["endpoints"][0]["lb_endpoints"]
-    ]
-    assert ports == PORTS.slaves
+    asked = {"queries": PORTS.slaves} if "load_assignment" in clusters["queries"] else {}
+    if "plimsoll_agents" in clusters:
+        asked["plimsoll_agents"] = PORTS.agents
+    assert asked
+    for cluster, ports in asked.items():
+        group = clusters[cluster]["load_assignment"]["endpoints"][0]
+        found = [
+            entry["endpoint"]["address"]["socket_address"]["port_value"] for entry in group["lb_endpoints"]
+        ]
+        assert found == ports
     assert re.search(r"\b(8080|810\d|9901|960\d)\b", text) is None
     assert (made.frontend, made.admin) == (PORTS.frontend, PORTS.stats)
     assert made.nodes[PORTS.slaves[6]] == "node7"
@@ -234,3 +239,10 @@ def test_nodes_have_addresses_of_their_own_where_envoy_asks_all_at_one_port(exam
     assert agent["envoy"] == {"orca_listen": "127.0.0.3:20701"}
     assert agent["service"][0]["address"] == "127.0.0.3:20102"
     assert agent["service"][0]["source"]["url"] == "http://127.0.0.3:20102/metrics"
+
+
+def test_agents_know_each_other_where_envoy_asks_one_for_all(tmp_path):
+    nodes = load("burst").slaves
+    for name, known in (("envoy-eds-fc-prop", 7), ("wasm-fc-hash", 0), ("fc-prop", 0)):
+        text = render.agent(render.policies([name])[0], nodes[0], 0, PORTS, tmp_path)
+        assert len(tomllib.loads(text).get("envoy", {}).get("peers", [])) == known
