@@ -1,10 +1,10 @@
 //! `POST /v1/observe`: a proxy's dispatchers exchange what they saw for shares, through this agent.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use axum::{
     Json,
-    body::{self, Body, HttpBody},
+    body::Body,
     extract::State,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
@@ -13,15 +13,16 @@ use serde::Deserialize;
 use serde_json::json;
 use subtle::ConstantTimeEq;
 
-use super::HttpContext;
+use super::{
+    HttpContext,
+    body::{self, Refusal},
+};
 use crate::ring::{Dispatcher, ExchangeError, Wish};
 
 /// Exchanges under way; each may hold a body and what it is answered.
 pub const MOST_EXCHANGES: usize = 16;
 const MOST_BYTES: usize = 4 << 20;
 const MOST_DISPATCHERS: usize = 256;
-/// A body that takes longer would keep others out.
-const BODY_WAIT: Duration = Duration::from_secs(2);
 
 // As in the function library.
 const MOST_NODES: usize = 255;
@@ -36,9 +37,6 @@ struct Observed {
     service: Option<String>,
     dispatchers: Vec<Dispatcher>,
 }
-
-/// Why not.
-type Refusal = (StatusCode, String);
 
 /// One exchange.
 pub async fn observe(
@@ -83,7 +81,7 @@ async fn exchange(
         let problem = format!("{MOST_EXCHANGES} exchanges are under way, which is the most");
         return Err((StatusCode::TOO_MANY_REQUESTS, problem));
     };
-    let asked = read(body).await?;
+    let asked = body::read(body, MOST_BYTES).await?;
     let bad = |problem| (StatusCode::BAD_REQUEST, problem);
     let Observed {
         service,
@@ -122,30 +120,6 @@ fn may_observe(context: &HttpContext, headers: &HeaderMap) -> bool {
         scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
     });
     shown.is_some_and(|shown| bool::from(shown.ct_eq(token.as_bytes())))
-}
-
-async fn read(body: Body) -> Result<body::Bytes, Refusal> {
-    let too_large = || {
-        let problem = format!("the body may have {MOST_BYTES} bytes");
-        (StatusCode::PAYLOAD_TOO_LARGE, problem)
-    };
-    if body.size_hint().lower() > MOST_BYTES as u64 {
-        return Err(too_large());
-    }
-    match tokio::time::timeout(BODY_WAIT, body::to_bytes(body, MOST_BYTES)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) => {
-            let source = std::error::Error::source(&error);
-            match source.is_some_and(|it| it.is::<http_body_util::LengthLimitError>()) {
-                true => Err(too_large()),
-                false => Err((StatusCode::BAD_REQUEST, error.to_string())),
-            }
-        }
-        Err(_) => {
-            let problem = format!("the body took over {} s", BODY_WAIT.as_secs());
-            Err((StatusCode::REQUEST_TIMEOUT, problem))
-        }
-    }
 }
 
 fn parse(text: &[u8]) -> Result<Observed, String> {
