@@ -12,6 +12,7 @@ mod jobs;
 mod logging;
 mod metrics;
 mod node_command;
+mod orca;
 mod overrides;
 mod reload;
 mod ring;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use plimsoll_core::Reason;
 use prometheus::{
-    GaugeVec, IntCounterVec, IntGaugeVec, Opts, Registry,
+    GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     core::{Collector, MetricVec, MetricVecBuilder},
 };
 
@@ -40,6 +40,8 @@ pub struct Metrics {
     pub discoveries: IntCounterVec,
     shed: GaugeVec,
     cluster_nodes: IntGaugeVec,
+    /// Streams of load reports.
+    pub orca_streams: IntGauge,
     /// Exchanges of proxies, by result.
     pub exchanges: IntCounterVec,
     redis_reports: IntCounterVec,
@@ -84,6 +86,11 @@ impl Metrics {
             &["service", "health"],
         )?;
         registry.register(Box::new(cluster_nodes.clone()))?;
+        let orca_streams = IntGauge::new(
+            "plimsoll_orca_streams",
+            "Open streams of load reports (ORCA).",
+        )?;
+        registry.register(Box::new(orca_streams.clone()))?;
         let build = IntGaugeVec::new(
             Opts::new("plimsoll_build_info", "Always 1; the version is a label."),
             &["version"],
@@ -179,6 +186,7 @@ impl Metrics {
                 &["service"],
             )?,
             cluster_nodes,
+            orca_streams,
             exchanges: counter(
                 "plimsoll_exchanges_total",
                 "Times a proxy asked for shares through this agent, by result.",

@@ -19,6 +19,10 @@ pub fn read(path: &Path, running: &Config) -> anyhow::Result<Config> {
             new.agent_check_listen == running.agent_check_listen,
         ),
         (
+            "envoy.orca_listen",
+            new.envoy.orca_listen == running.envoy.orca_listen,
+        ),
+        (
             "control.socket",
             new.control_socket == running.control_socket,
         ),

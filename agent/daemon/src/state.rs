@@ -53,6 +53,8 @@ pub struct ServiceState {
     /// The same by the clock that never goes back.
     #[serde(skip)]
     pub stepped: Instant,
+    /// Length of the last period in seconds; unknown while the source fails.
+    pub observed_seconds: Option<f64>,
     /// Unix time of the last good observation.
     pub observed_at: Option<f64>,
     /// What the source said when it last failed; `None` while it works.

@@ -27,6 +27,7 @@ use crate::{
     http::{self, HttpContext},
     logging::LogLevel,
     metrics::Metrics,
+    orca::{self, OrcaContext},
     overrides::{self, Overrides},
     reload,
     ring::{self, Exchanges, RingBoard, RingContext},
@@ -100,6 +101,14 @@ impl Agent {
             .with_context(|| cannot("http.listen", config.http_listen))?;
         let check_listener = agent_check::bind(config.agent_check_listen)
             .with_context(|| cannot("agent_check.listen", config.agent_check_listen))?;
+        let orca_listener = match config.envoy.orca_listen {
+            Some(address) => Some(
+                TcpListener::bind(address)
+                    .await
+                    .with_context(|| cannot("envoy.orca_listen", address))?,
+            ),
+            None => None,
+        };
         let control = config
             .control_socket
             .as_deref()
@@ -167,6 +176,15 @@ impl Agent {
             let start = || envoy::run(envoy_context.clone());
             ("envoy", keep_running("envoy", &restarts, start).await)
         });
+        if let Some(listener) = orca_listener {
+            let context = OrcaContext {
+                state: Arc::clone(&state),
+                config: ring_config.subscribe(),
+                streams: metrics.orca_streams.clone(),
+            };
+            let served = orca::serve(listener, context, stop.clone());
+            servers.spawn(async move { ("envoy.orca_listen", served.await) });
+        }
         let served = agent_check::serve(check_listener, check_context, drain.clone());
         servers.spawn(async move { ("agent_check", served.await) });
 

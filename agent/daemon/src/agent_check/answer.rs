@@ -222,6 +222,7 @@ pub(crate) mod tests {
             weight_percent,
             weight_bound: Cost(bound_jobs),
             flow: None,
+            observed_seconds: None,
             health: Health::Up,
             health_detail: None,
             finished: 0,

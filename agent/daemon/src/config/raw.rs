@@ -79,6 +79,7 @@ pub struct Redis {
 pub struct Envoy {
     #[serde(default)]
     pub peers: Vec<String>,
+    pub orca_listen: Option<String>,
     #[serde(default, with = "humantime_serde")]
     pub lease: Option<Duration>,
 }

@@ -160,6 +160,12 @@ const TABLES: &[(&str, &str, &[Row])] = &[
         "What Envoy is answered, beside this node: `POST /v3/discovery:endpoints`, see docs/envoy.md.",
         &[
             (
+                "orca_listen",
+                "IP:port",
+                "none",
+                "Load reports over gRPC: ORCA, out of band. The same port on all nodes, on the address that proxies connect to. Needs a restart to change.",
+            ),
+            (
                 "peers",
                 "up to 256 of `http://host:port`",
                 "`[]`",

@@ -439,7 +439,13 @@ fn envoy(raw: &raw::Envoy, period: Duration) -> Checked<EnvoySettings> {
     if lease > Duration::from_secs(3600) {
         return wrong("envoy.lease", "must be at most 1hour");
     }
-    Ok(EnvoySettings { peers, lease })
+    let orca_listen = raw.orca_listen.as_deref();
+    let orca_listen = orca_listen.map(|text| at("envoy.orca_listen", values::address(text)));
+    Ok(EnvoySettings {
+        peers,
+        lease,
+        orca_listen: orca_listen.transpose()?,
+    })
 }
 
 /// A ring needs Redis, and a node of it one service.
@@ -834,6 +840,9 @@ fn unique_addresses(config: &Config) -> Checked<()> {
         "agent_check.listen".into(),
         config.agent_check_listen,
     )?;
+    if let Some(address) = config.envoy.orca_listen {
+        claim(&mut tcp, "envoy.orca_listen".into(), address)?;
+    }
     if let Some(socket) = &config.control_socket {
         paths.insert(socket, "control.socket".to_owned());
     }

@@ -123,6 +123,7 @@ struct Last {
     delay: Option<DelaySummary>,
     jobs: Option<f64>,
     flow: Option<Flow>,
+    seconds: Option<f64>,
     stepped: Option<Instant>,
     stepped_at: f64,
     observed_at: Option<f64>,
@@ -217,6 +218,7 @@ impl Service {
                 }
                 self.step(None);
                 self.last.flow = None;
+                self.last.seconds = None;
                 Some(message)
             }
         };
@@ -262,6 +264,7 @@ impl Service {
         self.last.finished = delays.count();
         self.last.failed = observation.failed;
         self.last.jobs = observation.jobs;
+        self.last.seconds = Some(observation.period.get());
         self.last.observed_at = Some(self.last.stepped_at);
     }
 
@@ -293,6 +296,7 @@ impl Service {
             weight_percent: self.scale.percent(decision.bound),
             weight_bound: Cost(weight_bound),
             flow: last.flow,
+            observed_seconds: last.seconds,
             health: verdict.health,
             health_detail: verdict.detail,
             finished: last.finished,

@@ -48,6 +48,8 @@ pub struct EnvoySettings {
     pub peers: Vec<HttpUrl>,
     /// A node silent for longer is unhealthy.
     pub lease: Duration,
+    /// Load reports over gRPC.
+    pub orca_listen: Option<SocketAddr>,
 }
 
 /// What the task works with.

@@ -1,10 +1,11 @@
-//! `/metrics`, `/healthz`, `/readyz`, `/v1/node`, `/v1/ring` `/v1/observe` and
+//! `/metrics`, `/healthz`, `/readyz`, `/v1/node`, `/v1/ring`, `/v1/orca`, `/v1/observe` and
 //! `/v3/discovery:endpoints`.
 
 mod body;
 mod discovery;
 mod node;
 mod observe;
+mod orca;
 mod ring;
 
 use std::{
@@ -105,6 +106,7 @@ fn router(context: HttpContext) -> Router {
             get(async |State(context): State<HttpContext>| Json(node_view(&context))),
         )
         .route("/v1/ring", get(ring::ring))
+        .route("/v1/orca", get(orca::orca))
         .route("/v1/observe", post(observe::observe))
         .route("/v3/discovery:endpoints", post(discovery::discover))
         .with_state(context)
