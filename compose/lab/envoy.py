@@ -96,17 +96,21 @@ def render(example: Path, ports: Ports, name: str, settings: dict[str, Any]) -> 
 
 
 def expand(cluster: dict[str, Any], slaves: int) -> None:
-    """One endpoint a slave, after the first."""
-    group = cluster["load_assignment"]["endpoints"][0]
-    first = group["lb_endpoints"][0]
-    port = first["endpoint"]["address"]["socket_address"]["port_value"]
-    group["lb_endpoints"] = []
-    for index in range(slaves):
-        entry = deepcopy(first)
-        entry["endpoint"]["address"]["socket_address"]["port_value"] = port + index
+    """One endpoint a slave, after the first; each of a priority of its own where the example has it so."""
+    assignment = cluster["load_assignment"]
+    groups = assignment["endpoints"]
+    first = groups[0]["lb_endpoints"][0]
+    made = [deepcopy(first) for _ in range(slaves)]
+    for index, entry in enumerate(made):
+        entry["endpoint"]["address"]["socket_address"]["port_value"] += index
         if "hostname" in entry["endpoint"]:
             entry["endpoint"]["hostname"] = f"node{index + 1}"
-        group["lb_endpoints"].append(entry)
+    if len(groups) == 1:
+        groups[0]["lb_endpoints"] = made
+    else:
+        groups[:] = [
+            groups[0] | {"priority": index, "lb_endpoints": [entry]} for index, entry in enumerate(made)
+        ]
 
 
 def moves(ports: Ports) -> dict[int, tuple[str, int]]:

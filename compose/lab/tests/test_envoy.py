@@ -41,6 +41,12 @@ def example(tmp_path):
     return path
 
 
+def ports_of(cluster: dict) -> list[int]:
+    groups = cluster["load_assignment"]["endpoints"]
+    entries = [entry["endpoint"] for group in groups for entry in group["lb_endpoints"]]
+    return [entry["address"]["socket_address"]["port_value"] for entry in entries]
+
+
 def need_module(policy: render.Policy) -> None:
     if envoy.MODULE in policy.example.read_text():
         try:
@@ -63,11 +69,7 @@ def test_rendered_example_is_accepted_with_every_setting(policy, tmp_path):
         asked["plimsoll_agents"] = PORTS.agents
     assert asked
     for cluster, ports in asked.items():
-        group = clusters[cluster]["load_assignment"]["endpoints"][0]
-        found = [
-            entry["endpoint"]["address"]["socket_address"]["port_value"] for entry in group["lb_endpoints"]
-        ]
-        assert found == ports
+        assert ports_of(clusters[cluster]) == ports
     assert re.search(r"\b(8080|810\d|9901|960\d)\b", text) is None
     assert (made.frontend, made.admin) == (PORTS.frontend, PORTS.stats)
     assert made.nodes[PORTS.slaves[6]] == "node7"
@@ -170,9 +172,15 @@ def test_the_filter_and_the_agents_are_found_where_this_lab_has_them(example, tm
     module.touch()
     config = yaml.safe_load(envoy.render(example, PORTS, "lb1", {}))
     assert config["x"] == {"filename": str(module), "value": '{"nodes": {"node3": "127.0.0.1:20103"}}'}
-    made = config["static_resources"]["clusters"][1]["load_assignment"]["endpoints"][0]["lb_endpoints"]
-    ports = [entry["endpoint"]["address"]["socket_address"]["port_value"] for entry in made]
-    assert ports == PORTS.agents
+    assert ports_of(config["static_resources"]["clusters"][1]) == PORTS.agents
+
+
+def test_endpoints_of_a_priority_each_stay_so(example):
+    second = EXAMPLE[EXAMPLE.index("          - lb_endpoints") :]
+    example.write_text(EXAMPLE + second)
+    cluster = yaml.safe_load(envoy.render(example, PORTS, "lb1", {}))["static_resources"]["clusters"][0]
+    assert ports_of(cluster) == PORTS.slaves
+    assert [group["priority"] for group in cluster["load_assignment"]["endpoints"]] == list(range(7))
 
 
 def test_hosts_are_known_by_their_ports():
