@@ -250,6 +250,11 @@ class Envoy:
         stats = self.stats()
         return tuple(stats.get(name, 0) for name in ("admitted_total", "refused_total", "undecided_total"))
 
+    def connections(self) -> list[float]:
+        """What each worker has had."""
+        stats = self.stats("worker_.*downstream_cx_total")
+        return [value for name, value in sorted(stats.items()) if f"_{self.port}." in name]
+
     def counted(self, before: tuple[float, ...], requests: int) -> tuple[float, ...]:
         """What `counts` grew by, once it has grown by so many requests."""
         grew: tuple[float, ...] = ()
@@ -363,11 +368,13 @@ class Site:
         eventually("the ring in force", lambda: self._is_in_force(envoy))
 
     def _is_in_force(self, envoy: Envoy) -> bool:
-        before, requests = envoy.counts(), 10 * envoy.concurrency
+        before, connections, requests = envoy.counts(), envoy.connections(), 10 * envoy.concurrency
         for _ in range(requests):
             envoy.get("/stock/warm")
-        grew = envoy.counted(before, requests)
-        return grew == (requests, 0, 0) and envoy.stats().get("ring_version") == self.cluster.ring()[0]
+        if envoy.counted(before, requests) != (requests, 0, 0):
+            return False
+        every = all(now > then for now, then in zip(envoy.connections(), connections, strict=True))
+        return every and envoy.stats().get("ring_version") == self.cluster.ring()[0]
 
     def key_of(self, node: str, number: int = 0) -> str:
         """A key of that node in the ring, another one for each number."""
