@@ -240,6 +240,10 @@ impl Raw {
         if self.agents.is_empty() {
             return Err("agents: must be the name of an Envoy cluster".to_owned());
         }
+        let printable = |token: &String| token.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        if !self.token.as_ref().is_none_or(printable) {
+            return Err("token: must be printable ASCII characters".to_owned());
+        }
         for (field, header) in [
             ("hosts_header", Some(&self.hosts_header)),
             ("cost.items_header", self.cost.items_header.as_ref()),

@@ -26,13 +26,21 @@ const POLL: u32 = 25;
 /// The longest answer that is read: a ring of 65,536 slots, all of them in runs of one.
 pub const LONGEST_ANSWER: usize = 4 << 20;
 const LONGEST_PROBLEM: usize = 300;
-/// VMs that are looked at; a VM that is made anew gets a new number.
-const MOST_VMS: u32 = 4096;
+/// The most VMs that are told of.
+const MOST_VMS: usize = 4096;
+/// A VM that got no request for so many leases since its start is not a worker's: Envoy has one for its
+/// main thread as well.
+const IDLE_LEASES: f64 = 3.0;
+/// A call that was not answered this long after its own timeout went with the configuration that made it,
+/// seconds.
+const LOST: f64 = 1.0;
 
 /// A call to an agent: when it is due, and what came of it.
 #[derive(Debug, Default)]
 struct Call {
     token: Option<u32>,
+    /// It is not waited for any longer.
+    until: f64,
     due: f64,
     wait: f64,
     said: Option<String>,
@@ -40,12 +48,25 @@ struct Call {
 
 impl Call {
     fn is_due(&self, now: f64) -> bool {
-        self.token.is_none() && now >= self.due
+        match self.token {
+            Some(_) => now >= self.until,
+            None => now >= self.due,
+        }
     }
 
-    fn started(&mut self, purpose: &str, called: Result<u32, String>, now: f64, random: f64) {
+    fn started(
+        &mut self,
+        purpose: &str,
+        called: Result<u32, String>,
+        (now, timeout): (f64, f64),
+        random: f64,
+    ) {
+        self.token = None;
         match called {
-            Ok(token) => self.token = Some(token),
+            Ok(token) => {
+                self.token = Some(token);
+                self.until = now + timeout + LOST;
+            }
             Err(problem) => self.failed(purpose, problem, now, random),
         }
     }
@@ -86,6 +107,8 @@ pub struct Follower {
     taken: (u64, u64),
     /// Whether requests come to this VM, so that it needs shares.
     is_dispatcher: bool,
+    /// When that is given up where none came.
+    idle_until: f64,
     tell_at: f64,
     beat: u64,
     random: u64,
@@ -95,12 +118,16 @@ pub struct Follower {
     exchange: Call,
     poll: Call,
     ring: Option<Ring>,
+    /// Changes did not fit, so that the whole table is needed.
+    wants_whole: bool,
+    /// Since when agents tell of a newer ring than is held.
+    behind_since: Option<f64>,
     /// When an agent last knew of this ring or a newer one.
     confirmed_at: f64,
     live: Vec<String>,
     numbers: (u64, u64),
-    /// Last beat of each VM's dispatcher, and when it was new.
-    heard: Vec<(u32, u64, f64)>,
+    /// Each VM's dispatcher: its name, its last beat, and when that was new.
+    heard: Vec<(u32, String, u64, f64)>,
     /// In flight, over all workers.
     pub in_flight: (f64, u64),
     /// Seconds that the last ring took to be taken over here.
@@ -108,8 +135,11 @@ pub struct Follower {
 }
 
 impl Follower {
-    pub fn new(settings: &Settings, ordinal: u32, nonce: u32, seed: u64) -> Self {
-        let node_id = || host::property(&["node", "id"]).and_then(|id| String::from_utf8(id).ok());
+    /// The VM is told apart from others by its `ordinal` in the process and the process's `nonce`, the
+    /// cluster from the VM's others by its `number`.
+    pub fn new(settings: &Settings, (ordinal, nonce): (u32, u32), number: u32, seed: u64) -> Self {
+        let node_id =
+            || host::property(&["xds", "node", "id"]).and_then(|id| String::from_utf8(id).ok());
         let proxy = settings
             .proxy
             .clone()
@@ -117,7 +147,7 @@ impl Follower {
             .filter(|name| is_name(name));
         let proxy = proxy.unwrap_or_else(|| "envoy".to_owned());
         // An Envoy that hands over to another lives on beside it: their names must differ.
-        let name = format!("{proxy}/{nonce:x}/{ordinal}");
+        let name = format!("{proxy}/{nonce:x}/{ordinal}.{number}");
         Follower {
             prefix: format!("plimsoll/{}", settings.cluster),
             name,
@@ -125,9 +155,9 @@ impl Follower {
             ordinal,
             last_tick: f64::NEG_INFINITY,
             taken: (0, 0),
-            // The first VM is the main thread's, which gets no requests. The others ask at once, so that
-            // they have shares before requests come.
-            is_dispatcher: ordinal != 0,
+            // At once, so that there are shares before requests come.
+            is_dispatcher: true,
+            idle_until: host::now() + IDLE_LEASES * settings.lease,
             tell_at: 0.0,
             beat: 0,
             random: seed | 1,
@@ -136,6 +166,8 @@ impl Follower {
             exchange: Call::default(),
             poll: Call::default(),
             ring: None,
+            wants_whole: false,
+            behind_since: None,
             confirmed_at: 0.0,
             live: Vec::new(),
             numbers: (0, 0),
@@ -160,6 +192,7 @@ impl Follower {
     /// Requests come to this VM.
     pub fn needs_shares(&mut self) {
         self.is_dispatcher = true;
+        self.idle_until = f64::INFINITY;
     }
 
     /// Whether this VM talks to agents.
@@ -228,6 +261,7 @@ impl Follower {
 
     /// Once a period: what this worker wanted and saw.
     fn tell(&mut self, engine: &RefCell<Engine>, settings: &Settings, now: f64) {
+        self.is_dispatcher &= now <= self.idle_until;
         if !self.is_dispatcher || now < self.tell_at {
             return;
         }
@@ -252,6 +286,31 @@ impl Follower {
         };
         if let Ok(value) = serde_json::to_vec(&told) {
             host::share(&self.key(&format!("told/{}", self.ordinal)), &value);
+            self.be_listed();
+        }
+    }
+
+    /// The VMs that tell, and what a change of them is compared with.
+    fn tellers(&self) -> (Vec<u32>, Option<u32>) {
+        let Some((value, cas)) = host::shared(&self.key("tellers")) else {
+            return (Vec::new(), None);
+        };
+        let words = value.chunks_exact(4);
+        let ordinal = |word: &[u8]| Some(u32::from_le_bytes(word.try_into().ok()?));
+        (words.filter_map(ordinal).collect(), Some(cas))
+    }
+
+    fn set_tellers(&self, tellers: &[u32], cas: Option<u32>) {
+        let value: Vec<u8> = tellers.iter().flat_map(|vm| vm.to_le_bytes()).collect();
+        // Where another was faster it is done at the next telling.
+        let _ = host::share_if(&self.key("tellers"), &value, cas);
+    }
+
+    fn be_listed(&self) {
+        let (mut tellers, cas) = self.tellers();
+        if !tellers.contains(&self.ordinal) && tellers.len() < MOST_VMS {
+            tellers.push(self.ordinal);
+            self.set_tellers(&tellers, cas);
         }
     }
 
@@ -308,15 +367,24 @@ impl Follower {
                     .map(|value| ("authorization", value)),
             );
             let called = host::call(&settings.agents, headers, Some(&body), settings.timeout);
-            self.exchange.started("shares", called, now, random);
+            self.exchange
+                .started("shares", called, (now, settings.timeout), random);
+        }
+        // An agent that knows less than others would be waited for in vain.
+        if self
+            .behind_since
+            .is_some_and(|since| now - since > settings.timeout)
+        {
+            self.behind_since = None;
+            self.poll.until = now;
         }
         if self.poll.is_due(now) {
             let mut path = format!("/v1/ring?wait={POLL}");
-            if let Some(ring) = &self.ring {
+            if let Some(ring) = self.ring.as_ref().filter(|_| !self.wants_whole) {
                 path += &format!("&since={}", ring.table.version());
             }
             if let Some(service) = &settings.service {
-                path += &format!("&service={service}");
+                path += &format!("&service={}", in_query(service));
             }
             let mut headers = vec![
                 (":method", "GET"),
@@ -330,18 +398,18 @@ impl Follower {
             );
             let timeout = f64::from(POLL) + settings.timeout;
             let called = host::call(&settings.agents, headers, None, timeout);
-            self.poll.started("ring", called, now, random);
+            self.poll.started("ring", called, (now, timeout), random);
         }
     }
 
     /// What the workers told since they were last heard.
     fn told(&mut self, settings: &Settings, now: f64) -> Vec<Told> {
-        let next = host::shared("plimsoll/vms").and_then(|(value, _)| pair(&value));
-        let count = next.map_or(0, |(next, _)| next as u32);
+        let (tellers, cas) = self.tellers();
         let mut found = Vec::new();
         self.in_flight = (0.0, 0);
         let mut heard = Vec::new();
-        for ordinal in count.saturating_sub(MOST_VMS)..count {
+        let mut silent = false;
+        for &ordinal in &tellers {
             let Some((value, _)) = host::shared(&self.key(&format!("told/{ordinal}"))) else {
                 continue;
             };
@@ -351,13 +419,14 @@ impl Follower {
             let before = self
                 .heard
                 .iter()
-                .find(|(vm, beat, _)| *vm == ordinal && *beat == told.beat);
-            let at = before.map_or(now, |(_, _, at)| *at);
-            heard.push((ordinal, told.beat, at));
+                .find(|(vm, _, beat, _)| *vm == ordinal && *beat == told.beat);
+            let at = before.map_or(now, |(_, _, _, at)| *at);
             // A VM that broke or was taken out tells nothing any more; its shares run out.
             if now - at > settings.lease {
+                silent = true;
                 continue;
             }
+            heard.push((ordinal, told.name.clone(), told.beat, at));
             self.in_flight.0 += told.in_flight;
             self.in_flight.1 += told.requests;
             if found.len() < MOST_DISPATCHERS {
@@ -365,6 +434,10 @@ impl Follower {
             }
         }
         self.heard = heard;
+        if silent {
+            let live: Vec<u32> = self.heard.iter().map(|(vm, ..)| *vm).collect();
+            self.set_tellers(&live, cas);
+        }
         found
     }
 
@@ -407,17 +480,17 @@ impl Follower {
 
     fn take_answer(&mut self, answer: &Answer, now: f64) {
         self.live = answer.live();
-        if self
-            .ring
-            .as_ref()
-            .is_some_and(|ring| answer.version >= ring.table.version())
-        {
+        let held = self.ring.as_ref().map(|ring| ring.table.version());
+        if held.is_some_and(|held| answer.version >= held) {
             self.confirmed_at = now;
         }
+        self.behind_since = match held {
+            Some(held) if answer.version > held => self.behind_since.or(Some(now)),
+            _ => None,
+        };
         let number = self.numbers.0 + 1;
-        for (ordinal, _, _) in &self.heard {
-            let name = self.name.rsplit_once('/').map_or("", |(name, _)| name);
-            match answer.shares(&format!("{name}/{ordinal}")) {
+        for (ordinal, name, ..) in &self.heard {
+            match answer.shares(name) {
                 Ok(shares) => {
                     if let Ok(value) = serde_json::to_vec(&(number, shares)) {
                         host::share(&self.key(&format!("share/{ordinal}")), &value);
@@ -444,11 +517,11 @@ impl Follower {
                 view.version()
             ));
         }
-        let known = self.ring.take();
-        // Where it does not fit, the whole table is asked for next.
-        let ring = view.ring(known.as_ref())?;
+        let made = view.ring(self.ring.as_ref());
+        self.wants_whole = made.is_err();
+        let ring = made?;
         self.confirmed_at = now;
-        if known.as_ref() != Some(&ring) {
+        if self.ring.as_ref() != Some(&ring) {
             host::share(&self.key("ring"), &ring.to_bytes());
             self.numbers.1 += 1;
             self.share_numbers();
@@ -466,6 +539,9 @@ impl Follower {
 }
 
 fn read(status: u32, body: &[u8]) -> Result<(), String> {
+    if status == 0 {
+        return Err("an agent's answer breaks off".to_owned());
+    }
     if status != 200 {
         let text = String::from_utf8_lossy(&body[..body.len().min(LONGEST_PROBLEM)]);
         return Err(format!("an agent answers {status}: {}", text.trim()));
@@ -474,6 +550,16 @@ fn read(status: u32, body: &[u8]) -> Result<(), String> {
         return Err(format!("an agent answers more than {LONGEST_ANSWER} bytes"));
     }
     Ok(())
+}
+
+/// As a part of a query (RFC 3986).
+fn in_query(text: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(byte).collect()
 }
 
 fn pair(bytes: &[u8]) -> Option<(u64, u64)> {

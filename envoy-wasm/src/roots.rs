@@ -75,7 +75,7 @@ fn cluster_of(settings: Settings) -> Option<Rc<Cluster>> {
         let cluster = Rc::new(Cluster {
             name: settings.cluster.clone(),
             number,
-            follower: RefCell::new(Follower::new(&settings, ordinal, nonce, seed)),
+            follower: RefCell::new(Follower::new(&settings, (ordinal, nonce), number, seed)),
             metrics: RefCell::new(Metrics::new(&settings.cluster)),
             engine: RefCell::new(Engine::new(settings, seed)),
         });
@@ -91,18 +91,27 @@ pub struct Root {
     cluster: Option<Rc<Cluster>>,
 }
 
+/// Status and body of the answer that was just called back with.
+fn answer(size: usize) -> (u32, Vec<u8>) {
+    let status = hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, ":status");
+    let status = status
+        .ok()
+        .flatten()
+        .and_then(|text| String::from_utf8(text).ok())
+        .and_then(|text| text.parse().ok());
+    let body = hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, size);
+    (status.unwrap_or(0), body.ok().flatten().unwrap_or_default())
+}
+
 impl Context for Root {
-    fn on_http_call_response(&mut self, token: u32, _: usize, body_size: usize, _: usize) {
+    fn on_http_call_response(&mut self, token: u32, headers: usize, body_size: usize, _: usize) {
         let Some(cluster) = &self.cluster else { return };
-        let status = hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, ":status");
-        let status = status
-            .ok()
-            .flatten()
-            .and_then(|text| String::from_utf8(text).ok());
-        let status = status.and_then(|text| text.parse().ok()).unwrap_or(0);
-        let size = body_size.min(LONGEST_ANSWER);
-        let body = hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, size);
-        let body = body.ok().flatten().unwrap_or_default();
+        // Where there is no answer, asking for one would be a panic in the SDK.
+        let (status, body) = if headers > 0 {
+            answer(body_size.min(LONGEST_ANSWER))
+        } else {
+            (0, Vec::new())
+        };
         if let Ok(mut follower) = cluster.follower.try_borrow_mut() {
             follower.on_answer(token, status, &body, &cluster.engine);
         }

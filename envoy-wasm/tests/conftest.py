@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 from envoy_site import Site
+from fake_agent import FakeAgent
 
 from lua.tests.conftest import Redis
 
@@ -47,3 +48,17 @@ def shared(tmp_path_factory) -> Iterator[Site]:
         site = Site(directory, stack, redis, (3000, 1000))
         site.start()
         yield site
+
+
+@pytest.fixture(scope="module")
+def fake_site(tmp_path_factory) -> Iterator[tuple[Site, FakeAgent]]:
+    """Nodes, and an agent that answers as a test likes."""
+    directory = tmp_path_factory.mktemp("fake")
+    with ExitStack() as stack:
+        # Nobody starts it.
+        site = Site(directory, stack, Redis(directory), (1, 1))
+        site.agents = site.agents[:1]
+        addresses = {f"node{i + 1}": f"127.0.0.1:{port}" for i, port in enumerate(site.nodes.ports)}
+        agent = FakeAgent(site.agents[0], addresses)
+        stack.callback(agent.stop)
+        yield site, agent

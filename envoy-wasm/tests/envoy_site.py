@@ -13,7 +13,7 @@ import threading
 import urllib.parse
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -113,6 +113,13 @@ class Nodes:
         self._let_go.add(hold)
 
     def stop(self) -> None:
+        async def cancel() -> None:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        self._wait(cancel())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
@@ -267,12 +274,14 @@ class Envoy:
         eventually(f"{requests} requests in the counters", is_all)
         return grew
 
-    def get(
-        self, path: str, headers: dict[str, str] | None = None, timeout: float = 10
-    ) -> tuple[int, dict[str, str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+    def get(self, path: str, headers: Iterable[tuple[str, str]] = ()) -> tuple[int, dict[str, str]]:
+        """Status and headers of the answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         try:
-            connection.request("GET", path, headers=headers or {})
+            connection.putrequest("GET", path)
+            for name, value in headers:
+                connection.putheader(name, value)
+            connection.endheaders()
             answer = connection.getresponse()
             answer.read()
             return answer.status, {name.lower(): value for name, value in answer.getheaders()}
@@ -295,7 +304,7 @@ class Site:
     """Redis, nodes with their agents, and Envoys in front of them."""
 
     def __init__(self, directory: Path, stack: ExitStack, redis: Redis, bounds: tuple[int, ...]) -> None:
-        self._directory, self._stack, self.redis, self._bounds = directory, stack, redis, bounds
+        self.directory, self._stack, self.redis, self._bounds = directory, stack, redis, bounds
         self.cluster = Cluster(redis.client)
         self.nodes = Nodes(len(bounds))
         self.nodes.start()
@@ -306,14 +315,14 @@ class Site:
 
     def start_agent(self, number: int) -> None:
         text = AGENT.format(
-            http=self.agents[number], check=self._checks[number], directory=self._directory,
+            http=self.agents[number], check=self._checks[number], directory=self.directory,
             number=number + 1, redis=self.redis.port, node=self.nodes.ports[number],
             bound=self._bounds[number],
         )  # fmt: skip
-        path = self._directory / f"node{number + 1}.toml"
+        path = self.directory / f"node{number + 1}.toml"
         path.write_text(text)
         command = [machine.binary("plimsoll"), "agent", "--config", str(path)]
-        process = start_tied(command, {}, self._directory / f"node{number + 1}.log")
+        process = start_tied(command, {}, self.directory / f"node{number + 1}.log")
         self._processes[number] = process
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
@@ -358,7 +367,7 @@ class Site:
     ) -> Envoy:
         config = config or self.config(**settings)
         config["node"]["id"] = name
-        envoy = Envoy(self._directory / name, config, concurrency)
+        envoy = Envoy(self.directory / name, config, concurrency)
         self._stack.callback(envoy.kill)
         envoy.start()
         return envoy
