@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use plimsoll_core::Reason;
 use prometheus::{
-    GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     core::{Collector, MetricVec, MetricVecBuilder},
 };
 
@@ -42,6 +42,8 @@ pub struct Metrics {
     cluster_nodes: IntGaugeVec,
     /// Streams of load reports.
     pub orca_streams: IntGauge,
+    /// HTTP connections closed at once.
+    pub http_refused: IntCounter,
     /// Exchanges of proxies, by result.
     pub exchanges: IntCounterVec,
     redis_reports: IntCounterVec,
@@ -97,7 +99,13 @@ impl Metrics {
         )?;
         registry.register(Box::new(build.clone()))?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let http_refused = IntCounter::new(
+            "plimsoll_http_connections_refused_total",
+            "HTTP connections closed at once, since there were too many.",
+        )?;
+        registry.register(Box::new(http_refused.clone()))?;
         let metrics = Metrics {
+            http_refused,
             sla_delay: gauge(
                 "plimsoll_sla_delay_seconds",
                 "Service delay promised.",

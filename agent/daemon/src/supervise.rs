@@ -153,6 +153,7 @@ impl Agent {
             discovered: metrics.discoveries.clone(),
             exchange_permits: Arc::new(Semaphore::new(http::MOST_EXCHANGES)),
             exchanged: metrics.exchanges.clone(),
+            refused: metrics.http_refused.clone(),
             started: Instant::now(),
         };
         let mut servers = JoinSet::new();

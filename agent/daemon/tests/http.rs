@@ -5,6 +5,7 @@ mod support;
 
 use std::{
     io::Write,
+    net::TcpStream,
     process::{Command, Stdio},
 };
 
@@ -67,6 +68,23 @@ fn the_node_is_shown_whole() {
     assert_eq!(stocks["settings"]["sla"]["delay"], 1.0);
     assert_eq!(stocks["proxies"][0]["identity"], "queries/node1");
     assert_eq!(stocks["proxies"][0]["share_jobs"], 40);
+}
+
+#[test]
+fn connections_that_are_too_many_are_closed_at_once() {
+    let service = Service::start();
+    let agent = Agent::start(&service, "");
+    let mut idle = Vec::new();
+    wait_for("one is too many", || {
+        let open = || TcpStream::connect(("127.0.0.1", agent.http_port)).unwrap();
+        idle.extend((0..64).map(|_| open()));
+        agent.get("/healthz").is_none().then_some(())
+    });
+    assert!(idle.len() >= 512, "{}", idle.len());
+    assert!(agent.words().contains("maxconn:40"));
+    drop(idle);
+    wait_for("there is room again", || agent.get("/healthz"));
+    assert!(agent.count("plimsoll_http_connections_refused_total") >= 1.0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! `/v3/discovery:endpoints`.
 
 mod body;
+mod connections;
 mod discovery;
 mod node;
 mod observe;
@@ -20,7 +21,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use prometheus::{IntCounterVec, Registry, TextEncoder};
+use prometheus::{IntCounter, IntCounterVec, Registry, TextEncoder};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, watch},
@@ -36,6 +37,7 @@ use crate::{
     state::SharedState,
 };
 
+use connections::Connections;
 pub use discovery::MOST_DISCOVERIES;
 pub use node::node_view;
 pub use observe::MOST_EXCHANGES;
@@ -79,6 +81,8 @@ pub struct HttpContext {
     pub exchange_permits: Arc<Semaphore>,
     /// Exchanges, by result.
     pub exchanged: IntCounterVec,
+    /// Connections that were too many.
+    pub refused: IntCounter,
     /// When the agent started.
     pub started: Instant,
 }
@@ -89,9 +93,10 @@ pub async fn serve(
     context: HttpContext,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let connections = Connections::new(listener, context.refused.clone());
     // Not graceful: a client that holds its connection must not hold the agent.
     tokio::select! {
-        served = axum::serve(listener, router(context)).into_future() => Ok(served?),
+        served = axum::serve(connections, router(context)).into_future() => Ok(served?),
         () = shutdown.cancelled() => Ok(()),
     }
 }
