@@ -4,6 +4,7 @@ mod agent_check;
 mod cli;
 mod cli_docs;
 mod config;
+mod connection;
 mod control_loop;
 mod envoy;
 mod health_probe;

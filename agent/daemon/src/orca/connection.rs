@@ -1,32 +1,16 @@
-//! A connection that ends when it is silent, and counts while it is there.
+//! Connections of gRPC clients.
 
-use std::{
-    io,
-    net::SocketAddr,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
-use tokio_io_timeout::TimeoutStream;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 use tracing::warn;
 
+use crate::connection::Connection;
+
 /// Wait after a failed accept: most likely there are no files left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// See above.
-pub struct Connection {
-    stream: Pin<Box<TimeoutStream<TcpStream>>>,
-    _permit: OwnedSemaphorePermit,
-}
 
 /// Connections as they come, at most so many at a time; one that says nothing for `silence` ends.
 pub fn accept(
@@ -50,13 +34,7 @@ pub fn accept(
                     continue;
                 }
             };
-            let mut stream = TimeoutStream::new(stream);
-            stream.set_read_timeout(Some(silence));
-            stream.set_write_timeout(Some(silence));
-            let connection = Connection {
-                stream: Box::pin(stream),
-                _permit: permit,
-            };
+            let connection = Connection::new(stream, permit, silence);
             if sender.send(Ok(connection)).await.is_err() {
                 return;
             }
@@ -69,34 +47,6 @@ impl Connected for Connection {
     type ConnectInfo = Option<SocketAddr>;
 
     fn connect_info(&self) -> Option<SocketAddr> {
-        self.stream.get_ref().peer_addr().ok()
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.stream.as_mut().poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.stream.as_mut().poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.as_mut().poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.as_mut().poll_shutdown(context)
+        self.socket().peer_addr().ok()
     }
 }
