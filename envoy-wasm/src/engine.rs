@@ -173,18 +173,14 @@ impl Engine {
     }
 
     fn hosts(&self, held: &Held) -> String {
-        let mut hosts = self.dispatcher.address(held.place()).to_owned();
-        for place in self
-            .dispatcher
-            .alternatives(held, self.settings.alternatives)
-        {
-            let address = self.dispatcher.address(place);
-            if !hosts.is_empty() && !address.is_empty() {
-                hosts.push(',');
-            }
-            hosts.push_str(address);
-        }
-        hosts
+        let count = self.settings.alternatives;
+        let mut places = self.dispatcher.alternatives(held, count);
+        places.insert(0, held.place());
+        let addresses = places.iter().map(|place| self.dispatcher.address(*place));
+        let known = addresses.filter(|address| !address.is_empty());
+        // Over and over: past the end of the list the fallback policy would choose, also a drained node.
+        let all: Vec<&str> = known.cycle().take(count + 1).collect();
+        all.join(",")
     }
 
     fn keep(&mut self, request: Request) -> Ticket {

@@ -385,12 +385,12 @@ class Site:
         every = all(now > then for now, then in zip(envoy.connections(), connections, strict=True))
         return every and envoy.stats().get("ring_version") == self.cluster.ring()[0]
 
-    def key_of(self, node: str, number: int = 0) -> str:
-        """A key of that node in the ring, another one for each number."""
+    def key_of(self, node: str, number: int = 0) -> str | None:
+        """A key of that node in the ring, another one for each number; none while it has no slots."""
         _, _, names, owners = self.cluster.ring()
-        keys = (f"S{i:04}" for i in itertools.count())
+        keys = (f"S{i:04}" for i in range(10_000))
         return next(
-            itertools.islice((key for key in keys if owner(key, names, owners) == node), number, None)
+            itertools.islice((key for key in keys if owner(key, names, owners) == node), number, None), None
         )
 
     def in_flight(self, envoy: Envoy) -> tuple[float, float]:

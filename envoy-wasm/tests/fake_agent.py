@@ -54,13 +54,25 @@ class FakeAgent:
             def handle_error(self, *_: object) -> None:
                 """Envoy may leave at any time."""
 
-        self._server = Server(("127.0.0.1", port), Handler)
+            def process_request(self, request: socket.socket, address: object) -> None:
+                agent.connections.append(request)
+                super().process_request(request, address)
+
+        self._make = lambda: Server(("127.0.0.1", port), Handler)
+        self.start()
+
+    def start(self) -> None:
+        self.connections: list[socket.socket] = []
+        self._server = self._make()
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, args=[0.01], daemon=True).start()
 
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+        for connection in self.connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def shares(self, exchange: dict[str, Any]) -> dict[str, Any]:
         """The truth of `/v1/observe`."""
@@ -81,6 +93,11 @@ class FakeAgent:
             "service": "stocks", "version": self.version, "slots": SLOTS, "nodes": names, "owners": owners,
         }  # fmt: skip
 
+    def truth(self, path: str, asked: dict[str, Any]) -> Reply:
+        if path == "/v1/ring" and asked.get("since") == str(self.version):
+            return Reply(status=304)
+        return Reply(json.dumps(self.table() if path == "/v1/ring" else self.shares(asked)).encode())
+
     def answer(self, handler: BaseHTTPRequestHandler, exchange: dict[str, Any]) -> None:
         path, _, query = handler.path.partition("?")
         if path == "/v1/ring":
@@ -91,13 +108,7 @@ class FakeAgent:
         if not liar and path == "/v1/ring":
             self._wait(exchange)
             liar = self.replies.get(path)
-        if liar:
-            reply = liar(exchange)
-        elif path == "/v1/ring":
-            is_old = exchange.get("since") == str(self.version)
-            reply = Reply(status=304) if is_old else Reply(json.dumps(self.table()).encode())
-        else:
-            reply = Reply(json.dumps(self.shares(exchange)).encode())
+        reply = liar(exchange) if liar else self.truth(path, exchange)
         with suppress(OSError):
             self._write(handler, reply)
         self.answered[f"{path} {'lie' if liar else 'truth'}"] += 1

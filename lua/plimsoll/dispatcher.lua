@@ -168,11 +168,20 @@ function M.new(settings, servers, random)
     end
     -- The last part of a node's room is for its own keys: else, when all are full, every request that ends
     -- makes room for any key, and caches hold nothing for long.
+    place = place and nodes[place].open and place
     local index = ring_of.choose(ring, hash, function(candidate)
       local other = ring_places[candidate]
+      if not other or not nodes[other].open then
+        return false
+      end
       place = place or other
-      return other and takes(other, cost, spill)
+      return takes(other, cost, spill)
     end)
+    if not place then
+      -- A ring of which no node is open says nothing of where there is room.
+      place = least_filled(cost)
+      return place, place
+    end
     return index and ring_places[index], place
   end
 

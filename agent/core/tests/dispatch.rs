@@ -243,3 +243,22 @@ fn costs_are_learned_and_forgotten_when_there_are_too_many_routes() {
     assert_eq!(costs.expected("/a"), 3.0);
     assert_eq!(costs.expected("/c"), 2.0);
 }
+
+#[test]
+fn full_nodes_are_alternatives_where_no_other_is_left() {
+    let mut dispatcher = fresh(Placement::FcProp, &[10.0, 10.0, 0.0]);
+    let held = placed(admit(&mut dispatcher, 0.0, 0, 4.0));
+    let full = placed(admit(&mut dispatcher, 0.0, 0, 9.0));
+    assert_eq!(dispatcher.alternatives(&held, 2), [full.place()]);
+}
+
+#[test]
+fn a_ring_of_nodes_that_are_not_there_refuses_nothing() {
+    let mut dispatcher = fresh(Placement::FcHash, &[10.0, 10.0]);
+    for names in [["node7", "node8"], ["", ""]] {
+        let table = RingTable::from_owners(2, 2, vec![0, 1]).unwrap();
+        dispatcher.on_ring(table, names.map(str::to_owned).to_vec());
+        let held = placed(admit(&mut dispatcher, 0.0, 0, 4.0));
+        dispatcher.release(held);
+    }
+}

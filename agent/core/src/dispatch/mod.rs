@@ -249,10 +249,17 @@ impl Dispatcher {
         }
         let cost = self.counted(cost);
         let (place, asked) = match (hash, by_hash) {
-            (Some(hash), true) => self.by_ring(hash, cost),
+            (Some(hash), true) => match self.by_ring(hash, cost) {
+                // A ring of which no node is open says nothing of where there is room.
+                (None, None) => {
+                    let place = self.least_filled(cost);
+                    (place, place)
+                }
+                found => found,
+            },
             _ if self.scheduler.is_some() => self.by_scheduler(cost, random),
             _ => {
-                let place = self.least_filled(cost, None);
+                let place = self.least_filled(cost);
                 (place, place)
             }
         };
@@ -280,7 +287,8 @@ impl Dispatcher {
             return (None, None);
         };
         for (tried, owner) in ring.candidates(hash).enumerate() {
-            let Some(place) = self.ring_places.get(usize::from(owner)).copied().flatten() else {
+            let place = self.ring_places.get(usize::from(owner)).copied().flatten();
+            let Some(place) = place.filter(|place| self.nodes[*place].is_open()) else {
                 continue;
             };
             asked = asked.or(Some(place));
@@ -310,15 +318,19 @@ impl Dispatcher {
                 return (Some(place), asked);
             }
         }
-        let place = self.least_filled(cost, None);
+        let place = self.least_filled(cost);
         (place, asked.or(place))
     }
 
     /// The node that is filled least, of those that take the cost.
-    fn least_filled(&self, cost: f64, but: Option<&[usize]>) -> Option<usize> {
+    fn least_filled(&self, cost: f64) -> Option<usize> {
+        self.least_filled_where(cost, |_, node| node.takes(cost, 1.0))
+    }
+
+    fn least_filled_where(&self, cost: f64, may: impl Fn(usize, &Node) -> bool) -> Option<usize> {
         let mut best: Option<(usize, f64)> = None;
         for (place, node) in self.nodes.iter().enumerate() {
-            if but.is_some_and(|but| but.contains(&place)) || !node.takes(cost, 1.0) {
+            if !may(place, node) {
                 continue;
             }
             let filled = node.filled(cost);
@@ -348,11 +360,17 @@ impl Dispatcher {
         Verdict::Full
     }
 
-    /// Other nodes that a retry of a placed request may go to, best first.
+    /// Other nodes that a retry of a placed request may go to, best first: those with room, then those
+    /// that are full, since who retries does so anyway.
     pub fn alternatives(&self, held: &Held, count: usize) -> Vec<usize> {
         let mut places = vec![held.place];
         while places.len() <= count {
-            let Some(place) = self.least_filled(held.cost, Some(&places)) else {
+            let other = |place: usize, node: &Node| node.is_open() && !places.contains(&place);
+            let with_room = self.least_filled_where(held.cost, |place, node| {
+                other(place, node) && node.takes(held.cost, 1.0)
+            });
+            let Some(place) = with_room.or_else(|| self.least_filled_where(held.cost, other))
+            else {
                 break;
             };
             places.push(place);
