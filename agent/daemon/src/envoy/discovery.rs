@@ -11,7 +11,9 @@ use super::node::{Node, Standing};
 pub const TYPE: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 /// The weight of the node with the largest bound is from half of this to this.
 const LARGEST_WEIGHT: f64 = 1024.0;
-/// As Envoy calls a ten-thousandth.
+/// Parts of the traffic that a fraction is told in.
+const PARTS: f64 = 10_000.0;
+/// As Envoy calls one.
 const DENOMINATOR: &str = "TEN_THOUSAND";
 
 /// What Envoy asks. It sends its own description along, which is not needed.
@@ -59,6 +61,25 @@ struct Endpoint {
     endpoint: Target,
     health_status: &'static str,
     load_balancing_weight: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<Metadata>,
+}
+
+/// Envoy's workers hear of another fraction to drop only together with a change of some host, so that
+/// the first one carries the fraction as well.
+#[derive(Debug, Serialize)]
+struct Metadata {
+    filter_metadata: FilterMetadata,
+}
+
+#[derive(Debug, Serialize)]
+struct FilterMetadata {
+    plimsoll: ShedMetadata,
+}
+
+#[derive(Debug, Serialize)]
+struct ShedMetadata {
+    shed: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -116,8 +137,18 @@ impl Assignment {
                 Standing::Draining => "DRAINING",
             },
             load_balancing_weight: weight(node.weight_bound * scale),
+            metadata: None,
         };
-        let lb_endpoints = nodes.iter().map(endpoint).collect();
+        let mut lb_endpoints: Vec<Endpoint> = nodes.iter().map(endpoint).collect();
+        let numerator = (shed.clamp(0.0, 1.0) * PARTS).round();
+        if let Some(first) = lb_endpoints.first_mut() {
+            let plimsoll = ShedMetadata {
+                shed: numerator / PARTS,
+            };
+            first.metadata = Some(Metadata {
+                filter_metadata: FilterMetadata { plimsoll },
+            });
+        }
         Assignment {
             kind: TYPE,
             cluster_name,
@@ -126,7 +157,7 @@ impl Assignment {
                 drop_overloads: [DropOverload {
                     category: "plimsoll",
                     drop_percentage: Percentage {
-                        numerator: (shed.clamp(0.0, 1.0) * 10_000.0).round() as u32,
+                        numerator: numerator as u32,
                         denominator: DENOMINATOR,
                     },
                 }],
@@ -221,7 +252,8 @@ mod tests {
         assert_eq!(
             endpoints[0],
             json!({"endpoint": {"address": {"socket_address": {"address": "192.0.2.1", "port_value": 8001}}},
-                   "health_status": "UNHEALTHY", "load_balancing_weight": 1024})
+                   "health_status": "UNHEALTHY", "load_balancing_weight": 1024,
+                   "metadata": {"filter_metadata": {"plimsoll": {"shed": 0.25}}}})
         );
         assert_eq!(endpoints[1]["health_status"], "DRAINING");
         assert_eq!(endpoints[1]["load_balancing_weight"], 512);
