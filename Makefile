@@ -22,7 +22,7 @@ LAB_OPTIONS = --proxy "$(PROXY)" --scenario "$(SCENARIO)" --seed "$(SEED)" \
 	$(if $(QUICK),--quick) $(if $(CLIENTS),--clients "$(CLIENTS)") $(if $(NODES),--nodes "$(NODES)") \
 	$(if $(PROXIES),--proxies "$(PROXIES)") $(if $(MIX),--mix "$(MIX)") $(if $(DURATION),--duration "$(DURATION)")
 
-.PHONY: help tools build lab sweep report test test-rust test-lua test-python bench lint fmt clean
+.PHONY: help tools build lab sweep report test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -59,11 +59,17 @@ test-lua:
 test-python:
 	$(PYTHON) -m pytest
 
-bench: tools build ## Measure the agent (step, agent-check, CPU, memory), the Lua policy, and what Redis pays
+bench: tools build ## Measure the agent (step, agent-check, CPU, memory), the Lua policy, what Redis pays, and Envoy's filter
 	$(CARGO) bench --locked -p plimsoll-core
 	$(CARGO) bench --locked -p plimsoll --bench agent_check
 	$(PYTHON) -m lua.bench
 	$(PYTHON) -m lua.bench_redis
+	$(CARGO) build --locked --release -p envoy-wasm --examples --target $(WASM)
+	$(PYTHON) envoy-wasm/bench.py cost
+	$(PYTHON) envoy-wasm/bench.py keys
+
+soak: tools build ## Run Envoy's filter at full rate for ten minutes: memory, and what is left in flight
+	$(PYTHON) envoy-wasm/bench.py soak
 
 lint: tools ## Check formatting and lints
 	$(CARGO) fmt --all --check

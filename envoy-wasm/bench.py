@@ -1,11 +1,16 @@
-"""What the filter costs: Envoy's peak request rate with it over that with a filter that does nothing.
+"""What the filter costs, and whether it stays right: `python envoy-wasm/bench.py cost|keys|soak`.
 
-`python envoy-wasm/bench.py` prints the ratio for one and two workers, the CPU that a request takes, the
-module's size and what a worker's memory grows by. Each figure is the median of alternating rounds; wrk,
-Redis, an agent, Envoy and the nodes share the machine.
+`cost` prints Envoy's peak request rate with the filter over that with one that does nothing, for one and two
+workers, the CPU that a request takes, the module's size, what a worker's memory grows by and how long a new
+ring keeps a worker. Each figure is the median of alternating rounds. `keys` asks for a million keys and says
+how many went elsewhere than to the owner of their slot in Redis' ring. `soak` runs at full rate and says
+whether memory grows and whether anything is left in flight. wrk, Redis, the agents, Envoy and the nodes share
+the machine.
 """
 
+import argparse
 import copy
+import hashlib
 import json
 import re
 import shutil
@@ -13,6 +18,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -30,14 +37,16 @@ ROUNDS, SECONDS, CONNECTIONS, NODES = 5, 3, 32, 5
 RATIO, MOST_CPU_US, MOST_MODULE_KIB, MOST_STALL_MS = 0.85, 10, 1024, 2
 WASM = ROOT / "target" / "wasm32-wasip1" / "release"
 MODULES = {"noop": WASM / "examples" / "noop.wasm", "filter": WASM / "envoy_wasm.wasm"}
-NODE = """\
+NODES_CONFIG = """\
 defaults
     mode http
     timeout client 10s
-frontend node
-{binds}
-    http-request return status 200 hdr x-items 80 content-type text/plain string "ok"
 """
+NODE = """\
+frontend node{number}
+    bind 127.0.0.1:{port}
+    http-request return status 200 hdr x-items 80 hdr x-node {number} hdr x-key %[path,field(3,/)] content-type text/plain string "ok"
+"""  # noqa: E501
 AGENT = """\
 [http]
 listen = "127.0.0.1:{http}"
@@ -68,15 +77,46 @@ request = function()
   return wrk.format("GET", "/stock/S" .. n % 3000 .. "?items=80")
 end
 """
+# Asks for key after key, and counts the answers that came from another node than the file says.
+KEYS_SCRIPT = """\
+local file = io.open("{file}")
+local expected = file:read("a")
+file:close()
+-- wrk makes the first request only to look at it.
+local asked = -1
+local right, wrong = 0, 0
+request = function()
+  asked = asked + 1
+  return wrk.format("GET", "/stock/" .. asked .. "?items=1")
+end
+response = function(status, headers)
+  local key = tonumber(headers["x-key"])
+  if not key then
+    wrong = wrong + 1
+  elseif key >= 1 and key <= #expected then
+    if status == 200 and expected:sub(key, key) == headers["x-node"] then
+      right = right + 1
+    else
+      wrong = wrong + 1
+    end
+  end
+  if right + wrong == #expected then
+    -- wrk itself would wait for the end of its time.
+    print(("KEYS %d %d"):format(right, wrong))
+    io.stdout:flush()
+    os.exit(0)
+  end
+end
+"""
 
 
 def verdict(met: bool) -> str:
     return "met" if met else "MISSED"
 
 
-def wrk(port: int, run: Path, connections: int) -> tuple[float, float]:
+def wrk(port: int, run: Path, connections: int, seconds: int = SECONDS) -> tuple[float, float]:
     """Requests/s, and the median latency in µs."""
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{SECONDS}s", "--latency", "-s", str(run / "wrk.lua")]
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(run / "wrk.lua")]
     command.append(f"http://127.0.0.1:{port}/")
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if re.search("Non-2xx", out):
@@ -116,8 +156,6 @@ def config(kind: str, ports: dict[str, list[int]]) -> dict[str, Any]:
 
 
 def stats(admin: int) -> dict[str, float]:
-    import urllib.request
-
     url = f"http://127.0.0.1:{admin}/stats?format=json&filter=plimsoll"
     with urllib.request.urlopen(url, timeout=5) as answer:
         found = json.load(answer)["stats"]
@@ -132,19 +170,40 @@ def resident_mib(pid: int) -> float:
     return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
 
 
-def measure(workers: int, run: Path, stack: ExitStack, shared: dict[str, list[int]]) -> dict[str, float]:
+def start_envoy(
+    stack: ExitStack, run: Path, kind: str, workers: int, shared: dict[str, list[int]]
+) -> tuple[int, int, int]:
+    """Its process, and the ports of its listener and of its admin interface."""
+    listener, admin = free_ports(2)
+    path = run / f"{kind}{workers}.yaml"
+    path.write_text(yaml.safe_dump(config(kind, shared | {"listener": [listener], "admin": [admin]})))
+    command = [machine.envoy(), "-c", str(path), "--disable-hot-restart", "-l", "warn"]
+    process = start_tied([*command, "--concurrency", str(workers)], {}, path.with_suffix(".log"))
+    stack.callback(process.kill)
+    wait_until(kind, lambda: answers(f"http://127.0.0.1:{admin}/ready"), 30, lambda: None)
+    return process.pid, listener, admin
+
+
+def wait_shares(client: redis.Redis, workers: int) -> None:
+    """Until so many workers, and their main threads, have a share of every bound."""
+
+    def have() -> bool:
+        shares = client.hvals("plimsoll:{stocks}:shares")
+        return len(shares) > workers * NODES and all(float(share.split()[0]) > 0 for share in shares)
+
+    wait_until("shares", have, 30, lambda: None)
+    # Their news is on its way to the workers for less than this.
+    time.sleep(1)
+
+
+def measure(
+    workers: int, run: Path, stack: ExitStack, shared: dict[str, list[int]], client: redis.Redis
+) -> dict[str, float]:
     pids, ports = {}, {}
     for kind in ("plain", "noop", "filter"):
-        listener, admin = free_ports(2)
-        text = yaml.safe_dump(config(kind, shared | {"listener": [listener], "admin": [admin]}))
-        path = run / f"{kind}{workers}.yaml"
-        path.write_text(text)
-        command = [machine.envoy(), "-c", str(path), "--disable-hot-restart", "-l", "warn"]
-        process = start_tied([*command, "--concurrency", str(workers)], {}, path.with_suffix(".log"))
-        stack.callback(process.kill)
-        ready = f"http://127.0.0.1:{admin}/ready"
-        wait_until(kind, lambda ready=ready: answers(ready), 30, lambda: None)
-        pids[kind], ports[kind] = process.pid, listener
+        pids[kind], ports[kind], admin = start_envoy(stack, run, kind, workers, shared)
+    # The one of the measurement before is still there.
+    wait_shares(client, workers if workers == 1 else workers + 2)
     rates: dict[str, list[float]] = {kind: [] for kind in ports}
     cpus: dict[str, list[float]] = {kind: [] for kind in ports}
     delays: dict[str, list[float]] = {kind: [] for kind in ports}
@@ -183,59 +242,122 @@ def measure(workers: int, run: Path, stack: ExitStack, shared: dict[str, list[in
         f" {middle(delays['noop']):.0f} no-op, {middle(delays['filter']):.0f} us"
     )
     print(f"           {decided:,.0f} requests decided by the filter, {undecided:,.0f} by the fallback")
+    applied = stats(admin)["ring_applied_microseconds"] / 1000
+    print(
+        f"           a new ring of 16,384 slots keeps a worker {applied:.2f} ms   target <= {MOST_STALL_MS}"
+        f"   {verdict(applied <= MOST_STALL_MS)}"
+    )
     return {kind: resident_mib(pid) for kind, pid in pids.items()}
 
 
+def start_site(stack: ExitStack, run: Path) -> tuple[redis.Redis, dict[str, list[int]]]:
+    """Redis, nodes and their agents; the ports of Envoy's clusters."""
+    port, *nodes = free_ports(1 + NODES)
+    agents, checks = free_ports(NODES), free_ports(NODES)
+    command = [machine.redis(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(run)]
+    stack.callback(start_tied(command, {}, run / "redis.log").kill)
+    frontends = [NODE.format(number=number, port=port) for number, port in enumerate(nodes)]
+    (run / "nodes.cfg").write_text(NODES_CONFIG + "".join(frontends))
+    command = [machine.haproxy(), "-db", "-f", str(run / "nodes.cfg")]
+    stack.callback(start_tied(command, {}, run / "nodes.log").kill)
+    for number, (agent, check, node) in enumerate(zip(agents, checks, nodes, strict=True)):
+        path = run / f"agent{number}.toml"
+        path.write_text(AGENT.format(http=agent, check=check, redis=port, node=node, number=number))
+        command = [machine.binary("plimsoll"), "agent", "--config", str(path)]
+        stack.callback(start_tied(command, {}, path.with_suffix(".log")).kill)
+    client = redis.Redis(port=port)
+
+    def all_in_the_ring() -> bool:
+        try:
+            return len(ring(client)[0]) == NODES
+        except (redis.RedisError, IndexError):
+            return False
+
+    wait_until("a ring", all_in_the_ring, 20, lambda: None)
+    return client, {"queries": nodes, "transactions": nodes[:1], "plimsoll_agents": agents}
+
+
+def ring(client: redis.Redis) -> tuple[list[str], bytes]:
+    """Names, and the owner of each slot."""
+    parts = ("nodes", "ring", "proxies", "shares", "observations")
+    found = client.fcall_ro("plimsoll_ring", 5, *(f"plimsoll:{{stocks}}:{part}" for part in parts))
+    return found[2].decode().split("\n"), found[3]
+
+
+def cost(run: Path, stack: ExitStack) -> None:
+    size = MODULES["filter"].stat().st_size / 1024
+    print(f"module {size:.0f} KiB   target <= {MOST_MODULE_KIB}   {verdict(size <= MOST_MODULE_KIB)}")
+    client, shared = start_site(stack, run)
+    memory = {workers: measure(workers, run, stack, shared, client) for workers in (1, 2)}
+    for kind in ("noop", "filter"):
+        more = memory[2][kind] - memory[1][kind]
+        print(f"memory {kind}: {memory[1][kind]:.1f} MiB with one worker, {more:+.1f} MiB for another")
+
+
+def keys(run: Path, stack: ExitStack, count: int) -> None:
+    client, shared = start_site(stack, run)
+    _, port, _ = start_envoy(stack, run, "filter", 2, shared)
+    wait_shares(client, 2)
+    names, owners = ring(client)
+
+    def owner(key: int) -> str:
+        number = int.from_bytes(hashlib.md5(str(key).encode()).digest()[12:], "big")
+        return names[owners[number * len(owners) >> 32]].removeprefix("node")
+
+    (run / "expected").write_text("".join(owner(key) for key in range(1, count + 1)))
+    (run / "wrk.lua").write_text(KEYS_SCRIPT.format(file=run / "expected"))
+    command = ["wrk", "-t1", "-c32", "-d3600s", "-s", str(run / "wrk.lua"), f"http://127.0.0.1:{port}/"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    right, wrong = map(int, re.search(r"KEYS (\d+) (\d+)", out).groups())
+    same = ring(client) == (names, owners)
+    print(
+        f"{right + wrong:,} of {count:,} keys answered, {wrong} by another node than the owner in Redis"
+        f"{'' if same else ' (but the ring changed meanwhile)'}   target 0   {verdict(same and wrong == 0)}"
+    )
+
+
+def soak(run: Path, stack: ExitStack, seconds: int) -> None:
+    client, shared = start_site(stack, run)
+    pid, port, admin = start_envoy(stack, run, "filter", 2, shared)
+    wait_shares(client, 2)
+    # V8 and the allocator settle in the first part.
+    part = max(seconds // 10, 1)
+    sizes, rates = [], []
+    for _ in range(10):
+        rates.append(wrk(port, run, CONNECTIONS, part)[0])
+        sizes.append(resident_mib(pid))
+    wait_until(
+        "nothing in flight",
+        lambda: stats(admin)["in_flight_requests"] == 0 == stats(admin)["in_flight_cost"],
+        10,
+        lambda: None,
+    )
+    growth = sizes[-1] - sizes[0]
+    print(
+        f"{10 * part} s at {statistics.mean(rates):,.0f} requests/s:"
+        f" {', '.join(f'{size:.1f}' for size in sizes)} MiB;"
+        f" grew by {growth:+.1f} MiB after the first tenth; in flight at the end: 0"
+    )
+
+
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("cost", "keys", "soak"), nargs="?", default="cost")
+    parser.add_argument("--keys", type=int, default=1_000_000, help="how many keys (%(default)s)")
+    parser.add_argument("--seconds", type=int, default=600, help="how long to soak (%(default)s s)")
+    asked = parser.parse_args()
     if not shutil.which("wrk"):
         print("bench: wrk is not on the PATH; run `make tools`", file=sys.stderr)
         return 1
-    size = MODULES["filter"].stat().st_size / 1024
-    print(f"module {size:.0f} KiB   target <= {MOST_MODULE_KIB}   {verdict(size <= MOST_MODULE_KIB)}")
     with ExitStack() as stack:
         run = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-bench-")))
         (run / "wrk.lua").write_text(SCRIPT)
-        port, *nodes = free_ports(1 + NODES)
-        agents, checks = free_ports(NODES), free_ports(NODES)
-        command = [
-            machine.redis(),
-            "--port",
-            str(port),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--dir",
-            str(run),
-        ]
-        stack.callback(start_tied(command, {}, run / "redis.log").kill)
-        binds = "\n".join(f"    bind 127.0.0.1:{node}" for node in nodes)
-        (run / "nodes.cfg").write_text(NODE.format(binds=binds))
-        command = [machine.haproxy(), "-db", "-f", str(run / "nodes.cfg")]
-        stack.callback(start_tied(command, {}, run / "nodes.log").kill)
-        for number, (agent, check, node) in enumerate(zip(agents, checks, nodes, strict=True)):
-            path = run / f"agent{number}.toml"
-            path.write_text(AGENT.format(http=agent, check=check, redis=port, node=node, number=number + 1))
-            command = [machine.binary("plimsoll"), "agent", "--config", str(path)]
-            stack.callback(start_tied(command, {}, path.with_suffix(".log")).kill)
-        client = redis.Redis(port=port)
-        keys = [
-            f"plimsoll:{{stocks}}:{part}" for part in ("nodes", "ring", "proxies", "shares", "observations")
-        ]
-
-        def all_in_the_ring() -> bool:
-            try:
-                found = client.fcall_ro("plimsoll_ring", 5, *keys)
-            except redis.RedisError:
-                return False
-            return bool(found) and len(found[2].decode().split("\n")) == NODES
-
-        wait_until("a ring", all_in_the_ring, 20, lambda: None)
-        shared = {"queries": nodes, "transactions": nodes[:1], "plimsoll_agents": agents}
-        memory = {workers: measure(workers, run, stack, shared) for workers in (1, 2)}
-        for kind in ("noop", "filter"):
-            more = memory[2][kind] - memory[1][kind]
-            print(f"memory {kind}: {memory[1][kind]:.1f} MiB with one worker, {more:+.1f} MiB for another")
+        if asked.what == "cost":
+            cost(run, stack)
+        elif asked.what == "keys":
+            keys(run, stack, asked.keys)
+        else:
+            soak(run, stack, asked.seconds)
     return 0
 
 

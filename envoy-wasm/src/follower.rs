@@ -128,6 +128,10 @@ pub struct Follower {
     numbers: (u64, u64),
     /// Each VM's dispatcher: its name, its last beat, and when that was new.
     heard: Vec<(u32, String, u64, f64)>,
+    /// VMs that had told something at the last exchange.
+    tellers_heard: usize,
+    /// The last wait of exchanges that are early, seconds; 0 where all workers have shares.
+    hunger: f64,
     /// In flight, over all workers.
     pub in_flight: (f64, u64),
     /// Seconds that the last ring took to be taken over here.
@@ -172,6 +176,8 @@ impl Follower {
             live: Vec::new(),
             numbers: (0, 0),
             heard: Vec::new(),
+            tellers_heard: 0,
+            hunger: 0.0,
             in_flight: (0.0, 0),
             ring_applied: 0.0,
         }
@@ -347,6 +353,10 @@ impl Follower {
             .token
             .as_ref()
             .map(|token| format!("Bearer {token}"));
+        // A new worker is not kept waiting.
+        if self.tellers().0.len() > self.tellers_heard {
+            self.exchange.due = now;
+        }
         if self.exchange.is_due(now) {
             let told = self.told(settings, now);
             let body = crate::wire::exchange(
@@ -405,6 +415,7 @@ impl Follower {
     /// What the workers told since they were last heard.
     fn told(&mut self, settings: &Settings, now: f64) -> Vec<Told> {
         let (tellers, cas) = self.tellers();
+        self.tellers_heard = tellers.len();
         let mut found = Vec::new();
         self.in_flight = (0.0, 0);
         let mut heard = Vec::new();
@@ -458,9 +469,18 @@ impl Follower {
             self.exchange.token = None;
             match read(status, body).and_then(|()| Answer::parse(body)) {
                 Ok(answer) => {
-                    self.exchange
-                        .succeeded("shares", now + settings.period * (0.9 + 0.2 * random));
-                    self.take_answer(&answer, now);
+                    let period = settings.period * (0.9 + 0.2 * random);
+                    // Whoever has nothing has requests to refuse: it should not wait for a whole period.
+                    self.hunger = match self.take_answer(&answer, now) {
+                        true => (2.0 * self.hunger).max(LOOK),
+                        false => 0.0,
+                    };
+                    let wait = if self.hunger > 0.0 {
+                        self.hunger.min(period)
+                    } else {
+                        period
+                    };
+                    self.exchange.succeeded("shares", now + wait);
                 }
                 Err(problem) => self.exchange.failed("shares", problem, now, random),
             }
@@ -478,7 +498,8 @@ impl Follower {
         false
     }
 
-    fn take_answer(&mut self, answer: &Answer, now: f64) {
+    /// Whether a worker has nothing of any bound.
+    fn take_answer(&mut self, answer: &Answer, now: f64) -> bool {
         self.live = answer.live();
         let held = self.ring.as_ref().map(|ring| ring.table.version());
         if held.is_some_and(|held| answer.version >= held) {
@@ -489,9 +510,11 @@ impl Follower {
             _ => None,
         };
         let number = self.numbers.0 + 1;
+        let mut is_hungry = false;
         for (ordinal, name, ..) in &self.heard {
             match answer.shares(name) {
                 Ok(shares) => {
+                    is_hungry |= shares.are_none();
                     if let Ok(value) = serde_json::to_vec(&(number, shares)) {
                         host::share(&self.key(&format!("share/{ordinal}")), &value);
                     }
@@ -501,6 +524,7 @@ impl Follower {
         }
         self.numbers.0 = number;
         self.share_numbers();
+        is_hungry
     }
 
     fn take_ring(&mut self, status: u32, body: &[u8], now: f64, lease: f64) -> Result<(), String> {

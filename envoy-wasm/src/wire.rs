@@ -158,6 +158,11 @@ struct Share {
 }
 
 impl Shares {
+    /// Whether it may send nothing anywhere: the others have not given anything up yet.
+    pub fn are_none(&self) -> bool {
+        self.nodes.iter().all(|share| share.granted <= 0.0)
+    }
+
     /// For the dispatcher.
     pub fn nodes(self) -> Vec<NodeShare> {
         let share = |share: Share| NodeShare {
