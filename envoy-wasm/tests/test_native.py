@@ -4,6 +4,7 @@ import json
 from contextlib import ExitStack
 
 import pytest
+from envoy_site import manager_of
 from native_site import NativeSite, Work, endpoints, seen_by, share, until_shared
 
 from compose.lab.processes import free_ports
@@ -95,10 +96,14 @@ def test_an_overload_is_shed_with_503_and_ends(native):
     peer = native.answering(lambda _method, _path: (200, load[0]))
     (http,) = free_ports(1)
     native.agent("node1", f"127.0.0.1:{node.port}", http, f"peers = ['http://127.0.0.1:{peer.port}']", 10**6)
-    envoy = native.envoy(native.config("eds-fc-prop.yaml", [http]))
+    config = native.config("eds-fc-prop.yaml", [http])
+    mapper = manager_of(config["static_resources"]["listeners"][0])["local_reply_config"]["mappers"][0]
+    mapper["headers_to_add"].append({"header": {"key": "x-flags", "value": "%RESPONSE_FLAGS%"}})
+    envoy = native.envoy(config)
     until_shared(envoy, "much is refused", lambda found: found["503"] > 40 and len(found) == 3)
     status, headers = next(answer for answer in iter(lambda: envoy.get("/stock/1"), None) if answer[0] == 503)
     assert (status, headers["retry-after"]) == (503, "1") and "plimsoll-reason" in headers
+    assert headers["x-flags"] == "DO"
     load[0] = seen_by(f"127.0.0.1:{second.port}", 1e3, 1e3, 1e3, 1e6)
     until_shared(envoy, "nothing is refused", lambda found: found == {"node1": 50, "node2": 50})
 
