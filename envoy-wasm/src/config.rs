@@ -202,7 +202,10 @@ pub fn parse(text: &[u8]) -> Result<Config, String> {
         None => return Err("configuration: is missing".to_owned()),
         Some(b'{') => {}
         // Lists would be read as the fields in their order.
-        Some(_) => return Err("configuration: must be a JSON object".to_owned()),
+        Some(_) => {
+            let problem = "configuration: must be a JSON object in a google.protobuf.StringValue";
+            return Err(problem.to_owned());
+        }
     }
     let positioned: Positioned = read(text)?;
     match positioned.position {

@@ -133,7 +133,10 @@ fn what_is_wrong_is_named() {
     for (text, said) in [
         ("", "configuration: is missing"),
         ("{", "EOF while parsing"),
-        ("[]", "configuration: must be a JSON object"),
+        (
+            "[]",
+            "configuration: must be a JSON object in a google.protobuf.StringValue",
+        ),
         ("{}", "missing field `cluster`"),
         (r#"{"cluster": "stocks"}"#, "missing field `agents`"),
         (

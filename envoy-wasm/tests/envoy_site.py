@@ -72,6 +72,9 @@ class Nodes:
         self.ports = free_ports(count)
         self.seen: list[tuple[str, dict[str, str]]] = []
         self.active: Counter[str] = Counter()
+        self.peak: Counter[str] = Counter()
+        # Of every request, where the query does not say.
+        self.seconds = 0.0
         self._let_go: set[str] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -142,10 +145,11 @@ class Nodes:
         if query.get("at", name) != name:
             query = {}
         self.active[name] += 1
+        self.peak[name] = max(self.peak[name], self.active[name])
         try:
             while "hold" in query and query["hold"] not in self._let_go and not reader.at_eof():
                 await asyncio.sleep(0.01)
-            await asyncio.sleep(float(query.get("seconds", 0)))
+            await asyncio.sleep(float(query.get("seconds", self.seconds)))
             return await self._write(name, query, writer)
         finally:
             self.active[name] -= 1
@@ -216,16 +220,29 @@ class Client:
 class Envoy:
     """One Envoy with the filter."""
 
-    def __init__(self, directory: Path, config: dict[str, Any], concurrency: int) -> None:
-        self.concurrency = concurrency
+    def __init__(
+        self, directory: Path, config: dict[str, Any], concurrency: int, words: tuple[str, ...] = ()
+    ) -> None:
+        self.concurrency, self._words = concurrency, words
         self.port, self.admin = free_ports(2)
         listener = config["static_resources"]["listeners"][0]
         listener["address"]["socket_address"]["port_value"] = self.port
         config["admin"]["address"]["socket_address"]["port_value"] = self.admin
         directory.mkdir(exist_ok=True)
         self.file, self.log = directory / "envoy.yaml", directory / "envoy.log"
+        if "dynamic_resources" in config:
+            path = directory / "listeners.yaml"
+            config["dynamic_resources"]["lds_config"] = {"path_config_source": {"path": str(path)}}
+            self.put_listeners(config["static_resources"].pop("listeners"))
         self.file.write_text(yaml.safe_dump(config))
         self.process: subprocess.Popen[bytes] | None = None
+
+    def put_listeners(self, listeners: list[dict[str, Any]]) -> None:
+        """Other listeners, where the configuration has `dynamic_resources`."""
+        kind = "type.googleapis.com/envoy.config.listener.v3.Listener"
+        new = self.file.with_name("listeners.new")
+        new.write_text(yaml.safe_dump({"resources": [{"@type": kind} | listener for listener in listeners]}))
+        new.rename(self.file.with_name("listeners.yaml"))
 
     def start(self) -> None:
         self.process = self.begin()
@@ -233,7 +250,7 @@ class Envoy:
 
     def begin(self, *more: str) -> subprocess.Popen[bytes]:
         words = ["-c", str(self.file), "--concurrency", str(self.concurrency), "-l", "info"]
-        command = [machine.envoy(), *words, *(more or ["--disable-hot-restart"])]
+        command = [machine.envoy(), *words, *self._words, *(more or ["--disable-hot-restart"])]
         return start_tied(command, dict(os.environ), self.log)
 
     def check(self) -> None:
@@ -300,6 +317,14 @@ def owner(key: str, names: list[str], owners: bytes) -> str:
     return names[owners[number * len(owners) >> 32]]
 
 
+def set_filter(listener: dict[str, Any], **settings: Any) -> None:
+    """Changes settings of the filter."""
+    filters = manager_of(listener)["http_filters"]
+    own = next(entry for entry in filters if entry["name"] == "plimsoll")
+    value = own["typed_config"]["config"]["configuration"]
+    value["value"] = json.dumps(json.loads(value["value"]) | settings)
+
+
 class Site:
     """Redis, nodes with their agents, and Envoys in front of them."""
 
@@ -343,11 +368,8 @@ class Site:
         """The example's, for this site; `settings` are the filter's."""
         text = EXAMPLE.read_text().replace("/usr/share/plimsoll/envoy_wasm.wasm", str(MODULE))
         config = yaml.safe_load(text)
-        filters = manager_of(config["static_resources"]["listeners"][0])["http_filters"]
-        own = next(entry for entry in filters if entry["name"] == "plimsoll")
-        value = own["typed_config"]["config"]["configuration"]
-        given = {"period": 0.1, "lease": 1.0, "age_limit": 2.0, "timeout": 0.5}
-        value["value"] = json.dumps(json.loads(value["value"]) | {"cluster": "test"} | given | settings)
+        quick = {"cluster": "test", "period": 0.1, "lease": 1.0, "age_limit": 2.0, "timeout": 0.5}
+        set_filter(config["static_resources"]["listeners"][0], **(quick | settings))
         ports = {"queries": self.nodes.ports, "plimsoll_agents": self.agents}
         for cluster in config["static_resources"]["clusters"]:
             endpoints = cluster["load_assignment"]["endpoints"][0]
@@ -363,11 +385,12 @@ class Site:
         concurrency: int = 1,
         name: str = "envoy1",
         config: dict[str, Any] | None = None,
+        words: tuple[str, ...] = (),
         **settings: Any,
     ) -> Envoy:
         config = config or self.config(**settings)
         config["node"]["id"] = name
-        envoy = Envoy(self.directory / name, config, concurrency)
+        envoy = Envoy(self.directory / name, config, concurrency, words)
         self._stack.callback(envoy.kill)
         envoy.start()
         return envoy

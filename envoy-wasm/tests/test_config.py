@@ -1,0 +1,78 @@
+"""A setting that is wrong keeps Envoy from starting, and the log names it."""
+
+import subprocess
+import urllib.request
+from typing import Any
+
+import pytest
+from envoy_site import Envoy, Site, manager_of, set_filter
+
+from compose.lab import machine
+
+WRONG = {
+    "period": ("1s", "period: invalid type"),
+    "cost": ({"form": {"query": "items"}}, "cost.form: unknown field"),
+    "agent": ("x", "agent: unknown field"),
+}
+
+
+def own_filter(config: dict[str, Any]) -> dict[str, Any]:
+    filters = manager_of(config["static_resources"]["listeners"][0])["http_filters"]
+    return next(entry for entry in filters if entry["name"] == "plimsoll")["typed_config"]["config"]
+
+
+@pytest.fixture(scope="module")
+def ends(fake_site: tuple[Site, object]) -> dict[str, tuple[int, str]]:
+    """Exit status and log of an Envoy with each of the wrong settings."""
+    site, _ = fake_site
+    envoys = {}
+    for field, (value, _) in WRONG.items():
+        config = site.config()
+        set_filter(config["static_resources"]["listeners"][0], **{field: value})
+        envoys[field] = Envoy(site.directory / f"wrong-{field}", config, 1)
+    found = {}
+    for field, envoy in envoys.items():
+        process = envoy.begin()
+        found[field] = (process.wait(30), envoy.log.read_text())
+    return found
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_a_wrong_setting_is_named(ends, field):
+    status, log = ends[field]
+    assert status == 1
+    assert f"plimsoll: {WRONG[field][1]}" in log
+
+
+def test_validation_needs_no_start(fake_site):
+    """`--mode validate` runs the module as well."""
+    site, _ = fake_site
+    config = site.config(spill=7)
+    envoy = Envoy(site.directory / "validated", config, 1)
+    command = [machine.envoy(), "--mode", "validate", "-c", str(envoy.file)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert result.returncode == 1
+    assert "plimsoll: spill: must be a number within 0..1, is 7" in result.stderr
+
+
+def test_settings_must_be_a_string(fake_site):
+    site, _ = fake_site
+    config = site.config()
+    kind = "type.googleapis.com/google.protobuf.Struct"
+    own_filter(config)["configuration"] = {"@type": kind, "value": {"cluster": "test"}}
+    envoy = Envoy(site.directory / "struct", config, 1)
+    assert envoy.begin().wait(30) == 1
+    problem = "plimsoll: configuration: must be a JSON object in a google.protobuf.StringValue"
+    assert problem in envoy.log.read_text()
+
+
+def test_what_prometheus_reads(shared):
+    envoy = shared.envoy()
+    shared.wait_in_force(envoy)
+    with urllib.request.urlopen(f"http://127.0.0.1:{envoy.admin}/stats/prometheus", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    for name in (
+        *("admitted_total", "refused_total", "undecided_total", "ejections_total"),
+        *("in_flight_cost", "in_flight_requests", "ring_version"),
+    ):
+        assert any(line.startswith(f'plimsoll_{name}{{plimsoll_cluster="test"}} ') for line in lines), name

@@ -1,0 +1,62 @@
+"""One Envoy hands over to another, under load."""
+
+import threading
+
+from envoy_site import Client, Envoy, Site, eventually
+
+from compose.lab.processes import answers
+
+
+class Load:
+    """A client that asks without end; what it was told."""
+
+    def __init__(self, envoy: Envoy) -> None:
+        self.answers: list[int] = []
+        self._envoy, self._stopped = envoy, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self.answers.append(self._envoy.get(f"/stock/S{len(self.answers) % 100:04}")[0])
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+
+def runs(site: Site) -> set[str]:
+    """Envoys, each run by itself, that have shares in Redis."""
+    return {name.decode().rsplit("/", 1)[0] for name in site.redis.client.hkeys(site.cluster.proxies)}
+
+
+def test_one_envoy_hands_over_to_another(site, stack):
+    base = site.directory / "base-id"
+    words = ("--drain-time-s", "2", "--parent-shutdown-time-s", "4")
+    envoy = Envoy(site.directory / "envoy1", site.config(), 2, words)
+    stack.callback(envoy.kill)
+    old = envoy.process = envoy.begin("--use-dynamic-base-id", "--base-id-path", str(base))
+    eventually("the old Envoy", lambda: answers(f"http://127.0.0.1:{envoy.admin}/ready"))
+    site.wait_in_force(envoy)
+    (first,) = runs(site)
+    client = Client(envoy.port, "/stock/S0001?items=60&hold=over")
+    eventually("one in flight", lambda: site.in_flight(envoy) == (60, 1))
+
+    envoy.log = envoy.log.with_name("new.log")
+    with Load(envoy) as load:
+        stack.callback(old.kill)
+        envoy.process = envoy.begin("--restart-epoch", "1", "--base-id", base.read_text().strip())
+        eventually("both with shares", lambda: len(runs(site)) == 2)
+        site.nodes.let_go("over")
+        assert client.status() == 200
+        eventually("the end of the old", lambda: old.poll() is not None)
+        eventually("its shares given back", lambda: first not in runs(site))
+        told = len(load.answers)
+        eventually("requests at the new", lambda: len(load.answers) > told + 100)
+    assert set(load.answers) == {200}
+    assert old.returncode == 0
+    eventually("nothing in flight", lambda: site.in_flight(envoy) == (0, 0))
+    site.wait_in_force(envoy)

@@ -1,0 +1,99 @@
+"""Many workers, and HAProxy's threads beside them: one ring, and bounds that hold together."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from envoy_site import Envoy, Site
+
+from compose.lab.processes import free_ports
+from compose.lab.topology import ROOT
+from lua.tests.conftest import Redis
+from lua.tests.test_haproxy import CONFIG, POLICY, SETTINGS, Proxy
+from lua.tests.traffic import Load, until
+
+BOUNDS = {"node1": 40, "node2": 20}
+THREADS = 2
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Iterator[Site]:
+    """A site that little overloads."""
+    directory = tmp_path_factory.mktemp("small")
+    with ExitStack() as stack:
+        redis = Redis(directory)
+        stack.callback(redis.kill)
+        redis.start()
+        site = Site(directory, stack, redis, tuple(BOUNDS.values()))
+        site.start()
+        yield site
+
+
+def overload(site: Site, ports: list[int], dispatchers: int, clients: int) -> Load:
+    """Closed-loop clients until all that is under way began with every share in force."""
+
+    async def run() -> Load:
+        async with Load(ports, clients, 0) as load:
+            await until("the first answers", lambda: load.answers.total() > 5 * clients)
+            site.nodes.peak.clear()
+            load.answers.clear()
+            await until("more answers", lambda: load.answers.total() > 20 * clients)
+        return load
+
+    site.nodes.seconds = 0.05
+    try:
+        load = asyncio.run(run())
+    finally:
+        site.nodes.seconds = 0
+    assert not load.lost
+    assert set(load.answers) == {"200", "503 full"}, load.answers
+    # What is larger than a dispatcher's whole share is admitted alone.
+    for node, bound in BOUNDS.items():
+        assert bound / 4 < site.nodes.peak[node] <= bound + dispatchers, site.nodes.peak
+    return load
+
+
+@pytest.mark.parametrize("policy", ["fc_prop", "weighted_round_robin", "load_informed"])
+def test_a_policy_places_and_holds_the_bounds(small, policy):
+    envoy = small.envoy(name=policy, concurrency=2, policy=policy)
+    small.wait_in_force(envoy)
+    overload(small, [envoy.port], 2, 150)
+    assert sum(envoy.counts()[:2]) > 0
+    envoy.kill()
+
+
+@pytest.fixture
+def haproxy(small: Site) -> Iterator[Proxy]:
+    directory = small.directory / "haproxy"
+    directory.mkdir()
+    settings = SETTINGS.format(name="lb1", redis=small.redis.port, policy="fc_hash", age=2)
+    (directory / "plimsoll.lua").write_text(settings)
+    (port,) = free_ports(1)
+    config = CONFIG.format(threads=THREADS, directory=directory, root=ROOT, port=port, policy=POLICY)
+    nodes = enumerate(small.nodes.ports, 1)
+    config += "".join(f"    server node{number} 127.0.0.1:{node}\n" for number, node in nodes)
+    proxy = Proxy(directory, config)
+    yield proxy
+    proxy.kill()
+
+
+@pytest.fixture
+def envoy(small: Site) -> Envoy:
+    envoy = small.envoy(concurrency=4)
+    small.wait_in_force(envoy)
+    return envoy
+
+
+def test_haproxy_and_envoy_are_of_one_mind(small, envoy, haproxy):
+    keys = [f"S{number:04}" for number in range(300)]
+    asyncio.run(until("HAProxy's ring", lambda: haproxy_agrees(small, haproxy)))
+    assert [envoy.node_of(key) for key in keys] == [haproxy.server_of(key) for key in keys]
+    # Each has six dispatchers' part of the bounds.
+    load = overload(small, [envoy.port, haproxy.port], 4 + THREADS, 200)
+    assert load.answers["503 full"] > 0
+
+
+def haproxy_agrees(site: Site, haproxy: Proxy) -> bool:
+    keys = [site.key_of(node, number) for node in BOUNDS for number in range(10)]
+    return [haproxy.server_of(key) for key in keys] == 10 * ["node1"] + 10 * ["node2"]
