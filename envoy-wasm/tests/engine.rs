@@ -56,6 +56,23 @@ fn the_owner_of_the_key_is_named_first_and_others_after_it() {
 }
 
 #[test]
+fn retries_stay_among_the_nodes_that_take_work() {
+    let mut engine = engine(100.0);
+    let drained = |name: &str, port: u16| NodeShare {
+        name: name.to_owned(),
+        address: format!("10.0.0.1:{port}"),
+        granted: 0.0,
+        bound_jobs: 0.0,
+        jobs: 0.0,
+        load: 0.0,
+    };
+    let shares = [drained("node1", 1), drained("node3", 3)];
+    engine.dispatcher().on_shares(0.0, 1, &shares);
+    let (_, hosts) = pass(&mut engine, "/stock/S0001?items=1");
+    assert_eq!(hosts, "10.0.0.1:2,10.0.0.1:2,10.0.0.1:2");
+}
+
+#[test]
 fn every_way_to_end_leaves_nothing() {
     let mut engine = engine(1000.0);
     // It never got to a host.

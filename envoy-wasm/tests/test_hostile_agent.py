@@ -9,7 +9,7 @@ from envoy_site import Envoy, Site, eventually
 from fake_agent import FakeAgent, Reply
 
 OBSERVE, RING = "/v1/observe", "/v1/ring"
-REQUESTS = 5
+REQUESTS = 3
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +20,7 @@ def envoy(fake_site: tuple[Site, FakeAgent]) -> Envoy:
     del agents["outlier_detection"]
     envoy = site.envoy(config=config)
     tells_truth(agent, envoy)
+    eventually("decisions", lambda: decided(envoy) == (REQUESTS, 0, 0))
     return envoy
 
 
@@ -37,8 +38,7 @@ def tells_truth(agent: FakeAgent, envoy: Envoy) -> None:
     agent.version += 1
     eventually("the newest ring", lambda: envoy.stats().get("ring_version") == agent.version)
     before = agent.answered[f"{OBSERVE} truth"]
-    eventually("two true answers", lambda: agent.answered[f"{OBSERVE} truth"] >= before + 2)
-    eventually("decisions", lambda: decided(envoy) == (REQUESTS, 0, 0))
+    eventually("a true answer", lambda: agent.answered[f"{OBSERVE} truth"] > before)
 
 
 def decided(envoy: Envoy) -> tuple[float, ...]:
@@ -79,6 +79,8 @@ BOTH = {
     "redirect": (always(Reply(b"", 302, {"location": "http://127.0.0.1:1/"})), "answers 302"),
     "no content": (always(Reply(b"", 204)), "answers 204"),
     "closed at once": (always(Reply(status=0)), "answers 503"),
+    # Envoy ends it at 32 MiB.
+    "without end": (always(Reply(b"{", length=1 << 40, endless=True)), "breaks off"),
     "closed amid the body": (always(Reply(b'{"version": 1', length=1000)), "breaks off"),
 }  # fmt: skip
 
