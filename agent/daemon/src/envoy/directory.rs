@@ -30,6 +30,19 @@ impl Directory {
         }
     }
 
+    /// Takes Redis' word, whose bounds are not held still: a weight stays while it is off by no more than
+    /// this share of itself.
+    pub fn hear_of(&mut self, mut node: Node, at: Instant, dead_band: f64) {
+        if let Some((known, _)) = self.heard.get(&node.address) {
+            let (held, new) = (known.weight_bound, node.weight_bound);
+            let is_out = node.standing != Standing::Healthy;
+            if is_out || (new - held).abs() <= dead_band * held {
+                node.weight_bound = held;
+            }
+        }
+        self.hear(node, at);
+    }
+
     /// Whether a node's own agent was heard this lately.
     pub fn heard_since(&self, address: &str, within: Duration) -> bool {
         let known = self.heard.get(address);
@@ -166,6 +179,27 @@ mod tests {
         known.hear(node("own:1", 1.0), now);
         known.hear(node("a:1", 1.0), now);
         assert_eq!(known.others(Some("own:1"), LEASE, now).len(), 1);
+    }
+
+    #[test]
+    fn weights_from_redis_stay_within_the_dead_band() {
+        let now = Instant::now();
+        let mut known = Directory::default();
+        let mut weight = |bound, standing| {
+            let mut said = node("a:1", bound);
+            said.standing = standing;
+            known.hear_of(said, now, 0.05);
+            known.others(None, LEASE, now)[0].weight_bound
+        };
+        for (bound, held) in [
+            (100.0, 100.0),
+            (104.0, 100.0),
+            (106.0, 106.0),
+            (101.0, 106.0),
+        ] {
+            assert_eq!(weight(bound, Standing::Healthy), held);
+        }
+        assert_eq!(weight(0.0, Standing::Unhealthy), 106.0);
     }
 
     #[test]

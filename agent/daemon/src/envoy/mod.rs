@@ -202,7 +202,7 @@ async fn publish(
                     .directory
                     .heard_since(&node.address, config.envoy.lease)
                 {
-                    known.directory.hear(node, at);
+                    known.directory.hear_of(node, at, service.weight_dead_band);
                 }
             }
         }
