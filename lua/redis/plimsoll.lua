@@ -36,6 +36,8 @@ local MAX_NAME = 128
 local MAX_RECORD_BYTES = 1024
 local MAX_ADDRESS = 255
 local NOBODY = 255
+-- Multiples of it are spread evenly between whole numbers.
+local GOLDEN = 0.6180339887498949
 -- Of an even share: what a proxy without demand is given, so that its first request need not wait.
 local FLOOR_DEMAND = 0.05
 -- Of a sum: where so little is left without this proxy's part, rounding may be most of it.
@@ -641,6 +643,20 @@ local function sum_shares(key, node, proxies, without)
   return taken, wished
 end
 
+-- A share in whole requests of mean cost, as far as they are free: a part of a request is of use to nobody,
+-- and many proxies would keep one each. Of less than one request it is what it is.
+-- @param dither number within 0..1, another each time, so that the mean of many shares is what is wanted
+local function in_requests(wanted, free, mean_cost, dither)
+  local most = math.min(wanted, free)
+  -- Of a billion requests one more or less is nothing, and what is beyond numbers cannot be counted.
+  if mean_cost <= 1e-9 * most or most < mean_cost then
+    return most
+  end
+  -- Sums of shares drift by less than this.
+  local whole_ones = math.min(math.floor(wanted / mean_cost + dither), math.floor(free / mean_cost + 1e-9))
+  return math.min(whole_ones * mean_cost, free)
+end
+
 -- What of the nodes' bounds this proxy may use. Shares go by demand. One is raised only by what the
 -- others have given up, so that together they never exceed the bound.
 -- The sum over the proxies is kept with each node, or else a call would read all shares of all proxies.
@@ -670,7 +686,11 @@ local function grant(keys, asked, proxy, proxies, count, now)
     sum = sum + demand
     local floor = sum > 0 and FLOOR_DEMAND * sum / count or 1
     local wanted = bound * (demand + floor) / (sum + floor * count)
-    local granted = math.max(0, math.min(wanted, bound - taken))
+    local free = math.max(0, bound - taken)
+    local granted = math.min(wanted, free)
+    if count > 1 then
+      granted = in_requests(wanted, free, entry.node.mean_cost, (now + i) * GOLDEN % 1)
+    end
     entry.granted = exact(granted)
     local kept, kept_text = math.min(entry.backlog, held), entry.granted
     if kept > granted then

@@ -288,7 +288,7 @@ def test_the_kept_sums_are_those_of_the_shares(cluster):
 def test_a_wrong_sum_does_not_last(cluster, pair):
     nodes, proxies = ["node1", "node2", "node3"], ["one", "two", "three"]
     for node in nodes:
-        cluster.report(node, 1000)
+        cluster.report(node, 1000, mean_cost=0)
     observe = lambda: [cluster.observe(proxy, [(node, 50, "") for node in nodes]) for proxy in proxies]  # noqa: E731
     for _ in range(3):
         observe()

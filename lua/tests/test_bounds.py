@@ -38,7 +38,7 @@ def start(stack: ExitStack, directory: Path, name: str, redis: Redis, nodes: Nod
 async def overload(stack: ExitStack, directory: Path, redis: Redis, proxies: int, policy: str, moves: bool):
     cluster = Cluster(redis.client)
     for node, bound in BOUNDS.items():
-        cluster.report(node, bound, lease=3_600_000)
+        cluster.report(node, bound, lease=3_600_000, mean_cost=1)
     async with Nodes(tuple(BOUNDS), SECONDS) as nodes:
         ports = [start(stack, directory, f"lb{n}", redis, nodes, policy).port for n in range(proxies)]
         dispatchers = proxies * THREADS

@@ -243,7 +243,7 @@ def test_a_table_that_cannot_be_is_not_restored(cluster, arguments, message):
 def test_shares_follow_demand_and_never_exceed_the_bound(cluster):
     """Whatever the order of the calls, what is granted together stays within the bound."""
     draw = random.Random(2)
-    cluster.report("node1", 1000)
+    cluster.report("node1", 1000, mean_cost=0)
     granted: dict[str, float] = {}
     # A part of what was granted is in flight still.
     held: dict[str, float] = {}
@@ -264,8 +264,40 @@ def test_shares_follow_demand_and_never_exceed_the_bound(cluster):
     assert granted["proxy0"] == pytest.approx(1000 * 3075 / 6300)
 
 
+def test_shares_are_whole_requests_and_in_the_mean_what_is_wanted(cluster):
+    """A dispatcher can do nothing with 2.6 requests, and eight would leave a fifth of the bound unused."""
+    cluster.report("node1", 20.8, mean_cost=1)
+    names = [f"proxy{n}" for n in range(8)]
+    shares = {name: [] for name in names}
+    for _ in range(300):
+        for name in names:
+            shares[name].append(cluster.observe(name, [("node1", 100, "")])[2]["node1"])
+    # All but the first, when they came.
+    late = [granted for name in names for granted in shares[name][50:]]
+    # Whole ones, or what the others left, which is less than one.
+    assert all(granted < 1 or granted == pytest.approx(round(granted)) for granted in late)
+    assert sum(map(int, late)) / 250 > 0.9 * 20.8
+    assert sum(late) / 250 <= 20.8 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("mean_cost", [5e-324, 1e-300, 1e15])
+def test_an_absurd_mean_cost_breaks_no_bound(cluster, mean_cost):
+    cluster.report("node1", 20.8, mean_cost=mean_cost)
+    for _ in range(3):
+        shares = [cluster.observe(f"proxy{n}", [("node1", 100, "")])[2]["node1"] for n in range(8)]
+    assert min(shares) > 0
+    assert sum(shares) <= 20.8 * (1 + 1e-9)
+
+
+def test_less_than_a_request_is_granted_as_it_is(cluster):
+    cluster.report("node1", 0.8, mean_cost=1)
+    for _ in range(3):
+        shares = [cluster.observe(f"proxy{n}", [("node1", 100, "")])[2]["node1"] for n in range(8)]
+    assert shares == pytest.approx([0.1] * 8)
+
+
 def test_what_is_in_flight_of_a_share_that_falls_is_held(cluster):
-    cluster.report("node1", 1000)
+    cluster.report("node1", 1000, mean_cost=1)
 
     def granted(proxy: str, demand: str) -> float:
         return cluster.observe(proxy, [("node1", demand, "")])[2]["node1"]
