@@ -12,18 +12,24 @@ from pathlib import Path
 
 import pytest
 
-from compose.lab import machine
+from compose.lab import envoy, machine
 from compose.lab.errors import LabError
 from compose.lab.topology import ROOT
 
 LAB = [sys.executable, "-m", "compose.lab"]
+ON_ENVOY = ("envoy-rr", "envoy-eds-fc-prop")
 SMALL = ["--quick", "--nodes", "2", "--clients", "20", "--duration", "16"]
 
 
 def _built() -> bool:
     try:
         return bool(
-            machine.binary("stocks") and machine.binary("plimsoll") and machine.k6() and machine.haproxy()
+            machine.binary("stocks")
+            and machine.binary("plimsoll")
+            and machine.k6()
+            and machine.haproxy()
+            and machine.envoy()
+            and envoy.module()
         )
     except LabError:
         return False
@@ -91,13 +97,13 @@ def test_however_it_ends_no_process_and_no_port_is_left(lab, tmp_path, how):
 
 @needs_programs
 def test_a_small_run_leaves_complete_records_and_the_same_work_for_every_policy(lab, tmp_path):
-    process, mark = lab("--policies", "rr fc-prop envoy-rr", "--seed", "3")
-    _, stderr = process.communicate(timeout=150)
+    process, mark = lab("--policies", "rr fc-prop envoy-rr envoy-eds-fc-prop", "--seed", "3")
+    _, stderr = process.communicate(timeout=170)
     assert process.returncode == 0, stderr.decode()
     assert not marked(mark)
     latest = tmp_path / "results" / "latest"
     facts = json.loads((latest / "run.json").read_text())
-    assert facts["policies"] == ["rr", "fc-prop", "envoy-rr"]
+    assert facts["policies"] == ["rr", "fc-prop", "envoy-rr", "envoy-eds-fc-prop"]
     assert facts["clients"] == 20
     work = {}
     for policy in facts["policies"]:
@@ -105,7 +111,7 @@ def test_a_small_run_leaves_complete_records_and_the_same_work_for_every_policy(
         assert meta["event_s"] < meta["duration_s"]
         assert meta["generator"]["cpu_share"] > 0
         assert meta["proxy_cpu_share"] > 0
-        assert meta["proxy"].startswith("envoy 1." if policy == "envoy-rr" else "haproxy 2.")
+        assert meta["proxy"].startswith("envoy 1." if policy in ON_ENVOY else "haproxy 2.")
         assert meta["settings"] == {}
         with gzip.open(latest / policy / "requests.csv.gz", "rt") as file:
             rows = list(csv.DictReader(file))
@@ -119,9 +125,9 @@ def test_a_small_run_leaves_complete_records_and_the_same_work_for_every_policy(
         assert {row["node"] for row in samples} == {"node1", "node2"}
         assert {row["up"] for row in samples} == {"1"}
         assert all(row["proxy_weight"] for row in samples)
-        assert (latest / policy / ("lb1.yaml" if policy == "envoy-rr" else "lb1.cfg")).exists()
+        assert (latest / policy / ("lb1.yaml" if policy in ON_ENVOY else "lb1.cfg")).exists()
         assert {row["node"] for row in rows} == {"node1", "node2", "master"}
-        assert (samples[-1]["bound"] != "") == (policy == "fc-prop")
+        assert (samples[-1]["bound"] != "") == policy.endswith("fc-prop")
         assert float(samples[-1]["capacity_items_per_s"]) > 1000
     # Clients start staggered by their seeds; a request on the edge may fall on either side.
     for policy in facts["policies"]:
@@ -151,7 +157,7 @@ def test_redis_is_away_for_as_long_as_it_is_told(lab, tmp_path):
 
 
 @needs_programs
-@pytest.mark.parametrize("policy", ["fc-prop", "envoy-rr"])
+@pytest.mark.parametrize("policy", ["fc-prop", "wasm-fc-hash"])
 def test_a_killed_slave_and_its_agent_are_recorded_as_dead(lab, tmp_path, policy):
     process, _ = lab("--scenario", "removal", "--policies", policy, "--duration", "26", "--proxies", "2")
     _, stderr = process.communicate(timeout=120)
