@@ -36,6 +36,7 @@ async def ten_thousand(site: Site) -> None:
         "@type": f"type.googleapis.com/{PROTOCOL}",
         "explicit_http_config": {"http2_protocol_options": {}},
     }
+    queries["circuit_breakers"]["thresholds"][0]["max_requests"] = 2 * ALL
     queries["typed_extension_protocol_options"] = {PROTOCOL: options}
     for number in range(len(site.nodes.ports)):
         site.nodes.close(number)
