@@ -89,6 +89,9 @@ def without_node2(shared: Site, envoy: Envoy, request: pytest.FixtureRequest) ->
     command(shared, "node2", *request.param)
     key = shared.key_of("node2")
     eventually("nothing at node2", lambda: envoy.node_of(key) == "node1")
+    # The ring may have come before the news of the node, by up to a period.
+    again = f"/again/{key}?status=500&at=node1"
+    eventually("nor retries", lambda: envoy.get(again)[0] == 500)
     yield
     command(shared, "node2", "ready")
     command(shared, "node2", "force", "auto")
