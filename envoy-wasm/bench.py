@@ -185,11 +185,11 @@ def start_envoy(
 
 
 def wait_shares(client: redis.Redis, workers: int) -> None:
-    """Until so many workers, and their main threads, have a share of every bound."""
+    """Until so many workers have a share of every bound."""
 
     def have() -> bool:
         shares = client.hvals("plimsoll:{stocks}:shares")
-        return len(shares) > workers * NODES and all(float(share.split()[0]) > 0 for share in shares)
+        return len(shares) >= workers * NODES and all(float(share.split()[0]) > 0 for share in shares)
 
     wait_until("shares", have, 30, lambda: None)
     # Their news is on its way to the workers for less than this.
@@ -203,7 +203,7 @@ def measure(
     for kind in ("plain", "noop", "filter"):
         pids[kind], ports[kind], admin = start_envoy(stack, run, kind, workers, shared)
     # The one of the measurement before is still there.
-    wait_shares(client, workers if workers == 1 else workers + 2)
+    wait_shares(client, workers if workers == 1 else workers + 1)
     rates: dict[str, list[float]] = {kind: [] for kind in ports}
     cpus: dict[str, list[float]] = {kind: [] for kind in ports}
     delays: dict[str, list[float]] = {kind: [] for kind in ports}
