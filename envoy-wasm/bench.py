@@ -10,7 +10,6 @@ the machine.
 
 import argparse
 import copy
-import hashlib
 import json
 import re
 import shutil
@@ -32,8 +31,9 @@ import yaml  # noqa: E402
 
 from compose.lab import machine  # noqa: E402
 from compose.lab.processes import answers, cpu_seconds, free_ports, start_tied, wait_until  # noqa: E402
+from lua.bench import CONNECTIONS, NODES, ROUNDS, SCRIPT, SECONDS, resident_mib, wrk  # noqa: E402
+from lua.tests.conftest import Cluster, owner  # noqa: E402
 
-ROUNDS, SECONDS, CONNECTIONS, NODES = 5, 3, 32, 5
 RATIO, MOST_CPU_US, MOST_MODULE_KIB, MOST_STALL_MS = 0.85, 10, 1024, 2
 WASM = ROOT / "target" / "wasm32-wasip1" / "release"
 MODULES = {"noop": WASM / "examples" / "noop.wasm", "filter": WASM / "envoy_wasm.wasm"}
@@ -70,13 +70,6 @@ kind = "proxies"
 cluster = "stocks"
 node = "node{number}"
 """
-SCRIPT = """\
-local n = 0
-request = function()
-  n = n + 1
-  return wrk.format("GET", "/stock/S" .. n % 3000 .. "?items=80")
-end
-"""
 # Asks for key after key, and counts the answers that came from another node than the file says.
 KEYS_SCRIPT = """\
 local file = io.open("{file}")
@@ -112,18 +105,6 @@ end
 
 def verdict(met: bool) -> str:
     return "met" if met else "MISSED"
-
-
-def wrk(port: int, run: Path, connections: int, seconds: int = SECONDS) -> tuple[float, float]:
-    """Requests/s, and the median latency in µs."""
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(run / "wrk.lua")]
-    command.append(f"http://127.0.0.1:{port}/")
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    if re.search("Non-2xx", out):
-        raise SystemExit(f"bench: requests were refused:\n{out}")
-    rate = float(re.search(r"Requests/sec:\s+([\d.]+)", out)[1])
-    value, unit = re.search(r"50%\s+([\d.]+)(us|ms|s)", out).groups()
-    return rate, float(value) * {"us": 1, "ms": 1e3, "s": 1e6}[unit]
 
 
 def config(kind: str, ports: dict[str, list[int]]) -> dict[str, Any]:
@@ -166,10 +147,6 @@ def stats(admin: int) -> dict[str, float]:
     }
 
 
-def resident_mib(pid: int) -> float:
-    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
-
-
 def start_envoy(
     stack: ExitStack, run: Path, kind: str, workers: int, shared: dict[str, list[int]]
 ) -> tuple[int, int, int]:
@@ -184,11 +161,11 @@ def start_envoy(
     return process.pid, listener, admin
 
 
-def wait_shares(client: redis.Redis, workers: int) -> None:
+def wait_shares(cluster: Cluster, workers: int) -> None:
     """Until so many workers have a share of every bound."""
 
     def have() -> bool:
-        shares = client.hvals("plimsoll:{stocks}:shares")
+        shares = cluster.server.hvals(cluster.shares)
         return len(shares) >= workers * NODES and all(float(share.split()[0]) > 0 for share in shares)
 
     wait_until("shares", have, 30, lambda: None)
@@ -197,13 +174,13 @@ def wait_shares(client: redis.Redis, workers: int) -> None:
 
 
 def measure(
-    workers: int, run: Path, stack: ExitStack, shared: dict[str, list[int]], client: redis.Redis
+    workers: int, run: Path, stack: ExitStack, shared: dict[str, list[int]], cluster: Cluster
 ) -> dict[str, float]:
     pids, ports = {}, {}
     for kind in ("plain", "noop", "filter"):
         pids[kind], ports[kind], admin = start_envoy(stack, run, kind, workers, shared)
     # The one of the measurement before is still there.
-    wait_shares(client, workers if workers == 1 else workers + 1)
+    wait_shares(cluster, workers if workers == 1 else workers + 1)
     rates: dict[str, list[float]] = {kind: [] for kind in ports}
     cpus: dict[str, list[float]] = {kind: [] for kind in ports}
     delays: dict[str, list[float]] = {kind: [] for kind in ports}
@@ -250,7 +227,7 @@ def measure(
     return {kind: resident_mib(pid) for kind, pid in pids.items()}
 
 
-def start_site(stack: ExitStack, run: Path) -> tuple[redis.Redis, dict[str, list[int]]]:
+def start_site(stack: ExitStack, run: Path) -> tuple[Cluster, dict[str, list[int]]]:
     """Redis, nodes and their agents; the ports of Envoy's clusters."""
     port, *nodes = free_ports(1 + NODES)
     agents, checks = free_ports(NODES), free_ports(NODES)
@@ -265,51 +242,41 @@ def start_site(stack: ExitStack, run: Path) -> tuple[redis.Redis, dict[str, list
         path.write_text(AGENT.format(http=agent, check=check, redis=port, node=node, number=number))
         command = [machine.binary("plimsoll"), "agent", "--config", str(path)]
         stack.callback(start_tied(command, {}, path.with_suffix(".log")).kill)
-    client = redis.Redis(port=port)
+    cluster = Cluster(redis.Redis(port=port), "stocks")
 
     def all_in_the_ring() -> bool:
         try:
-            return len(ring(client)[0]) == NODES
-        except (redis.RedisError, IndexError):
+            return len(cluster.ring_or_none() or ()) == NODES
+        except redis.RedisError:
             return False
 
     wait_until("a ring", all_in_the_ring, 20, lambda: None)
-    return client, {"queries": nodes, "transactions": nodes[:1], "plimsoll_agents": agents}
-
-
-def ring(client: redis.Redis) -> tuple[list[str], bytes]:
-    """Names, and the owner of each slot."""
-    parts = ("nodes", "ring", "proxies", "shares", "observations")
-    found = client.fcall_ro("plimsoll_ring", 5, *(f"plimsoll:{{stocks}}:{part}" for part in parts))
-    return found[2].decode().split("\n"), found[3]
+    return cluster, {"queries": nodes, "transactions": nodes[:1], "plimsoll_agents": agents}
 
 
 def cost(run: Path, stack: ExitStack) -> None:
     size = MODULES["filter"].stat().st_size / 1024
     print(f"module {size:.0f} KiB   target <= {MOST_MODULE_KIB}   {verdict(size <= MOST_MODULE_KIB)}")
-    client, shared = start_site(stack, run)
-    memory = {workers: measure(workers, run, stack, shared, client) for workers in (1, 2)}
+    cluster, shared = start_site(stack, run)
+    memory = {workers: measure(workers, run, stack, shared, cluster) for workers in (1, 2)}
     for kind in ("noop", "filter"):
         more = memory[2][kind] - memory[1][kind]
         print(f"memory {kind}: {memory[1][kind]:.1f} MiB with one worker, {more:+.1f} MiB for another")
 
 
 def keys(run: Path, stack: ExitStack, count: int) -> None:
-    client, shared = start_site(stack, run)
+    cluster, shared = start_site(stack, run)
     _, port, _ = start_envoy(stack, run, "filter", 2, shared)
-    wait_shares(client, 2)
-    names, owners = ring(client)
-
-    def owner(key: int) -> str:
-        number = int.from_bytes(hashlib.md5(str(key).encode()).digest()[12:], "big")
-        return names[owners[number * len(owners) >> 32]].removeprefix("node")
-
-    (run / "expected").write_text("".join(owner(key) for key in range(1, count + 1)))
+    wait_shares(cluster, 2)
+    before = cluster.ring()
+    _, _, names, owners = before
+    digits = (owner(str(key), names, owners).removeprefix("node") for key in range(1, count + 1))
+    (run / "expected").write_text("".join(digits))
     (run / "wrk.lua").write_text(KEYS_SCRIPT.format(file=run / "expected"))
     command = ["wrk", "-t1", "-c32", "-d3600s", "-s", str(run / "wrk.lua"), f"http://127.0.0.1:{port}/"]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     right, wrong = map(int, re.search(r"KEYS (\d+) (\d+)", out).groups())
-    same = ring(client) == (names, owners)
+    same = cluster.ring() == before
     print(
         f"{right + wrong:,} of {count:,} keys answered, {wrong} by another node than the owner in Redis"
         f"{'' if same else ' (but the ring changed meanwhile)'}   target 0   {verdict(same and wrong == 0)}"
@@ -317,9 +284,9 @@ def keys(run: Path, stack: ExitStack, count: int) -> None:
 
 
 def soak(run: Path, stack: ExitStack, seconds: int) -> None:
-    client, shared = start_site(stack, run)
+    cluster, shared = start_site(stack, run)
     pid, port, admin = start_envoy(stack, run, "filter", 2, shared)
-    wait_shares(client, 2)
+    wait_shares(cluster, 2)
     # V8 and the allocator settle in the first part.
     part = max(seconds // 10, 1)
     sizes, rates = [], []

@@ -62,9 +62,9 @@ end
 """
 
 
-def wrk(port: int, run: Path, connections: int) -> tuple[float, float]:
+def wrk(port: int, run: Path, connections: int, seconds: int = SECONDS) -> tuple[float, float]:
     """Requests/s, and the median latency in µs."""
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{SECONDS}s", "--latency", "-s", str(run / "wrk.lua")]
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(run / "wrk.lua")]
     out = subprocess.run(
         [*command, f"http://127.0.0.1:{port}/"], capture_output=True, text=True, check=True
     ).stdout

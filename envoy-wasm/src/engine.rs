@@ -174,9 +174,9 @@ impl Engine {
 
     fn hosts(&self, held: &Held) -> String {
         let count = self.settings.alternatives;
-        let mut places = self.dispatcher.alternatives(held, count);
-        places.insert(0, held.place());
-        let addresses = places.iter().map(|place| self.dispatcher.address(*place));
+        let others = self.dispatcher.alternatives(held, count);
+        let places = std::iter::once(held.place()).chain(others.iter().copied());
+        let addresses = places.map(|place| self.dispatcher.address(place));
         let known = addresses.filter(|address| !address.is_empty());
         // Over and over: past the end of the list the fallback policy would choose, also a drained node.
         let all: Vec<&str> = known.cycle().take(count + 1).collect();

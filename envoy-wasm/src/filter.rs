@@ -41,19 +41,19 @@ impl Downstream {
             engine.end(ticket);
         }
     }
+}
 
-    fn refuse(&self, retry_after: u32) -> Action {
-        let retry_after = retry_after.to_string();
-        let headers = vec![
-            ("content-type", "text/plain"),
-            ("retry-after", retry_after.as_str()),
-            ("plimsoll-reason", "full"),
-        ];
-        let body = b"no node may carry more\n";
-        match hostcalls::send_http_response(503, headers, Some(body)) {
-            Ok(()) => Action::Pause,
-            Err(_) => Action::Continue,
-        }
+fn refuse(retry_after: u32) -> Action {
+    let retry_after = retry_after.to_string();
+    let headers = vec![
+        ("content-type", "text/plain"),
+        ("retry-after", retry_after.as_str()),
+        ("plimsoll-reason", "full"),
+    ];
+    let body = b"no node may carry more\n";
+    match hostcalls::send_http_response(503, headers, Some(body)) {
+        Ok(()) => Action::Pause,
+        Err(_) => Action::Continue,
     }
 }
 
@@ -72,29 +72,23 @@ impl HttpContext for Downstream {
             follower.needs_shares();
         }
         let path = host::request_header(":path").unwrap_or_default();
-        let (admission, hosts_header, retry_after) = {
-            let Ok(mut engine) = self.cluster.engine.try_borrow_mut() else {
-                return Action::Continue;
-            };
-            let admission = engine.admit(&path, host::request_header);
-            let settings = engine.settings();
-            (
-                admission,
-                settings.hosts_header.clone(),
-                settings.retry_after,
-            )
+        let Ok(mut engine) = self.cluster.engine.try_borrow_mut() else {
+            return Action::Continue;
         };
-        match admission {
+        match engine.admit(&path, host::request_header) {
             Admission::Full => {
-                self.ticket = None;
-                self.refuse(retry_after)
+                let retry_after = engine.settings().retry_after;
+                // The answer may come back through this filter at once.
+                drop(engine);
+                refuse(retry_after)
             }
             Admission::Pass { ticket, hosts } => {
                 self.ticket = Some(ticket);
+                let hosts_header = &engine.settings().hosts_header;
                 // What a client sent is overwritten or removed.
                 let named = (!hosts.is_empty()).then_some(hosts.as_str());
-                if !host::set_request_header(&hosts_header, named) && named.is_some() {
-                    let _ = host::set_request_header(&hosts_header, None);
+                if !host::set_request_header(hosts_header, named) && named.is_some() {
+                    let _ = host::set_request_header(hosts_header, None);
                 }
                 host::set_property(TICKET, &ticket.to_bytes(self.cluster.number()));
                 Action::Continue

@@ -46,11 +46,13 @@ pub fn share_if(key: &str, value: &[u8], cas: Option<u32>) -> bool {
     hostcalls::set_shared_data(key, Some(value), cas).is_ok()
 }
 
+fn header(map: MapType, name: &str) -> Option<Vec<u8>> {
+    hostcalls::get_map_value_bytes(map, name).ok().flatten()
+}
+
 /// A request header.
 pub fn request_header(name: &str) -> Option<Vec<u8>> {
-    hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name)
-        .ok()
-        .flatten()
+    header(MapType::HttpRequestHeaders, name)
 }
 
 /// Sets or removes a request header.
@@ -60,9 +62,7 @@ pub fn set_request_header(name: &str, value: Option<&str>) -> bool {
 
 /// A response header.
 pub fn response_header(name: &str) -> Option<Vec<u8>> {
-    hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name)
-        .ok()
-        .flatten()
+    header(MapType::HttpResponseHeaders, name)
 }
 
 /// A property of the stream or of the proxy.

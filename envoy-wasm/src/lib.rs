@@ -10,6 +10,12 @@ pub mod part;
 pub mod wire;
 
 #[cfg(target_arch = "wasm32")]
+mod board;
+#[cfg(target_arch = "wasm32")]
+mod call;
+#[cfg(target_arch = "wasm32")]
+mod fetcher;
+#[cfg(target_arch = "wasm32")]
 mod filter;
 #[cfg(target_arch = "wasm32")]
 mod follower;

@@ -10,10 +10,12 @@ use proxy_wasm::{
 };
 
 use crate::{
+    board,
+    call::LONGEST_ANSWER,
     config::{self, Config, Settings},
     engine::Engine,
     filter::{Downstream, Upstream},
-    follower::{self, Follower, LONGEST_ANSWER, LOOK},
+    follower::{Follower, LOOK},
     host,
     metrics::Metrics,
 };
@@ -69,7 +71,7 @@ fn cluster_of(settings: Settings) -> Option<Rc<Cluster>> {
             drop(engine);
             return Some(cluster);
         }
-        let (ordinal, nonce) = *vm.number.get_or_insert_with(follower::number_vm);
+        let (ordinal, nonce) = *vm.number.get_or_insert_with(board::number_vm);
         let seed = host::seed() ^ (u64::from(ordinal) << 48);
         let number = vm.clusters.len() as u32;
         let cluster = Rc::new(Cluster {
@@ -112,9 +114,13 @@ impl Context for Root {
         } else {
             (0, Vec::new())
         };
-        if let Ok(mut follower) = cluster.follower.try_borrow_mut() {
-            follower.on_answer(token, status, &body, &cluster.engine);
-        }
+        let (Ok(mut follower), Ok(engine)) = (
+            cluster.follower.try_borrow_mut(),
+            cluster.engine.try_borrow(),
+        ) else {
+            return;
+        };
+        follower.on_answer((token, status, &body), engine.settings());
     }
 }
 
@@ -151,7 +157,7 @@ impl RootContext for Root {
         metrics.show_ring_applied(follower.ring_applied);
         if follower.is_fetcher() {
             let version = engine.dispatcher().ring_version().unwrap_or(0);
-            metrics.show(follower.in_flight, version);
+            metrics.show(follower.fetcher.in_flight, version);
         }
     }
 

@@ -23,6 +23,8 @@ pub struct Told {
     pub beat: u64,
     /// The dispatcher's name.
     pub name: String,
+    /// The number of the shares that it knew.
+    pub taken: u64,
     /// Tells it apart from an earlier one of that name.
     pub instance: String,
     /// Cost in flight.
@@ -38,8 +40,17 @@ pub struct Told {
 pub struct ToldNode {
     name: String,
     demand: f64,
-    backlog: f64,
+    held: f64,
     observation: String,
+}
+
+impl Told {
+    /// It told this before it could know of its newest shares: it may hold all that it ever was granted.
+    pub fn hold_all(&mut self) {
+        for node in &mut self.nodes {
+            node.held = MOST;
+        }
+    }
 }
 
 impl From<NodeReport> for ToldNode {
@@ -47,7 +58,7 @@ impl From<NodeReport> for ToldNode {
         ToldNode {
             name: report.name,
             demand: report.demand,
-            backlog: report.backlog,
+            held: report.held,
             observation: report.observation,
         }
     }
@@ -72,7 +83,7 @@ struct ExchangeDispatcher<'a> {
 struct ExchangeNode<'a> {
     name: &'a str,
     demand: f64,
-    backlog: f64,
+    held: f64,
     observation: &'a str,
 }
 
@@ -85,14 +96,15 @@ pub fn exchange(service: Option<&str>, lease: f64, told: &[Told], live: &[String
         let told_of = told.nodes.iter().map(|node| ExchangeNode {
             name: &node.name,
             demand: node.demand,
-            backlog: node.backlog,
+            held: node.held,
             observation: &node.observation,
         });
         let mut nodes: Vec<ExchangeNode> = told_of.collect();
         nodes.extend(new.map(|name| ExchangeNode {
             name,
             demand: 0.0,
-            backlog: 0.0,
+            // A worker that knows nothing of it may have been granted a share that it has not seen yet.
+            held: MOST,
             observation: "1 0 0 0 0 -",
         }));
         nodes.truncate(MAX_NODES);

@@ -1,7 +1,6 @@
 """The filter in a real Envoy, with real agents, a real Redis, and nodes that do what they are asked."""
 
 import asyncio
-import hashlib
 import http.client
 import itertools
 import json
@@ -23,7 +22,7 @@ import yaml
 from compose.lab import machine
 from compose.lab.processes import answers, free_ports, start_tied, wait_until
 from compose.lab.topology import ROOT
-from lua.tests.conftest import Cluster, Redis
+from lua.tests.conftest import Cluster, Redis, owner
 
 EXAMPLE = ROOT / "envoy-wasm" / "examples" / "wasm-fc-hash.yaml"
 MODULE = ROOT / "target" / "wasm32-wasip1" / "release" / "envoy_wasm.wasm"
@@ -311,18 +310,23 @@ class Envoy:
         return headers["x-node"]
 
 
-def owner(key: str, names: list[str], owners: bytes) -> str:
-    """The node that a key belongs to."""
-    number = int.from_bytes(hashlib.md5(key.encode()).digest()[12:], "big")
-    return names[owners[number * len(owners) >> 32]]
-
-
 def set_filter(listener: dict[str, Any], **settings: Any) -> None:
     """Changes settings of the filter."""
     filters = manager_of(listener)["http_filters"]
     own = next(entry for entry in filters if entry["name"] == "plimsoll")
     value = own["typed_config"]["config"]["configuration"]
     value["value"] = json.dumps(json.loads(value["value"]) | settings)
+
+
+def start_agent(stack: ExitStack, directory: Path, name: str, config: str) -> subprocess.Popen[bytes]:
+    """An agent of that configuration; what it logs is in `<name>.log`."""
+    path = directory / f"{name}.toml"
+    path.write_text(config)
+    command = [machine.binary("plimsoll"), "agent", "--config", str(path)]
+    process = start_tied(command, {}, directory / f"{name}.log")
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    return process
 
 
 class Site:
@@ -344,13 +348,7 @@ class Site:
             number=number + 1, redis=self.redis.port, node=self.nodes.ports[number],
             bound=self._bounds[number],
         )  # fmt: skip
-        path = self.directory / f"node{number + 1}.toml"
-        path.write_text(text)
-        command = [machine.binary("plimsoll"), "agent", "--config", str(path)]
-        process = start_tied(command, {}, self.directory / f"node{number + 1}.log")
-        self._processes[number] = process
-        self._stack.callback(process.wait)
-        self._stack.callback(process.kill)
+        self._processes[number] = start_agent(self._stack, self.directory, f"node{number + 1}", text)
 
     def agent(self, number: int) -> subprocess.Popen[bytes]:
         return self._processes[number]
@@ -396,8 +394,23 @@ class Site:
         return envoy
 
     def wait_in_force(self, envoy: Envoy) -> None:
-        """Until the ring of Redis is the filter's, and every worker decides by it."""
+        """Until the ring of Redis is the filter's, and every worker decides by it and has its share."""
         eventually("the ring in force", lambda: self._is_in_force(envoy))
+        eventually("shares", self._have_all_shares)
+        # A worker looks a moment later than it is granted them, and before the second exchange from now.
+        for _ in range(2):
+            leases = self._leases()
+            eventually("an exchange", lambda leases=leases: not leases.items() & self._leases().items())
+
+    def _leases(self) -> dict[bytes, bytes]:
+        return self.cluster.server.hgetall(self.cluster.proxies)
+
+    def _have_all_shares(self) -> bool:
+        held: dict[str, list[float]] = {}
+        for name, text in self.cluster.server.hgetall(self.cluster.shares).items():
+            held.setdefault(name.split()[0].decode(), []).append(float(text.split()[0]))
+        # Without demand they are even, but for their being whole requests.
+        return all(3 * min(shares) > max(shares) for shares in held.values())
 
     def _is_in_force(self, envoy: Envoy) -> bool:
         before, connections, requests = envoy.counts(), envoy.connections(), 10 * envoy.concurrency

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from envoy_site import Envoy, eventually
+from envoy_site import Envoy, eventually, start_agent
 
 from compose.lab import machine
 from compose.lab.errors import LabError
@@ -136,13 +136,7 @@ class NativeSite:
             http=http, check=free_ports(1)[0], directory=self.directory, name=name, envoy=envoy,
             address=address, bound=bound, metrics=metrics,
         )  # fmt: skip
-        path = self.directory / f"{name}.toml"
-        path.write_text(text)
-        command = [machine.binary("plimsoll"), "agent", "--config", str(path)]
-        process = start_tied(command, {}, self.directory / f"{name}.log")
-        self.agents[name] = process
-        self.stack.callback(process.wait)
-        self.stack.callback(process.kill)
+        process = self.agents[name] = start_agent(self.stack, self.directory, name, text)
 
         def check() -> None:
             assert process.poll() is None, (self.directory / f"{name}.log").read_text()

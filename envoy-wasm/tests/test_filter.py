@@ -1,6 +1,6 @@
 """Where requests go, and who decides, in a real Envoy."""
 
-from envoy_site import owner
+from lua.tests.conftest import owner
 
 
 def test_a_key_goes_to_the_owner_of_its_slot(site):

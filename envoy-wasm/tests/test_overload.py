@@ -35,11 +35,15 @@ def overload(site: Site, ports: list[int], dispatchers: int, clients: int) -> Lo
 
     async def run() -> Load:
         async with Load(ports, clients, 0) as load:
-            await until("the first answers", lambda: load.answers.total() > 5 * clients)
+            # Refused clients come back at once: only what was served tells that shares have grown.
+            await until("shares by demand", lambda: all(map(is_filled, BOUNDS)))
             site.nodes.peak.clear()
             load.answers.clear()
-            await until("more answers", lambda: load.answers.total() > 20 * clients)
+            await until("more answers", lambda: load.answers["200"] > 10 * clients)
         return load
+
+    def is_filled(node: str) -> bool:
+        return site.nodes.peak[node] > BOUNDS[node] / 4
 
     site.nodes.seconds = 0.05
     try:

@@ -225,7 +225,8 @@ fn shares_that_are_none_are_refused_and_why() {
 
 #[test]
 fn an_exchange_asks_for_every_live_node() {
-    let told = Told {
+    let mut told = Told {
+        taken: 0,
         beat: 1,
         name: "envoy1/1".to_owned(),
         instance: "ab".to_owned(),
@@ -235,22 +236,28 @@ fn an_exchange_asks_for_every_live_node() {
             NodeReport {
                 name: "node1".to_owned(),
                 demand: 3.5,
-                backlog: 80.0,
+                held: 80.0,
                 observation: "1 1 0.5 0 80 3:1".to_owned(),
             }
             .into(),
         ],
     };
     let live = ["node1".to_owned(), "node2".to_owned()];
-    let body: Value = serde_json::from_slice(&exchange(Some("s"), 3.0, &[told], &live)).unwrap();
+    let body = |told: &Told| -> Value {
+        let told = std::slice::from_ref(told);
+        serde_json::from_slice(&exchange(Some("s"), 3.0, told, &live)).unwrap()
+    };
     assert_eq!(
-        body,
+        body(&told),
         json!({"service": "s", "dispatchers": [{
             "name": "envoy1/1", "instance": "ab", "lease_seconds": 3.0,
             "nodes": [
-                {"name": "node1", "demand": 3.5, "backlog": 80.0, "observation": "1 1 0.5 0 80 3:1"},
-                {"name": "node2", "demand": 0.0, "backlog": 0.0, "observation": "1 0 0 0 0 -"},
+                {"name": "node1", "demand": 3.5, "held": 80.0, "observation": "1 1 0.5 0 80 3:1"},
+                {"name": "node2", "demand": 0.0, "held": 1e15, "observation": "1 0 0 0 0 -"},
             ],
         }]})
     );
+    // It does not know its newest shares yet: nothing of what it was granted is free.
+    told.hold_all();
+    assert_eq!(body(&told)["dispatchers"][0]["nodes"][0]["held"], 1e15);
 }

@@ -25,6 +25,8 @@ local DEMAND_SMOOTHING = 0.5
 -- In least costs. Less is none: dispatchers whose demand dies away each in its own time would never have
 -- the whole bound between them.
 local LEAST_DEMAND = 1e-3
+-- Shares that fall by more than this part are told of at once: others wait for what is given up.
+local GIVEN_UP = 0.1
 local MOST_COST = 1e9
 -- HAProxy must have counted fewer requests for this long before its count is taken.
 local SURPLUS_SECONDS = 1
@@ -83,10 +85,12 @@ function M.new(settings, servers, random)
 
   local function take_shares(now, others, shares)
     news_at, dispatchers = now, max(1, others)
-    local largest = 0
+    local largest, had, given_up = 0, 0, 0
     for place, node in ipairs(nodes) do
       local share = shares[servers[place]]
       if share then
+        local before = node.known and node.granted or 0
+        had, given_up = had + before, given_up + max(0, before - share.granted)
         node.known, node.seen_at = true, now
         node.granted, node.bound_jobs, node.jobs, node.load = share.granted, share.bound_jobs, share.jobs, share.load
       elseif node.known and now - node.seen_at > settings.lease then
@@ -107,16 +111,20 @@ function M.new(settings, servers, random)
       end
       scheduler:on_news(news)
     end
+    return given_up > GIVEN_UP * had
   end
 
   --- News of a period: which nodes live, and what of each bound this dispatcher may use. A node that is
   -- missing keeps its share for a lease: Redis may have come back empty, and its agent reports in a moment.
   -- @param others integer dispatchers, this one among them
   -- @param shares table name to { granted, bound_jobs, jobs, load }
+  -- @return boolean whether so much is given up that it should be told of before the period is over
   function self.on_shares(now, others, shares)
+    local given_up
     in_one_piece(function()
-      take_shares(now, others, shares)
+      given_up = take_shares(now, others, shares)
     end)
+    return given_up
   end
 
   --- The ring in force; its nodes are looked up once.
@@ -396,9 +404,8 @@ function M.new(settings, servers, random)
     return in_flight[place], requests[place]
   end
 
-  --- What goes to Redis once a period: node, demand with backlog, and observation of each node, flat.
-  function self.report()
-    local flat = {}
+  --- To be called once a period: what was wanted in it counts as demand from now on.
+  function self.end_period()
     for place, node in ipairs(nodes) do
       in_one_piece(function()
         node.demand = node.demand + DEMAND_SMOOTHING * (wanted[place] - node.demand)
@@ -406,8 +413,19 @@ function M.new(settings, servers, random)
           node.demand = 0
         end
         wanted[place] = 0
+      end)
+    end
+  end
+
+  --- What goes to Redis once a period, and when much is given up: node, demand with what may be in flight
+  -- until the next shares are heard, and observation of each node, flat.
+  function self.report()
+    local flat = {}
+    for place, node in ipairs(nodes) do
+      in_one_piece(function()
+        local held = max(in_flight[place], node.known and node.granted or 0)
         flat[#flat + 1] = servers[place]
-        flat[#flat + 1] = ("%.6g/%.6g"):format(node.demand, max(in_flight[place], 0))
+        flat[#flat + 1] = ("%.6g/%.6g"):format(node.demand, held)
         flat[#flat + 1] = observed[place]:text()
       end)
     end

@@ -6,8 +6,11 @@ local ring_of = require("plimsoll.ring")
 local M = {}
 
 local FUNCTIONS = { "nodes", "ring", "proxies", "shares", "observations" }
-local LIBRARY_VERSION = 4
+local LIBRARY_VERSION = 5
 local FIRST_WAIT, LONGEST_WAIT = 0.1, 5
+-- How soon is asked again by who is new, and so has a part only of what is free, and told that much of the shares
+-- was given up, for which others wait.
+local EARLY_WAIT = 0.1
 -- The subscription is asked for a sign of life this often, so that a silent connection is a dead one.
 local PING = 5
 local LONGEST_PROBLEM = 300
@@ -91,8 +94,9 @@ function Follower:is_stopping()
   return info.Stopping == 1
 end
 
--- One period: observations go out, shares and the ring's version come in.
-function Follower:period()
+-- Observations go out, shares and the ring's version come in. Returns whether it went well and whether much of
+-- the shares is given up, or what was wrong.
+function Follower:exchange()
   local k1, k2, k3, k4, k5 = self:keys()
   -- After a reload the old process may serve on for long. Under one name it and the new one would take each
   -- other for dead in turn: neither had its shares for long, and agents would read counters that jump.
@@ -125,7 +129,7 @@ function Follower:period()
       shares[answer[i]] = share
     end
   end
-  self.dispatcher.on_shares(self.now(), dispatchers, shares)
+  local given_up = self.dispatcher.on_shares(self.now(), dispatchers, shares)
   -- One thread speaks for the proxy.
   if core.thread == 1 then
     self.servers:reset_lost(self.dispatcher, function(name)
@@ -134,9 +138,12 @@ function Follower:period()
     end)
   end
   if version > 0 and (not self.ring or version ~= self.ring.version) then
-    return self:fetch_ring()
+    local good, trouble = self:fetch_ring()
+    if not good then
+      return nil, trouble
+    end
   end
-  return true
+  return true, given_up
 end
 
 -- Runs `step` until it fails, then connects anew after a wait that grows and is jittered.
@@ -169,6 +176,7 @@ end
 --- Exchanges observations for shares once a period; a task.
 function Follower:report_for_ever()
   local checked
+  local is_new, early = true, false
   -- Between two periods the connection is idle.
   keep_trying(self, self.calls, 2 * self.settings.period + self.settings.redis.timeout, function()
     if not checked then
@@ -181,15 +189,25 @@ function Follower:report_for_ever()
       end
       checked = true
     end
-    local good, problem = self:period()
+    if not early then
+      self.dispatcher.end_period()
+    end
+    local good, more = self:exchange()
     if not good then
       checked = false
-      return nil, problem
+      return nil, more
     end
     self:trouble(self.calls, nil)
+    -- Once a period at the most.
+    early = (is_new or more) and not early
+    is_new = false
     if not self.ended then
+      local wait = self.settings.period
+      if early then
+        wait = math.min(wait, EARLY_WAIT)
+      end
       -- Jittered, so that dispatchers do not act in step.
-      core.msleep(math.floor(1000 * self.settings.period * (0.9 + 0.2 * math.random())))
+      core.msleep(math.floor(1000 * wait * (0.9 + 0.2 * math.random())))
     end
     return true
   end)

@@ -23,7 +23,7 @@
 
 -- luacheck: read_globals struct
 
-local VERSION = 4
+local VERSION = 5
 
 local MAX_NODES = 255
 local MAX_PROXIES = 4096
@@ -38,7 +38,10 @@ local MAX_ADDRESS = 255
 local NOBODY = 255
 -- Multiples of it are spread evenly between whole numbers.
 local GOLDEN = 0.6180339887498949
--- Of an even share: what a proxy without demand is given, so that its first request need not wait.
+-- For so long a share is rounded up or down: what is given up is of no use to others for a period.
+local ROUNDED_MS = 16000
+-- Of all demand or of the bound, whichever is more: what all proxies have evenly, so that nobody's first
+-- request waits, and so that a little demand moves little.
 local FLOOR_DEMAND = 0.05
 -- Of a sum: where so little is left without this proxy's part, rounding may be most of it.
 local CANCELLED = 1e-6
@@ -645,7 +648,7 @@ end
 
 -- A share in whole requests of mean cost, as far as they are free: a part of a request is of use to nobody,
 -- and many proxies would keep one each. Of less than one request it is what it is.
--- @param dither number within 0..1, another each time, so that the mean of many shares is what is wanted
+-- @param dither number within 0..1, another for each share and time, so that the mean of many is what is wanted
 local function in_requests(wanted, free, mean_cost, dither)
   local most = math.min(wanted, free)
   -- Of a billion requests one more or less is nothing, and what is beyond numbers cannot be counted.
@@ -660,11 +663,13 @@ end
 -- What of the nodes' bounds this proxy may use. Shares go by demand. One is raised only by what the
 -- others have given up, so that together they never exceed the bound.
 -- The sum over the proxies is kept with each node, or else a call would read all shares of all proxies.
+-- A new proxy leaves half of what is free, for it is seldom alone: the threads of a proxy start together, and
+-- what one holds the others would have to wait for.
 -- In every call one node's is made anew, in turn, so that none is wrong for long.
--- Of a share that falls, what is still in flight is held until it is done: or else the others would fill
--- the node on top of it.
--- @param asked list of { name, demand, told, backlog, node }; each gets its `granted`, as text
-local function grant(keys, asked, proxy, proxies, count, now)
+-- Of a share that falls, the proxy goes on holding what it may have in flight until it hears of that: or else
+-- the others would fill the node on top of it.
+-- @param asked list of { name, demand, told, held, node }; each gets its `granted`, as text
+local function grant(keys, asked, proxy, is_new, proxies, count, now)
   local names, fields = {}, {}
   for i, entry in ipairs(asked) do
     names[i] = entry.name
@@ -673,6 +678,8 @@ local function grant(keys, asked, proxy, proxies, count, now)
   local sums, owns = get_all(keys[5], names), get_all(keys[4], fields)
   local shares, new_sums = {}, {}
   local turn = now % math.max(#asked, 1) + 1
+  local phase = tonumber(redis.sha1hex(proxy):sub(1, 8), 16) / 0x100000000
+  local round = math.floor(now / ROUNDED_MS + phase)
   for i, entry in ipairs(asked) do
     local held, wish = parse_share(owns[i])
     local all_held, all_wish = parse_sum(sums[i])
@@ -684,15 +691,19 @@ local function grant(keys, asked, proxy, proxies, count, now)
     end
     local bound, demand = entry.node.bound, entry.demand
     sum = sum + demand
-    local floor = sum > 0 and FLOOR_DEMAND * sum / count or 1
+    -- Above nothing, so that shares are numbers.
+    local floor = FLOOR_DEMAND * math.max(sum, bound, 1e-9) / count
     local wanted = bound * (demand + floor) / (sum + floor * count)
     local free = math.max(0, bound - taken)
+    if is_new then
+      wanted = math.min(wanted, free / 2)
+    end
     local granted = math.min(wanted, free)
     if count > 1 then
-      granted = in_requests(wanted, free, entry.node.mean_cost, (now + i) * GOLDEN % 1)
+      granted = in_requests(wanted, free, entry.node.mean_cost, (phase + (round + i) * GOLDEN) % 1)
     end
     entry.granted = exact(granted)
-    local kept, kept_text = math.min(entry.backlog, held), entry.granted
+    local kept, kept_text = math.min(entry.held, held), entry.granted
     if kept > granted then
       kept_text = exact(kept)
     else
@@ -705,22 +716,23 @@ local function grant(keys, asked, proxy, proxies, count, now)
   set_all(keys[5], new_sums)
 end
 
--- Of "demand" or "demand/backlog": both, and the first as text; nil where it cannot be read.
+-- Of "demand" or "demand/held": both, and the first as text; nil where it cannot be read.
 local function parse_demand(text)
   local slash = text:find("/", 1, true)
-  local told, backlog = text, 0
+  local told, held = text, 0
   if slash then
-    told, backlog = text:sub(1, slash - 1), number(text:sub(slash + 1), 0, MAX_NUMBER)
+    told, held = text:sub(1, slash - 1), number(text:sub(slash + 1), 0, MAX_NUMBER)
   end
   local demand = number(told, 0, MAX_NUMBER)
-  if demand and backlog then
-    return demand, backlog, told
+  if demand and held then
+    return demand, held, told
   end
 end
 
 -- observe(proxy, instance, lease_ms, node, demand, observation, node, demand, observation, …)
 --   demand: cost this proxy wanted to send the node in the last period, refused work included; or
---     demand/backlog, with the cost that it has in flight there.
+--     demand/held, with the cost that it may have in flight there until it hears the answer: what it has,
+--     or the share that it knows where that is larger.
 --   lease_ms 0: the proxy leaves and gives its shares back.
 -- Returns { version, live proxies, node, granted, bound_jobs, mean_cost, jobs, load, … } of the live
 -- nodes asked for; granted is the cost this proxy may have in flight there.
@@ -735,7 +747,7 @@ local function observe(keys, args)
   end
   for i = 4, #args, 3 do
     if not is_name(args[i]) then return fail("node name must be 1..128 of A-Za-z0-9._:/-") end
-    if not parse_demand(args[i + 1]) then return fail("demand and backlog must be numbers within 0..1e15") end
+    if not parse_demand(args[i + 1]) then return fail("demand and held must be numbers within 0..1e15") end
     if #args[i + 2] > MAX_OBSERVATION_BYTES then return fail("an observation has at most 2048 bytes") end
   end
   local now = now_ms()
@@ -767,16 +779,16 @@ local function observe(keys, args)
   for i = 4, #args, 3 do
     local node = nodes[args[i]]
     if node then
-      local demand, backlog, told = parse_demand(args[i + 1])
+      local demand, held_there, told = parse_demand(args[i + 1])
       -- Written as it was told, but where that is not one short word.
       told = (#told > 32 or told:find("%s")) and exact(demand) or told
-      asked[#asked + 1] = { name = args[i], told = told, demand = demand, backlog = backlog, node = node }
+      asked[#asked + 1] = { name = args[i], told = told, demand = demand, held = held_there, node = node }
       seen[#seen + 1] = args[i] .. " " .. proxy
       seen[#seen + 1] = args[i + 2]
     end
   end
   set_all(keys[5], seen)
-  grant(keys, asked, proxy, proxies, count, now)
+  grant(keys, asked, proxy, not held, proxies, count, now)
   local reply = { version, count }
   for _, entry in ipairs(asked) do
     local last = #reply

@@ -36,7 +36,7 @@ local function replay(case)
       for _, node in ipairs(step.nodes) do
         shares[node[1]] = { granted = node[2], bound_jobs = node[3], jobs = node[4], load = node[5] }
       end
-      dispatcher.on_shares(step.now, step.dispatchers, shares)
+      assert.equal(step.given_up, dispatcher.on_shares(step.now, step.dispatchers, shares), at)
     elseif step["do"] == "ring" then
       dispatcher.on_ring(assert(ring_of.new(step.version, step.names, string.char(table.unpack(step.owners)))))
     elseif step["do"] == "admit" then
@@ -51,15 +51,16 @@ local function replay(case)
     elseif step["do"] == "abandon" then
       dispatcher.abandon(holders[step.request + 1])
     elseif step["do"] == "report" then
+      dispatcher.end_period()
       local report, found = dispatcher.report(), {}
       for i = 1, #report, 3 do
-        local demand, backlog = report[i + 1]:match("^(.*)/(.*)$")
-        found[report[i]] = { demand = tonumber(demand), backlog = tonumber(backlog), observation = report[i + 2] }
+        local demand, held = report[i + 1]:match("^(.*)/(.*)$")
+        found[report[i]] = { demand = tonumber(demand), held = tonumber(held), observation = report[i + 2] }
       end
       for _, node in ipairs(step.nodes) do
         local own = found[node[1]]
         assert.near(node[2], own.demand, 1e-5 * math.max(1, node[2]), at)
-        assert.near(node[3], own.backlog, 1e-5 * math.max(1, node[3]), at)
+        assert.near(node[3], own.held, 1e-5 * math.max(1, node[3]), at)
         assert.equal(node[4], own.observation, at)
       end
     else

@@ -238,13 +238,34 @@ describe("accounting", function()
     dispatcher.admit(0, nil, 1, other)
     dispatcher.admit(0, nil, 1, {})
     dispatcher.finish(holder, 0.25, "node1", 200, 80)
+    dispatcher.end_period()
     local flat = dispatcher.report()
     assert.equal("node1", flat[1])
-    -- Half of three, and one is still under way.
-    assert.equal("1.5/1", flat[2])
+    -- Half of three, and one is still under way of a share of two.
+    assert.equal("1.5/2", flat[2])
     assert.equal("1 1 0.250000 0 80 31:1", flat[3])
     -- 1 ms · 1.2^31 is 0.285 s, and 1.2^30 is 0.237 s.
     assert.equal("1 1 0.250000 0 80 31:1", dispatcher.report()[3])
+  end)
+
+  it("holds the share that it knows, and what is under way of a larger one before", function()
+    local dispatcher = fresh("fc_prop", { node1 = share(10) })
+    local function held()
+      return tonumber(dispatcher.report()[2]:match("/(.*)$"))
+    end
+    assert.equal(10, held())
+    local _, holders = counted(dispatcher, 8)
+    assert.is_false(dispatcher.on_shares(0, 2, { node1 = share(9.5) }))
+    assert.equal(9.5, held())
+    assert.is_true(dispatcher.on_shares(0, 2, { node1 = share(5) }))
+    assert.equal(8, held())
+    for _, holder in ipairs(holders) do
+      dispatcher.finish(holder, 0.1, "node1", 200, 1)
+    end
+    assert.equal(5, held())
+    -- Without news for a lease it sends nothing there.
+    dispatcher.on_shares(100, 2, {})
+    assert.equal(0, held())
   end)
 
   it("tells of no demand when it has died away", function()
@@ -253,12 +274,15 @@ describe("accounting", function()
     for _, holder in ipairs(holders) do
       dispatcher.finish(holder, 0.25, "node1", 200, 1)
     end
-    assert.equal("500/0", dispatcher.report()[2])
+    dispatcher.end_period()
+    assert.equal("500/1000", dispatcher.report()[2])
     -- A least cost is 0.1 here, and 500 is halved 23 times to be less than a thousandth of it.
     for _ = 1, 22 do
-      assert.is_not.equal("0/0", dispatcher.report()[2])
+      dispatcher.end_period()
+      assert.is_not.equal("0/1000", dispatcher.report()[2])
     end
-    assert.equal("0/0", dispatcher.report()[2])
+    dispatcher.end_period()
+    assert.equal("0/1000", dispatcher.report()[2])
   end)
 
   it("does not count a failure as an answer", function()

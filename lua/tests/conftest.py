@@ -1,3 +1,4 @@
+import hashlib
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -9,6 +10,12 @@ import redis
 from compose.lab.processes import TIED, free_ports, wait_until
 
 LIBRARY = Path(__file__).resolve().parents[1] / "redis" / "plimsoll.lua"
+
+
+def owner(key: str, names: list[str], owners: bytes) -> str:
+    """The node that a key belongs to."""
+    number = int.from_bytes(hashlib.md5(key.encode()).digest()[12:], "big")
+    return names[owners[number * len(owners) >> 32]]
 
 
 class Cluster:

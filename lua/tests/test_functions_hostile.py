@@ -36,16 +36,19 @@ def shift_clock(cluster, by: int) -> None:
 def test_a_silence_or_a_set_clock_moves_no_key_and_frees_no_share(cluster, by):
     for node in NODES:
         cluster.report(node, 1000, lease=2000)
+    held = {}
     for _ in range(3):
         for proxy in ("one", "two"):
-            cluster.observe(proxy, [("node1", 500, "")], lease=2000)
+            _, _, shares = cluster.observe(proxy, [("node1", 500, "")], lease=2000)
+            held[proxy] = shares["node1"]
     before = cluster.ring()
     shift_clock(cluster, by)
     cluster.report("node1", 1000, lease=2000)
     assert cluster.ring() == before
     _, count, shares = cluster.observe("one", [("node1", 5000, "")], lease=2000)
     assert count == 2
-    assert shares["node1"] <= 500 * (1 + 1e-9)
+    assert held["two"] >= 400
+    assert shares["node1"] <= (1000 - held["two"]) * (1 + 1e-9)
     ends = [int(record.split()[5]) for record in cluster.server.hvals(cluster.nodes)]
     assert all(0 < end - now_ms(cluster.server) <= 2000 for end in ends)
 

@@ -1,6 +1,5 @@
 """The Lua policies in a real HAProxy, with a real Redis and real nodes."""
 
-import hashlib
 import http.client
 import itertools
 import re
@@ -20,7 +19,7 @@ import redis
 from compose.lab import machine, proxy
 from compose.lab.processes import answers, free_ports, start_tied, wait_until
 from compose.lab.topology import ROOT
-from lua.tests.conftest import Cluster, Redis
+from lua.tests.conftest import Cluster, Redis, owner
 
 # Every request costs 1 here.
 POLICY = re.sub(r".*url_param.*\n", "", (ROOT / "haproxy" / "snippets" / "lua-policy.cfg").read_text())
@@ -157,11 +156,6 @@ class Lab:
                 "the ring in force",
                 lambda asked=asked: all(asked.server_of(key) == owner(key, names, owners) for key in keys),
             )
-
-
-def owner(key: str, names: list[str], owners: bytes) -> str:
-    number = int.from_bytes(hashlib.md5(key.encode()).digest()[12:], "big")
-    return names[owners[number * len(owners) >> 32]]
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ impl Run {
             }
         }
         let count = random.random_range(1..4_usize);
-        self.dispatcher.on_shares(self.now, count, &nodes);
+        let given_up = self.dispatcher.on_shares(self.now, count, &nodes);
         let nodes: Vec<Value> = nodes
             .iter()
             .map(|node| {
@@ -93,7 +93,7 @@ impl Run {
             })
             .collect();
         self.steps
-            .push(json!({"do": "shares", "now": self.now, "dispatchers": count, "nodes": nodes}));
+            .push(json!({"do": "shares", "now": self.now, "dispatchers": count, "nodes": nodes, "given_up": given_up}));
     }
 
     fn ring(&mut self, version: u64) {
@@ -180,9 +180,10 @@ impl Run {
     }
 
     fn report(&mut self) {
+        self.dispatcher.end_period();
         let report = self.dispatcher.report().into_iter();
         let nodes: Vec<Value> = report
-            .map(|node| json!([node.name, node.demand, node.backlog, node.observation]))
+            .map(|node| json!([node.name, node.demand, node.held, node.observation]))
             .collect();
         self.steps.push(json!({"do": "report", "nodes": nodes}));
     }

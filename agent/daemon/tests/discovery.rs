@@ -99,6 +99,13 @@ fn cluster(service: &Service, bounds: &[u32]) -> Vec<Agent> {
     agents
 }
 
+/// What the agents of bounds 64,000, 64,000 and 16,000 answer while all is well.
+const ALL: [(u64, &str, u64); 3] = [
+    (8101, "HEALTHY", 1000),
+    (8102, "HEALTHY", 1000),
+    (8103, "HEALTHY", 250),
+];
+
 fn expect(agent: &Agent, wanted: &[(u64, &str, u64)]) -> Value {
     let wanted: Vec<_> = wanted
         .iter()
@@ -114,11 +121,7 @@ fn expect(agent: &Agent, wanted: &[(u64, &str, u64)]) -> Value {
 fn all_agents_say_the_same_and_follow_what_happens_to_the_nodes() {
     let service = Service::start();
     let mut agents = cluster(&service, &[64_000, 64_000, 16_000]);
-    let all = [
-        (8101, "HEALTHY", 1000),
-        (8102, "HEALTHY", 1000),
-        (8103, "HEALTHY", 250),
-    ];
+    let all = ALL;
     let answers: Vec<_> = agents.iter().map(|agent| expect(agent, &all)).collect();
     assert!(
         answers.iter().all(|answer| *answer == answers[0]),
@@ -156,11 +159,7 @@ fn all_agents_say_the_same_and_follow_what_happens_to_the_nodes() {
 fn an_agent_that_knows_too_little_gives_no_answer_and_one_cut_off_keeps_its_own() {
     let service = Service::start();
     let mut agents = cluster(&service, &[64_000, 64_000, 16_000]);
-    let all = [
-        (8101, "HEALTHY", 1000),
-        (8102, "HEALTHY", 1000),
-        (8103, "HEALTHY", 250),
-    ];
+    let all = ALL;
     expect(&agents[0], &all);
     agents[1].kill();
     agents[2].kill();

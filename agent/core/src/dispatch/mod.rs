@@ -15,6 +15,10 @@ use crate::{
 
 pub use costs::Costs;
 use node::Node;
+pub use observed::{BUCKET_RATIO, FIRST_BUCKET_SECONDS};
+
+/// Shares that fall by more than this part are told of at once: others wait for what is given up.
+const GIVEN_UP: f64 = 0.1;
 
 /// The dearest a request may be.
 pub const MOST_COST: f64 = 1e9;
@@ -76,8 +80,8 @@ pub struct NodeReport {
     pub name: String,
     /// Cost that was wanted there lately, refused work included.
     pub demand: f64,
-    /// Cost in flight there.
-    pub backlog: f64,
+    /// Cost that may be in flight there until the next shares are heard: what is, or the whole share.
+    pub held: f64,
     /// What its requests showed since the start, as agents read it.
     pub observation: String,
 }
@@ -168,13 +172,18 @@ impl Dispatcher {
 
     /// News of a period: which nodes live, and what of each bound this dispatcher may use. A node that
     /// is missing keeps its share for a lease: Redis may have come back empty, and its agent reports in
-    /// a moment. `dispatchers` counts this one.
-    pub fn on_shares(&mut self, now: f64, dispatchers: usize, shares: &[NodeShare]) {
+    /// a moment. `dispatchers` counts this one. Returns whether so much is given up that it should be
+    /// told of before the period is over.
+    pub fn on_shares(&mut self, now: f64, dispatchers: usize, shares: &[NodeShare]) -> bool {
         self.news_at = Some(now);
         self.dispatchers = dispatchers.max(1);
+        let (mut had, mut given_up) = (0.0, 0.0);
         for share in shares {
             if let Some(place) = self.place_for(&share.name) {
-                self.nodes[place].take(share, now);
+                let node = &mut self.nodes[place];
+                had += node.granted();
+                given_up += (node.granted() - share.granted).max(0.0);
+                node.take(share, now);
             }
         }
         for node in &mut self.nodes {
@@ -182,6 +191,7 @@ impl Dispatcher {
         }
         self.find_ring_places();
         self.inform_scheduler();
+        given_up > GIVEN_UP * had
     }
 
     /// The ring in force; `names` by index, empty where an index is free.
@@ -324,21 +334,11 @@ impl Dispatcher {
 
     /// The node that is filled least, of those that take the cost.
     fn least_filled(&self, cost: f64) -> Option<usize> {
-        self.least_filled_where(cost, |_, node| node.takes(cost, 1.0))
-    }
-
-    fn least_filled_where(&self, cost: f64, may: impl Fn(usize, &Node) -> bool) -> Option<usize> {
-        let mut best: Option<(usize, f64)> = None;
-        for (place, node) in self.nodes.iter().enumerate() {
-            if !may(place, node) {
-                continue;
-            }
-            let filled = node.filled(cost);
-            if best.is_none_or(|(_, least)| filled < least) {
-                best = Some((place, filled));
-            }
-        }
-        best.map(|(place, _)| place)
+        let nodes = self.nodes.iter().enumerate();
+        nodes
+            .filter(|(_, node)| node.takes(cost, 1.0))
+            .min_by(|(_, a), (_, b)| a.filled(cost).total_cmp(&b.filled(cost)))
+            .map(|(place, _)| place)
     }
 
     fn refuse(&mut self, asked: Option<usize>, cost: f64) -> Verdict {
@@ -363,20 +363,23 @@ impl Dispatcher {
     /// Other nodes that a retry of a placed request may go to, best first: those with room, then those
     /// that are full, since who retries does so anyway.
     pub fn alternatives(&self, held: &Held, count: usize) -> Vec<usize> {
-        let mut places = vec![held.place];
-        while places.len() <= count {
-            let other = |place: usize, node: &Node| node.is_open() && !places.contains(&place);
-            let with_room = self.least_filled_where(held.cost, |place, node| {
-                other(place, node) && node.takes(held.cost, 1.0)
+        let mut others = Vec::new();
+        while others.len() < count {
+            let nodes = self.nodes.iter().enumerate();
+            let open = nodes.filter(|(place, node)| {
+                node.is_open() && *place != held.place && !others.contains(place)
             });
-            let Some(place) = with_room.or_else(|| self.least_filled_where(held.cost, other))
-            else {
+            let is_full = |node: &Node| !node.takes(held.cost, 1.0);
+            let best = open.min_by(|(_, a), (_, b)| {
+                let by_fill = || a.filled(held.cost).total_cmp(&b.filled(held.cost));
+                is_full(a).cmp(&is_full(b)).then_with(by_fill)
+            });
+            let Some((place, _)) = best else {
                 break;
             };
-            places.push(place);
+            others.push(place);
         }
-        places.remove(0);
-        places
+        others
     }
 
     /// An attempt goes to a node, wherever it was meant to: its cost moves there. A node that is not
@@ -450,11 +453,17 @@ impl Dispatcher {
         self.nodes.get(place).map_or("", Node::address)
     }
 
-    /// What goes to Redis once a period.
-    pub fn report(&mut self) -> Vec<NodeReport> {
-        let least = LEAST_DEMAND * self.settings.least_cost;
-        let nodes = self.nodes.iter_mut().filter(|node| !node.is_gone());
-        nodes.map(|node| node.report(least)).collect()
+    /// To be called once a period: what was wanted in it counts as demand from now on.
+    pub fn end_period(&mut self) {
+        for node in &mut self.nodes {
+            node.end_period(LEAST_DEMAND * self.settings.least_cost);
+        }
+    }
+
+    /// What goes to Redis once a period, and when much is given up.
+    pub fn report(&self) -> Vec<NodeReport> {
+        let nodes = self.nodes.iter().filter(|node| !node.is_gone());
+        nodes.map(Node::report).collect()
     }
 
     /// The ring's version.

@@ -101,6 +101,11 @@ impl Node {
         !self.known && self.requests == 0
     }
 
+    /// The share in force.
+    pub(super) fn granted(&self) -> f64 {
+        if self.known { self.granted } else { 0.0 }
+    }
+
     pub(super) fn bound_jobs(&self) -> f64 {
         self.bound_jobs
     }
@@ -169,16 +174,19 @@ impl Node {
         (&self.name, &self.address, self.in_flight, self.requests)
     }
 
-    pub(super) fn report(&mut self, least_demand: f64) -> NodeReport {
+    pub(super) fn end_period(&mut self, least_demand: f64) {
         self.demand += DEMAND_SMOOTHING * (self.wanted - self.demand);
         if self.demand < least_demand {
             self.demand = 0.0;
         }
         self.wanted = 0.0;
+    }
+
+    pub(super) fn report(&self) -> NodeReport {
         NodeReport {
             name: self.name.clone(),
             demand: self.demand,
-            backlog: self.in_flight.max(0.0),
+            held: self.in_flight.max(self.granted()),
             observation: self.observed.text(),
         }
     }

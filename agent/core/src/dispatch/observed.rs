@@ -2,8 +2,10 @@
 
 /// Delays are counted in buckets that end at 1 ms · 1.2^i: this many reach 27 s.
 const BUCKETS: usize = 57;
-const FIRST_BUCKET_SECONDS: f64 = 0.001;
-const BUCKET_RATIO: f64 = 1.2;
+/// Where the first bucket of delays ends.
+pub const FIRST_BUCKET_SECONDS: f64 = 0.001;
+/// By how much each bucket ends later than the one before.
+pub const BUCKET_RATIO: f64 = 1.2;
 
 /// Counters since the dispatcher's start.
 #[derive(Clone, Debug, PartialEq)]

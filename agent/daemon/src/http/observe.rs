@@ -164,7 +164,7 @@ fn check(dispatchers: &[Dispatcher]) -> Result<(), String> {
 
 fn check_wish(path: &str, wish: &Wish) -> Result<(), String> {
     name(&format!("{path}.name"), &wish.name)?;
-    for (field, value) in [("demand", wish.demand), ("backlog", wish.backlog)] {
+    for (field, value) in [("demand", wish.demand), ("held", wish.held)] {
         if !(0.0..=MOST).contains(&value) {
             return Err(format!(
                 "{path}.{field}: must be from 0 to 1e15, is {value}"

@@ -48,9 +48,9 @@ pub struct Wish {
     pub name: String,
     /// Cost it wanted to send there in the last period, refused work included.
     pub demand: f64,
-    /// Cost that it has in flight there.
+    /// Cost that it may have in flight there until it hears its new share.
     #[serde(default)]
-    pub backlog: f64,
+    pub held: f64,
     /// What its requests showed, as `sources/proxies.rs` reads it.
     pub observation: String,
 }

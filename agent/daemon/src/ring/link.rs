@@ -22,7 +22,7 @@ use crate::config::host_port;
 /// The function library, loaded where it is missing or older.
 const LIBRARY: &str = include_str!("../../../../lua/redis/plimsoll.lua");
 /// Its version, as `plimsoll_version` answers.
-const LIBRARY_VERSION: i64 = 4;
+const LIBRARY_VERSION: i64 = 5;
 /// The most a number may be, as in the library.
 const MOST: f64 = 1e15;
 
@@ -233,7 +233,7 @@ impl Link {
             for wish in &dispatcher.nodes {
                 command
                     .arg(&wish.name)
-                    .arg(format!("{:.6e}/{:.6e}", wish.demand, wish.backlog))
+                    .arg(format!("{:.6e}/{:.6e}", wish.demand, wish.held))
                     .arg(&wish.observation);
             }
             commands.add_command(command);

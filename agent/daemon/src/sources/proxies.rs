@@ -5,7 +5,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-use plimsoll_core::{Cost, DelayHistogram, Seconds};
+use plimsoll_core::{
+    Cost, DelayHistogram, Seconds,
+    dispatch::{BUCKET_RATIO, FIRST_BUCKET_SECONDS, MOST_COST},
+};
 
 use tracing::warn;
 
@@ -13,14 +16,10 @@ use super::{Sample, SourceError};
 use crate::ring::RingBoard;
 
 const BUCKETS: usize = 57;
-const FIRST_BUCKET: f64 = 0.001;
-const BUCKET_RATIO: f64 = 1.2;
 /// More than any proxy counts, and exact as a float.
 const MOST: f64 = 1e15;
 /// More than one thread of a proxy finishes between two looks.
 const MOST_AT_ONCE: u64 = 100_000_000;
-/// The dearest a request may be, as in the proxies' settings.
-const DEAREST: f64 = 1e9;
 /// The longest a request may take where no bucket says so, seconds.
 const LONGEST: f64 = 86_400.0;
 
@@ -50,7 +49,7 @@ pub struct ProxiesSource {
 impl ProxiesSource {
     /// Nothing is known yet.
     pub fn new(service: &str, board: Arc<RingBoard>) -> Self {
-        let bounds = (0..BUCKETS).map(|i| FIRST_BUCKET * BUCKET_RATIO.powi(i as i32));
+        let bounds = (0..BUCKETS).map(|i| FIRST_BUCKET_SECONDS * BUCKET_RATIO.powi(i as i32));
         ProxiesSource {
             service: service.to_owned(),
             board,
@@ -168,7 +167,7 @@ impl Counters {
             most += count * bounds.get(index).copied().unwrap_or(LONGEST);
         }
         let sums = least / BUCKET_RATIO..=most * BUCKET_RATIO;
-        sums.contains(&self.sum) && self.cost <= DEAREST * (finished + self.failed as f64)
+        sums.contains(&self.sum) && self.cost <= MOST_COST * (finished + self.failed as f64)
     }
 }
 

@@ -1,0 +1,135 @@
+//! Calls to agents: when they are due, what they say, and how long to wait after a failure.
+
+use log::{info, warn};
+
+use crate::{config::Settings, host};
+
+/// First wait after a failure, seconds; doubles up to [`LONGEST_WAIT`].
+const FIRST_WAIT: f64 = 0.1;
+const LONGEST_WAIT: f64 = 5.0;
+/// The longest answer that is read: a ring of 65,536 slots, all of them in runs of one.
+pub const LONGEST_ANSWER: usize = 4 << 20;
+const LONGEST_PROBLEM: usize = 300;
+/// A call that was not answered this long after its own timeout went with the configuration that made it,
+/// seconds.
+const LOST: f64 = 1.0;
+
+/// A call to an agent: when it is due, and what came of it.
+#[derive(Debug, Default)]
+pub struct Call {
+    token: Option<u32>,
+    /// It is not waited for any longer.
+    pub until: f64,
+    /// The next one is due.
+    pub due: f64,
+    wait: f64,
+    said: Option<String>,
+}
+
+impl Call {
+    /// Whether this is the answer that is waited for; it is not any longer.
+    pub fn takes(&mut self, token: u32) -> bool {
+        let is_mine = self.token == Some(token);
+        if is_mine {
+            self.token = None;
+        }
+        is_mine
+    }
+
+    /// Whether it is to be made now.
+    pub fn is_due(&self, now: f64) -> bool {
+        match self.token {
+            Some(_) => now >= self.until,
+            None => now >= self.due,
+        }
+    }
+
+    /// It was made, or could not be.
+    pub fn started(
+        &mut self,
+        purpose: &str,
+        called: Result<u32, String>,
+        (now, timeout): (f64, f64),
+        random: f64,
+    ) {
+        self.token = None;
+        match called {
+            Ok(token) => {
+                self.token = Some(token);
+                self.until = now + timeout + LOST;
+            }
+            Err(problem) => self.failed(purpose, problem, now, random),
+        }
+    }
+
+    /// There is no good answer: a problem is told once, and the wait grows.
+    pub fn failed(&mut self, purpose: &str, problem: String, now: f64, random: f64) {
+        let readable = |c: char| if c.is_control() { '?' } else { c };
+        let problem: String = problem
+            .chars()
+            .take(LONGEST_PROBLEM)
+            .map(readable)
+            .collect();
+        if self.said.as_ref() != Some(&problem) {
+            warn!("{purpose}: {problem}");
+            self.said = Some(problem);
+        }
+        self.wait = (2.0 * self.wait).clamp(FIRST_WAIT, LONGEST_WAIT);
+        self.due = now + self.wait * (0.5 + random);
+    }
+
+    /// There is a good answer; the next call is due then.
+    pub fn succeeded(&mut self, purpose: &str, due: f64) {
+        self.wait = 0.0;
+        self.due = due;
+        if self.said.take().is_some() {
+            info!("{purpose}: in touch again");
+        }
+    }
+}
+
+/// Calls an agent: `POST` where there is a body.
+pub fn ask(
+    settings: &Settings,
+    path: &str,
+    body: Option<&[u8]>,
+    timeout: f64,
+) -> Result<u32, String> {
+    let bearer = settings
+        .token
+        .as_ref()
+        .map(|token| format!("Bearer {token}"));
+    let mut headers = vec![
+        (":method", if body.is_some() { "POST" } else { "GET" }),
+        (":path", path),
+        (":authority", settings.agents.as_str()),
+    ];
+    headers.extend(body.map(|_| ("content-type", "application/json")));
+    headers.extend(bearer.as_deref().map(|value| ("authorization", value)));
+    host::call(&settings.agents, headers, body, timeout)
+}
+
+/// What is wrong with an answer, but for its meaning.
+pub fn read(status: u32, body: &[u8]) -> Result<(), String> {
+    if status == 0 {
+        return Err("an agent's answer breaks off".to_owned());
+    }
+    if status != 200 {
+        let text = String::from_utf8_lossy(&body[..body.len().min(LONGEST_PROBLEM)]);
+        return Err(format!("an agent answers {status}: {}", text.trim()));
+    }
+    if body.len() >= LONGEST_ANSWER {
+        return Err(format!("an agent answers more than {LONGEST_ANSWER} bytes"));
+    }
+    Ok(())
+}
+
+/// As a part of a query (RFC 3986).
+pub fn in_query(text: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(byte).collect()
+}
