@@ -13,6 +13,7 @@ MIX ?=
 DURATION ?=
 REDIS_AWAY ?=
 LIMITS ?=
+OBSERVE ?=
 
 CARGO ?= cargo
 WASM := wasm32-wasip1
@@ -30,6 +31,7 @@ help: ## Show this help
 	@echo '  lab options: SCENARIO=burst|removal|heterogeneous|mix PROXY=haproxy|envoy SEED=7 QUICK=1'
 	@echo '               POLICIES="rr fc-prop wasm-fc-hash", of either proxy (loadtests/policies.toml)'
 	@echo '               CLIENTS=1500 NODES=5 PROXIES=2 MIX=3:1|25:1|100:1 DURATION=seconds REDIS_AWAY=seconds'
+	@echo '               OBSERVE=1|port: a Prometheus on a free port or this one, which stays up after the run'
 	@echo '               sweep: LIMITS="32 64"'
 
 tools: ## Install what the lab and the tests need (Debian packages, k6, a virtual environment)
@@ -40,7 +42,8 @@ build: ## Build the agent, Envoy's filter and the demo data service
 	$(CARGO) build --locked --release -p envoy-wasm --target $(WASM)
 
 lab: tools build ## Run the main job: every policy on the same work, then a table and a report
-	@$(PYTHON) -m compose.lab run $(LAB_OPTIONS) $(if $(REDIS_AWAY),--redis-away "$(REDIS_AWAY)")
+	@$(PYTHON) -m compose.lab run $(LAB_OPTIONS) $(if $(REDIS_AWAY),--redis-away "$(REDIS_AWAY)") \
+		$(if $(OBSERVE),--observe $(if $(filter-out 1,$(OBSERVE)),"$(OBSERVE)"))
 
 sweep: tools build ## Find the best settings for SCENARIO of the policies that have some to sweep
 	@$(PYTHON) -m compose.lab sweep $(LAB_OPTIONS) $(if $(LIMITS),--limits "$(LIMITS)")

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from compose.lab import render, topology
 from compose.lab.errors import LabError
+from compose.lab.observe import Prometheus
 from compose.lab.run import RESULTS, Options, run
 from compose.lab.scenario import MIXES, SCENARIOS, scenario
 from compose.lab.sweep import sweep, tries
@@ -61,6 +62,14 @@ def parser() -> argparse.ArgumentParser:
         default=0,
         help="seconds that Redis is stopped, from the event on",
     )
+    command.add_argument(
+        "--observe",
+        nargs="?",
+        const=0,
+        type=number(1024, 65535),
+        metavar="PORT",
+        help="a Prometheus beside the lab, on a free port or this one; it stays up after the run",
+    )
     command = commands.add_parser("sweep", parents=[shared], help="find the best settings of policies")
     command.add_argument("--policies", help="those with settings to sweep")
     command.add_argument("--limits", help="values to try in place of those in loadtests/policies.toml")
@@ -108,6 +117,16 @@ def report(directory: Path) -> None:
         raise LabError(f"the report failed with status {done.returncode}; the records are in {directory}")
 
 
+def observe_and_run(arguments: argparse.Namespace) -> None:
+    if arguments.observe is None:
+        report(run(options(arguments), names(arguments)))
+        return
+    with Prometheus(arguments.observe or None) as observer:
+        report(run(options(arguments), names(arguments), observer))
+        process = observer.keep()
+    print(f"Prometheus has the run: {observer.url} (to stop it: kill {process})")
+
+
 def interrupted(number: int, _: object) -> NoReturn:
     # Once only: a second signal must not break the teardown.
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -130,7 +149,7 @@ def main() -> int:
                 best = sweep(policy, options(arguments), values)
                 print(f"best for {policy.name}, {arguments.scenario}: {best}")
         else:
-            report(run(options(arguments), names(arguments)))
+            observe_and_run(arguments)
     except LabError as error:
         print(f"\nlab: {error}", file=sys.stderr)
         return 1

@@ -13,13 +13,21 @@ HEADER = "t_s,delay_s,status,class,outcome,items,node\n"
 
 
 class Collector:
-    """An HTTP server on a free port: POST /start, POST /records (a line of lags, then records).
+    """An HTTP server on a free port: POST /start, POST /records (a line of lags, then records), GET /metrics.
 
-    `names` are those of nodes whose proxy knows them by their addresses only.
+    `names` are those of nodes whose proxy knows them by their addresses only; `events` are what happens,
+    in seconds since the clients started.
     """
 
-    def __init__(self, path: Path, sla: float, names: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        sla: float,
+        names: Mapping[str, str] | None = None,
+        events: Mapping[str, float] | None = None,
+    ) -> None:
         self._names = names or {}
+        self._events = events or {}
         self._file = gzip.open(path, "wt", compresslevel=3)  # noqa: SIM115 (closed by __exit__)
         self._file.write(HEADER)
         self._sla = sla
@@ -29,6 +37,7 @@ class Collector:
         self.counts: dict[str, int] = defaultdict(int)
         self.started = threading.Event()
         self.start_monotonic = 0.0
+        self._start_unix = 0.0
         collector = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -44,12 +53,21 @@ class Collector:
                 self.send_header("content-length", "0")
                 self.end_headers()
 
+            def do_GET(self) -> None:
+                body = collector.metrics().encode()
+                self.send_response(200 if self.path == "/metrics" else 404)
+                self.send_header("content-type", "text/plain; version=0.0.4; charset=utf-8")
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
             def log_message(self, format: str, *args: object) -> None:
                 """Keeps the terminal for the progress display."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.address = f"127.0.0.1:{self._server.server_port}"
+        self.url = f"http://{self.address}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     def __enter__(self) -> Self:
@@ -63,12 +81,30 @@ class Collector:
             self._file.close()
 
     def start(self, unix_seconds: float) -> None:
+        self._start_unix = unix_seconds
         self.start_monotonic = time.monotonic() - (time.time() - unix_seconds)
         self.started.set()
 
     def now(self) -> float:
         """Seconds since the clients started."""
         return time.monotonic() - self.start_monotonic
+
+    def metrics(self) -> str:
+        """What a dashboard marks, as Prometheus reads it: the SLA, and what happened and when."""
+        happened = {"start": 0.0, **self._events} if self.started.is_set() else {}
+        lines = [
+            "# HELP lab_sla_seconds Delay within which an answer is timely.",
+            "# TYPE lab_sla_seconds gauge",
+            f"lab_sla_seconds {self._sla}",
+            "# HELP lab_event_timestamp_seconds When the clients started, and what happened since.",
+            "# TYPE lab_event_timestamp_seconds gauge",
+        ]
+        lines += [
+            f'lab_event_timestamp_seconds{{event="{name}"}} {self._start_unix + at:.3f}'
+            for name, at in happened.items()
+            if at <= self.now()
+        ]
+        return "\n".join(lines) + "\n"
 
     def take(self, body: str) -> None:
         lags, _, records = body.partition("\n")

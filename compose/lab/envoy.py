@@ -32,6 +32,10 @@ class Envoy:
     admin: int
     nodes: dict[int, str]
 
+    @property
+    def metrics(self) -> int:
+        return self.admin
+
     def servers(self) -> dict[str, Server]:
         try:
             with urllib.request.urlopen(

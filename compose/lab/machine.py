@@ -36,6 +36,13 @@ def redis() -> str:
     return found
 
 
+def prometheus() -> str:
+    found = shutil.which("prometheus")
+    if not found:
+        raise LabError("prometheus is not on the PATH; run `make tools`")
+    return found
+
+
 def _envoy_version(path: str) -> tuple[int, ...]:
     match = re.search(r"/(\d+)\.(\d+)\.(\d+)[/-]", _output([path, "--version"]))
     return tuple(map(int, match.groups())) if match else ()

@@ -27,6 +27,10 @@ class Proxy(Protocol):
     def command(self) -> list[str]:
         """Starts it, in the foreground."""
 
+    @property
+    def metrics(self) -> int:
+        """The port where Prometheus reads its metrics."""
+
     def servers(self) -> dict[str, Server]:
         """The nodes for queries by name; none when it does not answer."""
 
@@ -36,6 +40,7 @@ class HAProxy:
     frontend: int
     command: list[str]
     socket: Path
+    metrics: int
 
     def servers(self) -> dict[str, Server]:
         return {

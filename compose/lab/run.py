@@ -17,6 +17,7 @@ from typing import Any
 from compose.lab import machine, render, stack, swept
 from compose.lab.collector import Collector
 from compose.lab.errors import LabError
+from compose.lab.observe import Prometheus, targets
 from compose.lab.processes import Processes, cpu_seconds, start_tied
 from compose.lab.progress import Progress
 from compose.lab.sampler import Sampler
@@ -54,8 +55,13 @@ def scratch(keep: Path) -> Iterator[Path]:
 
 
 def generator(
-    options: Options, frontends: list[int], collector: Collector, directory: Path
+    options: Options,
+    frontends: list[int],
+    collector: Collector,
+    directory: Path,
+    told: tuple[list[str], dict[str, str]],
 ) -> subprocess.Popen[bytes]:
+    """Starts k6; `told` are arguments and environment of whoever watches it."""
     scenario = options.scenario
     environment = {
         "TARGETS": ",".join(f"http://127.0.0.1:{port}" for port in frontends),
@@ -81,13 +87,19 @@ def generator(
         "--no-color",
         "--address",
         "",
+        *told[0],
         str(SCRIPT),
     ]
-    return start_tied(command, environment, directory / "k6.log")
+    return start_tied(command, environment | told[1], directory / "k6.log")
 
 
 def run_policy(
-    policy: render.Policy, options: Options, directory: Path, settings: dict[str, Any], progress: Progress
+    policy: render.Policy,
+    options: Options,
+    directory: Path,
+    settings: dict[str, Any],
+    progress: Progress,
+    observer: Prometheus | None = None,
 ) -> dict[str, Any]:
     """One policy from start to teardown; returns what meta.json holds."""
     directory.mkdir(parents=True)
@@ -100,9 +112,20 @@ def run_policy(
         processes = leaving.enter_context(Processes(planned.programs, run, directory))
         stack.wait_ready(processes, planned)
         collector = leaving.enter_context(
-            Collector(directory / "requests.csv.gz", scenario.sla, planned.ports.names())
+            Collector(
+                directory / "requests.csv.gz",
+                scenario.sla,
+                planned.ports.names(),
+                scenario.events(policy.has_ring),
+            )
         )
-        k6 = generator(options, frontends, collector, directory)
+        told: tuple[list[str], dict[str, str]] = ([], {})
+        if observer:
+            watched = targets(policy, options.topology, planned, collector.address)
+            observer.watch(policy.name, watched, processes.check)
+            leaving.callback(observer.unwatch)
+            told = observer.generator(policy.name)
+        k6 = generator(options, frontends, collector, directory, told)
         leaving.callback(stop, k6)
         while not collector.started.wait(0.1):
             require_running(k6, directory)
@@ -209,7 +232,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def run(options: Options, names: list[str]) -> Path:
+def run(options: Options, names: list[str], observer: Prometheus | None = None) -> Path:
     """All policies in turn; returns the run directory."""
     chosen = render.policies(names)
     if options.scenario.redis_away and not any(policy.has_ring for policy in chosen):
@@ -237,8 +260,11 @@ def run(options: Options, names: list[str]) -> Path:
     }
     (directory / "run.json").write_text(json.dumps(facts, indent=2) + "\n")
     progress = Progress(names)
+    if observer:
+        observer.start(directory)
+        print(f"Prometheus watches: {observer.url}", file=sys.stderr)
     for policy in chosen:
-        run_policy(policy, options, directory / policy.name, settings[policy.name], progress)
+        run_policy(policy, options, directory / policy.name, settings[policy.name], progress, observer)
     latest = options.results / "latest"
     fresh = options.results / ".latest"
     fresh.unlink(missing_ok=True)

@@ -27,6 +27,15 @@ class Scenario:
     def event(self) -> float:
         return self.burst if self.removal is None else self.removal
 
+    def events(self, has_redis: bool) -> dict[str, float]:
+        """Everything that happens, by name."""
+        found = {"burst": self.burst}
+        if self.removal is not None:
+            found["removal"] = self.removal
+        if has_redis and self.redis_away:
+            found |= {"Redis away": self.event, "Redis back": self.event + self.redis_away}
+        return found
+
     def event_text(self, has_redis: bool) -> str:
         text = "inter-request time 3.5-4 s -> 1-1.5 s"
         if self.removal is not None:

@@ -47,7 +47,7 @@ def configure(
     if checked.returncode != 0:
         raise LabError(f"HAProxy refuses {policy.example} as rendered:\n{checked.stderr}")
     # In the foreground: a master that forks would untie its worker from the runner.
-    return HAProxy(ports.frontend, [machine.haproxy(), "-db", "-f", str(config)], socket)
+    return HAProxy(ports.frontend, [machine.haproxy(), "-db", "-f", str(config)], socket, ports.stats)
 
 
 def serve(node: Node, listen: str, run: Path, seed: int, replication: int) -> list[str]:

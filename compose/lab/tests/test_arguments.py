@@ -37,6 +37,7 @@ def lab(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["run", "--redis-away", "0"], ["--redis-away", "1..3600"]),
         (["run", "--redis-away", "81"], ["--redis-away 81", "at most 80 s"]),
         (["run", "--redis-away", "60", "--policies", "rr fc-prop"], ["--redis-away", "rr, fc-prop"]),
+        (["run", "--observe", "80"], ["--observe", "1024..65535"]),
         (["run", "--bin-dir", "/nonexistent"], ["/nonexistent/stocks", "make build"]),
         (["run", "--proxy", "nginx"], ["--proxy nginx", "haproxy, envoy"]),
         (["sweep", "--limits", "48 many"], ["--limits", "positive"]),

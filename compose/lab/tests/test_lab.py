@@ -3,10 +3,7 @@
 import csv
 import gzip
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,11 +11,8 @@ import pytest
 
 from compose.lab import envoy, machine
 from compose.lab.errors import LabError
-from compose.lab.topology import ROOT
 
-LAB = [sys.executable, "-m", "compose.lab"]
 ON_ENVOY = ("envoy-rr", "envoy-eds-fc-prop")
-SMALL = ["--quick", "--nodes", "2", "--clients", "20", "--duration", "16"]
 
 
 def _built() -> bool:
@@ -57,35 +51,13 @@ def until(condition, seconds: float, what: str) -> None:
         time.sleep(0.05)
 
 
-@pytest.fixture
-def lab(tmp_path):
-    """Starts a small lab; ends it by force whatever the test did."""
-    mark = f"{os.getpid()}-{tmp_path.name}"
-    started = []
-
-    def start(*arguments: str) -> tuple[subprocess.Popen, str]:
-        environment = os.environ | {"LAB_TEST": mark, "TMPDIR": str(tmp_path)}
-        command = [*LAB, "run", *SMALL, "--results", str(tmp_path / "results"), *arguments]
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        started.append(process)
-        return process, mark
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-
-
 @needs_programs
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_however_it_ends_no_process_and_no_port_is_left(lab, tmp_path, how):
-    process, mark = lab("--policies", "fc-prop")
+    process, mark = lab("--policies", "fc-prop", "--observe")
     until(lambda: any("k6" in line and "run" in line for _, line in marked(mark)), 30, "k6 has not started")
     family = marked(mark)
-    for program in ("haproxy", "stocks", "plimsoll", "k6", "supervisor"):
+    for program in ("haproxy", "stocks", "plimsoll", "k6", "supervisor", "prometheus"):
         assert any(program in line for _, line in family), f"{program} is not running"
     process.send_signal(how)
     process.wait(20)
