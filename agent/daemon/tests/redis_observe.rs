@@ -68,6 +68,8 @@ fn one_that_leaves_gives_its_shares_back() {
     let (service, redis) = (Service::start(), Redis::start(&[]));
     let agent = node1(&service, &redis);
     let first = ask(&agent, &one("envoy1/1", 10.0)).1;
+    assert_eq!(granted(&first, "envoy1/1"), 20.0, "half of what is free");
+    let first = ask(&agent, &one("envoy1/1", 10.0)).1;
     assert_eq!(granted(&first, "envoy1/1"), 40.0);
     let second = ask(&agent, &one("envoy2/1", 10.0)).1;
     assert_eq!(granted(&second, "envoy2/1"), 0.0, "the first holds it all");
@@ -91,7 +93,7 @@ fn of_two_instances_of_one_name_the_last_one_holds_the_shares() {
         let body = json!({"dispatchers": [dispatcher("envoy1/1", instance, 10.0)]});
         let (_, answer) = ask(&agent, &body);
         assert_eq!(answer["dispatchers"]["envoy1/1"]["count"], 1);
-        assert_eq!(granted(&answer, "envoy1/1"), 40.0);
+        assert_eq!(granted(&answer, "envoy1/1"), 20.0, "a new one's");
         let held = redis.cli(&["HGET", "plimsoll:{c}:proxies", "envoy1/1"]);
         assert!(held.trim().ends_with(instance), "{held}");
     }
