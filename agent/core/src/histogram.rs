@@ -120,6 +120,26 @@ impl DelayHistogram {
             .fold(0u64, |sum, count| sum.saturating_add(*count))
     }
 
+    /// The sum of all delays.
+    pub fn sum(&self) -> Seconds {
+        Seconds(self.sum_seconds)
+    }
+
+    /// How many delays are within this one; those of a bucket that it lies in are split in proportion.
+    /// Of those above the last bound none is known to be.
+    pub fn within(&self, delay: Seconds) -> f64 {
+        let delay = delay.get();
+        let (mut within, mut lower) = (0.0, 0.0);
+        for (&upper, &count) in self.upper_bounds.iter().zip(&self.counts) {
+            if delay <= lower {
+                break;
+            }
+            within += count as f64 * ((delay - lower) / (upper - lower)).min(1.0);
+            lower = upper;
+        }
+        within
+    }
+
     /// The mean delay, if there is any.
     pub fn mean(&self) -> Option<Seconds> {
         match self.count() {

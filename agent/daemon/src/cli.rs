@@ -35,6 +35,8 @@ pub enum Command {
     Man,
     /// Print the reference of the configuration, in Markdown.
     ConfigReference,
+    /// Print the reference of the metrics, in Markdown.
+    MetricsReference,
 }
 
 /// Arguments of `agent`.

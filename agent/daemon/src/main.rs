@@ -54,6 +54,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Completions { shell } => cli_docs::completions(Cli::command(), shell, &mut out),
         Command::Man => cli_docs::man(Cli::command(), &mut out)?,
         Command::ConfigReference => out.write_all(config::markdown().as_bytes())?,
+        Command::MetricsReference => out.write_all(metrics::markdown()?.as_bytes())?,
     }
     Ok(())
 }

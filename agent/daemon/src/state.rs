@@ -1,6 +1,10 @@
 //! What the control loops publish once a period and the outputs read at any time.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
 
 use arc_swap::ArcSwap;
 use plimsoll_core::{Cost, Decision, Flow, Seconds, Settings};
@@ -83,3 +87,9 @@ pub struct NodeState {
 
 /// The picture in force; loading it neither locks nor allocates.
 pub type SharedState = Arc<ArcSwap<NodeState>>;
+
+/// Unix time in seconds, for people and Prometheus.
+pub fn unix_now() -> f64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0.0, |d| d.as_secs_f64())
+}

@@ -26,7 +26,7 @@ use crate::{
     envoy::{self, EnvoyBoard, EnvoyContext},
     http::{self, HttpContext},
     logging::LogLevel,
-    metrics::Metrics,
+    metrics::{Catalogue, Metrics},
     orca::{self, OrcaContext},
     overrides::{self, Overrides},
     reload,
@@ -117,8 +117,9 @@ impl Agent {
         reload::check_log_listeners(&path, &config, None)?;
 
         let registry = Registry::new();
-        let metrics = Metrics::new(&registry)?;
-        let check_metrics = AgentCheckMetrics::new(&registry)?;
+        let mut catalogue = Catalogue::new(&registry);
+        let metrics = Metrics::new(&mut catalogue)?;
+        let check_metrics = AgentCheckMetrics::new(&mut catalogue)?;
         let settings: SharedOutputSettings =
             Arc::new(ArcSwap::from_pointee(config.output_settings()));
         let state: SharedState = Arc::new(ArcSwap::from_pointee(NodeState::default()));
@@ -150,10 +151,10 @@ impl Agent {
             ring_permits: Arc::new(Semaphore::new(http::MOST_WAITING)),
             envoy: Arc::clone(&envoy_board),
             discovery_permits: Arc::new(Semaphore::new(http::MOST_DISCOVERIES)),
-            discovered: metrics.discoveries.clone(),
+            discovered: metrics.envoy.discoveries.clone(),
             exchange_permits: Arc::new(Semaphore::new(http::MOST_EXCHANGES)),
-            exchanged: metrics.exchanges.clone(),
-            refused: metrics.http_refused.clone(),
+            exchanged: metrics.agent.exchanges.clone(),
+            refused: metrics.agent.http_refused.clone(),
             started: Instant::now(),
         };
         let mut servers = JoinSet::new();
@@ -172,7 +173,7 @@ impl Agent {
             config: ring_config.subscribe(),
             stop: stop.clone(),
         };
-        let restarts = metrics.task_restarts.with_label_values(&["envoy"]);
+        let restarts = metrics.agent.task_restarts.with_label_values(&["envoy"]);
         servers.spawn(async move {
             let start = || envoy::run(envoy_context.clone());
             ("envoy", keep_running("envoy", &restarts, start).await)
@@ -181,7 +182,7 @@ impl Agent {
             let context = OrcaContext {
                 state: Arc::clone(&state),
                 config: ring_config.subscribe(),
-                streams: metrics.orca_streams.clone(),
+                streams: metrics.envoy.orca_streams.clone(),
             };
             let served = orca::serve(listener, context, stop.clone());
             servers.spawn(async move { ("envoy.orca_listen", served.await) });
@@ -257,6 +258,7 @@ impl Agent {
             };
             let restarts = self
                 .metrics
+                .agent
                 .task_restarts
                 .with_label_values(&["control_loop"]);
             let name = service.name.clone();
@@ -319,7 +321,11 @@ impl Agent {
                 config: self.ring_config.subscribe(),
                 stop: stop.clone(),
             };
-            let restarts = self.metrics.task_restarts.with_label_values(&["ring"]);
+            let restarts = self
+                .metrics
+                .agent
+                .task_restarts
+                .with_label_values(&["ring"]);
             let name = service.name.clone();
             self.ring_tasks.spawn(async move {
                 let task = format!("ring of {name}");
@@ -333,7 +339,7 @@ impl Agent {
     }
 
     fn reload(&mut self) {
-        let result = match reload::read(&self.path, &self.config) {
+        let is_applied = match reload::read(&self.path, &self.config) {
             Ok(config) => {
                 self.log_level.set(config.log_level);
                 self.settings.store(Arc::new(config.output_settings()));
@@ -341,14 +347,14 @@ impl Agent {
                 self.match_loops();
                 self.match_rings();
                 info!(file = %self.path.display(), "configuration reloaded");
-                "applied"
+                true
             }
             Err(problem) => {
                 error!("reload refused, the old configuration stays: {problem:#}");
-                "refused"
+                false
             }
         };
-        self.metrics.reloads.with_label_values(&[result]).inc();
+        self.metrics.agent.reloaded(is_applied);
     }
 
     async fn end(mut self) -> anyhow::Result<()> {

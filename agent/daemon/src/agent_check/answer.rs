@@ -46,6 +46,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Every one of them.
+    pub const ALL: [Kind; 4] = [Kind::Up, Kind::Down, Kind::Drain, Kind::Ready];
+
     /// The label.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,8 +1,9 @@
 //! Counters of the agent-check server.
 
-use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{GaugeVec, IntCounterVec, Result};
 
-use crate::metrics::forget;
+use super::answer::Kind;
+use crate::metrics::{Catalogue, Label, Services};
 
 /// Why a check got no answer of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,16 @@ pub enum Rejected {
 }
 
 impl Rejected {
+    /// Every one of them.
+    pub const ALL: [Rejected; 6] = [
+        Rejected::UnknownIdentity,
+        Rejected::LineTooLong,
+        Rejected::BadLine,
+        Rejected::ConnectionLimit,
+        Rejected::ProxyLimit,
+        Rejected::Timeout,
+    ];
+
     /// The value of the `reason` label.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -43,44 +54,41 @@ pub struct AgentCheckMetrics {
     /// Checks that got an empty line or none.
     pub rejected: IntCounterVec,
     /// Proxies with a lease.
-    pub proxies: IntGaugeVec,
+    pub proxies: GaugeVec,
+    services: Services,
 }
 
 impl AgentCheckMetrics {
     /// Registers them.
-    pub fn new(registry: &Registry) -> prometheus::Result<Self> {
-        let metrics = AgentCheckMetrics {
-            checks: IntCounterVec::new(
-                Opts::new(
-                    "plimsoll_agent_checks_total",
-                    "Agent checks answered, by the kind of answer.",
-                ),
-                &["service", "answer"],
+    pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
+        catalogue.section("Agent checks (HAProxy)");
+        let answers = Kind::ALL.map(Kind::as_str);
+        let reasons = Rejected::ALL.map(Rejected::as_str);
+        Ok(AgentCheckMetrics {
+            checks: catalogue.counters(
+                "plimsoll_agent_checks_total",
+                "checks",
+                "Agent checks answered, by the kind of answer.",
+                &[Label::service(), Label::one_of("answer", answers)],
             )?,
-            rejected: IntCounterVec::new(
-                Opts::new(
-                    "plimsoll_agent_check_rejected_total",
-                    "Agent-check connections that got an empty answer or none, by reason.",
-                ),
-                &["reason"],
+            rejected: catalogue.counters(
+                "plimsoll_agent_check_rejected_total",
+                "connections",
+                "Agent-check connections that got an empty answer or none, by reason.",
+                &[Label::one_of("reason", reasons)],
             )?,
-            proxies: IntGaugeVec::new(
-                Opts::new(
-                    "plimsoll_proxies",
-                    "Proxies that share the bound: those that polled within their lease.",
-                ),
-                &["service"],
+            proxies: catalogue.gauges(
+                "plimsoll_proxies",
+                "proxies",
+                "Proxies that share the bound: those that polled within their lease.",
+                &[Label::service()],
             )?,
-        };
-        registry.register(Box::new(metrics.checks.clone()))?;
-        registry.register(Box::new(metrics.rejected.clone()))?;
-        registry.register(Box::new(metrics.proxies.clone()))?;
-        Ok(metrics)
+            services: catalogue.services(),
+        })
     }
 
     /// Takes out all of a service that was removed.
     pub fn forget(&self, service: &str) {
-        forget(&self.checks, service);
-        forget(&self.proxies, service);
+        self.services.forget(service);
     }
 }

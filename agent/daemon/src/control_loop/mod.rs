@@ -4,7 +4,7 @@ mod observe;
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use plimsoll_core::{
@@ -20,7 +20,7 @@ use crate::{
     metrics::Metrics,
     overrides::Overrides,
     ring::RingBoard,
-    state::{DelaySummary, NodeState, ServiceState, SharedState},
+    state::{DelaySummary, NodeState, ServiceState, SharedState, unix_now},
 };
 use observe::{Observed, Observer};
 
@@ -58,7 +58,7 @@ pub struct LoopContext {
 /// Runs until stopped or until nobody can send another configuration.
 pub async fn run(mut context: LoopContext) -> anyhow::Result<()> {
     let config = context.config.borrow_and_update().clone();
-    context.metrics.announce(&config.service.name);
+    context.metrics.announce(&config.service);
     let mut service = Service::new(config, &context)?;
     let mut next = Instant::now();
     loop {
@@ -83,6 +83,7 @@ pub async fn run(mut context: LoopContext) -> anyhow::Result<()> {
                     return Ok(());
                 }
                 let config = context.config.borrow_and_update().clone();
+                context.metrics.announce(&config.service);
                 service.reconfigure(config)?;
             }
         }
@@ -202,15 +203,15 @@ impl Service {
                 self.note(&observation);
                 self.step(Some(&observation));
                 self.measure(&observation);
+                let (service, at) = (&self.config.service, self.last.stepped_at);
+                let sla = service.settings.sla.delay;
+                context
+                    .metrics
+                    .observed(&service.name, sla, &observation, at);
                 None
             }
             Err(error) => {
-                let labels = [name.as_str(), error.kind];
-                context
-                    .metrics
-                    .source_failures
-                    .with_label_values(&labels)
-                    .inc();
+                context.metrics.source.failed(name, error.kind);
                 let message = error.to_string();
                 // Once a cause, not once a period.
                 if self.last.source_error.as_ref() != Some(&message) {
@@ -231,7 +232,7 @@ impl Service {
         if self.last.reason.is_some() {
             let state = context.state.load();
             if let Some(state) = state.services.get(&self.config.service.name) {
-                context.metrics.stepped(state);
+                context.metrics.control.stepped(state);
             }
         }
     }
@@ -309,7 +310,7 @@ impl Service {
             observed_at: last.observed_at,
             source_error: last.source_error.clone(),
         });
-        context.metrics.show(&state);
+        context.metrics.show(&state, &set);
         context.state.rcu(|all| {
             let mut services = all.services.clone();
             services.insert(state.service.clone(), Arc::clone(&state));
@@ -333,11 +334,6 @@ fn lock(kept: &Mutex<Option<NodeController>>) -> std::sync::MutexGuard<'_, Optio
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn unix_now() -> f64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0.0, |d| d.as_secs_f64())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -345,7 +341,7 @@ mod tests {
     use prometheus::Registry;
 
     use super::*;
-    use crate::{config::Config, state::Health};
+    use crate::{config::Config, metrics::Catalogue, state::Health};
 
     const CONFIG: &str = r#"
 [[service]]
@@ -375,7 +371,7 @@ address = "127.0.0.1:8001"
         let context = LoopContext {
             state: Arc::new(ArcSwap::from_pointee(NodeState::default())),
             overrides: Arc::new(Overrides::load(None).unwrap()),
-            metrics: Metrics::new(&Registry::new()).unwrap(),
+            metrics: Metrics::new(&mut Catalogue::new(&Registry::new())).unwrap(),
             rings: Arc::default(),
             config: receiver,
             kept: Arc::default(),

@@ -100,10 +100,7 @@ impl Observer {
     fn note_jobs(&mut self, error: Option<String>) {
         let service = self.config.name.as_str();
         if let Some(message) = &error {
-            self.metrics
-                .source_failures
-                .with_label_values(&[service, "jobs"])
-                .inc();
+            self.metrics.source.failed(service, "jobs");
             // Once a cause, not once a period.
             if self.jobs_error != error {
                 warn!(%service, kind = "jobs", "jobs are unknown, delays alone count: {message}");

@@ -222,7 +222,10 @@ async fn publish(
     let shed = known
         .shedder
         .step(&flow, in_force, config.period.as_secs_f64());
-    context.metrics.show_cluster(name, shed, count(&nodes));
+    context
+        .metrics
+        .envoy
+        .show_cluster(name, shed, count(&nodes));
 
     let own_at = match &service.address {
         Some(address) => names.find(address).await,

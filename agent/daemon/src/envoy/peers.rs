@@ -85,7 +85,7 @@ impl Peers {
                     problem.kind
                 }
             };
-            metrics.peer_asked.with_label_values(&[result]).inc();
+            metrics.envoy.peer_asked.with_label_values(&[result]).inc();
         }
         heard
     }

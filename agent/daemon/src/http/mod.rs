@@ -127,7 +127,7 @@ async fn metrics(State(context): State<HttpContext>) -> Response {
             .metrics
             .proxies
             .with_label_values(&[service.name.as_str()]);
-        gauge.set(i64::try_from(ids.len()).unwrap_or(i64::MAX));
+        gauge.set(ids.len() as f64);
     }
     match TextEncoder::new().encode_to_string(&context.registry.gather()) {
         Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use prometheus::IntGauge;
+use prometheus::Gauge;
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, watch},
@@ -61,7 +61,7 @@ pub struct OrcaContext {
     /// What it runs by.
     pub config: watch::Receiver<Arc<Config>>,
     /// Open streams.
-    pub streams: IntGauge,
+    pub streams: Gauge,
 }
 
 /// Serves `StreamCoreMetrics` until `stop`.
@@ -217,10 +217,10 @@ impl Reports {
 }
 
 /// An open stream in the gauge.
-struct Open(IntGauge);
+struct Open(Gauge);
 
 impl Open {
-    fn new(gauge: &IntGauge) -> Self {
+    fn new(gauge: &Gauge) -> Self {
         gauge.inc();
         Open(gauge.clone())
     }

@@ -13,8 +13,10 @@ use tokio::sync::watch;
 /// Changes remembered, so that a follower that missed some need not read the table.
 const HISTORY: usize = 64;
 
-/// The nodes are read along with the reports for so long after somebody asked for them.
+/// The nodes are read along with every report for so long after somebody asked for them.
 const NODES_WANTED: Duration = Duration::from_secs(60);
+/// Else only when what is known of them, which metrics show, is so old.
+const NODES_AGE: Duration = Duration::from_secs(10);
 
 /// A live node, as its agent reported it last.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -93,16 +95,18 @@ impl RingBoard {
         look(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts a newer ring up.
-    pub fn put(&self, service: &str, ring: RingState) {
-        self.locked(|all| {
+    /// Puts a newer ring up, and tells how many slots changed owner.
+    pub fn put(&self, service: &str, ring: RingState) -> usize {
+        let moved = self.locked(|all| {
             let held = all.entry(service.to_owned()).or_default();
+            let mut moved = 0;
             match held
                 .ring
                 .as_ref()
                 .map(|old| old.table.difference(&ring.table))
             {
                 Some(Ok(delta)) if delta.to > delta.from => {
+                    moved = delta.moves.len();
                     held.changes.push_back(Arc::new(delta));
                     while held.changes.len() > HISTORY {
                         held.changes.pop_front();
@@ -112,8 +116,10 @@ impl RingBoard {
                 _ => held.changes.clear(),
             }
             held.ring = Some(Arc::new(ring));
+            moved
         });
         self.puts.send_modify(|puts| *puts += 1);
+        moved
     }
 
     /// The last ring of a service.
@@ -163,8 +169,10 @@ impl RingBoard {
     /// Whether the nodes are to be read.
     pub fn wants_nodes(&self, service: &str) -> bool {
         self.locked(|all| {
-            all.get(service)
-                .is_none_or(|held| held.wanted.elapsed() < NODES_WANTED)
+            all.get(service).is_none_or(|held| {
+                let known = held.nodes.as_ref().map(|(_, at)| at.elapsed());
+                held.wanted.elapsed() < NODES_WANTED || known.is_none_or(|age| age >= NODES_AGE)
+            })
         })
     }
 

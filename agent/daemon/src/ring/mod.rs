@@ -21,11 +21,11 @@ use crate::{
     config::Config,
     metrics::Metrics,
     overrides::{ForcedHealth, Overrides},
-    state::{Health, ServiceState, SharedState},
+    state::{Health, ServiceState, SharedState, unix_now},
 };
 
 pub use exchange::{Dispatcher, ExchangeError, Exchanges, Wish};
-pub use follow::{RingBoard, RingNode, RingState};
+pub use follow::{RingBoard, RingNode, RingNodes, RingState};
 use link::{Link, Report};
 pub use link::{LinkMode, LinkSettings};
 
@@ -75,18 +75,31 @@ pub struct RingContext {
 }
 
 /// Reports and follows one service's ring until stopped.
-pub async fn run(service: String, mut context: RingContext) -> anyhow::Result<()> {
+pub async fn run(service: String, context: RingContext) -> anyhow::Result<()> {
+    let metrics = context.metrics.clone();
+    let ended = follow(&service, context).await;
+    // Only now: it was shown to the last.
+    metrics.ring.forget(&service);
+    ended
+}
+
+async fn follow(service: &str, mut context: RingContext) -> anyhow::Result<()> {
     // Tells two agents of one name apart, and an agent from the one it was before a restart.
     let instance = format!("{:x}.{:x}", std::process::id(), fastrand::u64(..));
     let mut wait = FIRST_WAIT;
     let mut said: Option<String> = None;
+    let mut placed = None;
     loop {
         let config = Arc::clone(&context.config.borrow_and_update());
-        let Some((link, ring)) = settings_of(&config, &service) else {
+        let Some((link, ring)) = settings_of(&config, service) else {
             return Ok(());
         };
+        if placed.as_ref() != Some(ring) {
+            context.metrics.ring.placed(service, ring);
+            placed = Some(ring.clone());
+        }
         let mut member = Member {
-            service: &service,
+            service,
             instance: &instance,
             ring,
             context: &context,
@@ -100,7 +113,7 @@ pub async fn run(service: String, mut context: RingContext) -> anyhow::Result<()
             }
         };
         let problem = link::told(&ended);
-        context.metrics.redis_failed(&service);
+        context.metrics.ring.failed(service);
         if said.as_ref() != Some(&problem) {
             warn!(%service, cluster = ring.cluster, "Redis: {problem}; the last ring stays, trying again");
             said = Some(problem);
@@ -180,9 +193,14 @@ impl Member<'_> {
         let version = reported.version;
         board.put_observations(self.service, reported.seen);
         if let Some(nodes) = reported.nodes {
+            let metrics = &self.context.metrics.ring;
+            metrics.show_nodes(self.service, &self.ring.node, &nodes);
             board.put_nodes(self.service, Arc::new(nodes));
         }
-        self.context.metrics.reported(self.service, version);
+        self.context
+            .metrics
+            .ring
+            .reported(self.service, unix_now(), version);
         let held = board.of(self.service);
         let known = held.as_ref().map_or(0, |ring| ring.table.version());
         if version == 0 {
@@ -196,6 +214,10 @@ impl Member<'_> {
         if version != known || due {
             *read = Some(Instant::now());
             self.follow(link, version, held).await?;
+            if let Some(ring) = board.of(self.service) {
+                let metrics = &self.context.metrics.ring;
+                metrics.show_ring(self.service, &self.ring.node, &ring);
+            }
         }
         Ok(())
     }
@@ -221,7 +243,10 @@ impl Member<'_> {
                 );
                 link.restore(next, &ring, Duration::ZERO).await?;
             }
-            (Some(ring), _) => self.context.board.put(self.service, ring),
+            (Some(ring), _) => {
+                let moved = self.context.board.put(self.service, ring);
+                self.context.metrics.ring.moved(self.service, moved);
+            }
             (None, held) => {
                 warn!(
                     service = self.service,

@@ -109,8 +109,8 @@ impl HaproxyLogSource {
             service: service.to_owned(),
             node: node.to_owned(),
             period: Arc::new(Mutex::new(fresh())),
-            counted: metrics.source_lines.clone(),
-            closed: metrics.source_connections_closed.clone(),
+            counted: metrics.source.lines.clone(),
+            closed: metrics.source.connections_closed.clone(),
         };
         let listener = tokio::spawn(listener.run(lines.clone()));
         Ok(HaproxyLogSource { lines, listener })

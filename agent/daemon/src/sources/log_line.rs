@@ -33,6 +33,16 @@ pub enum Line {
     Malformed,
 }
 
+/// Every value of the `result` label: those of [`Line::as_str`], and what is too long to be read.
+pub const LINE_RESULTS: [&str; 6] = [
+    "finished",
+    "failed",
+    "refused",
+    "other_node",
+    "malformed",
+    "oversized",
+];
+
 impl Line {
     /// The `result` label.
     pub fn as_str(self) -> &'static str {

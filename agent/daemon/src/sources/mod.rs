@@ -22,10 +22,24 @@ use crate::{
 
 pub use exposition::{Exposition, Selector};
 pub use fetch::get;
-pub use log_line::LOG_FORMAT;
+pub use log_line::{LINE_RESULTS, LOG_FORMAT};
 
 /// A longer story would let a service write whatever it likes into the agent's log.
 const LONGEST_MESSAGE: usize = 400;
+
+/// Every kind of [`SourceError`].
+pub const KINDS: [&str; 10] = [
+    "bind",
+    "buckets",
+    "garbage",
+    "jobs",
+    "no_series",
+    "status",
+    "timeout",
+    "too_large",
+    "truncated",
+    "unreachable",
+];
 
 /// What a source saw since the last good observation.
 #[derive(Clone, Debug)]
@@ -56,6 +70,7 @@ pub struct SourceError {
 impl SourceError {
     /// An error of this kind. The message may quote what a peer sent.
     pub fn new(kind: &'static str, message: impl AsRef<str>) -> Self {
+        debug_assert!(KINDS.contains(&kind), "{kind}");
         let printable = |c: char| if c.is_control() { '?' } else { c };
         let message = message.as_ref().chars().take(LONGEST_MESSAGE);
         SourceError {
@@ -110,7 +125,8 @@ impl Source {
                     .map(Source::HaproxyLog)
             }
             SourceConfig::Proxies => {
-                let source = proxies::ProxiesSource::new(&service.name, Arc::clone(rings));
+                let told = metrics.source.clone();
+                let source = proxies::ProxiesSource::new(&service.name, Arc::clone(rings), told);
                 Ok(Source::Proxies(source))
             }
         }

@@ -13,7 +13,7 @@ use plimsoll_core::{
 use tracing::warn;
 
 use super::{Sample, SourceError};
-use crate::ring::RingBoard;
+use crate::{metrics::SourceMetrics, ring::RingBoard};
 
 const BUCKETS: usize = 57;
 /// More than any proxy counts, and exact as a float.
@@ -38,6 +38,7 @@ struct Counters {
 pub struct ProxiesSource {
     service: String,
     board: Arc<RingBoard>,
+    metrics: SourceMetrics,
     bounds: Arc<[f64]>,
     /// By proxy.
     base: BTreeMap<String, Counters>,
@@ -48,11 +49,12 @@ pub struct ProxiesSource {
 
 impl ProxiesSource {
     /// Nothing is known yet.
-    pub fn new(service: &str, board: Arc<RingBoard>) -> Self {
+    pub fn new(service: &str, board: Arc<RingBoard>, metrics: SourceMetrics) -> Self {
         let bounds = (0..BUCKETS).map(|i| FIRST_BUCKET_SECONDS * BUCKET_RATIO.powi(i as i32));
         ProxiesSource {
             service: service.to_owned(),
             board,
+            metrics,
             bounds: bounds.collect(),
             base: BTreeMap::new(),
             last: None,
@@ -82,6 +84,8 @@ impl ProxiesSource {
                 None => unreadable.push(proxy),
             }
         }
+        self.metrics
+            .show_proxies(&self.service, now.len(), unreadable.len());
         if now.is_empty() && !unreadable.is_empty() {
             return Err(SourceError::new(
                 "garbage",
@@ -196,11 +200,17 @@ fn parse(line: &str, bounds: &[f64]) -> Option<Counters> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use prometheus::Registry;
+
     use super::*;
+    use crate::metrics::Catalogue;
 
     fn source() -> (ProxiesSource, Arc<RingBoard>) {
         let board = Arc::new(RingBoard::default());
-        (ProxiesSource::new("s", Arc::clone(&board)), board)
+        let registry = Registry::new();
+        let metrics = SourceMetrics::new(&mut Catalogue::new(&registry)).unwrap();
+        let source = ProxiesSource::new("s", Arc::clone(&board), metrics);
+        (source, board)
     }
 
     fn put(board: &RingBoard, seen: &[(&str, &str)]) {

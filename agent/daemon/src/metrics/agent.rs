@@ -1,0 +1,77 @@
+//! The agent itself.
+
+use prometheus::{Gauge, IntCounter, IntCounterVec, Result};
+
+use super::{Label, catalogue::Catalogue};
+
+/// Of the process.
+#[derive(Clone, Debug)]
+pub struct AgentMetrics {
+    /// Tasks started again after a panic.
+    pub task_restarts: IntCounterVec,
+    reloads: IntCounterVec,
+    last_reload: Gauge,
+    /// HTTP connections closed at once.
+    pub http_refused: IntCounter,
+    /// Exchanges of proxies, by result.
+    pub exchanges: IntCounterVec,
+}
+
+impl AgentMetrics {
+    /// Registers them.
+    pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
+        catalogue.section("Agent");
+        let version = Label::are("version", "the agent's");
+        let build = catalogue.gauges(
+            "plimsoll_build_info",
+            "always 1",
+            "The agent's version.",
+            &[version],
+        )?;
+        build
+            .with_label_values(&[env!("CARGO_PKG_VERSION")])
+            .set(1.0);
+        let metrics = AgentMetrics {
+            reloads: catalogue.counters(
+                "plimsoll_config_reloads_total",
+                "reloads",
+                "Configuration reloads, by result.",
+                &[Label::one_of("result", ["applied", "refused"])],
+            )?,
+            last_reload: catalogue.gauge(
+                "plimsoll_config_last_reload_successful",
+                "1 or 0",
+                "Whether the configuration file was in order when it was last read.",
+            )?,
+            task_restarts: catalogue.counters(
+                "plimsoll_task_restarts_total",
+                "restarts",
+                "Tasks started again after a panic.",
+                &[Label::one_of("task", ["control_loop", "ring", "envoy"])],
+            )?,
+            exchanges: catalogue.counters(
+                "plimsoll_exchanges_total",
+                "requests",
+                "Times a proxy asked for shares through this agent, by result (docs/http-api.md).",
+                &[Label::one_of(
+                    "result",
+                    ["carried", "refused", "unauthorized", "busy", "redis"],
+                )],
+            )?,
+            http_refused: catalogue.counter(
+                "plimsoll_http_connections_refused_total",
+                "connections",
+                "HTTP connections closed at once, since there were too many.",
+            )?,
+        };
+        metrics.last_reload.set(1.0);
+        Ok(metrics)
+    }
+
+    /// The configuration was read again.
+    pub fn reloaded(&self, is_applied: bool) {
+        let result = if is_applied { "applied" } else { "refused" };
+        self.reloads.with_label_values(&[result]).inc();
+        self.last_reload.set(f64::from(u8::from(is_applied)));
+    }
+}

@@ -1,0 +1,87 @@
+//! Metrics: one file for each part of the agent. docs/metrics.md is written from them.
+
+mod agent;
+mod catalogue;
+mod control;
+mod envoy;
+mod reference;
+mod requests;
+mod ring;
+mod source;
+
+use plimsoll_core::{Observation, Seconds};
+use prometheus::Result;
+
+use crate::{
+    config::{ServiceConfig, SourceConfig},
+    overrides::ServiceOverride,
+    state::ServiceState,
+};
+
+pub use agent::AgentMetrics;
+pub use catalogue::{Catalogue, Label, Services};
+pub use control::ControlMetrics;
+pub use envoy::EnvoyMetrics;
+pub use reference::markdown;
+pub use requests::RequestMetrics;
+pub use ring::RingMetrics;
+pub use source::SourceMetrics;
+
+/// All but the agent-check server's; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// Of the control loops.
+    pub control: ControlMetrics,
+    /// Of what finished.
+    pub requests: RequestMetrics,
+    /// Of the sources.
+    pub source: SourceMetrics,
+    /// Of the shared rings.
+    pub ring: RingMetrics,
+    /// Of what stock Envoy is told.
+    pub envoy: EnvoyMetrics,
+    /// Of the agent itself.
+    pub agent: AgentMetrics,
+}
+
+impl Metrics {
+    /// Registers them.
+    pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
+        Ok(Metrics {
+            requests: RequestMetrics::new(catalogue)?,
+            control: ControlMetrics::new(catalogue)?,
+            source: SourceMetrics::new(catalogue)?,
+            ring: RingMetrics::new(catalogue)?,
+            envoy: EnvoyMetrics::new(catalogue)?,
+            agent: AgentMetrics::new(catalogue)?,
+        })
+    }
+
+    /// Makes the counters of a service's loop appear with zero.
+    pub fn announce(&self, service: &ServiceConfig) {
+        let from_log = matches!(service.source, SourceConfig::HaproxyLog { .. });
+        self.control.services.announce(&service.name);
+        self.requests.announce(&service.name);
+        self.source.announce(&service.name, from_log);
+    }
+
+    /// After a period that was observed, which ended at this Unix time.
+    pub fn observed(&self, service: &str, sla: Seconds, observation: &Observation, at: f64) {
+        self.requests.ended(service, sla, observation);
+        self.source.succeeded(service, at);
+    }
+
+    /// Brings the gauges up to date.
+    pub fn show(&self, state: &ServiceState, set: &ServiceOverride) {
+        self.control.show(state, set);
+    }
+
+    /// Takes out all of a service that was removed.
+    pub fn forget(&self, service: &str) {
+        self.control.services.forget(service);
+        self.requests.forget(service);
+        self.source.forget(service);
+        self.ring.forget(service);
+        self.envoy.services.forget(service);
+    }
+}

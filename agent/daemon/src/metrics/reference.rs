@@ -1,0 +1,77 @@
+//! docs/metrics.md.
+
+use prometheus::{Registry, Result};
+
+use super::{
+    Metrics,
+    catalogue::{Catalogue, Label, Values},
+};
+use crate::agent_check::AgentCheckMetrics;
+
+const INTRODUCTION: &str = "# Metrics
+
+Written by `plimsoll metrics-reference`; change it there.
+
+An agent serves them at `/metrics` of `http.listen`, in Prometheus' text format. Scrape the agents as job `plimsoll`: the rules in [`dashboards/rules`](../dashboards/rules) ask for that name to notice an agent that is gone. [runbook.md](runbook.md) tells what to do about each alert.
+
+Costs, bounds and backlogs are in *cost units*: items where the source tells the cost, else requests. A counter is there with 0 before the first event, but for those whose labels are not known beforehand; a gauge is absent until its value is known. `service` is the `name` of a `[[service]]`. All series of a service go when it is removed from the configuration. One service has under 200 series.
+";
+
+const PROXIES: &str = "
+## What the proxies export themselves
+
+The filter in Envoy ([envoy-filter.md](envoy-filter.md)) has these in Envoy's own statistics, as `wasmcustom.plimsoll_….cluster.<cluster>`. With the `stats_tags` of the example, Envoy's `/stats/prometheus` has them under these names with the label `plimsoll_cluster`, the `cluster` of the filter's settings.
+
+| name | type | unit | labels | meaning |
+|---|---|---|---|---|
+| `plimsoll_admitted_total` | counter | requests | `plimsoll_cluster` | Requests placed. |
+| `plimsoll_refused_total` | counter | requests | `plimsoll_cluster` | Requests refused, as every node was full. |
+| `plimsoll_undecided_total` | counter | requests | `plimsoll_cluster` | Requests left to the fallback policy, as there was no fresh news. |
+| `plimsoll_ejections_total` | counter | nodes | `plimsoll_cluster` | Nodes taken out for a while, as they did not answer. |
+| `plimsoll_in_flight_cost` | gauge | cost units | `plimsoll_cluster` | Cost in flight, over all workers. |
+| `plimsoll_in_flight_requests` | gauge | requests | `plimsoll_cluster` | Requests in flight, over all workers. |
+| `plimsoll_ring_version` | gauge | version | `plimsoll_cluster` | The ring in force. |
+| `plimsoll_ring_applied_microseconds` | gauge | microseconds | `plimsoll_cluster` | How long the last ring kept a worker. |
+
+The Lua policies for HAProxy export none: HAProxy 2.6 gives Lua no way to. What they refuse is in HAProxy's own `haproxy_backend_http_responses_total{code=\"5xx\"}`, together with the nodes' errors, and in the agents' `plimsoll_source_lines_total{result=\"refused\"}` where the source is HAProxy's log. Weight and `maxconn` as HAProxy obeys them are `haproxy_server_weight` and `haproxy_server_limit_sessions` of its exporter.
+";
+
+/// The whole reference.
+pub fn markdown() -> Result<String> {
+    let registry = Registry::new();
+    let mut catalogue = Catalogue::new(&registry);
+    Metrics::new(&mut catalogue)?;
+    AgentCheckMetrics::new(&mut catalogue)?;
+    let mut text = String::from(INTRODUCTION);
+    for (title, families) in catalogue.sections() {
+        text.push_str(&format!(
+            "\n## {title}\n\n| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n"
+        ));
+        for family in families {
+            let labels: Vec<String> = family.labels.iter().map(label).collect();
+            text.push_str(&format!(
+                "| `{}` | {} | {} | {} | {} |\n",
+                family.name,
+                family.kind,
+                family.unit,
+                labels.join("; "),
+                family.help
+            ));
+        }
+    }
+    text.push_str(PROXIES);
+    Ok(text)
+}
+
+fn label(label: &Label) -> String {
+    let values = match &label.values {
+        // In every other line.
+        _ if label.name == "service" => return "`service`".to_owned(),
+        Values::OneOf(values) => {
+            let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
+            values.join(", ")
+        }
+        Values::Are(what) => (*what).to_owned(),
+    };
+    format!("`{}`: {values}", label.name)
+}
