@@ -9,6 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
 
+from compose.lab.processes import cpu_seconds
+
 HEADER = "t_s,delay_s,status,class,outcome,items,node\n"
 
 
@@ -28,6 +30,8 @@ class Collector:
     ) -> None:
         self._names = names or {}
         self._events = events or {}
+        # Whose CPU time is shown: process and role by name.
+        self.programs: dict[str, tuple[int, str]] = {}
         self._file = gzip.open(path, "wt", compresslevel=3)  # noqa: SIM115 (closed by __exit__)
         self._file.write(HEADER)
         self._sla = sla
@@ -103,6 +107,15 @@ class Collector:
             f'lab_event_timestamp_seconds{{event="{name}"}} {self._start_unix + at:.3f}'
             for name, at in happened.items()
             if at <= self.now()
+        ]
+        lines += [
+            "# HELP lab_cpu_seconds_total CPU time of the proxies and of the load generator.",
+            "# TYPE lab_cpu_seconds_total counter",
+        ]
+        lines += [
+            f'lab_cpu_seconds_total{{program="{name}",role="{role}"}} {used}'
+            for name, (process, role) in self.programs.items()
+            if (used := cpu_seconds(process))
         ]
         return "\n".join(lines) + "\n"
 

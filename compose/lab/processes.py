@@ -146,7 +146,10 @@ class Processes:
 
     def cpu_seconds(self, names: Iterable[str]) -> float:
         """What programs used together so far."""
-        return sum(cpu_seconds(self._rpc.supervisor.getProcessInfo(name)["pid"]) for name in names)
+        return sum(cpu_seconds(self.pid(name)) for name in names)
+
+    def pid(self, name: str) -> int:
+        return self._rpc.supervisor.getProcessInfo(name)["pid"]
 
     def signal(self, name: str, which: str) -> None:
         self._rpc.supervisor.signalProcess(name, which)

@@ -121,12 +121,14 @@ def run_policy(
         )
         told: tuple[list[str], dict[str, str]] = ([], {})
         if observer:
+            collector.programs = {name: (processes.pid(name), "proxy") for name in planned.proxies}
             watched = targets(policy, options.topology, planned, collector.address)
             observer.watch(policy.name, watched, processes.check)
             leaving.callback(observer.unwatch)
             told = observer.generator(policy.name)
         k6 = generator(options, frontends, collector, directory, told)
         leaving.callback(stop, k6)
+        collector.programs = collector.programs | {"k6": (k6.pid, "generator")}
         while not collector.started.wait(0.1):
             require_running(k6, directory)
         leaving.enter_context(Sampler(directory / "nodes.csv", slaves, planned, collector.now))

@@ -1,0 +1,194 @@
+"""SLA overview: does the SLA hold now, what is left of the error budget, and which node is late and why."""
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard
+
+from dashboards.parts import (
+    BURN_STEPS,
+    GREEN,
+    NONE_STEPS,
+    OBJECTIVE,
+    ORANGE,
+    RED,
+    SLA_STEPS,
+    TIMELY_STEPS,
+    Column,
+    Query,
+    agent_variables,
+    agents,
+    by,
+    graph,
+    number,
+    of,
+    rate,
+    rows,
+    start,
+)
+
+NODE_LINK = (
+    "/d/plimsoll-node?var-instance=${__data.fields.Node}&var-service=${__data.fields.Service}"
+    "&${__url_time_range}"
+)
+KEYS = "instance, service"
+
+
+def timely(window: str = "$__rate_interval", function: str = "rate", keys: str = "") -> str:
+    """The share of requests that were timely; nothing where there were none."""
+    grouped = f"sum by ({keys})" if keys else "sum"
+    good, every = of("plimsoll_requests_total", 'result="timely"'), of("plimsoll_requests_total")
+    return f"{grouped} ({function}({good}[{window}])) / ({grouped} ({function}({every}[{window}])) > 0)"
+
+
+def burn(window: str, function: str = "rate") -> str:
+    """How many times faster than allowed the error budget is spent."""
+    return f"(1 - {timely(window, function)}) / {1 - OBJECTIVE:g}"
+
+
+def late(percentile: str = "p95") -> str:
+    """A percentile of the delay as a share of the SLA's."""
+    delay = by(KEYS, of("plimsoll_delay_seconds", f'percentile="{percentile}"'), "max")
+    return f"{delay} / {by(KEYS, of('plimsoll_sla_delay_seconds'), 'max')}"
+
+
+def reason() -> str:
+    """The most frequent reason of the controller's steps."""
+    steps = by(f"{KEYS}, reason", f"increase({of('plimsoll_steps_total')}[$__rate_interval])")
+    return f"topk by ({KEYS}) (1, {steps}) > 0"
+
+
+def share(part: str, whole: str) -> str:
+    return f"{by(KEYS, of(part), 'max')} / {by(KEYS, of(whole), 'max')}"
+
+
+def dashboard() -> Dashboard:
+    made = start(
+        "plimsoll-sla",
+        "Plimsoll / SLA overview",
+        "Does the SLA hold now, what is left of the error budget, and which node is late and why.",
+        agent_variables(),
+    )
+    goal = f"{OBJECTIVE:.0%}"
+    made = made.with_panel(
+        number(
+            "SLA holds",
+            f"Whether {goal} of the requests that ended just now were timely.",
+            "bool_yes_no",
+            Query(f"({timely()}) >= bool {OBJECTIVE}"),
+            steps=[(None, RED), (1, GREEN)],
+            absent="no traffic",
+            words={"0": ("NO", RED), "1": ("YES", GREEN)},
+        )
+    )
+    made = made.with_panel(
+        number(
+            "Timely",
+            "Share of the requests that ended within the SLA's delay. Late ones and failures count against "
+            "it, what a proxy refused does not.",
+            "percentunit",
+            Query(timely()),
+            steps=TIMELY_STEPS,
+            absent="no traffic",
+        )
+    )
+    made = made.with_panel(
+        number(
+            "Error budget left",
+            f"Of the {1 - OBJECTIVE:.0%} of requests that may be late or fail, the share not yet spent in "
+            "the time shown. Below zero the objective is missed.",
+            "percentunit",
+            Query(f"1 - {burn('$__range', 'increase')}"),
+            steps=[(None, RED), (0, ORANGE), (0.25, GREEN)],
+            absent="no traffic",
+        )
+    )
+    made = made.with_panel(
+        number(
+            "Burn rate",
+            "How many times faster than allowed the error budget is being spent: 1 uses it up exactly.",
+            "none",
+            Query(burn("$__rate_interval")),
+            steps=BURN_STEPS,
+            absent="no traffic",
+        )
+    )
+    made = made.with_panel(
+        number(
+            "Late nodes",
+            "Nodes whose 95th percentile of delay is over the SLA.",
+            "none",
+            Query(f"count(({late()}) > 1) or vector(0)"),
+            steps=NONE_STEPS,
+        )
+    )
+    made = made.with_panel(
+        number(
+            "Silent agents",
+            "Agents that Prometheus cannot scrape. HAProxy keeps a dead agent's last word.",
+            "none",
+            Query(f"count({agents('up')} == 0) or vector(0)"),
+            steps=NONE_STEPS,
+        )
+    )
+    made = made.with_panel(
+        rows(
+            "Which node, and why",
+            "A row a node. Late nodes first look at the reason: docs/control.md says what each means. A "
+            "backlog at its bound means that the node is as full as it may be.",
+            {"instance": "Node", "service": "Service"},
+            Column("p95, of the SLA", late(), "percentunit", SLA_STEPS),
+            Column("Timely", timely(keys=KEYS), "percentunit", TIMELY_STEPS),
+            Column("Reason", reason(), label="reason"),
+            Column("Backlog, of the bound", share("plimsoll_backlog", "plimsoll_bound"), "percentunit"),
+            Column("Bound, of nominal", share("plimsoll_bound", "plimsoll_bound_nominal"), "percentunit"),
+            Column("Weight", by(KEYS, of("plimsoll_weight_percent"), "max"), "percent"),
+            Column(
+                "Last observation",
+                f"time() - {by(KEYS, of('plimsoll_source_last_success_timestamp_seconds'), 'max')}",
+                "s",
+                [(None, GREEN), (5, ORANGE), (30, RED)],
+            ),
+            link=NODE_LINK,
+        )
+    )
+    made = made.with_panel(
+        graph(
+            "Timely share",
+            f"Share of the requests that ended within the SLA's delay, by service. The line is the "
+            f"objective, {goal}.",
+            "percentunit",
+            Query(timely(keys="service"), "{{service}}"),
+            steps=TIMELY_STEPS,
+        )
+    )
+    made = made.with_panel(
+        graph(
+            "Delay, of the SLA",
+            "95th percentile of the service delay in each agent's last period, as a share of the SLA. The "
+            "line at 100% is the SLA.",
+            "percentunit",
+            Query(late(), "{{instance}} {{service}}"),
+            steps=SLA_STEPS,
+        )
+    )
+    result = by("result", rate(of("plimsoll_requests_total")))
+    made = made.with_panel(
+        graph(
+            "Requests by result",
+            "Requests that ended: within the SLA's delay, over it, or in an error. Refusals are on the "
+            "proxies' dashboard.",
+            "reqps",
+            Query(result, "{{result}}"),
+            stacked=True,
+        )
+    )
+    return made.with_panel(
+        graph(
+            "Burn rate over time",
+            "How many times faster than allowed the error budget is spent, over the windows that the alerts "
+            "look at.",
+            "none",
+            Query(burn("5m"), "5 min"),
+            Query(burn("1h"), "1 h"),
+            Query(burn("6h"), "6 h"),
+            steps=BURN_STEPS,
+        )
+    )
