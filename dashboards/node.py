@@ -11,6 +11,7 @@ from dashboards.parts import (
     Query,
     agent_variables,
     agents,
+    alerts,
     by,
     distribution,
     graph,
@@ -35,6 +36,7 @@ def dashboard() -> Dashboard:
         "Delay against the SLA, bound and backlog, why the bound moved, and what the agent works with.",
         agent_variables(),
     )
+    made = made.annotation(alerts())
     reloads = agents("plimsoll_config_reloads_total", 'result="applied"')
     made = made.annotation(
         Annotation("Reloads", f"increase({reloads}[$__rate_interval]) > 0", BLUE, "{{instance}}: reload")

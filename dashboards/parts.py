@@ -54,6 +54,12 @@ class Annotation(models.AnnotationQuery):
         return super().to_json() | self._own
 
 
+def alerts() -> Annotation:
+    """Marks the alerts of rules/ while they fire."""
+    firing = 'ALERTS{alertstate="firing",alertname=~"Plimsoll.+",cluster=~"$cluster"}'
+    return Annotation("Alerts", firing, RED, "{{alertname}} {{instance}} {{service}}")
+
+
 def agents(metric: str, *matchers: str) -> str:
     """A metric of the agents themselves."""
     return f"{metric}{{{','.join([AGENT, *matchers])}}}"

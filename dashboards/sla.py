@@ -15,6 +15,7 @@ from dashboards.parts import (
     Query,
     agent_variables,
     agents,
+    alerts,
     by,
     graph,
     number,
@@ -66,6 +67,7 @@ def dashboard() -> Dashboard:
         "Does the SLA hold now, what is left of the error budget, and which node is late and why.",
         agent_variables(),
     )
+    made = made.annotation(alerts())
     goal = f"{OBJECTIVE:.0%}"
     made = made.with_panel(
         number(

@@ -19,11 +19,12 @@ from compose.lab.errors import LabError
 from compose.lab.processes import answers, free_ports, start_tied, wait_until
 from compose.lab.render import Policy
 from compose.lab.stack import Plan
-from compose.lab.topology import Topology
+from compose.lab.topology import ROOT, Topology
 
 # As often as agents and nodes change what they show.
 INTERVAL = "1s"
 CLUSTER = "stocks"
+RULES = ROOT / "dashboards" / "rules"
 # Where each kind of program shows its metrics.
 PATHS = {
     "plimsoll": "/metrics",
@@ -72,7 +73,11 @@ def configuration(directory: Path) -> dict[str, Any]:
         }
         for job, path in PATHS.items()
     ]
-    return {"global": {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL}, "scrape_configs": jobs}
+    return {
+        "global": {"scrape_interval": INTERVAL, "scrape_timeout": INTERVAL, "evaluation_interval": "5s"},
+        "rule_files": [str(RULES / "*.yaml")],
+        "scrape_configs": jobs,
+    }
 
 
 class Prometheus:

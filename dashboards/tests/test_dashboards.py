@@ -15,7 +15,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from dashboards import ALL
-from dashboards.parts import encoded
+from dashboards.parts import OBJECTIVE, encoded
 
 Found = Iterator[tuple[str, str]]
 BUILT = {name: json.loads(encoded(dashboard())) for name, dashboard in ALL.items()}
@@ -259,6 +259,12 @@ def test_panels_lie_side_by_side(name: str) -> None:
         cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
         assert not cells & taken, panel["title"]
         taken |= cells
+
+
+def test_the_alerts_are_about_the_same_objective() -> None:
+    text = (Path(__file__).parents[1] / "rules" / "plimsoll.yaml").read_text()
+    (ratio,) = re.findall(r"record: plimsoll:slo:ratio\n +expr: vector\((.+)\)", text)
+    assert float(ratio) == OBJECTIVE
 
 
 def test_links_to_a_dashboard_lead_to_one() -> None:
