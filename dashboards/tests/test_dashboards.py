@@ -1,5 +1,6 @@
 """The dashboards against Grafana's types, the rules of grafana/dashboard-linter, and the project's own."""
 
+import copy
 import json
 import re
 import subprocess
@@ -206,6 +207,54 @@ def test_rule_of_the_linter(rule: str, dashboard: str) -> None:
     # An exception that nothing needs would hide the next fault.
     assert {panel for panel in allowed if panel} <= {panel for panel, _ in found}
     assert found or not allowed
+
+
+def asking(text: str) -> Callable[[dict[str, Any]], None]:
+    def change(dashboard: dict[str, Any]) -> None:
+        panels(dashboard)[0]["targets"][0]["expr"] = text
+
+    return change
+
+
+def with_variable(which: str, **fields: Any) -> Callable[[dict[str, Any]], None]:
+    def change(dashboard: dict[str, Any]) -> None:
+        next(one for one in dashboard["templating"]["list"] if one["name"] == which).update(fields)
+
+    return change
+
+
+MATCHERS = 'job=~"$job",instance=~"$instance"'
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [
+        ("template-datasource-rule", with_variable("datasource", query="loki")),
+        ("template-job-rule", with_variable("job", allValue=".*")),
+        ("template-instance-rule", with_variable("instance", name="node")),
+        ("template-label-promql-rule", with_variable("job", query="label_values(up{, job)")),
+        ("template-on-time-change-reload-rule", with_variable("job", refresh=1)),
+        ("uneditable-dashboard", lambda made: made.update(editable=True)),
+        ("panel-datasource-rule", lambda made: made["panels"][0]["datasource"].update(uid="mine")),
+        ("panel-title-description-rule", lambda made: made["panels"][0].update(description="")),
+        (
+            "panel-units-rule",
+            lambda made: made["panels"][0]["fieldConfig"]["defaults"].update(unit="parsecs"),
+        ),
+        ("panel-no-targets-rule", lambda made: made["panels"][0].update(targets=[])),
+        ("target-promql-rule", asking("sum(up")),
+        ("target-rate-interval-rule", asking(f"sum(rate(a_total{{{MATCHERS}}}[5m]))")),
+        ("target-job-rule", asking('up{instance=~"$instance"}')),
+        ("target-instance-rule", asking('up{job=~"$job"}')),
+        ("target-counter-agg-rule", asking(f"sum(a_total{{{MATCHERS}}})")),
+        ("target-counter-agg-rule", asking(f"deriv(a_total{{{MATCHERS}}}[$__rate_interval])")),
+    ],
+)
+def test_a_rule_finds_what_breaks_it(rule: str, change: Callable[[dict[str, Any]], None]) -> None:
+    broken = copy.deepcopy(BUILT["node"])
+    assert list(RULES[rule](broken)) == []
+    change(broken)
+    assert list(RULES[rule](broken)) != []
 
 
 def lost(written: Any, read: Any, place: str = "") -> Iterator[str]:
