@@ -19,7 +19,7 @@ import pytest
 
 from compose.lab.tests.test_lab import needs_programs
 from compose.lab.topology import ROOT
-from dashboards.tests.test_dashboards import BUILT, panels, variables
+from dashboards.tests.built import BUILT, panels, variables
 
 POLICIES = ("lua-fc-hash", "wasm-fc-hash")
 # More than two nodes can do: their bounds move, and some is refused.

@@ -1,0 +1,17 @@
+"""The dashboards as Grafana reads them."""
+
+import json
+from typing import Any
+
+from dashboards import ALL
+from dashboards.parts import encoded
+
+BUILT = {name: json.loads(encoded(dashboard())) for name, dashboard in ALL.items()}
+
+
+def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+
+
+def variables(dashboard: dict[str, Any], kind: str = "query") -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in dashboard["templating"]["list"] if one["type"] == kind}
