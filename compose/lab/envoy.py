@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import urllib.request
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +97,7 @@ def render(example: Path, ports: Ports, name: str, settings: dict[str, Any]) -> 
         raise LabError(f"{example}: has no {error}; the lab needs it") from error
     for path, value in settings.items():
         change(config, path, value, example)
-    return yaml.safe_dump(relocated(config, moves(ports)), sort_keys=False, width=110)
+    return yaml.safe_dump(relocated(config, moves(ports), module), sort_keys=False, width=110)
 
 
 def expand(cluster: dict[str, Any], slaves: int) -> None:
@@ -125,19 +126,19 @@ def moves(ports: Ports) -> dict[int, tuple[str, int]]:
     return moved | {8101 + index: (ports.host(index), port) for index, port in enumerate(ports.slaves)}
 
 
-def relocated(value: Any, moved: dict[int, tuple[str, int]]) -> Any:
-    """A copy with other addresses, and with the filter where this checkout builds it."""
+def relocated(value: Any, moved: dict[int, tuple[str, int]], module: Callable[[], Path] | None = None) -> Any:
+    """A copy with other addresses, and with the filter's module elsewhere."""
     if isinstance(value, dict):
-        copied = {key: relocated(inner, moved) for key, inner in value.items()}
+        copied = {key: relocated(inner, moved, module) for key, inner in value.items()}
         if "port_value" in value:
             host, copied["port_value"] = moved.get(value["port_value"], (None, value["port_value"]))
             if host and "address" in value:
                 copied["address"] = host
         return copied
     if isinstance(value, list):
-        return [relocated(inner, moved) for inner in value]
+        return [relocated(inner, moved, module) for inner in value]
     if isinstance(value, str):
-        if value.endswith("/" + MODULE):
+        if module and value.endswith("/" + MODULE):
             return str(module())
         return _ADDRESS.sub(lambda at: "{}:{}".format(*moved.get(int(at[1]), ("127.0.0.1", at[1]))), value)
     return value
