@@ -109,8 +109,7 @@ def test_addresses_are_those_of_the_network(full):
         for target in group["targets"]
     ]
     for target, labels in targets:
-        owner = labels.get("node") or labels["proxy"]
-        assert target.split(":")[0] == at[owner], target
+        assert target.split(":")[0] == at[labels["instance"]], target
     assert {full["k6-haproxy"]["environment"]["TARGETS"], full["k6-envoy"]["environment"]["TARGETS"]} == {
         f"http://{at[proxy]}:8080" for proxy in ("haproxy", "envoy")
     }
