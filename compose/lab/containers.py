@@ -1,5 +1,5 @@
 """Configurations for the programs of compose/compose.yaml, from the same examples as the lab without
-containers: `python -m compose.lab.containers --out DIRECTORY`."""
+containers, and Grafana's dashboards: `python -m compose.lab.containers --out DIRECTORY`."""
 
 import argparse
 import re
@@ -10,6 +10,8 @@ import yaml
 
 from compose.lab import envoy, render, topology
 from compose.lab.errors import LabError
+from dashboards import ALL
+from dashboards.parts import encoded
 
 # Of compose.yaml's network.
 SUBNET = "172.31.77"
@@ -72,6 +74,7 @@ def configurations(haproxy: str, on_envoy: str) -> dict[str, str]:
     for path, value in policy.settings.items():
         envoy.change(config, path, value, policy.example)
     files["envoy.yaml"] = yaml.safe_dump(envoy.relocated(config, moved), sort_keys=False, width=110)
+    files |= {f"dashboards/{name}.json": encoded(dashboard()) for name, dashboard in ALL.items()}
     return files
 
 
@@ -85,6 +88,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         files = configurations(arguments.haproxy, arguments.envoy)
+        (arguments.out / "dashboards").mkdir(exist_ok=True)
         for name, text in files.items():
             (arguments.out / name).write_text(text)
     except (LabError, OSError) as error:

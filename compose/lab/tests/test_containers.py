@@ -168,6 +168,20 @@ def test_a_policy_that_cannot_be_run_is_refused(haproxy, on_envoy, message):
         containers.configurations(haproxy, on_envoy)
 
 
+def test_grafana_finds_its_dashboards(full, configured):
+    environment = full["grafana"]["environment"]
+    home = Path(environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert (configured / home.relative_to("/config")).exists()
+    assert environment["PLIMSOLL_DASHBOARDS"] == str(home.parent)
+    wanted = {
+        name
+        for file in (ROOT / "dashboards" / "provisioning").rglob("*.yaml")
+        for name in re.findall(r"\$\{?(PLIMSOLL_\w+)", file.read_text())
+    }
+    assert wanted
+    assert wanted <= environment.keys()
+
+
 def test_prometheus_accepts_its_configuration(tmp_path):
     text = (COMPOSE / "images" / "prometheus.yaml").read_text()
     (tmp_path / "prometheus.yaml").write_text(
