@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{node_command::NodeArgs, ring_command::RingArgs};
+use crate::{node_command::NodeArgs, ring_command::RingArgs, top::TopArgs};
 
 /// Keeps a data service inside its delay SLA: measures, computes how much backlog the node may
 /// carry, and tells HAProxy.
@@ -26,6 +26,8 @@ pub enum Command {
     Node(NodeArgs),
     /// Look at a ring: its nodes, slots and keys.
     Ring(RingArgs),
+    /// Watch a live cluster: delay against the SLA, bound, jobs, weight and ring share of each node.
+    Top(TopArgs),
     /// Print shell completions.
     Completions {
         /// For this shell.

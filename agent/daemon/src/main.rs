@@ -21,6 +21,7 @@ mod ring_command;
 mod sources;
 mod state;
 mod supervise;
+mod top;
 
 use std::{io::Write, process::ExitCode, time::Duration};
 
@@ -51,6 +52,10 @@ fn run(command: Command) -> anyhow::Result<()> {
             node_command::run(args)?;
         }
         Command::Ring(args) => ring_command::run(args, &mut out)?,
+        Command::Top(args) => {
+            drop(out);
+            top::run(args, &mut std::io::stdout())?;
+        }
         Command::Completions { shell } => cli_docs::completions(Cli::command(), shell, &mut out),
         Command::Man => cli_docs::man(Cli::command(), &mut out)?,
         Command::ConfigReference => out.write_all(config::markdown().as_bytes())?,

@@ -23,7 +23,7 @@ use crate::{
 
 pub use locate::ConfigError;
 pub use reference::markdown;
-pub use values::{HttpUrl, Level, LogFormat, LogListen, host_port};
+pub use values::{HttpUrl, Level, LogFormat, LogListen, host_port, http_url};
 
 /// Labels that a series must have, with these values.
 pub type Labels = BTreeMap<String, String>;

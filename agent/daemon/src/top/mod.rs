@@ -1,0 +1,118 @@
+//! `plimsoll top`: a live cluster on a terminal.
+
+mod screen;
+mod snapshot;
+mod table;
+
+use std::{
+    io::{IsTerminal, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{HttpUrl, http_url};
+use snapshot::Snapshot;
+
+/// Asking agents more often is of no use: they decide once a period.
+const SHORTEST: Duration = Duration::from_millis(200);
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Arguments of `top`.
+#[derive(Args, Clone, Debug)]
+pub struct TopArgs {
+    /// The agents' HTTP addresses, one an agent.
+    #[arg(
+        env = "PLIMSOLL_URLS",
+        value_name = "URL",
+        value_delimiter = ',',
+        value_parser = http_url,
+        default_value = "http://127.0.0.1:9464"
+    )]
+    urls: Vec<HttpUrl>,
+    /// Only this service.
+    #[arg(long, env = "PLIMSOLL_SERVICE", value_name = "NAME")]
+    service: Option<String>,
+    /// Time between two looks, 200ms to 60s.
+    #[arg(
+        long,
+        env = "PLIMSOLL_TOP_INTERVAL",
+        value_name = "TIME",
+        default_value = "1s",
+        value_parser = interval
+    )]
+    interval: Duration,
+    /// Print one look as text and exit; for scripts and pipes.
+    #[arg(long)]
+    once: bool,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match (SHORTEST..=LONGEST).contains(&interval) {
+        true => Ok(interval),
+        false => Err("must be from 200ms to 60s".to_owned()),
+    }
+}
+
+/// Shows the cluster until told to stop.
+pub fn run(args: TopArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    if args.once {
+        let seen = runtime.block_on(snapshot::take(&args.urls, args.service.as_deref()));
+        out.write_all(table::text(&seen).as_bytes())?;
+        if seen.rows.is_empty() {
+            bail!("no agent answers");
+        }
+        return Ok(());
+    }
+    if !std::io::stdout().is_terminal() {
+        bail!("standard output is no terminal: use --once");
+    }
+    let (sender, snapshots) = mpsc::sync_channel(1);
+    let ended = Arc::new(AtomicBool::new(false));
+    let watched = Arc::clone(&ended);
+    let watcher = thread::Builder::new().name("agents".to_owned());
+    watcher
+        .spawn(move || {
+            if let Err(error) = runtime.block_on(watch(&args, &sender)) {
+                tracing::debug!("{error:#}");
+            }
+            watched.store(true, Ordering::Relaxed);
+        })
+        .context("cannot start a thread")?;
+    screen::show(&snapshots, &ended)
+}
+
+/// Asks the agents once an interval until a signal comes, or nobody looks any more.
+async fn watch(args: &TopArgs, sender: &mpsc::SyncSender<Snapshot>) -> anyhow::Result<()> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut hung_up = signal(SignalKind::hangup())?;
+    let mut ticks = tokio::time::interval(args.interval);
+    loop {
+        let look = async {
+            ticks.tick().await;
+            snapshot::take(&args.urls, args.service.as_deref()).await
+        };
+        tokio::select! {
+            seen = look => {
+                // One that was not drawn yet is enough.
+                if let Err(mpsc::TrySendError::Disconnected(_)) = sender.try_send(seen) {
+                    return Ok(());
+                }
+            }
+            _ = terminated.recv() => return Ok(()),
+            _ = hung_up.recv() => return Ok(()),
+        }
+    }
+}
