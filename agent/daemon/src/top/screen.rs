@@ -25,6 +25,8 @@ use super::{
 
 /// How often keys and news are looked for.
 const LOOK: Duration = Duration::from_millis(100);
+/// Between two columns.
+const SPACING: usize = 2;
 /// Of the promise: what needs an eye.
 const CLOSE: f64 = 0.9;
 
@@ -129,22 +131,28 @@ fn draw(frame: &mut Frame, seen: Option<&Snapshot>, order: Order, chosen: &mut T
             Order::Jobs => rows.sort_by(by(|row| row.jobs)),
         }
         let all: Vec<_> = rows.iter().map(|row| cells(row)).collect();
-        let widths = widths(&all).map(|width| Constraint::Length(width as u16));
+        let widths = widths(&all);
+        let fitting = fitting(&widths, usize::from(body.width));
         let lines = rows.iter().zip(&all).map(|(row, cells)| {
-            let aligned = COLUMNS.iter().zip(cells).map(|((_, right), cell)| {
-                let line = Line::raw(cell.clone());
-                if *right { line.right_aligned() } else { line }
-            });
+            let aligned = COLUMNS
+                .iter()
+                .zip(cells)
+                .take(fitting)
+                .map(|((_, right), cell)| {
+                    let line = Line::raw(cell.clone());
+                    if *right { line.right_aligned() } else { line }
+                });
             Cells::new(aligned).style(style(row))
         });
-        let names = COLUMNS.map(|(name, right)| {
-            let line = Line::raw(name);
-            if right { line.right_aligned() } else { line }
+        let names = COLUMNS.iter().take(fitting).map(|(name, right)| {
+            let line = Line::raw(*name);
+            if *right { line.right_aligned() } else { line }
         });
         let header = Cells::new(names).style(Style::new().add_modifier(Modifier::BOLD));
-        let table = Table::new(lines, widths)
+        let widths = widths.iter().take(fitting);
+        let table = Table::new(lines, widths.map(|width| Constraint::Length(*width as u16)))
             .header(header)
-            .column_spacing(2)
+            .column_spacing(SPACING as u16)
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
         frame.render_stateful_widget(table, body, chosen);
         let silent = seen.silent.iter().take(usize::from(most_silent));
@@ -164,11 +172,25 @@ fn draw(frame: &mut Frame, seen: Option<&Snapshot>, order: Order, chosen: &mut T
     );
 }
 
+/// How many of the columns, from the left, a line has room for.
+fn fitting(widths: &[usize], most: usize) -> usize {
+    let mut end = 0;
+    let fits = |width: &&usize| {
+        end += **width + SPACING;
+        end <= most + SPACING
+    };
+    widths.iter().take_while(fits).count().max(1)
+}
+
 fn title(seen: Option<&Snapshot>) -> String {
     let Some(seen) = seen else {
         return "plimsoll top: asking the agents".to_owned();
     };
-    let late = seen.rows.iter().filter(|row| row.load() > Some(1.0)).count();
+    let late = seen
+        .rows
+        .iter()
+        .filter(|row| row.load() > Some(1.0))
+        .count();
     let out = seen.rows.iter().filter(|row| row.standing != "up").count();
     format!(
         "plimsoll top: {} nodes, {late} over the SLA, {out} down or drained, {} agents silent",

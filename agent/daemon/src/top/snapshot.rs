@@ -162,19 +162,18 @@ fn ring(metrics: &[u8], service: &str) -> Option<f64> {
     found.first().copied()
 }
 
-fn rows(
-    body: &[u8],
-    agent: &str,
-    ring: impl Fn(&str) -> Option<f64>,
-) -> Result<Vec<Row>, String> {
+fn rows(body: &[u8], agent: &str, ring: impl Fn(&str) -> Option<f64>) -> Result<Vec<Row>, String> {
     let answer: Answer = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let services = answer.services.into_iter();
     let row = |(service, value): (String, Value)| {
         let said: Said = serde_json::from_value(value)
             .map_err(|error| format!("services.{}: {error}", shown(&service)))?;
         let down = said.set.health.as_deref().unwrap_or(&said.health) == "down";
-        let per_second =
-            |count: f64| said.observed_seconds.filter(|s| *s > 0.0).map(|seconds| count / seconds);
+        let per_second = |count: f64| {
+            said.observed_seconds
+                .filter(|s| *s > 0.0)
+                .map(|seconds| count / seconds)
+        };
         Ok(Row {
             node: shown(said.address.as_deref().unwrap_or(agent)),
             ring: ring(&service),
@@ -237,7 +236,10 @@ pub mod tests {
         assert_eq!((row.node.as_str(), row.standing), ("192.0.2.11:8001", "up"));
         assert_eq!(row.load(), Some(1.5));
         assert_eq!((row.finished, row.failed), (Some(60.0), Some(1.0)));
-        assert_eq!((row.ring, row.shed, row.weight_percent), (Some(0.2), 0.25, 80));
+        assert_eq!(
+            (row.ring, row.shed, row.weight_percent),
+            (Some(0.2), 0.25, 80)
+        );
     }
 
     #[test]

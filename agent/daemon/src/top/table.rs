@@ -97,8 +97,20 @@ mod tests {
     fn a_row_reads_at_a_glance() {
         let cells = cells(&row());
         let wanted = [
-            "192.0.2.11:8001", "stocks", "up", "750 ms", "500 ms", "150%", "64.0", "48", "80%", "20.0%", "25%",
-            "60.0", "1.0", "over_sla",
+            "192.0.2.11:8001",
+            "stocks",
+            "up",
+            "750 ms",
+            "500 ms",
+            "150%",
+            "64.0",
+            "48",
+            "80%",
+            "20.0%",
+            "25%",
+            "60.0",
+            "1.0",
+            "over_sla",
         ];
         assert_eq!(cells, wanted);
     }
@@ -112,7 +124,10 @@ mod tests {
         let text = text(&seen);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3);
-        assert_eq!(lines[0].find("SLA"), lines[1].find("500 ms").map(|at| at + 3));
+        assert_eq!(
+            lines[0].find("SLA"),
+            lines[1].find("500 ms").map(|at| at + 3)
+        );
         assert_eq!(lines[2], "node2:9464: refused");
     }
 }
