@@ -50,7 +50,7 @@ class Screen:
         self.before = termios.tcgetattr(theirs)
         command = [machine.binary("plimsoll"), "top", "--interval", "200ms", *arguments]
         self.process = subprocess.Popen(
-            command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=take_over
+            command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
         )
         self._theirs = theirs
         self.text = b""
@@ -82,10 +82,6 @@ class Screen:
         self.process.wait()
         os.close(self._end)
         os.close(self._theirs)
-
-
-def take_over() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def plain(text: bytes) -> bytes:
@@ -173,6 +169,8 @@ def test_it_draws_anew_when_the_terminal_changes(screen):
     screen.text = b""
     # What there is no room for is left out, from the right.
     screen.resize(60)
+    # It is not this terminal's controlling process.
+    os.kill(screen.process.pid, signal.SIGWINCH)
     screen.shows(rb"stocks\s+up")
     assert b"REASON" not in screen.text
     screen.press(b"\x03")
