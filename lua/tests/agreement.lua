@@ -14,12 +14,15 @@ core.register_converters = function(name, callback)
   register(name, callback)
 end
 
--- The last ring that came from Redis.
+-- The newest ring that came from Redis. A table that was read while a change came is older than that, and the
+-- policy drops it.
 local ring
 local new = ring_of.new
 ring_of.new = function(...)
   local made, problem = new(...)
-  ring = made or ring
+  if made and (not ring or made.version >= ring.version) then
+    ring = made
+  end
   return made, problem
 end
 
