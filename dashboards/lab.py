@@ -17,6 +17,7 @@ from dashboards.parts import (
     rows,
     start,
     variable,
+    with_panels,
 )
 
 POLICY = 'policy=~"$policy"'
@@ -50,7 +51,8 @@ def dashboard() -> Dashboard:
     began = seen("lab_event_timestamp_seconds", 'event="start"')
     made = made.annotation(Annotation("Events", f"1000 * {events}", ORANGE, "{{policy}}: {{event}}", True))
     made = made.annotation(Annotation("Starts", f"1000 * {began}", BLUE, "{{policy}} starts", True))
-    made = made.with_panel(
+    made = with_panels(
+        made,
         bars(
             "Timely work",
             "Items of queries that were answered within the SLA, in the time shown: what a policy is judged "
@@ -58,20 +60,19 @@ def dashboard() -> Dashboard:
             "short",
             Query(in_all("k6_timely_items_total"), "{{policy}}"),
             steps=[(None, GREEN)],
-        )
-    )
-    made = made.with_panel(
+        ),
         bars(
             "Timely share",
             "Items of queries answered within the SLA, of all items answered, in the time shown.",
             "percentunit",
             Query(f"{in_all('k6_timely_items_total')} / {in_all('k6_total_items_total')}", "{{policy}}"),
             steps=[(None, RED), (0.95, ORANGE), (0.99, GREEN)],
-        )
+        ),
     )
     queries = in_all("k6_http_reqs_total", 'name="query"')
     refused = in_all("k6_http_reqs_total", 'name="query",status="503"')
-    made = made.with_panel(
+    return with_panels(
+        made,
         rows(
             "Policies",
             "A row a policy, over the time shown. Delays are the worst of the clients' running figures.",
@@ -84,26 +85,20 @@ def dashboard() -> Dashboard:
             Column("Worst p95", worst("k6_query_delay_p95"), "s"),
             Column("Worst p99", worst("k6_query_delay_p99"), "s"),
             Column("Proxy CPU a query", f"{in_all('lab_cpu_seconds_total', PROXY)} / {queries}", "s"),
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Timely work over time",
             "Items of queries answered within the SLA, a second. Marks: the burst, the removal of a node, "
             "Redis away.",
             "short",
             Query(by(KEY, rate(seen("k6_timely_items_total"))), "{{policy}}"),
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "All work over time",
             "Items of all answered queries, a second, late ones too.",
             "short",
             Query(by(KEY, rate(seen("k6_total_items_total"))), "{{policy}}"),
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Delay that clients see",
             "95th percentile of the delay of queries that were answered, since the policy began. Dashed: "
@@ -112,9 +107,7 @@ def dashboard() -> Dashboard:
             Query(by(KEY, seen("k6_query_delay_p95"), "max"), "{{policy}}"),
             Query(f"max({seen('lab_sla_seconds')})", "SLA"),
             lines="^SLA$",
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Answers by status",
             "What the clients got. 503 is a refusal; 409 is an answer of the service; 0 is no answer.",
@@ -124,18 +117,14 @@ def dashboard() -> Dashboard:
                 "{{policy}} {{status}}",
             ),
             stacked=True,
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Cores",
             "CPU time a second of the proxies and of the load generator. A generator close to a whole core "
             "measures itself.",
             "short",
             Query(by(f"{KEY}, role", rate(seen("lab_cpu_seconds_total"))), "{{policy}} {{role}}"),
-        )
-    )
-    return made.with_panel(
+        ),
         graph(
             "Lag of the generator",
             "How late the clients' timers fire, 99th percentile: what is late here is not the service's "
@@ -143,5 +132,5 @@ def dashboard() -> Dashboard:
             "s",
             Query(by(KEY, seen("k6_generator_lag_p99"), "max"), "{{policy}}"),
             steps=[(None, GREEN), (0.05, ORANGE)],
-        )
+        ),
     )

@@ -19,6 +19,7 @@ from dashboards.parts import (
     of,
     rate,
     start,
+    with_panels,
 )
 from dashboards.sla import KEYS, late
 
@@ -41,7 +42,8 @@ def dashboard() -> Dashboard:
     made = made.annotation(
         Annotation("Reloads", f"increase({reloads}[$__rate_interval]) > 0", BLUE, "{{instance}}: reload")
     )
-    made = made.with_panel(
+    made = with_panels(
+        made,
         number(
             "Delay, of the SLA",
             "The worst 95th percentile among the nodes chosen, as a share of the SLA.",
@@ -49,9 +51,7 @@ def dashboard() -> Dashboard:
             Query(f"max({late()})"),
             steps=SLA_STEPS,
             absent="no traffic",
-        )
-    )
-    made = made.with_panel(
+        ),
         number(
             "Backlog, of the bound",
             "How full the fullest of the nodes chosen is.",
@@ -59,45 +59,35 @@ def dashboard() -> Dashboard:
             Query(f"max({of('plimsoll_backlog')} / {of('plimsoll_bound')})"),
             steps=[(None, BLUE)],
             absent="jobs unknown",
-        )
-    )
-    made = made.with_panel(
+        ),
         number(
             "Jobs now",
             "Requests in the nodes chosen.",
             "none",
             Query(f"sum({of('plimsoll_jobs')})"),
             steps=[(None, BLUE)],
-        )
-    )
-    made = made.with_panel(
+        ),
         number(
             "Bound at its least",
             "Nodes whose bound cannot fall any further.",
             "none",
             Query(f"count({of('plimsoll_bound')} <= {of('plimsoll_bound_min')}) or vector(0)"),
             steps=NONE_STEPS,
-        )
-    )
-    made = made.with_panel(
+        ),
         number(
             "Down",
             "Services that do not pass the probe of their node.",
             "none",
             Query(f"count({of('plimsoll_service_up')} == 0) or vector(0)"),
             steps=NONE_STEPS,
-        )
-    )
-    made = made.with_panel(
+        ),
         number(
             "Set by hand",
             "Overrides by operators that are in force: drain, health, weight or bound.",
             "none",
             Query(f"sum({of('plimsoll_override')}) or vector(0)"),
             steps=[(None, BLUE), (1, ORANGE)],
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Delay against the SLA",
             "Percentiles of the requests that finished in the last period that had any. Dashed: the SLA, and "
@@ -109,9 +99,7 @@ def dashboard() -> Dashboard:
             Query(by("service", of("plimsoll_sla_delay_seconds"), "max"), "SLA {{service}}"),
             Query(by("service", of("plimsoll_sla_target_seconds"), "max"), "target {{service}}"),
             lines="^(SLA|target) .*",
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Bound and backlog",
             "The most work that the node may hold, and what it holds, in cost units. Dashed: the least and "
@@ -123,62 +111,54 @@ def dashboard() -> Dashboard:
             Query(by("service", of("plimsoll_bound_min"), "max"), "least {{service}}"),
             Query(by("service", of("plimsoll_bound_max"), "max"), "most {{service}}"),
             lines="^(least|most) .*",
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Why the bound moved",
             "Steps that moved the bound, by reason; docs/control.md has them all.",
             "cps",
             Query(f"{by('reason', rate(of('plimsoll_bound_changes_total')))} > 0", "{{reason}}"),
             stacked=True,
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Controller steps",
             "All steps of the controller, by reason, also those that left the bound as it was.",
             "cps",
             Query(f"{by('reason', rate(of('plimsoll_steps_total')))} > 0", "{{reason}}"),
             stacked=True,
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Jobs",
             "Requests in the node, and how many the bound comes to at their mean cost.",
             "short",
             most("plimsoll_jobs", "jobs"),
             most("plimsoll_bound_jobs", "bound"),
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Requests by result",
             "Requests that ended within the SLA's delay, over it, or in an error, by node.",
             "reqps",
             Query(by("instance, result", rate(of("plimsoll_requests_total"))), "{{instance}} {{result}}"),
             stacked=True,
-        )
+        ),
     )
     buckets = by("le", f"increase({of('plimsoll_service_delay_seconds_bucket')}[$__rate_interval])")
-    made = made.with_panel(
+    made = with_panels(
+        made,
         distribution(
             "Service delay",
             "How many requests took how long, over all nodes chosen.",
             Query(buckets, "{{le}}"),
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Error",
             "What the control law last worked on, relative to the target: positive when there is room.",
             "percentunit",
             most("plimsoll_error_ratio"),
-        )
+        ),
     )
     made = made.with_row(Row("What the agent works with"))
-    made = made.with_panel(
+    return with_panels(
+        made,
         graph(
             "Age of the last observation",
             "Time since the source of delays last gave an observation. Without one the bound is held, not "
@@ -189,50 +169,40 @@ def dashboard() -> Dashboard:
                 EACH,
             ),
             width=8,
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Failed observations",
             "Observations that failed, by kind.",
             "cps",
             Query(by("instance, kind", rate(of("plimsoll_source_failures_total"))), "{{instance}} {{kind}}"),
             width=8,
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Mean cost",
             "Mean cost of a request, smoothed: what turns jobs into backlog.",
             "short",
             most("plimsoll_mean_cost"),
             width=8,
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Weight",
             "What the proxies are told, in percent of the weight that they have configured.",
             "percent",
             most("plimsoll_weight_percent"),
             width=8,
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Agent checks",
             "What HAProxy was answered, by kind.",
             "cps",
             Query(by("instance, answer", rate(of("plimsoll_agent_checks_total"))), "{{instance}} {{answer}}"),
             width=8,
-        )
-    )
-    return made.with_panel(
+        ),
         graph(
             "Proxies that ask",
             "HAProxys with a lease: the bound is divided by them.",
             "short",
             most("plimsoll_proxies"),
             width=8,
-        )
+        ),
     )

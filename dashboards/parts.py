@@ -144,6 +144,12 @@ def start(
     return made.link(link.keep_time(True).include_vars(True).icon("dashboard"))
 
 
+def with_panels(made: builders.Dashboard, *panels: Any) -> builders.Dashboard:
+    for panel in panels:
+        made = made.with_panel(panel)
+    return made
+
+
 def _dressed(
     panel: Any, title: str, description: str, unit: str, queries: Iterable[Query], width: int
 ) -> Any:

@@ -2,7 +2,7 @@
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 
-from dashboards.parts import Query, by, cluster_of, graph, rate, start, variable
+from dashboards.parts import Query, by, cluster_of, graph, rate, start, variable, with_panels
 
 PROXY = 'cluster=~"$cluster",instance=~"$proxy"'
 # Not the pages of statistics, and not the questions that the filter itself asks.
@@ -25,7 +25,8 @@ def own_refusals(answered: str, by_nodes: str) -> str:
 
 
 def answers(made: Dashboard) -> Dashboard:
-    made = made.with_panel(
+    return with_panels(
+        made,
         graph(
             "HAProxy: answers",
             "Answers to clients by status.",
@@ -35,9 +36,7 @@ def answers(made: Dashboard) -> Dashboard:
                 "{{instance}} {{code}}",
             ),
             stacked=True,
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Envoy: answers",
             "Answers to clients by status.",
@@ -50,9 +49,7 @@ def answers(made: Dashboard) -> Dashboard:
                 "{{instance}} {{envoy_response_code_class}}xx",
             ),
             stacked=True,
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "HAProxy: refused",
             "5xx answers that no node gave: refusals by the policy or by the queue's time-out, and nodes "
@@ -65,9 +62,7 @@ def answers(made: Dashboard) -> Dashboard:
                 ),
                 "{{instance}}",
             ),
-        )
-    )
-    return made.with_panel(
+        ),
         graph(
             "Envoy: refused",
             "5xx answers that no node gave, and those of them that Plimsoll's filter decided.",
@@ -80,12 +75,13 @@ def answers(made: Dashboard) -> Dashboard:
                 "{{instance}}",
             ),
             Query(each(one("plimsoll_refused_total")), "{{instance}} filter"),
-        )
+        ),
     )
 
 
 def load(made: Dashboard) -> Dashboard:
-    made = made.with_panel(
+    return with_panels(
+        made,
         graph(
             "HAProxy: under way",
             "Requests in nodes and in the queue.",
@@ -94,9 +90,7 @@ def load(made: Dashboard) -> Dashboard:
             Query(
                 by("instance, proxy", one("haproxy_backend_current_queue")), "{{instance}} {{proxy}} queued"
             ),
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Envoy: under way",
             "Requests in nodes, those that wait for a connection, and those that the filter counts.",
@@ -110,9 +104,7 @@ def load(made: Dashboard) -> Dashboard:
                 "{{instance}} queued",
             ),
             Query(by("instance", one("plimsoll_in_flight_requests")), "{{instance}} filter"),
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "HAProxy: load and limit of each node",
             "Requests in each server, over all proxies chosen. Dashed: the limit (maxconn) that the agents "
@@ -121,25 +113,19 @@ def load(made: Dashboard) -> Dashboard:
             Query(by("server", one("haproxy_server_current_sessions")), "{{server}}"),
             Query(f"{by('server', one('haproxy_server_limit_sessions'))} > 0", "limit {{server}}"),
             lines="^limit .*",
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Envoy: backlog",
             "Cost of the requests that the filter has admitted and that have not ended, in cost units.",
             "short",
             Query(by("instance", one("plimsoll_in_flight_cost")), "{{instance}}"),
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "HAProxy: weights",
             "Weight of each server, in percent of its configured weight, as the first proxy has it.",
             "percent",
             Query(by("server", one("haproxy_server_weight"), "max"), "{{server}}"),
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Envoy: nodes",
             "Members of each cluster that Envoy takes to be healthy. Dashed: all members.",
@@ -153,9 +139,7 @@ def load(made: Dashboard) -> Dashboard:
                 "all of {{envoy_cluster_name}}",
             ),
             lines="^all of .*",
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "HAProxy: trouble with nodes",
             "Retries, redispatches and connections that failed.",
@@ -163,9 +147,7 @@ def load(made: Dashboard) -> Dashboard:
             Query(each(one("haproxy_backend_retry_warnings_total")), "{{instance}} retries"),
             Query(each(one("haproxy_backend_redispatch_warnings_total")), "{{instance}} redispatches"),
             Query(each(one("haproxy_backend_connection_errors_total")), "{{instance}} connections failed"),
-        )
-    )
-    return made.with_panel(
+        ),
         graph(
             "Envoy: trouble with nodes",
             "Retries, connections that failed, and nodes that the filter took out since they did not answer.",
@@ -176,22 +158,24 @@ def load(made: Dashboard) -> Dashboard:
                 "{{instance}} connections failed",
             ),
             Query(each(one("plimsoll_ejections_total")), "{{instance}} taken out"),
-        )
+        ),
     )
 
 
 def cost(made: Dashboard) -> Dashboard:
     made = made.with_row(Row("Cost of the policy"))
-    made = made.with_panel(
+    made = with_panels(
+        made,
         graph(
             "HAProxy: busy",
             "Share of the time in which HAProxy was not waiting for something to do.",
             "percent",
             Query(by("instance", f"100 - {one('haproxy_process_idle_time_percent')}", "max"), "{{instance}}"),
-        )
+        ),
     )
     listeners, clusters = one("envoy_http_downstream_rq_time_sum", OWN_LISTENERS), OWN_CLUSTERS
-    made = made.with_panel(
+    return with_panels(
+        made,
         graph(
             "Envoy: time of its own",
             "Mean time that a request spends in Envoy and not in a node.",
@@ -201,25 +185,19 @@ def cost(made: Dashboard) -> Dashboard:
                 f"({each(one('envoy_http_downstream_rq_time_count', OWN_LISTENERS))} > 0)",
                 "{{instance}}",
             ),
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "HAProxy: memory",
             "Memory of HAProxy's pools that is in use; Lua's is not in it.",
             "bytes",
             Query(by("instance", one("haproxy_process_pool_used_bytes")), "{{instance}}"),
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Envoy: memory",
             "Memory that Envoy has allocated, the filter's included.",
             "bytes",
             Query(by("instance", one("envoy_server_memory_allocated")), "{{instance}}"),
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Envoy: the filter's decisions",
             "Requests placed, refused, and left to the fallback policy for want of fresh news.",
@@ -228,15 +206,13 @@ def cost(made: Dashboard) -> Dashboard:
             Query(each(one("plimsoll_refused_total")), "{{instance}} refused"),
             Query(each(one("plimsoll_undecided_total")), "{{instance}} undecided"),
             stacked=True,
-        )
-    )
-    return made.with_panel(
+        ),
         graph(
             "Envoy: taking a new ring",
             "How long a worker's requests waited for the last version of the ring.",
             "µs",
             Query(by("instance", one("plimsoll_ring_applied_microseconds"), "max"), "{{instance}}"),
-        )
+        ),
     )
 
 

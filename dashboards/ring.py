@@ -17,6 +17,7 @@ from dashboards.parts import (
     rate,
     start,
     variable,
+    with_panels,
 )
 
 # Envoy's filter shows the version it has; HAProxy's Lua cannot.
@@ -38,7 +39,8 @@ def dashboard() -> Dashboard:
         [*agent_variables(), proxies],
     )
     version = of("plimsoll_ring_version")
-    made = made.with_panel(
+    made = with_panels(
+        made,
         number(
             "Versions apart",
             "Between the newest and the oldest version of the ring that agents and proxies have. More than "
@@ -47,9 +49,7 @@ def dashboard() -> Dashboard:
             Query(f"max({version}) - min({version})"),
             steps=[(None, GREEN), (3, ORANGE), (10, RED)],
             absent="no ring",
-        )
-    )
-    made = made.with_panel(
+        ),
         number(
             "Nodes in the ring",
             "Live nodes in Redis.",
@@ -57,9 +57,7 @@ def dashboard() -> Dashboard:
             Query(f"min({of('plimsoll_ring_nodes')})"),
             steps=[(None, RED), (1, BLUE)],
             absent="no ring",
-        )
-    )
-    made = made.with_panel(
+        ),
         number(
             "Off the wanted fraction",
             "The largest distance between a node's fraction wanted and realised, of the one wanted. Within "
@@ -68,9 +66,7 @@ def dashboard() -> Dashboard:
             Query(f"max(abs({of('plimsoll_ring_realised_ratio')} / {of('plimsoll_ring_wanted_ratio')} - 1))"),
             steps=[(None, GREEN), (0.05, ORANGE)],
             absent="no ring",
-        )
-    )
-    made = made.with_panel(
+        ),
         number(
             "Oldest report",
             "The longest time since an agent's last report to Redis. After its lease a node leaves the ring.",
@@ -78,18 +74,14 @@ def dashboard() -> Dashboard:
             Query(f"max({AGE})"),
             steps=[(None, GREEN), (3, ORANGE), (10, RED)],
             absent="no ring",
-        )
-    )
-    made = made.with_panel(
+        ),
         number(
             "Failing reports",
             "Agents that have just failed to report to Redis.",
             "none",
             Query(f"count({rate(of('plimsoll_redis_failures_total'))} > 0) or vector(0)"),
             steps=NONE_STEPS,
-        )
-    )
-    made = made.with_panel(
+        ),
         number(
             "Bound of the cluster",
             "Sum of the live nodes' bounds, in cost units.",
@@ -97,7 +89,7 @@ def dashboard() -> Dashboard:
             Query(f"max({of('plimsoll_cluster_bound')})"),
             steps=[(None, BLUE)],
             absent="no ring",
-        )
+        ),
     )
     for name, what, text in (
         ("plimsoll_ring_wanted_ratio", "wanted", "Each node's bound over the sum of the bounds."),
@@ -112,7 +104,8 @@ def dashboard() -> Dashboard:
                 stacked=True,
             )
         )
-    made = made.with_panel(
+    return with_panels(
+        made,
         graph(
             "Versions",
             "The version of the ring that each agent and each Envoy has. Lines that part are members that "
@@ -123,18 +116,14 @@ def dashboard() -> Dashboard:
                 f'max by (instance) (plimsoll_ring_version{{{PROXY},plimsoll_cluster!=""}})',
                 "{{instance}} (proxy)",
             ),
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Slots moved",
             "Slots that changed owner, by the agent that saw most of it: the keys of a moved slot are cold "
             "in their new node.",
             "cps",
             Query(f"max({rate(of('plimsoll_ring_moved_slots_total'))})", "slots"),
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Age of the last report",
             "Time since Redis last took a report of the agent. Dashed: the lease, after which the node "
@@ -143,14 +132,12 @@ def dashboard() -> Dashboard:
             Query(AGE, "{{instance}}"),
             Query(f"min({of('plimsoll_ring_lease_seconds')})", "lease"),
             lines="^lease$",
-        )
-    )
-    return made.with_panel(
+        ),
         graph(
             "Reports",
             "Reports that Redis took, and times it could not be reached or refused one.",
             "cps",
             Query(by("instance", rate(of("plimsoll_redis_reports_total"))), "{{instance}} taken"),
             Query(by("instance", rate(of("plimsoll_redis_failures_total"))), "{{instance}} failed"),
-        )
+        ),
     )

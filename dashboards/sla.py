@@ -23,6 +23,7 @@ from dashboards.parts import (
     rate,
     rows,
     start,
+    with_panels,
 )
 
 NODE_LINK = (
@@ -69,7 +70,8 @@ def dashboard() -> Dashboard:
     )
     made = made.annotation(alerts())
     goal = f"{OBJECTIVE:.0%}"
-    made = made.with_panel(
+    made = with_panels(
+        made,
         number(
             "SLA holds",
             f"Whether {goal} of the requests that ended just now were timely.",
@@ -78,9 +80,7 @@ def dashboard() -> Dashboard:
             steps=[(None, RED), (1, GREEN)],
             absent="no traffic",
             words={"0": ("NO", RED), "1": ("YES", GREEN)},
-        )
-    )
-    made = made.with_panel(
+        ),
         number(
             "Timely",
             "Share of the requests that ended within the SLA's delay. Late ones and failures count against "
@@ -89,9 +89,7 @@ def dashboard() -> Dashboard:
             Query(timely()),
             steps=TIMELY_STEPS,
             absent="no traffic",
-        )
-    )
-    made = made.with_panel(
+        ),
         number(
             "Error budget left",
             f"Of the {1 - OBJECTIVE:.0%} of requests that may be late or fail, the share not yet spent in "
@@ -100,9 +98,7 @@ def dashboard() -> Dashboard:
             Query(f"1 - {burn('$__range', 'increase')}"),
             steps=[(None, RED), (0, ORANGE), (0.25, GREEN)],
             absent="no traffic",
-        )
-    )
-    made = made.with_panel(
+        ),
         number(
             "Burn rate",
             "How many times faster than allowed the error budget is being spent: 1 uses it up exactly.",
@@ -110,27 +106,21 @@ def dashboard() -> Dashboard:
             Query(burn("$__rate_interval")),
             steps=BURN_STEPS,
             absent="no traffic",
-        )
-    )
-    made = made.with_panel(
+        ),
         number(
             "Late nodes",
             "Nodes whose 95th percentile of delay is over the SLA.",
             "none",
             Query(f"count(({late()}) > 1) or vector(0)"),
             steps=NONE_STEPS,
-        )
-    )
-    made = made.with_panel(
+        ),
         number(
             "Silent agents",
             "Agents that Prometheus cannot scrape. HAProxy keeps a dead agent's last word.",
             "none",
             Query(f"count({agents('up')} == 0) or vector(0)"),
             steps=NONE_STEPS,
-        )
-    )
-    made = made.with_panel(
+        ),
         rows(
             "Which node, and why",
             "A row a node. Late nodes first look at the reason: docs/control.md says what each means. A "
@@ -149,9 +139,7 @@ def dashboard() -> Dashboard:
                 [(None, GREEN), (5, ORANGE), (30, RED)],
             ),
             link=NODE_LINK,
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Timely share",
             f"Share of the requests that ended within the SLA's delay, by service. The line is the "
@@ -159,9 +147,7 @@ def dashboard() -> Dashboard:
             "percentunit",
             Query(timely(keys="service"), "{{service}}"),
             steps=TIMELY_STEPS,
-        )
-    )
-    made = made.with_panel(
+        ),
         graph(
             "Delay, of the SLA",
             "95th percentile of the service delay in each agent's last period, as a share of the SLA. The "
@@ -169,10 +155,11 @@ def dashboard() -> Dashboard:
             "percentunit",
             Query(late(), "{{instance}} {{service}}"),
             steps=SLA_STEPS,
-        )
+        ),
     )
     result = by("result", rate(of("plimsoll_requests_total")))
-    made = made.with_panel(
+    return with_panels(
+        made,
         graph(
             "Requests by result",
             "Requests that ended: within the SLA's delay, over it, or in an error. Refusals are on the "
@@ -180,9 +167,7 @@ def dashboard() -> Dashboard:
             "reqps",
             Query(result, "{{result}}"),
             stacked=True,
-        )
-    )
-    return made.with_panel(
+        ),
         graph(
             "Burn rate over time",
             "How many times faster than allowed the error budget is spent, over the windows that the alerts "
@@ -192,5 +177,5 @@ def dashboard() -> Dashboard:
             Query(burn("1h"), "1 h"),
             Query(burn("6h"), "6 h"),
             steps=BURN_STEPS,
-        )
+        ),
     )

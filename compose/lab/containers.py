@@ -2,7 +2,6 @@
 containers, and Grafana's dashboards: `python -m compose.lab.containers --out DIRECTORY`."""
 
 import argparse
-import re
 import sys
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from dashboards.parts import encoded
 # Of compose.yaml's network.
 SUBNET = "172.31.77"
 REDIS, MASTER, FIRST_NODE = 10, 20, 21
-HAPROXY, ENVOY, K6 = 40, 41, 60
 # The examples' own ports, by whose they are.
 OPEN_PORTS = (8080, 8404, 9901)
 NODE_PORTS = (8101, 9101, 9601)
@@ -30,14 +28,6 @@ def addresses(slaves: int) -> dict[int, tuple[str, int]]:
     for index in range(slaves):
         found |= {port + index: (f"{SUBNET}.{FIRST_NODE + index}", port + index) for port in NODE_PORTS}
     return found
-
-
-def relocated(text: str, moved: dict[int, tuple[str, int]]) -> str:
-    def address(match: re.Match[str]) -> str:
-        host, port = moved.get(int(match[1]), ("127.0.0.1", int(match[1])))
-        return f"{host}:{port}"
-
-    return re.sub(r"\b127\.0\.0\.1:(\d+)\b", address, text)
 
 
 def ports(slaves: int) -> render.Ports:
@@ -61,14 +51,14 @@ def configurations(haproxy: str, on_envoy: str) -> dict[str, str]:
     moved = addresses(len(nodes))
     (agents,) = render.policies([AGENT_POLICY])
     files = {
-        f"{node.name}.toml": relocated(
+        f"{node.name}.toml": envoy.relocated(
             render.agent(agents, node, index, ports(len(nodes)), Path("/run/plimsoll")), moved
         )
         for index, node in enumerate(nodes)
     }
     example = chosen(haproxy, "haproxy").example
-    files["haproxy.cfg"] = relocated(example.read_text(), moved)
-    files["plimsoll.lua"] = relocated((render.EXAMPLES / "plimsoll.lua").read_text(), moved)
+    files["haproxy.cfg"] = envoy.relocated(example.read_text(), moved)
+    files["plimsoll.lua"] = envoy.relocated((render.EXAMPLES / "plimsoll.lua").read_text(), moved)
     policy = chosen(on_envoy, "envoy")
     config = yaml.safe_load(policy.example.read_text())
     for path, value in policy.settings.items():

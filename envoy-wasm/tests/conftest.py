@@ -38,14 +38,20 @@ def site(tmp_path, stack, own_redis, bounds) -> Site:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory) -> Iterator[Site]:
+def shared_bounds() -> tuple[int, ...]:
+    """The same of a file's site."""
+    return (3000, 1000)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory, shared_bounds) -> Iterator[Site]:
     """One site for all tests of a file; each has Envoys of its own name."""
     directory = tmp_path_factory.mktemp("site")
     with ExitStack() as stack:
         redis = Redis(directory)
         stack.callback(redis.kill)
         redis.start()
-        site = Site(directory, stack, redis, (3000, 1000))
+        site = Site(directory, stack, redis, shared_bounds)
         site.start()
         yield site
 

@@ -2,14 +2,12 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 from envoy_site import Envoy, Site
 
 from compose.lab.processes import free_ports
 from compose.lab.topology import ROOT
-from lua.tests.conftest import Redis
 from lua.tests.test_haproxy import CONFIG, POLICY, SETTINGS, Proxy
 from lua.tests.traffic import Load, until
 
@@ -18,16 +16,9 @@ THREADS = 2
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory) -> Iterator[Site]:
+def shared_bounds() -> tuple[int, ...]:
     """A site that little overloads."""
-    directory = tmp_path_factory.mktemp("small")
-    with ExitStack() as stack:
-        redis = Redis(directory)
-        stack.callback(redis.kill)
-        redis.start()
-        site = Site(directory, stack, redis, tuple(BOUNDS.values()))
-        site.start()
-        yield site
+    return tuple(BOUNDS.values())
 
 
 def overload(site: Site, ports: list[int], dispatchers: int, clients: int) -> Load:
@@ -59,23 +50,23 @@ def overload(site: Site, ports: list[int], dispatchers: int, clients: int) -> Lo
 
 
 @pytest.mark.parametrize("policy", ["fc_prop", "weighted_round_robin", "load_informed"])
-def test_a_policy_places_and_holds_the_bounds(small, policy):
-    envoy = small.envoy(name=policy, concurrency=2, policy=policy)
-    small.wait_in_force(envoy)
-    overload(small, [envoy.port], 2, 150)
+def test_a_policy_places_and_holds_the_bounds(shared, policy):
+    envoy = shared.envoy(name=policy, concurrency=2, policy=policy)
+    shared.wait_in_force(envoy)
+    overload(shared, [envoy.port], 2, 150)
     assert sum(envoy.counts()[:2]) > 0
     envoy.kill()
 
 
 @pytest.fixture
-def haproxy(small: Site) -> Iterator[Proxy]:
-    directory = small.directory / "haproxy"
+def haproxy(shared: Site) -> Iterator[Proxy]:
+    directory = shared.directory / "haproxy"
     directory.mkdir()
-    settings = SETTINGS.format(name="lb1", redis=small.redis.port, policy="fc_hash", age=2)
+    settings = SETTINGS.format(name="lb1", redis=shared.redis.port, policy="fc_hash", age=2)
     (directory / "plimsoll.lua").write_text(settings)
     (port,) = free_ports(1)
     config = CONFIG.format(threads=THREADS, directory=directory, root=ROOT, port=port, policy=POLICY)
-    nodes = enumerate(small.nodes.ports, 1)
+    nodes = enumerate(shared.nodes.ports, 1)
     config += "".join(f"    server node{number} 127.0.0.1:{node}\n" for number, node in nodes)
     proxy = Proxy(directory, config)
     yield proxy
@@ -83,18 +74,18 @@ def haproxy(small: Site) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def envoy(small: Site) -> Envoy:
-    envoy = small.envoy(concurrency=4)
-    small.wait_in_force(envoy)
+def envoy(shared: Site) -> Envoy:
+    envoy = shared.envoy(concurrency=4)
+    shared.wait_in_force(envoy)
     return envoy
 
 
-def test_haproxy_and_envoy_are_of_one_mind(small, envoy, haproxy):
+def test_haproxy_and_envoy_are_of_one_mind(shared, envoy, haproxy):
     keys = [f"S{number:04}" for number in range(300)]
-    asyncio.run(until("HAProxy's ring", lambda: haproxy_agrees(small, haproxy)))
+    asyncio.run(until("HAProxy's ring", lambda: haproxy_agrees(shared, haproxy)))
     assert [envoy.node_of(key) for key in keys] == [haproxy.server_of(key) for key in keys]
     # Each has six dispatchers' part of the bounds.
-    load = overload(small, [envoy.port, haproxy.port], 4 + THREADS, 200)
+    load = overload(shared, [envoy.port, haproxy.port], 4 + THREADS, 200)
     assert load.answers["503 full"] > 0
 
 

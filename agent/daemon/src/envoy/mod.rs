@@ -30,8 +30,8 @@ use crate::{
 use directory::Directory;
 pub use discovery::{Assignment, Request, Response, TYPE};
 use names::Names;
-pub use node::Shed;
-use node::{Node, Standing};
+use node::Node;
+pub use node::{Shed, Standing, standing};
 use peers::Peers;
 
 /// More peers than this are refused.

@@ -86,7 +86,8 @@ impl Node {
     }
 }
 
-fn standing(probe: Health, forced: Option<ForcedHealth>, drain: bool) -> Standing {
+/// By the probe, unless an operator says otherwise.
+pub fn standing(probe: Health, forced: Option<ForcedHealth>, drain: bool) -> Standing {
     let down = match forced {
         Some(forced) => forced == ForcedHealth::Down,
         None => probe == Health::Down,

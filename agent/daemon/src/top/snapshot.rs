@@ -8,7 +8,10 @@ use tokio::task::JoinSet;
 
 use crate::{
     config::{HttpUrl, Labels},
+    envoy::{Standing, standing},
+    overrides::ForcedHealth,
     sources::{Exposition, Selector, get},
+    state::Health,
 };
 
 /// For one agent's answer.
@@ -71,7 +74,7 @@ struct Said {
     settings: SaidSettings,
     decision: SaidDecision,
     weight_percent: u16,
-    health: String,
+    health: Health,
     #[serde(rename = "override")]
     set: SaidOverride,
     finished: f64,
@@ -102,7 +105,7 @@ struct SaidDecision {
 #[derive(Deserialize)]
 struct SaidOverride {
     drain: bool,
-    health: Option<String>,
+    health: Option<ForcedHealth>,
 }
 
 #[derive(Deserialize)]
@@ -168,7 +171,6 @@ fn rows(body: &[u8], agent: &str, ring: impl Fn(&str) -> Option<f64>) -> Result<
     let row = |(service, value): (String, Value)| {
         let said: Said = serde_json::from_value(value)
             .map_err(|error| format!("services.{}: {error}", shown(&service)))?;
-        let down = said.set.health.as_deref().unwrap_or(&said.health) == "down";
         let per_second = |count: f64| {
             said.observed_seconds
                 .filter(|s| *s > 0.0)
@@ -178,10 +180,10 @@ fn rows(body: &[u8], agent: &str, ring: impl Fn(&str) -> Option<f64>) -> Result<
             node: shown(said.address.as_deref().unwrap_or(agent)),
             ring: ring(&service),
             service: shown(&service),
-            standing: match (down, said.set.drain) {
-                (true, _) => "down",
-                (false, true) => "drain",
-                (false, false) => "up",
+            standing: match standing(said.health, said.set.health, said.set.drain) {
+                Standing::Unhealthy => "down",
+                Standing::Draining => "drain",
+                Standing::Healthy => "up",
             },
             delay: said.decision.measured_delay,
             sla_delay: said.settings.sla.delay,
