@@ -1,5 +1,6 @@
 """Proxy: HAProxy and Envoy side by side, what they refuse, and what the policy costs them."""
 
+from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 
 from dashboards.parts import Query, by, cluster_of, graph, rate, start, variable, with_panels
@@ -9,6 +10,8 @@ PROXY = 'cluster=~"$cluster",instance=~"$proxy"'
 OWN_FRONTENDS = 'proxy!="stats"'
 OWN_LISTENERS = 'envoy_http_conn_manager_prefix!="admin"'
 OWN_CLUSTERS = 'envoy_cluster_name!="plimsoll_agents"'
+# Plimsoll's own series, which both kinds of proxy have under one name.
+LUA, FILTER = 'job="haproxy-lua"', 'job!="haproxy-lua"'
 
 
 def one(metric: str, *matchers: str) -> str:
@@ -53,7 +56,7 @@ def answers(made: Dashboard) -> Dashboard:
         graph(
             "HAProxy: refused",
             "5xx answers that no node gave: refusals by the policy or by the queue's time-out, and nodes "
-            "that could not be reached.",
+            "that could not be reached; and those of them that the Lua policy decided.",
             "reqps",
             Query(
                 own_refusals(
@@ -62,6 +65,7 @@ def answers(made: Dashboard) -> Dashboard:
                 ),
                 "{{instance}}",
             ),
+            Query(each(one("plimsoll_refused_total", LUA)), "{{instance}} Lua"),
         ),
         graph(
             "Envoy: refused",
@@ -74,7 +78,7 @@ def answers(made: Dashboard) -> Dashboard:
                 ),
                 "{{instance}}",
             ),
-            Query(each(one("plimsoll_refused_total")), "{{instance}} filter"),
+            Query(each(one("plimsoll_refused_total", FILTER)), "{{instance}} filter"),
         ),
     )
 
@@ -103,7 +107,7 @@ def load(made: Dashboard) -> Dashboard:
                 by("instance", one("envoy_cluster_upstream_rq_pending_active", OWN_CLUSTERS)),
                 "{{instance}} queued",
             ),
-            Query(by("instance", one("plimsoll_in_flight_requests")), "{{instance}} filter"),
+            Query(by("instance", one("plimsoll_in_flight_requests", FILTER)), "{{instance}} filter"),
         ),
         graph(
             "HAProxy: load and limit of each node",
@@ -118,7 +122,16 @@ def load(made: Dashboard) -> Dashboard:
             "Envoy: backlog",
             "Cost of the requests that the filter has admitted and that have not ended, in cost units.",
             "short",
-            Query(by("instance", one("plimsoll_in_flight_cost")), "{{instance}}"),
+            Query(by("instance", one("plimsoll_in_flight_cost", FILTER)), "{{instance}}"),
+        ),
+        graph(
+            "HAProxy: backlog",
+            "Cost of the requests that the Lua policy has admitted to each node and that have not ended, "
+            "over all proxies chosen, in cost units. Dashed: what they may have together.",
+            "short",
+            Query(by("node", one("plimsoll_node_in_flight_cost")), "{{node}}"),
+            Query(by("node", one("plimsoll_node_share_cost")), "share {{node}}"),
+            lines="^share .*",
         ),
         graph(
             "HAProxy: weights",
@@ -162,6 +175,18 @@ def load(made: Dashboard) -> Dashboard:
     )
 
 
+def decisions(title: str, fallback: str, whose: str) -> timeseries.Panel:
+    return graph(
+        title,
+        f"Requests placed, refused, and left to {fallback} for want of fresh news.",
+        "reqps",
+        Query(each(one("plimsoll_admitted_total", whose)), "{{instance}} placed"),
+        Query(each(one("plimsoll_refused_total", whose)), "{{instance}} refused"),
+        Query(each(one("plimsoll_undecided_total", whose)), "{{instance}} undecided"),
+        stacked=True,
+    )
+
+
 def cost(made: Dashboard) -> Dashboard:
     made = made.with_row(Row("Cost of the policy"))
     made = with_panels(
@@ -198,15 +223,8 @@ def cost(made: Dashboard) -> Dashboard:
             "bytes",
             Query(by("instance", one("envoy_server_memory_allocated")), "{{instance}}"),
         ),
-        graph(
-            "Envoy: the filter's decisions",
-            "Requests placed, refused, and left to the fallback policy for want of fresh news.",
-            "reqps",
-            Query(each(one("plimsoll_admitted_total")), "{{instance}} placed"),
-            Query(each(one("plimsoll_refused_total")), "{{instance}} refused"),
-            Query(each(one("plimsoll_undecided_total")), "{{instance}} undecided"),
-            stacked=True,
-        ),
+        decisions("HAProxy: the Lua policy's decisions", "the backend's balance", LUA),
+        decisions("Envoy: the filter's decisions", "the fallback policy", FILTER),
         graph(
             "Envoy: taking a new ring",
             "How long a worker's requests waited for the last version of the ring.",

@@ -28,9 +28,9 @@ AGE = f"time() - {by('instance', of('plimsoll_redis_last_report_timestamp_second
 def dashboard() -> Dashboard:
     proxies = variable(
         "proxy",
-        'label_values(plimsoll_ring_applied_microseconds{cluster=~"$cluster"}, instance)',
+        'label_values(plimsoll_admitted_total{cluster=~"$cluster"}, instance)',
         "Proxy",
-        "Envoys with Plimsoll's filter.",
+        "HAProxys with Plimsoll's Lua policies, and Envoys with its filter.",
     )
     made = start(
         "plimsoll-ring",
@@ -108,7 +108,7 @@ def dashboard() -> Dashboard:
         made,
         graph(
             "Versions",
-            "The version of the ring that each agent and each Envoy has. Lines that part are members that "
+            "The version of the ring that each agent and each proxy has. Lines that part are members that "
             "do not hear of changes.",
             "none",
             Query(by("instance", version, "max"), "{{instance}}"),

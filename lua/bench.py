@@ -1,10 +1,11 @@
 """What the Lua policy costs: HAProxy's peak request rate with it over that without it, in one run.
 
-`python -m lua.bench` prints the ratio for one and two threads, and what it adds to the median latency of
-one connection, which waits for nobody. Each figure is the median of alternating rounds; wrk, Redis,
-HAProxy and the nodes share the machine.
+`python -m lua.bench` prints the ratio for one and two threads, what it adds to the median latency of
+one connection, which waits for nobody, and how long its metrics of many nodes take. Each figure is the
+median of alternating rounds; wrk, Redis, HAProxy and the nodes share the machine.
 """
 
+import http.client
 import re
 import shutil
 import statistics
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from compose.lab.topology import ROOT
 
 ROUNDS, SECONDS, CONNECTIONS, NODES = 5, 3, 32, 5
 TARGET, MOST_ADDED_US, MOST_STALL_MS = 0.8, 30, 2
+SCRAPED_NODES, SCRAPES, MOST_SCRAPE_MS = 100, 200, 20
 GLOBAL = """\
 global
     nbthread {threads}
@@ -33,6 +36,7 @@ defaults
     timeout server 10s
 frontend web
     bind 127.0.0.1:{port}
+{service}
     default_backend queries
 backend queries
     balance roundrobin
@@ -44,6 +48,7 @@ LOAD = """\
     lua-prepend-path {root}/lua/?/init.lua
     lua-load-per-thread {run}/{name}.lua
 """
+SERVICE = "    http-request use-service lua.plimsoll_metrics if { path /plimsoll/metrics }"
 RULES = (ROOT / "haproxy" / "snippets" / "lua-policy.cfg").read_text()
 NODE = """\
 defaults
@@ -96,22 +101,59 @@ def start_haproxy(stack: ExitStack, run: Path, name: str, config: str) -> int:
     return process.pid
 
 
-def measure(threads: int, run: Path, stack: ExitStack, nodes: list[int], redis: int) -> None:
-    ports, pids = {}, {}
-    servers = "".join(f"    server node{n + 1} 127.0.0.1:{port}\n" for n, port in enumerate(nodes))
-    for name in ("plain", "lua"):
-        (ports[name],) = free_ports(1)
-        with_lua = name == "lua"
-        full = f"{name}{threads}"
-        (run / f"{full}.lua").write_text(
-            f'require("plimsoll").start({{ cluster = "bench", backend = "queries", proxy = "lb{threads}", '
-            f'redis = {{ addresses = {{ "127.0.0.1:{redis}" }} }} }})\n'
+class Proxies:
+    """HAProxys with and without the policy, in front of the same nodes."""
+
+    def __init__(self, run: Path, stack: ExitStack, redis: int) -> None:
+        self.run, self._stack, self._redis = run, stack, redis
+
+    def start(self, name: str, threads: int, servers: list[str], with_lua: bool) -> tuple[int, int]:
+        """Port and process."""
+        (port,) = free_ports(1)
+        (self.run / f"{name}.lua").write_text(
+            f'require("plimsoll").start({{ cluster = "bench", backend = "queries", proxy = "{name}", '
+            f'redis = {{ addresses = {{ "127.0.0.1:{self._redis}" }} }} }})\n'
         )
-        load = LOAD.format(root=ROOT, run=run, name=full) if with_lua else ""
-        rules = (RULES if with_lua else "") + servers
-        config = GLOBAL.format(threads=threads, run=run, name=full, load=load, rules=rules, port=ports[name])
-        pids[name] = start_haproxy(stack, run, full, config)
-        wait_until(full, lambda full=full: bool(proxy.servers(run / f"{full}.sock")), 10, lambda: None)
+        lines = "".join(f"    server node{n + 1} {address}\n" for n, address in enumerate(servers))
+        config = GLOBAL.format(
+            threads=threads,
+            run=self.run,
+            name=name,
+            load=LOAD.format(root=ROOT, run=self.run, name=name) if with_lua else "",
+            service=SERVICE if with_lua else "",
+            rules=(RULES if with_lua else "") + lines,
+            port=port,
+        )
+        pid = start_haproxy(self._stack, self.run, name, config)
+        wait_until(name, lambda: bool(proxy.servers(self.run / f"{name}.sock")), 10, lambda: None)
+        return port, pid
+
+
+def measure_scrape(proxies: Proxies) -> None:
+    port, _ = proxies.start("scraped", 2, ["127.0.0.1:1"] * SCRAPED_NODES, True)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    taken, series = [], 0
+    while len(taken) < SCRAPES:
+        began = time.perf_counter()
+        connection.request("GET", "/plimsoll/metrics")
+        text = connection.getresponse().read().decode()
+        seconds = time.perf_counter() - began
+        series = sum(not line.startswith("#") for line in text.splitlines())
+        # Until the threads have told their figures there is nothing to show.
+        if series:
+            taken.append(1e3 * seconds)
+    median = statistics.median(taken)
+    print(
+        f"{series} series of {SCRAPED_NODES} nodes in {median:.1f} ms, {max(taken):.1f} at the most"
+        f"   target <= {MOST_SCRAPE_MS}   {'met' if max(taken) <= MOST_SCRAPE_MS else 'MISSED'}"
+    )
+
+
+def measure(threads: int, proxies: Proxies, nodes: list[int]) -> None:
+    ports, pids = {}, {}
+    run, servers = proxies.run, [f"127.0.0.1:{port}" for port in nodes]
+    for name in ("plain", "lua"):
+        ports[name], pids[name] = proxies.start(f"{name}{threads}", threads, servers, name == "lua")
     rates: dict[str, list[float]] = {"plain": [], "lua": []}
     delays: dict[str, list[float]] = {"plain": [], "lua": []}
     for _ in range(ROUNDS + 1):
@@ -202,8 +244,10 @@ def main() -> int:
         reporter.start()
         try:
             ring_stall()
+            proxies = Proxies(run, stack, port)
+            measure_scrape(proxies)
             for threads in (1, 2):
-                measure(threads, run, stack, nodes, port)
+                measure(threads, proxies, nodes)
         finally:
             over.set()
             reporter.join()

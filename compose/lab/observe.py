@@ -30,6 +30,7 @@ PATHS = {
     "plimsoll": "/metrics",
     "stocks": "/metrics",
     "haproxy": "/metrics",
+    "haproxy-lua": "/plimsoll/metrics",
     "envoy": "/stats/prometheus",
     "lab": "/metrics",
 }
@@ -58,8 +59,12 @@ def targets(policy: Policy, topology: Topology, plan: Plan, collector: str) -> l
         found.append(Target("stocks", node.name, ports.node(index)))
         if plan.has_agents:
             found.append(Target("plimsoll", node.name, f"127.0.0.1:{ports.agents[index]}"))
+    # HAProxy shows what Lua has to tell in a place of its own.
+    jobs = ["haproxy", "haproxy-lua"] if policy.proxy == "haproxy" and policy.has_ring else [policy.proxy]
     found += [
-        Target(policy.proxy, name, f"127.0.0.1:{proxy.metrics}") for name, proxy in plan.proxies.items()
+        Target(job, name, f"127.0.0.1:{proxy.metrics}")
+        for name, proxy in plan.proxies.items()
+        for job in jobs
     ]
     return [*found, Target("lab", "lab", collector)]
 

@@ -75,5 +75,5 @@ def test_what_prometheus_reads(shared):
         lines = answer.read().decode().splitlines()
     series = {line.split(" ")[0] for line in lines if line.startswith("plimsoll_")}
     catalogue = (ROOT / "docs/metrics.md").read_text().split("## What the proxies export")[1]
-    names = re.findall(r"^\| `(\w+)`", catalogue, re.MULTILINE)
+    names = re.findall(r"^\| `(\w+)` .*Envoy \|", catalogue, re.MULTILINE)
     assert series == {f'{name}{{plimsoll_cluster="test"}}' for name in names}

@@ -54,7 +54,7 @@ function M.new(settings, servers, random)
     end
     finished = scheduler.finished
   end
-  local self = { refused = 0, abandoned = 0 }
+  local self = { refused = 0, abandoned = 0, undecided = 0 }
   local dispatchers, news_at = 1, -huge
   local ring, ring_owners, ring_slots, ring_places = nil, "", 0, {}
 
@@ -215,6 +215,7 @@ function M.new(settings, servers, random)
       open = open + (node.open and 1 or 0)
     end
     if open == 0 then
+      self.undecided = self.undecided + 1
       return nil
     end
     if asked then
@@ -239,6 +240,7 @@ function M.new(settings, servers, random)
   -- @return the server's name; or nil and "full"; or nil alone where the proxy is to decide by itself
   function self.admit(now, hash, cost, holder, route)
     if now - news_at > age_limit or (by_hash and not ring) then
+      self.undecided = self.undecided + 1
       return nil
     end
     if slot_of[holder] then
@@ -430,6 +432,26 @@ function M.new(settings, servers, random)
       end)
     end
     return flat
+  end
+
+  --- What is shown of it, in the order that `plimsoll.metrics` has.
+  function self.figures(now)
+    local figures
+    -- A request that moved meanwhile would be counted twice, and then the sum would fall.
+    in_one_piece(function()
+      local age = news_at > -huge and max(now - news_at, 0) or -1
+      figures = { self.refused, self.undecided, self.abandoned, ring and ring.version or 0, age }
+      for place, node in ipairs(nodes) do
+        local seen = observed[place]
+        figures[#figures + 1] = node.open and node.granted or 0
+        figures[#figures + 1] = in_flight[place]
+        figures[#figures + 1] = requests[place]
+        figures[#figures + 1] = seen.count
+        figures[#figures + 1] = seen.failed
+        figures[#figures + 1] = seen.cost
+      end
+    end)
+    return figures
   end
 
   return self

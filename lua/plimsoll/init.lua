@@ -7,6 +7,7 @@
 local cost_of = require("plimsoll.cost")
 local dispatcher_of = require("plimsoll.dispatcher")
 local follower_of = require("plimsoll.follower")
+local metrics = require("plimsoll.metrics")
 local servers_of = require("plimsoll.servers")
 local settings_of = require("plimsoll.settings")
 local words = require("plimsoll.words")
@@ -20,6 +21,8 @@ local started = false
 -- Leftovers of requests that ended without an answer are collected this often, in milliseconds, and
 -- this much of the heap in kB is looked through each time.
 local COLLECT_MS, COLLECT_KB = 50, 128
+-- How often a thread tells its figures, in milliseconds.
+local TELL_MS = 1000
 
 local function now()
   local time = now_of()
@@ -44,8 +47,38 @@ local function collect_for_ever(dispatcher)
   end
 end
 
+-- Beside metrics.lua. HAProxy 2.6 wants a file for each map.
+local function map_path()
+  return (package.searchpath("plimsoll.metrics", package.path):gsub("%.lua$", ".map"))
+end
+
+local function tell_for_ever(path, thread, dispatcher)
+  while true do
+    core.set_map(path, tostring(thread), metrics.text(dispatcher.figures(now())))
+    core.msleep(TELL_MS)
+  end
+end
+
+-- Answers with what all threads have told.
+local function show(applet, map, cluster, servers)
+  local threads = {}
+  for thread = 1, core.get_info().Nbthread do
+    local text = map:lookup(tostring(thread))
+    threads[#threads + 1] = text and metrics.read(text, #servers)
+  end
+  local body = metrics.render(cluster, servers, threads)
+  applet:set_status(200)
+  applet:add_header("content-type", "text/plain; version=0.0.4; charset=utf-8")
+  applet:add_header("content-length", tostring(#body))
+  applet:start_response()
+  if applet.method ~= "HEAD" then
+    applet:send(body)
+  end
+end
+
 --- Starts Plimsoll for one backend; raises where a setting is wrong, which keeps HAProxy from starting.
--- Registers the converters `lua.plimsoll_admit`, `lua.plimsoll_finish` and `lua.plimsoll_abandon`.
+-- Registers the converters `lua.plimsoll_admit`, `lua.plimsoll_finish` and `lua.plimsoll_abandon`, and the
+-- service `lua.plimsoll_metrics`.
 function M.start(given)
   local settings, problem = settings_of.resolve(given)
   if not settings then
@@ -63,6 +96,8 @@ function M.start(given)
   local name = ("%s/%d"):format(settings.proxy or host_name(), thread)
   local costs = cost_of.new(settings.cost.default, settings.cost.routes)
   local answers = words.answers()
+  local path = map_path()
+  local map = Map.new(path, Map._str)
   local dispatcher, admit, finish, follower, servers
   core.register_init(function()
     local time = now_of()
@@ -108,6 +143,9 @@ function M.start(given)
   core.register_converters("plimsoll_abandon", function()
     dispatcher.abandon(running())
   end)
+  core.register_service("plimsoll_metrics", "http", function(applet)
+    show(applet, map, settings.cluster, servers.names)
+  end)
 
   core.register_task(function()
     follower:report_for_ever()
@@ -123,6 +161,9 @@ function M.start(given)
   end)
   core.register_task(function()
     collect_for_ever(dispatcher)
+  end)
+  core.register_task(function()
+    tell_for_ever(path, thread, dispatcher)
   end)
 end
 

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,7 @@ defaults
 
 frontend web
     bind 127.0.0.1:{port}
+    http-request use-service lua.plimsoll_metrics if {{ path /plimsoll/metrics }}
     default_backend queries
 
 backend queries
@@ -82,6 +84,7 @@ class Proxy:
         file = directory / "haproxy.cfg"
         file.write_text(config)
         self.log = directory / "haproxy.log"
+        self.requests = 0
         self.process = start_tied([machine.haproxy(), "-db", "-f", str(file)], {}, self.log)
         wait_until("haproxy", lambda: bool(proxy.servers(self.socket)), 10, self.check)
 
@@ -94,6 +97,7 @@ class Proxy:
             connection.request("GET", path)
             answer = connection.getresponse()
             answer.read()
+            self.requests += 1
             return answer.status, {name.lower(): value for name, value in answer.getheaders()}
         finally:
             connection.close()
@@ -102,6 +106,16 @@ class Proxy:
         status, headers = self.get(f"/stock/{symbol}?items=1")
         assert status == 200
         return headers["x-server"]
+
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """What the policies show, by name and node ("" where it is of all)."""
+        url = f"http://127.0.0.1:{self.port}/plimsoll/metrics"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            text = answer.read().decode()
+        checked = ["promtool", "check", "metrics"]
+        subprocess.run(checked, input=text, text=True, check=True, capture_output=True)
+        samples = re.findall(r'^(\w+)\{plimsoll_cluster="test"(?:,node="([^"]+)")?\} (\S+)$', text, re.M)
+        return {(name, node): float(value) for name, node, value in samples}
 
     def kill(self) -> None:
         self.process.kill()
@@ -219,6 +233,62 @@ def test_a_refusal_is_told_and_touches_no_node(lab, reported):
         assert headers["plimsoll-reason"] == "full"
         assert headers["retry-after"] == "1"
         assert "x-server" not in headers
+
+
+def settled(asked: Proxy) -> dict[tuple[str, str], float]:
+    """What is shown once every request so far is in it."""
+    shown: dict[tuple[str, str], float] = {}
+
+    def all_in() -> bool:
+        shown.update(asked.metrics())
+        parts = ("admitted", "refused", "undecided")
+        return sum(shown[f"plimsoll_{part}_total", ""] for part in parts) == asked.requests
+
+    eventually("every request is in the metrics", all_in)
+    return shown
+
+
+def test_what_the_threads_did_is_shown(lab, reported):
+    asked = lab.proxy(threads=2)
+    lab.wait_dispatchers(2)
+    lab.wait_in_force(asked)
+    before = settled(asked)
+    nodes = Counter(asked.server_of(f"S{number:04}") for number in range(60))
+    now = settled(asked)
+    assert now["plimsoll_admitted_total", ""] - before["plimsoll_admitted_total", ""] == 60
+    for node, count in nodes.items():
+        key = ("plimsoll_node_answered_total", node)
+        assert now[key] - before[key] == count
+    version, _, _, _ = lab.cluster.ring()
+    assert now["plimsoll_ring_version", ""] == version
+    assert now["plimsoll_in_flight_requests", ""] == 0
+    assert now["plimsoll_refused_total", ""] == 0
+    # In whole requests of mean cost, 80 here.
+    eventually(
+        "the whole bound is shared",
+        lambda: 2920 < asked.metrics()["plimsoll_node_share_cost", "node1"] <= 3000,
+    )
+    # As docs/metrics.md has them.
+    catalogue = (ROOT / "docs" / "metrics.md").read_text().split("## What the proxies export")[1]
+    assert {name for name, _ in now} == set(re.findall(r"^\| `(\w+)` .*\| HAProxy", catalogue, re.MULTILINE))
+
+
+def test_refusals_and_a_silent_redis_are_shown(lab, reported):
+    reported(node1=1.0, node2=1.0)
+    asked = lab.proxy(threads=1, age=1)
+    lab.wait_dispatchers(1)
+    lab.wait_in_force(asked)
+    with ThreadPoolExecutor(12) as pool:
+        statuses = Counter(pool.map(lambda n: asked.get(f"/stock/S{n:04}?items=200")[0], range(12)))
+    eventually("refusals", lambda: asked.metrics()["plimsoll_refused_total", ""] == statuses[503])
+    lab.redis.kill()
+
+    def left_to_the_balance() -> bool:
+        asked.server_of("S0001")
+        now = asked.metrics()
+        return now["plimsoll_undecided_total", ""] > 0 and now["plimsoll_news_age_seconds", ""] > 1
+
+    eventually("it is out of touch", left_to_the_balance)
 
 
 def test_requests_that_clients_abandon_are_not_counted_for_ever(lab, reported):

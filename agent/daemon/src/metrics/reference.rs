@@ -20,20 +20,28 @@ Costs, bounds and backlogs are in *cost units*: items where the source tells the
 const PROXIES: &str = "
 ## What the proxies export themselves
 
-The filter in Envoy ([envoy-filter.md](envoy-filter.md)) has these in Envoy's own statistics, as `wasmcustom.plimsoll_….cluster.<cluster>`. With the `stats_tags` of the example, Envoy's `/stats/prometheus` has them under these names with the label `plimsoll_cluster`, the `cluster` of the filter's settings.
+The filter in Envoy ([envoy-filter.md](envoy-filter.md)) has these in Envoy's own statistics, as `wasmcustom.plimsoll_….cluster.<cluster>`; with the `stats_tags` of the example, Envoy's `/stats/prometheus` has them under these names. The Lua policies in HAProxy ([haproxy-lua.md](haproxy-lua.md#metrics)) have a service of their own for them, `lua.plimsoll_metrics`. `plimsoll_cluster` is the `cluster` of the filter's or the policies' settings.
 
-| name | type | unit | labels | meaning |
-|---|---|---|---|---|
-| `plimsoll_admitted_total` | counter | requests | `plimsoll_cluster` | Requests placed. |
-| `plimsoll_refused_total` | counter | requests | `plimsoll_cluster` | Requests refused, as every node was full. |
-| `plimsoll_undecided_total` | counter | requests | `plimsoll_cluster` | Requests left to the fallback policy, as there was no fresh news. |
-| `plimsoll_ejections_total` | counter | nodes | `plimsoll_cluster` | Nodes taken out for a while, as they did not answer. |
-| `plimsoll_in_flight_cost` | gauge | cost units | `plimsoll_cluster` | Cost in flight, over all workers. |
-| `plimsoll_in_flight_requests` | gauge | requests | `plimsoll_cluster` | Requests in flight, over all workers. |
-| `plimsoll_ring_version` | gauge | version | `plimsoll_cluster` | The ring in force. |
-| `plimsoll_ring_applied_microseconds` | gauge | microseconds | `plimsoll_cluster` | How long the last ring kept a worker. |
+| name | type | unit | labels | meaning | in |
+|---|---|---|---|---|---|
+| `plimsoll_admitted_total` | counter | requests | `plimsoll_cluster` | Requests placed. | HAProxy, Envoy |
+| `plimsoll_refused_total` | counter | requests | `plimsoll_cluster` | Requests refused, as every node was full. | HAProxy, Envoy |
+| `plimsoll_undecided_total` | counter | requests | `plimsoll_cluster` | Requests left to the fallback policy or the backend's `balance`, as there was no fresh news. | HAProxy, Envoy |
+| `plimsoll_in_flight_cost` | gauge | cost units | `plimsoll_cluster` | Cost in flight, over all threads or workers. | HAProxy, Envoy |
+| `plimsoll_in_flight_requests` | gauge | requests | `plimsoll_cluster` | Requests in flight, over all threads or workers. | HAProxy, Envoy |
+| `plimsoll_ring_version` | gauge | version | `plimsoll_cluster` | The ring in force; in HAProxy, of the thread that is furthest behind, 0 where it has none. | HAProxy, Envoy |
+| `plimsoll_ring_applied_microseconds` | gauge | microseconds | `plimsoll_cluster` | How long the last ring kept a worker. | Envoy |
+| `plimsoll_ejections_total` | counter | nodes | `plimsoll_cluster` | Nodes taken out for a while, as they did not answer. | Envoy |
+| `plimsoll_abandoned_total` | counter | requests | `plimsoll_cluster` | Requests that ended without an answer of a node's. | HAProxy |
+| `plimsoll_news_age_seconds` | gauge | seconds | `plimsoll_cluster` | Since the last exchange with Redis, of the thread that waits longest; absent before the first. | HAProxy |
+| `plimsoll_node_share_cost` | gauge | cost units | `plimsoll_cluster`, `node` | What of the node's bound this proxy may use; 0 where the node gets nothing. | HAProxy |
+| `plimsoll_node_in_flight_cost` | gauge | cost units | `plimsoll_cluster`, `node` | Cost in flight. | HAProxy |
+| `plimsoll_node_in_flight_requests` | gauge | requests | `plimsoll_cluster`, `node` | Requests in flight. | HAProxy |
+| `plimsoll_node_answered_total` | counter | requests | `plimsoll_cluster`, `node` | Requests that the node answered, but for its failures. | HAProxy |
+| `plimsoll_node_failed_total` | counter | requests | `plimsoll_cluster`, `node` | Requests that ended with a failure of the node's, or without its answer. | HAProxy |
+| `plimsoll_node_cost_total` | counter | cost units | `plimsoll_cluster`, `node` | Cost of the requests answered, as the node told it where it did. | HAProxy |
 
-The Lua policies for HAProxy export none: HAProxy 2.6 gives Lua no way to. What they refuse is in HAProxy's own `haproxy_backend_http_responses_total{code=\"5xx\"}`, together with the nodes' errors, and in the agents' `plimsoll_source_lines_total{result=\"refused\"}` where the source is HAProxy's log. Weight and `maxconn` as HAProxy obeys them are `haproxy_server_weight` and `haproxy_server_limit_sessions` of its exporter.
+Without Lua, what HAProxy refuses is in its own `haproxy_backend_http_responses_total{code=\"5xx\"}`, together with the nodes' errors, and in the agents' `plimsoll_source_lines_total{result=\"refused\"}` where the source is HAProxy's log. Weight and `maxconn` as HAProxy obeys them are `haproxy_server_weight` and `haproxy_server_limit_sessions` of its exporter.
 ";
 
 /// The whole reference.

@@ -1,0 +1,110 @@
+--- What the dispatchers of one HAProxy process show Prometheus.
+--
+-- Threads share no Lua state, but HAProxy's maps are the whole process's: each thread writes its figures into
+-- the map `metrics.map` as one text, and the thread that is asked reads them all.
+
+local M = {}
+
+-- Of a dispatcher, and then of each of its servers.
+local OWN, OF_SERVER = 5, 6
+local NEVER = -1
+
+local function sum(total, value)
+  return total + value
+end
+
+-- Name without "plimsoll_", type, place in the figures, how threads are added up, help.
+local PROCESS = {
+  { "refused_total", "counter", 1, sum, "Requests refused, as every node was full." },
+  { "undecided_total", "counter", 2, sum, "Requests left to the backend's balance, as there was no fresh news." },
+  { "abandoned_total", "counter", 3, sum, "Requests that ended without an answer of a node's." },
+  { "ring_version", "gauge", 4, math.min, "The ring in force, of the thread that is furthest behind; 0: none." },
+}
+local SERVER = {
+  { "node_share_cost", "gauge", 1, "What of the node's bound this proxy may use; 0 where it gets nothing." },
+  { "node_in_flight_cost", "gauge", 2, "Cost in flight." },
+  { "node_in_flight_requests", "gauge", 3, "Requests in flight." },
+  { "node_answered_total", "counter", 4, "Requests that the node answered, but for its failures." },
+  { "node_failed_total", "counter", 5, "Requests that ended with a failure of the node's, or without its answer." },
+  { "node_cost_total", "counter", 6, "Cost of the requests answered, as the node told it where it did." },
+}
+
+--- The figures of a dispatcher as one text; `M.read` has them back.
+-- @param figures table numbers: refused, undecided, abandoned, version of the ring (0: none), age of the news in s
+-- (-1: none yet), and of each server share, cost and requests in flight, answered, failed, cost answered
+function M.text(figures)
+  local words = {}
+  for i, figure in ipairs(figures) do
+    words[i] = ("%.15g"):format(figure)
+  end
+  return table.concat(words, " ")
+end
+
+--- @return the figures, or nil where the text is not of so many servers
+function M.read(text, servers)
+  local figures = {}
+  for word in text:gmatch("%S+") do
+    figures[#figures + 1] = tonumber(word)
+  end
+  return #figures == OWN + OF_SERVER * servers and figures or nil
+end
+
+local function combined(threads, place, combine)
+  local total
+  for _, figures in ipairs(threads) do
+    total = total and combine(total, figures[place]) or figures[place]
+  end
+  return total
+end
+
+--- In Prometheus' text format.
+-- @param cluster string
+-- @param servers table names, in the backend's order
+-- @param threads table the figures of each thread
+function M.render(cluster, servers, threads)
+  local lines = {}
+  local function family(name, kind, help)
+    lines[#lines + 1] = ("# HELP plimsoll_%s %s\n# TYPE plimsoll_%s %s"):format(name, help, name, kind)
+  end
+  local function sample(name, labels, value)
+    lines[#lines + 1] = ('plimsoll_%s{plimsoll_cluster="%s"%s} %.15g'):format(name, cluster, labels, value)
+  end
+  if #threads == 0 then
+    return ""
+  end
+  -- What was placed is in flight, was answered or failed: to count it would cost each request something.
+  local admitted, cost, requests = 0, 0, 0
+  for server = 0, #servers - 1 do
+    local first = OWN + server * OF_SERVER
+    cost = cost + combined(threads, first + 2, sum)
+    requests = requests + combined(threads, first + 3, sum)
+    admitted = admitted + combined(threads, first + 4, sum) + combined(threads, first + 5, sum)
+  end
+  family("admitted_total", "counter", "Requests placed.")
+  sample("admitted_total", "", admitted + requests)
+  family("in_flight_cost", "gauge", "Cost in flight, over all threads.")
+  sample("in_flight_cost", "", cost)
+  family("in_flight_requests", "gauge", "Requests in flight, over all threads.")
+  sample("in_flight_requests", "", requests)
+  for _, metric in ipairs(PROCESS) do
+    local name, kind, place, combine, help = table.unpack(metric)
+    family(name, kind, help)
+    sample(name, "", combined(threads, place, combine))
+  end
+  local age = combined(threads, OWN, math.max)
+  if age > NEVER then
+    family("news_age_seconds", "gauge", "Since the last exchange with Redis, of the thread that waits longest.")
+    sample("news_age_seconds", "", age)
+  end
+  for _, metric in ipairs(SERVER) do
+    local name, kind, place, help = table.unpack(metric)
+    family(name, kind, help)
+    for number, server in ipairs(servers) do
+      local value = combined(threads, OWN + (number - 1) * OF_SERVER + place, sum)
+      sample(name, (',node="%s"'):format(server), value)
+    end
+  end
+  return table.concat(lines, "\n") .. "\n"
+end
+
+return M
