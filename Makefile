@@ -14,6 +14,8 @@ DURATION ?=
 REDIS_AWAY ?=
 LIMITS ?=
 OBSERVE ?=
+PROMETHEUS ?=
+VIEW ?=
 
 CARGO ?= cargo
 WASM := wasm32-wasip1
@@ -23,7 +25,7 @@ LAB_OPTIONS = --proxy "$(PROXY)" --scenario "$(SCENARIO)" --seed "$(SEED)" \
 	$(if $(QUICK),--quick) $(if $(CLIENTS),--clients "$(CLIENTS)") $(if $(NODES),--nodes "$(NODES)") \
 	$(if $(PROXIES),--proxies "$(PROXIES)") $(if $(MIX),--mix "$(MIX)") $(if $(DURATION),--duration "$(DURATION)")
 
-.PHONY: help tools build lab sweep report test test-rust test-lua test-python bench soak lint fmt clean
+.PHONY: help tools build lab sweep report preview test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,6 +35,7 @@ help: ## Show this help
 	@echo '               CLIENTS=1500 NODES=5 PROXIES=2 MIX=3:1|25:1|100:1 DURATION=seconds REDIS_AWAY=seconds'
 	@echo '               OBSERVE=1|port: a Prometheus on a free port or this one, which stays up after the run'
 	@echo '               sweep: LIMITS="32 64"'
+	@echo '               preview: PROMETHEUS=url, as OBSERVE=1 prints it; VIEW="--policy fc-prop --dashboard sla"'
 
 tools: ## Install what the lab and the tests need (Debian packages, k6, a virtual environment)
 	@scripts/install-tools
@@ -50,6 +53,11 @@ sweep: tools build ## Find the best settings for SCENARIO of the policies that h
 
 report: ## Make summary.json and report.html again from the last run
 	@$(PYTHON) -m loadtests.report loadtests/results/latest
+
+preview: tools ## Draw the dashboards, with Grafana's panel library, from what PROMETHEUS recorded
+	@scripts/install-preview
+	@npm --prefix dashboards/preview run --silent check
+	@$(PYTHON) -m dashboards.preview $(if $(PROMETHEUS),--prometheus "$(PROMETHEUS)") $(VIEW)
 
 test: tools build test-rust test-lua test-python ## Run all tests
 

@@ -6,6 +6,7 @@ from dashboards.parts import (
     BLUE,
     NONE_STEPS,
     ORANGE,
+    RESULT_COLORS,
     SLA_STEPS,
     Annotation,
     Query,
@@ -38,6 +39,7 @@ def dashboard() -> Dashboard:
         agent_variables(),
     )
     made = made.annotation(alerts())
+    known = by(KEYS, of("plimsoll_mean_delay_seconds"), "max")
     reloads = agents("plimsoll_config_reloads_total", 'result="applied"')
     made = made.annotation(
         Annotation("Reloads", f"increase({reloads}[$__rate_interval]) > 0", BLUE, "{{instance}}: reload")
@@ -53,7 +55,7 @@ def dashboard() -> Dashboard:
             absent="no traffic",
         ),
         number(
-            "Backlog, of the bound",
+            "Backlog / bound",
             "How full the fullest of the nodes chosen is.",
             "percentunit",
             Query(f"max({of('plimsoll_backlog')} / {of('plimsoll_bound')})"),
@@ -102,15 +104,15 @@ def dashboard() -> Dashboard:
         ),
         graph(
             "Bound and backlog",
-            "The most work that the node may hold, and what it holds, in cost units. Dashed: the least and "
-            "the most that the bound may be.",
+            "The most work that the node may hold, and what it holds, in cost units. Dashed: the least that "
+            "the bound may be, and what it is while nothing is known.",
             "short",
             most("plimsoll_bound", "bound"),
             most("plimsoll_backlog", "backlog"),
             most("plimsoll_recent_peak", "recent peak"),
             Query(by("service", of("plimsoll_bound_min"), "max"), "least {{service}}"),
-            Query(by("service", of("plimsoll_bound_max"), "max"), "most {{service}}"),
-            lines="^(least|most) .*",
+            Query(by("service", of("plimsoll_bound_nominal"), "max"), "nominal {{service}}"),
+            lines="^(least|nominal) .*",
         ),
         graph(
             "Why the bound moved",
@@ -128,10 +130,10 @@ def dashboard() -> Dashboard:
         ),
         graph(
             "Jobs",
-            "Requests in the node, and how many the bound comes to at their mean cost.",
+            "Requests in the node, and how many the bound comes to at their mean cost, once that is known.",
             "short",
             most("plimsoll_jobs", "jobs"),
-            most("plimsoll_bound_jobs", "bound"),
+            Query(f"{by(KEYS, of('plimsoll_bound_jobs'), 'max')} and {known}", f"{EACH} bound"),
         ),
         graph(
             "Requests by result",
@@ -139,6 +141,7 @@ def dashboard() -> Dashboard:
             "reqps",
             Query(by("instance, result", rate(of("plimsoll_requests_total"))), "{{instance}} {{result}}"),
             stacked=True,
+            colors=RESULT_COLORS,
         ),
     )
     buckets = by("le", f"increase({of('plimsoll_service_delay_seconds_bucket')}[$__rate_interval])")

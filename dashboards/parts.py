@@ -23,10 +23,12 @@ SERVICE = f'{AGENT},service=~"$service"'
 GREEN, ORANGE, RED, BLUE = "green", "orange", "red", "blue"
 # Within the SLA, close to it, over it; a delay as a share of the SLA's.
 SLA_STEPS = [(None, GREEN), (0.9, ORANGE), (1.0, RED)]
-TIMELY_STEPS = [(None, RED), (OBJECTIVE, GREEN)]
+# Below what agents promise unless told otherwise, below the objective, above it.
+TIMELY_STEPS = [(None, RED), (0.95, ORANGE), (OBJECTIVE, GREEN)]
 # The burn rates that alert.
 BURN_STEPS = [(None, GREEN), (1.0, ORANGE), (6.0, RED)]
 NONE_STEPS = [(None, GREEN), (1.0, RED)]
+RESULT_COLORS = {"timely": GREEN, "late": ORANGE, "failed": RED}
 
 Steps = list[tuple[float | None, str]]
 
@@ -181,10 +183,15 @@ def graph(
     steps: Steps | None = None,
     stacked: bool = False,
     lines: str = "",
+    least: float = 0,
+    colors: dict[str, str] | None = None,
 ) -> timeseries.Panel:
-    """Series over time; `lines` is a pattern of those that are limits and not measurements."""
+    """Series over time, from `least` up.
+
+    `lines` is a pattern of those that are limits and not measurements; `colors` are by the ends of names.
+    """
     panel = _dressed(timeseries.Panel(), title, description, unit, queries, width).height(height)
-    panel = panel.line_width(1).fill_opacity(30 if stacked else 5).axis_soft_min(0)
+    panel = panel.line_width(1).fill_opacity(30 if stacked else 5).axis_soft_min(least)
     panel = panel.show_points(options.VisibilityMode.NEVER)
     panel = panel.tooltip(
         common.VizTooltipOptions().mode(options.TooltipDisplayMode.MULTI).sort(options.SortOrder.DESCENDING)
@@ -200,6 +207,9 @@ def graph(
     if steps:
         style = common.GraphThresholdsStyleConfig().mode(options.GraphThresholdsStyleMode.LINE_AND_AREA)
         panel = panel.thresholds(_thresholds(steps)).thresholds_style(style)
+    for end, color in (colors or {}).items():
+        fixed = models.DynamicConfigValue("color", {"mode": "fixed", "fixedColor": color})
+        panel = panel.override_by_regexp(f"(.* )?{end}", [fixed])
     if lines:
         panel = panel.override_by_regexp(
             lines,
@@ -261,19 +271,24 @@ def distribution(title: str, description: str, query: Query, *, width: int = 12)
 
 @dataclass(frozen=True)
 class Column:
-    """A query's values in a table; `label` are those of a label instead."""
+    """A query's values in a table; `label` are those of a label instead, `words` what they are told by."""
 
     name: str
     expr: str
     unit: str = "short"
     steps: Steps | None = None
     label: str = ""
+    words: dict[str, str] | None = None
+    width: int = 0
 
 
 def rows(
     title: str, description: str, keys: dict[str, str], *columns: Column, link: str = "", height: int = 8
 ) -> table.Panel:
-    """A row for each combination of `keys`, labels and what they are called; `link` is for the first."""
+    """A row for each combination of `keys`, labels and what they are called; `link` is for the first.
+
+    The rows with the most in the first column come first.
+    """
     queries = [Query(column.expr) for column in columns]
     panel = _dressed(table.Panel(), title, description, "short", queries, 24).height(height)
     for target in panel.build().targets:
@@ -282,6 +297,9 @@ def rows(
     renamed = keys | {column.label or name: column.name for name, column in names.items()}
     hidden = {"Time": True} | {name: True for name, column in names.items() if column.label}
     order = {name: at for at, name in enumerate(renamed)}
+    panel = panel.min_width(90).sort_by(
+        [common.TableSortByFieldState().display_name(columns[0].name).desc(True)]
+    )
     panel = panel.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
     panel = panel.with_transformation(
         models.DataTransformerConfig(
@@ -296,6 +314,11 @@ def rows(
                 models.DynamicConfigValue("thresholds", _thresholds(column.steps).build()),
                 models.DynamicConfigValue("custom.cellOptions", {"type": "color-background"}),
             ]
+        if column.words:
+            told = {value: models.ValueMappingResult(text=text) for value, text in column.words.items()}
+            properties.append(models.DynamicConfigValue("mappings", [models.ValueMap(options=told)]))
+        if column.width:
+            properties.append(models.DynamicConfigValue("custom.width", column.width))
         panel = panel.override_by_name(column.name, properties)
     if link:
         first = next(iter(keys.values()))

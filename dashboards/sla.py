@@ -9,6 +9,7 @@ from dashboards.parts import (
     OBJECTIVE,
     ORANGE,
     RED,
+    RESULT_COLORS,
     SLA_STEPS,
     TIMELY_STEPS,
     Column,
@@ -31,6 +32,28 @@ NODE_LINK = (
     "&${__url_time_range}"
 )
 KEYS = "instance, service"
+# What the controller's reasons are told by: what it saw, and what it did to the bound.
+REASONS = {
+    "start": "just started: nominal",
+    "source_lost": "source lost: held",
+    "fixed": "fixed by hand or configuration",
+    "stalled": "nothing ends: halved",
+    "empty": "no requests: held",
+    "idle_drift": "no requests: drifts to nominal",
+    "few_samples": "few requests: held",
+    "errors": "errors: lowered",
+    "late_signal": "waiting work will be late: lowered",
+    "over_bound": "more inside than let in: held low",
+    "unused": "far above the load: drawn down",
+    "recovering": "light load: drawn back up",
+    "light_load": "light load: held",
+    "under_sla": "under the target: raised",
+    "over_sla": "over the target: lowered",
+    "rising": "under the target, slowing: lowered",
+    "falling": "over the target, recovering: raised",
+    "at_min": "over the target: at its minimum",
+    "at_max": "under the target: at its maximum",
+}
 
 
 def timely(window: str = "$__rate_interval", function: str = "rate", keys: str = "") -> str:
@@ -57,6 +80,18 @@ def reason() -> str:
     return f"topk by ({KEYS}) (1, {steps}) > 0"
 
 
+def holds() -> str:
+    """Whether each service is timely as often as its SLA says; where that is a mean, as the objective."""
+    quantile = by("service", of("plimsoll_sla_objective_ratio"), "max")
+    otherwise = f"{OBJECTIVE} * ({by('service', of('plimsoll_sla_delay_seconds'), 'max')} > bool 0)"
+    return f"min(({timely(keys='service')}) >= bool on (service) ({quantile} or {otherwise}))"
+
+
+def silent() -> str:
+    """Agents that do not answer: where all jobs are chosen, those that have agents."""
+    return f"{agents('up')} == 0 and on (job) last_over_time({agents('plimsoll_build_info')}[1h])"
+
+
 def share(part: str, whole: str) -> str:
     return f"{by(KEYS, of(part), 'max')} / {by(KEYS, of(whole), 'max')}"
 
@@ -74,9 +109,10 @@ def dashboard() -> Dashboard:
         made,
         number(
             "SLA holds",
-            f"Whether {goal} of the requests that ended just now were timely.",
+            "Whether as many of the requests that ended just now were timely as the agents' SLA promises: "
+            f"95% unless set, {goal} where it is a mean.",
             "bool_yes_no",
-            Query(f"({timely()}) >= bool {OBJECTIVE}"),
+            Query(holds()),
             steps=[(None, RED), (1, GREEN)],
             absent="no traffic",
             words={"0": ("NO", RED), "1": ("YES", GREEN)},
@@ -84,7 +120,7 @@ def dashboard() -> Dashboard:
         number(
             "Timely",
             "Share of the requests that ended within the SLA's delay. Late ones and failures count against "
-            "it, what a proxy refused does not.",
+            f"it, what a proxy refused does not. Green from the objective, {goal}.",
             "percentunit",
             Query(timely()),
             steps=TIMELY_STEPS,
@@ -118,35 +154,43 @@ def dashboard() -> Dashboard:
             "Silent agents",
             "Agents that Prometheus cannot scrape. HAProxy keeps a dead agent's last word.",
             "none",
-            Query(f"count({agents('up')} == 0) or vector(0)"),
+            Query(f"count({silent()}) or vector(0)"),
             steps=NONE_STEPS,
         ),
         rows(
             "Which node, and why",
-            "A row a node. Late nodes first look at the reason: docs/control.md says what each means. A "
-            "backlog at its bound means that the node is as full as it may be.",
+            "A row a node, the latest first. The reason is that of most of the controller's last steps; "
+            "docs/control.md has them all. A backlog at its bound means that the node is as full as it may "
+            "be, one far over it that a proxy does not obey. Last seen: when the agent last observed it.",
             {"instance": "Node", "service": "Service"},
-            Column("p95, of the SLA", late(), "percentunit", SLA_STEPS),
-            Column("Timely", timely(keys=KEYS), "percentunit", TIMELY_STEPS),
-            Column("Reason", reason(), label="reason"),
-            Column("Backlog, of the bound", share("plimsoll_backlog", "plimsoll_bound"), "percentunit"),
-            Column("Bound, of nominal", share("plimsoll_bound", "plimsoll_bound_nominal"), "percentunit"),
-            Column("Weight", by(KEYS, of("plimsoll_weight_percent"), "max"), "percent"),
+            Column("p95 / SLA", late(), "percentunit", SLA_STEPS),
+            Column("Timely", timely(keys=KEYS), "percentunit", TIMELY_STEPS, width=90),
+            Column("Reason", reason(), label="reason", words=REASONS, width=240),
             Column(
-                "Last observation",
+                "Backlog / bound",
+                share("plimsoll_backlog", "plimsoll_bound"),
+                "percentunit",
+                [(None, "transparent"), (1.25, ORANGE)],
+            ),
+            Column("Bound / nominal", share("plimsoll_bound", "plimsoll_bound_nominal"), "percentunit"),
+            Column("Weight", by(KEYS, of("plimsoll_weight_percent"), "max"), "percent", width=90),
+            Column(
+                "Last seen",
                 f"time() - {by(KEYS, of('plimsoll_source_last_success_timestamp_seconds'), 'max')}",
                 "s",
                 [(None, GREEN), (5, ORANGE), (30, RED)],
+                width=100,
             ),
             link=NODE_LINK,
         ),
         graph(
             "Timely share",
-            f"Share of the requests that ended within the SLA's delay, by service. The line is the "
-            f"objective, {goal}.",
+            f"Share of the requests that ended within the SLA's delay, by service. The lines are "
+            f"95% and the objective, {goal}.",
             "percentunit",
             Query(timely(keys="service"), "{{service}}"),
             steps=TIMELY_STEPS,
+            least=0.9,
         ),
         graph(
             "Delay, of the SLA",
@@ -167,6 +211,7 @@ def dashboard() -> Dashboard:
             "reqps",
             Query(result, "{{result}}"),
             stacked=True,
+            colors=RESULT_COLORS,
         ),
         graph(
             "Burn rate over time",

@@ -14,7 +14,9 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
+from compose.lab.topology import ROOT
 from dashboards.parts import OBJECTIVE
+from dashboards.sla import REASONS
 from dashboards.tests.built import BUILT
 
 # Those that come with Grafana.
@@ -112,3 +114,9 @@ def test_provisioning_names_what_the_dashboards_ask_for() -> None:
     (provider,) = yaml.safe_load((directory / "dashboards" / "plimsoll.yaml").read_text())["providers"]
     assert source["type"] == "prometheus"
     assert provider["type"] == "file"
+
+
+def test_every_reason_has_words() -> None:
+    catalogue = (ROOT / "docs" / "metrics.md").read_text()
+    (line,) = re.findall(r"^\| `plimsoll_steps_total` .*`reason`: ([^|]+)\|", catalogue, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", line)) == set(REASONS)
