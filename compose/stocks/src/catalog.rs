@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use rusqlite::Connection;
-
 /// What the seed data depend on. Nodes that differ in any of it cannot replicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Dimensions {
@@ -22,27 +20,23 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    pub fn load(db: &Connection, dimensions: Dimensions) -> rusqlite::Result<Self> {
+    /// Of symbol and sector of each stock, in the order of their ids.
+    pub fn new(dimensions: Dimensions, stocks: impl IntoIterator<Item = (String, usize)>) -> Self {
         let mut catalog = Self {
             dimensions,
             ids: HashMap::new(),
             places: Vec::new(),
             sectors: Vec::new(),
         };
-        let mut select = db.prepare("SELECT id, symbol, sector FROM stocks ORDER BY id")?;
-        let mut rows = select.query([])?;
-        while let Some(row) = rows.next()? {
-            let (id, sector): (u32, usize) = (row.get(0)?, row.get(2)?);
-            catalog
-                .ids
-                .insert(row.get::<_, String>(1)?.into_boxed_str(), id);
+        for (id, (symbol, sector)) in (0..).zip(stocks) {
+            catalog.ids.insert(symbol.into_boxed_str(), id);
             if catalog.sectors.len() <= sector {
                 catalog.sectors.resize(sector + 1, Vec::new());
             }
             catalog.places.push((sector, catalog.sectors[sector].len()));
             catalog.sectors[sector].push(id);
         }
-        Ok(catalog)
+        catalog
     }
 
     pub fn stock(&self, symbol: &str) -> Option<u32> {

@@ -42,7 +42,17 @@ pub struct ServeArgs {
     /// Address of the HTTP server.
     #[arg(long, default_value = "127.0.0.1:8101")]
     pub listen: SocketAddr,
-    /// Directory of the database; made if it is not there.
+    /// PostgreSQL in place of SQLite: "host=… user=… dbname=…" or an address. The primary on the
+    /// master, a standby of its own on a slave; PostgreSQL replicates.
+    #[arg(long, value_name = "CONNECTION", conflicts_with_all = ["data_dir", "replication_listen", "master", "replication_log"])]
+    pub database: Option<String>,
+    /// File with the password for --database.
+    #[arg(long, value_name = "FILE", requires = "database")]
+    pub database_password_file: Option<PathBuf>,
+    /// Longest time of one statement on PostgreSQL, 100ms..=1min.
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    pub statement_timeout: Duration,
+    /// Directory of SQLite's database; made if it is not there.
     #[arg(long, default_value = "stocks-data")]
     pub data_dir: PathBuf,
     /// Seed of data, price periods and price walk. The same on every node.
@@ -74,7 +84,7 @@ pub struct ServeArgs {
     /// Where a master listens for slaves. Without it a master runs alone.
     #[arg(long)]
     pub replication_listen: Option<SocketAddr>,
-    /// The master's `--replication-listen`; required on a slave.
+    /// The master's `--replication-listen`; required on a slave with SQLite.
     #[arg(long)]
     pub master: Option<SocketAddr>,
     /// A slave silent for this long is dropped; a slave that hears nothing for half of it is not ready.
@@ -161,6 +171,12 @@ impl ServeArgs {
             self.price_update_min,
             self.price_update_max
         );
+        in_range(
+            "--statement-timeout (in seconds)",
+            self.statement_timeout.as_secs_f64(),
+            0.1,
+            60.0,
+        )?;
         ensure!(
             self.replication_timeout >= Duration::from_millis(100),
             "--replication-timeout {:?}: must be at least 100ms",
@@ -169,7 +185,7 @@ impl ServeArgs {
         Ok(())
     }
 
-    /// The address of the master, on a slave; an error where role and addresses disagree.
+    /// The address of the master, on a slave with SQLite; an error where role and addresses disagree.
     pub fn master_address(&self) -> Result<Option<SocketAddr>> {
         match self.role {
             Role::Master => {
@@ -184,6 +200,9 @@ impl ServeArgs {
                     self.replication_listen.is_none(),
                     "--replication-listen: only a master has one (--role master)"
                 );
+                if self.database.is_some() {
+                    return Ok(None);
+                }
                 self.master
                     .map(Some)
                     .context("--role slave: --master ADDR is missing")

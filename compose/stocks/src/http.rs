@@ -23,10 +23,10 @@ use crate::cli::MAX_ITEMS;
 use crate::inflight::Inflight;
 use crate::metrics::{Class, Metrics};
 use crate::pool::{Job, Pool, Work};
-use crate::replication::Replication;
 use crate::rows::Items;
+use crate::store::{InDoubt, Store, Unavailable};
+use crate::transaction::{self, Refusal, Side};
 use crate::views;
-use crate::writer::{Refusal, SharedWriter, Side};
 
 const MAX_BODY: usize = 4096;
 const MAX_SHARES: i64 = 1_000_000;
@@ -48,9 +48,8 @@ pub struct App {
 /// What there is once the data are loaded.
 struct Node {
     pool: Arc<Pool<Reply>>,
-    writer: Arc<SharedWriter>,
+    store: Arc<Store>,
     catalog: Arc<Catalog>,
-    replication: Replication,
 }
 
 /// What a worker hands back beside the items.
@@ -73,18 +72,11 @@ impl App {
         }
     }
 
-    pub fn loaded(
-        &self,
-        pool: Arc<Pool<Reply>>,
-        writer: Arc<SharedWriter>,
-        catalog: Arc<Catalog>,
-        replication: Replication,
-    ) {
+    pub fn loaded(&self, pool: Arc<Pool<Reply>>, store: Arc<Store>, catalog: Arc<Catalog>) {
         let node = Node {
             pool,
-            writer,
+            store,
             catalog,
-            replication,
         };
         // Called once, by the one loader.
         let _ = self.node.set(node);
@@ -101,7 +93,7 @@ impl App {
             return Err("stopping");
         }
         let node = self.node.get().ok_or("the data are not loaded yet")?;
-        node.replication.ready().map(|()| node)
+        node.store.ready().map(|()| node)
     }
 
     fn message(&self, status: StatusCode, text: impl Into<Value>) -> Response {
@@ -117,6 +109,18 @@ impl App {
     fn unavailable(&self, class: Class, why: &str) -> Response {
         self.metrics.failed(class);
         self.message(StatusCode::SERVICE_UNAVAILABLE, why)
+    }
+
+    fn failed(&self, cause: &anyhow::Error) -> Response {
+        if let Some(Unavailable(why)) = cause.downcast_ref() {
+            return self.message(StatusCode::SERVICE_UNAVAILABLE, why.as_str());
+        }
+        error!("request failed: {cause:#}");
+        let text = match cause.downcast_ref::<InDoubt>() {
+            Some(in_doubt) => in_doubt.to_string(),
+            None => "internal error".to_owned(),
+        };
+        self.message(StatusCode::INTERNAL_SERVER_ERROR, text)
     }
 
     /// Queues the work, waits for the worker and, after a transaction, for the slaves.
@@ -143,13 +147,12 @@ impl App {
         let (items, reply) = match replied.await {
             Ok(Ok(done)) => done,
             Ok(Err(cause)) => {
-                error!("request failed: {cause:#}");
-                return self.message(StatusCode::INTERNAL_SERVER_ERROR, "internal error");
+                return self.failed(&cause);
             }
             Err(_) => return self.message(StatusCode::INTERNAL_SERVER_ERROR, "worker gone"),
         };
-        if let (Some(sequence), Replication::Master(master)) = (reply.sequence, &node.replication) {
-            master.acknowledged(sequence).await;
+        if let Some(sequence) = reply.sequence {
+            node.store.acknowledged(sequence).await;
         }
         unanswered.0 = None;
         drop(ticket);
@@ -332,31 +335,30 @@ async fn transact(
         Ok(node) => node,
         Err(why) => return app.unavailable(Class::Transaction, why),
     };
-    let Replication::Master(master) = &node.replication else {
-        return app.message(StatusCode::INTERNAL_SERVER_ERROR, "not a master");
-    };
     let Some(stock) = node.catalog.stock(&order.symbol) else {
         return app.message(StatusCode::NOT_FOUND, "no such symbol");
     };
-    let (writer, master) = (Arc::clone(&node.writer), Arc::clone(master));
+    let order = transaction::Order {
+        side,
+        account: order.account,
+        stock,
+        shares: order.shares,
+    };
     let catalog = Arc::clone(&node.catalog);
     let work: Work<Reply> = Box::new(move |reader| {
         let looked_at = items.saturating_sub(TRANSACTION_ROWS);
         let mut touched = views::stock(reader, &catalog, stock, looked_at)?;
         touched.hits += TRANSACTION_ROWS.min(items);
-        let mut writer = writer.lock();
-        let planned = match writer.plan(side, order.account, stock, order.shares)? {
-            Ok(planned) => planned,
+        let made = match reader.transact(&order)? {
+            Ok(made) => made,
             Err(refusal) => return Ok((touched, refused(&refusal))),
         };
-        writer.apply(&planned)?;
-        master.publish(&planned)?;
-        let mut body = serde_json::to_vec(&planned)?;
+        let mut body = serde_json::to_vec(&made)?;
         body.push(b'\n');
         let reply = Reply {
             status: StatusCode::OK,
             body,
-            sequence: Some(planned.sequence),
+            sequence: Some(made.sequence),
         };
         Ok((touched, reply))
     });

@@ -8,13 +8,15 @@ mod http;
 mod inflight;
 mod metrics;
 mod pool;
+mod postgres;
 mod prices;
-mod replication;
 mod rows;
 mod seed;
 mod serve;
+mod sqlite;
+mod store;
+mod transaction;
 mod views;
-mod writer;
 
 use std::process::ExitCode;
 

@@ -90,7 +90,7 @@ impl Metrics {
                 "Items asked for by requests queued and running.",
             )?,
             cache_hits: counter("stocks_cache_hits_total", "Rows found in the row cache.")?,
-            cache_misses: counter("stocks_cache_misses_total", "Rows read from SQLite.")?,
+            cache_misses: counter("stocks_cache_misses_total", "Rows read from the database.")?,
             price_updates: counter("stocks_price_updates_total", "Quotes updated.")?,
             sequence: gauge(
                 "stocks_replication_sequence",

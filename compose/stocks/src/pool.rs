@@ -17,7 +17,7 @@ use crate::rows::{Items, Reader};
 const MAX_LAG: Duration = Duration::from_millis(250);
 
 /// What a request does on a worker: its items, and what is to be said beside them.
-pub type Work<T> = Box<dyn FnOnce(&Reader) -> Result<(Items, T)> + Send>;
+pub type Work<T> = Box<dyn FnOnce(&mut Reader) -> Result<(Items, T)> + Send>;
 
 pub struct Job<T> {
     pub arrived: Instant,
@@ -45,7 +45,7 @@ impl<T: Send + 'static> Pool<T> {
             let (pool, service) = (Arc::clone(&pool), service.clone());
             std::thread::Builder::new()
                 .name(format!("worker{n}"))
-                .spawn(move || pool.run_worker(&reader, &service))
+                .spawn(move || pool.run_worker(reader, &service))
                 .context("cannot start a worker thread")?;
         }
         Ok(pool)
@@ -80,7 +80,7 @@ impl<T: Send + 'static> Pool<T> {
         }
     }
 
-    fn run_worker(&self, reader: &Reader, service: &ServiceArgs) {
+    fn run_worker(&self, mut reader: Reader, service: &ServiceArgs) {
         let mut clock = Instant::now();
         loop {
             let Job {
@@ -94,7 +94,7 @@ impl<T: Send + 'static> Pool<T> {
                 continue;
             }
             let begun = Instant::now();
-            let outcome = work(reader);
+            let outcome = work(&mut reader);
             if let Ok((items, _)) = &outcome {
                 let earliest = begun.checked_sub(MAX_LAG).unwrap_or(begun);
                 clock = clock.max(arrived).max(earliest) + cost(service, items);

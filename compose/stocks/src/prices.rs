@@ -2,27 +2,27 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use crate::catalog::Dimensions;
 use crate::metrics::Metrics;
-use crate::writer::SharedWriter;
+use crate::store::PriceUpdate;
 
 /// How long updates are gathered. Shorter periods than this are still kept on average.
 const BATCH: Duration = Duration::from_millis(200);
 
 /// Runs until the process ends; an error means that the database cannot be written.
 pub fn run(
-    writer: &SharedWriter,
-    metrics: &Arc<Metrics>,
-    seed: u64,
+    mut update: PriceUpdate,
+    metrics: &Metrics,
+    dimensions: Dimensions,
     periods: (Duration, Duration),
 ) -> Result<()> {
-    let symbols = writer.lock().dimensions.symbols;
+    let Dimensions { seed, symbols, .. } = dimensions;
     let mut rng = SmallRng::seed_from_u64(seed ^ 0x7072_6963_6573);
     let start = Instant::now();
     let mut due: BinaryHeap<Reverse<(Instant, u32, Duration)>> = (0..symbols)
@@ -46,8 +46,7 @@ pub fn run(
             moves.push((stock, rng.random_range(-100..=100)));
         }
         if !moves.is_empty() {
-            writer.lock().update_prices(&moves)?;
-            metrics.price_updates.inc_by(moves.len() as u64);
+            metrics.price_updates.inc_by(update(&moves)? as u64);
             moves.clear();
         }
     }

@@ -1,152 +1,99 @@
-//! Schema and deterministic data. A database is built beside its final name and renamed when
-//! whole, so that a killed start leaves nothing half-filled behind.
+//! Deterministic data: the same rows for the same dimensions, whatever database takes them.
 
-use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use anyhow::{Context, Result};
 use rand::rngs::SmallRng;
 use rand::seq::index::sample;
 use rand::{Rng, SeedableRng};
-use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::catalog::Dimensions;
 
 const SECTORS: u32 = 20;
 
-const SCHEMA: &str = "
-CREATE TABLE stocks (id INTEGER PRIMARY KEY, symbol TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
-    sector INTEGER NOT NULL, shares INTEGER NOT NULL);
-CREATE TABLE quotes (stock_id INTEGER PRIMARY KEY, price_cents INTEGER NOT NULL,
-    change_cents INTEGER NOT NULL, updates INTEGER NOT NULL);
-CREATE TABLE quote_history (id INTEGER PRIMARY KEY, open_cents INTEGER NOT NULL,
-    close_cents INTEGER NOT NULL, volume INTEGER NOT NULL);
-CREATE TABLE accounts (id INTEGER PRIMARY KEY, cash_cents INTEGER NOT NULL);
-CREATE TABLE holdings (account_id INTEGER NOT NULL, stock_id INTEGER NOT NULL,
-    shares INTEGER NOT NULL, PRIMARY KEY (account_id, stock_id)) WITHOUT ROWID;
-CREATE TABLE orders (id INTEGER PRIMARY KEY, account_id INTEGER NOT NULL,
-    stock_id INTEGER NOT NULL, side TEXT NOT NULL, shares INTEGER NOT NULL);
-CREATE TABLE trades (id INTEGER PRIMARY KEY, order_id INTEGER NOT NULL,
-    price_cents INTEGER NOT NULL, shares INTEGER NOT NULL);
-CREATE TABLE replication_state (id INTEGER PRIMARY KEY CHECK (id = 1), dimensions TEXT NOT NULL,
-    lineage TEXT NOT NULL, sequence INTEGER NOT NULL);
-";
+/// Makes the rows of one stock after another, then of one account after another.
+pub struct Seed {
+    dimensions: Dimensions,
+    rng: SmallRng,
+}
 
-/// Opens the database of a node for writing, building it if there is none of these dimensions.
-pub fn open_or_build(directory: &Path, dimensions: Dimensions) -> Result<(Connection, PathBuf)> {
-    std::fs::create_dir_all(directory)
-        .with_context(|| format!("--data-dir {}: cannot make it", directory.display()))?;
-    let path = directory.join("stocks.db");
-    if !holds(&path, dimensions) {
-        build(&path, dimensions).with_context(|| format!("{}: cannot fill it", path.display()))?;
+pub struct Stock {
+    pub sector: u32,
+    pub shares: i64,
+    /// The opening quote.
+    pub price_cents: i64,
+    /// Newest first.
+    pub days: Vec<Day>,
+}
+
+pub struct Day {
+    /// Place in `quote_history`.
+    pub id: i64,
+    pub open_cents: i64,
+    pub close_cents: i64,
+    pub volume: i64,
+}
+
+pub struct Account {
+    pub cash_cents: i64,
+    /// Stock and shares.
+    pub holdings: Vec<(i64, i64)>,
+}
+
+impl Seed {
+    pub fn new(dimensions: Dimensions) -> Self {
+        let rng = SmallRng::seed_from_u64(dimensions.seed);
+        Self { dimensions, rng }
     }
-    let db = Connection::open(&path).with_context(|| format!("{}: cannot open", path.display()))?;
-    // Synchronous OFF: a killed process loses nothing, a power cut may; lab data can be rebuilt.
-    db.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA busy_timeout = 5000;",
-    )?;
-    Ok((db, path))
-}
 
-/// A connection for one worker's reads.
-pub fn open_reader(path: &Path) -> Result<Connection> {
-    let db = Connection::open(path).with_context(|| format!("{}: cannot open", path.display()))?;
-    db.execute_batch(
-        "PRAGMA query_only = ON; PRAGMA busy_timeout = 5000; PRAGMA mmap_size = 268435456;",
-    )?;
-    Ok(db)
-}
-
-fn holds(path: &Path, dimensions: Dimensions) -> bool {
-    if !path.exists() {
-        return false;
-    }
-    let stored = Connection::open(path).and_then(|db| {
-        db.query_row("SELECT dimensions FROM replication_state", [], |row| {
-            row.get::<_, String>(0)
-        })
-        .optional()
-    });
-    let Ok(Some(stored)) = stored else {
-        return false;
-    };
-    serde_json::from_str::<Dimensions>(&stored).is_ok_and(|found| found == dimensions)
-}
-
-fn build(path: &Path, dimensions: Dimensions) -> Result<()> {
-    let fresh = path.with_extension("building");
-    for suffix in ["db", "db-wal", "db-shm", "building", "building-journal"] {
-        let stale = path.with_extension(suffix);
-        match std::fs::remove_file(&stale) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error).context(format!("{}: cannot remove", stale.display()));
-            }
-            _ => {}
+    /// The next stock, which is `id`.
+    pub fn stock(&mut self, id: u32) -> Stock {
+        let rng = &mut self.rng;
+        let shares = rng.random_range(1_000_000..1_000_000_000i64);
+        let price_cents: i64 = rng.random_range(500..50_000);
+        let history = self.dimensions.history;
+        let mut close = price_cents;
+        let days = (0..history)
+            .map(|back| {
+                let open = (close + rng.random_range(-close / 50..=close / 50)).max(100);
+                let day = Day {
+                    id: (u64::from(id) * u64::from(history) + u64::from(back)) as i64,
+                    open_cents: open,
+                    close_cents: close,
+                    volume: rng.random_range(1_000..1_000_000),
+                };
+                close = open;
+                day
+            })
+            .collect();
+        Stock {
+            sector: id % SECTORS,
+            shares,
+            price_cents,
+            days,
         }
     }
-    let mut db = Connection::open(&fresh)?;
-    db.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")?;
-    let tx = db.transaction()?;
-    tx.execute_batch(SCHEMA)?;
-    fill(&tx, dimensions)?;
-    tx.execute(
-        "INSERT INTO replication_state VALUES (1, ?1, ?2, 0)",
-        params![serde_json::to_string(&dimensions)?, new_lineage()],
-    )?;
-    tx.commit()?;
-    drop(db);
-    std::fs::rename(&fresh, path)?;
-    Ok(())
-}
 
-/// Names this run of transactions: two masters that start from the same seed differ in it.
-fn new_lineage() -> String {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    format!("{:x}-{:x}", since.as_nanos(), std::process::id())
-}
-
-fn fill(db: &Connection, dimensions: Dimensions) -> Result<()> {
-    let mut rng = SmallRng::seed_from_u64(dimensions.seed);
-    let mut stock = db.prepare("INSERT INTO stocks VALUES (?1, ?2, 'Company ' || ?1, ?3, ?4)")?;
-    let mut quote = db.prepare("INSERT INTO quotes VALUES (?1, ?2, 0, 0)")?;
-    let mut day = db.prepare("INSERT INTO quote_history VALUES (?1, ?2, ?3, ?4)")?;
-    for id in 0..dimensions.symbols {
-        stock.execute(params![
-            id,
-            symbol(id),
-            id % SECTORS,
-            rng.random_range(1_000_000..1_000_000_000i64)
-        ])?;
-        let mut close: i64 = rng.random_range(500..50_000);
-        quote.execute(params![id, close])?;
-        // Newest first: the last day's close is the opening quote.
-        for back in 0..dimensions.history {
-            let open = (close + rng.random_range(-close / 50..=close / 50)).max(100);
-            let row = u64::from(id) * u64::from(dimensions.history) + u64::from(back);
-            day.execute(params![
-                row as i64,
-                open,
-                close,
-                rng.random_range(1_000..1_000_000)
-            ])?;
-            close = open;
+    /// The next account.
+    pub fn account(&mut self) -> Account {
+        let rng = &mut self.rng;
+        let symbols = self.dimensions.symbols as usize;
+        let cash_cents = rng.random_range(1_000_000..1_000_000_000i64);
+        let held = rng.random_range(4..=12).min(symbols);
+        let holdings = sample(rng, symbols, held)
+            .into_iter()
+            .map(|stock| (stock as i64, rng.random_range(10..10_000)))
+            .collect();
+        Account {
+            cash_cents,
+            holdings,
         }
     }
-    let mut account = db.prepare("INSERT INTO accounts VALUES (?1, ?2)")?;
-    let mut holding = db.prepare("INSERT INTO holdings VALUES (?1, ?2, ?3)")?;
-    for id in 0..dimensions.accounts {
-        account.execute(params![id, rng.random_range(1_000_000..1_000_000_000i64)])?;
-        let held = rng.random_range(4..=12).min(dimensions.symbols as usize);
-        for stock in sample(&mut rng, dimensions.symbols as usize, held) {
-            holding.execute(params![id, stock as i64, rng.random_range(10..10_000)])?;
-        }
-    }
-    Ok(())
 }
 
 /// `S0000` for stock 0.
 pub fn symbol(id: u32) -> String {
     format!("S{id:04}")
+}
+
+/// What the stock's company is called.
+pub fn company(id: u32) -> String {
+    format!("Company {id}")
 }

@@ -6,7 +6,7 @@ use crate::catalog::Catalog;
 use crate::rows::{Items, Key, Reader};
 
 /// The stock, its quote and its newest history rows; beyond those, other stocks of its sector.
-pub fn stock(reader: &Reader, catalog: &Catalog, stock: u32, items: usize) -> Result<Items> {
+pub fn stock(reader: &mut Reader, catalog: &Catalog, stock: u32, items: usize) -> Result<Items> {
     let keys: Vec<Key> = catalog
         .sector_from(stock)
         .flat_map(|id| {
@@ -23,7 +23,12 @@ pub fn stock(reader: &Reader, catalog: &Catalog, stock: u32, items: usize) -> Re
 
 /// The account, then holding, stock and quote of each stock held, then their history, newest
 /// rows of all of them first.
-pub fn portfolio(reader: &Reader, catalog: &Catalog, account: u32, items: usize) -> Result<Items> {
+pub fn portfolio(
+    reader: &mut Reader,
+    catalog: &Catalog,
+    account: u32,
+    items: usize,
+) -> Result<Items> {
     let held = reader.held_stocks(account)?;
     let positions = held
         .iter()

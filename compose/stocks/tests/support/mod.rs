@@ -7,6 +7,8 @@
     missing_docs
 )]
 
+pub mod postgres;
+
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -49,10 +51,15 @@ impl Node {
     }
 
     pub fn start_in(directory: &Path, flags: &[&str]) -> Self {
+        let directory = directory.to_str().unwrap();
+        Self::start_on(&[&["--data-dir", directory], flags].concat())
+    }
+
+    /// On whatever database the flags name.
+    pub fn start_on(flags: &[&str]) -> Self {
         let address = free_address();
         let child = Command::new(BINARY)
-            .args(["serve", "--listen", &address.to_string(), "--data-dir"])
-            .arg(directory)
+            .args(["serve", "--listen", &address.to_string()])
             .args(flags)
             .stderr(Stdio::null())
             .spawn()

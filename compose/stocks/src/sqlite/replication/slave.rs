@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::wire::{FromMaster, FromSlave, receive, send};
 use crate::metrics::Metrics;
-use crate::writer::{Position, SharedWriter};
+use crate::sqlite::writer::{Position, SharedWriter};
 
 /// Between two attempts to reach the master.
 const RECONNECT: Duration = Duration::from_millis(200);

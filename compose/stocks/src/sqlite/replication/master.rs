@@ -16,8 +16,9 @@ use tracing::{info, warn};
 
 use super::wire::{FromMaster, FromSlave, encode, receive, send};
 use crate::metrics::Metrics;
-use crate::seed;
-use crate::writer::{Position, REPLICATED, SharedWriter, Transaction};
+use crate::sqlite::data;
+use crate::sqlite::writer::{Position, REPLICATED, SharedWriter};
+use crate::transaction::Transaction;
 
 /// Connections over this many are closed at once.
 const MAX_SLAVES: usize = 64;
@@ -258,7 +259,7 @@ impl Master {
                     .collect(),
             }
         } else {
-            let db = seed::open_reader(&writer.path)?;
+            let db = data::open_reader(&writer.path)?;
             // The first read fixes the snapshot at our position.
             db.execute_batch("BEGIN; SELECT sequence FROM replication_state;")?;
             Start::Snapshot {

@@ -7,7 +7,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::Dimensions;
-use crate::writer::{Position, Transaction};
+use crate::sqlite::writer::Position;
+use crate::transaction::Transaction;
 
 /// Longest line, in bytes; a chunk of a snapshot is the longest message.
 const MAX_LINE: u64 = 1 << 20;

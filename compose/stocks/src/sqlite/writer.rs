@@ -10,37 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cache::RowCache;
 use crate::catalog::Dimensions;
-use crate::rows::{Key, Row, read_quote};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Side {
-    Purchase,
-    Sale,
-}
-
-/// The effects of one transaction: values, not operations, so that each slave gets the same rows
-/// whatever its own quotes are.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Transaction {
-    pub sequence: u64,
-    pub side: Side,
-    pub account: u32,
-    pub stock: u32,
-    pub shares: i64,
-    pub price_cents: i64,
-    pub cash_after: i64,
-    /// 0 removes the holding.
-    pub shares_after: i64,
-}
-
-/// Why a transaction was not made; nothing was changed.
-#[derive(Debug)]
-pub enum Refusal {
-    UnknownAccount,
-    NotEnoughCash { needed: i64, cash: i64 },
-    NotEnoughShares { held: i64 },
-}
+use crate::rows::{Key, Row};
+use crate::sqlite::source::read_quote;
+use crate::transaction::{Order, Refusal, Transaction};
 
 /// Which run of transactions the database follows, and how far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,14 +69,9 @@ impl Writer {
         })
     }
 
-    /// Decides, on a master, what a purchase or sale at the present quote changes.
-    pub fn plan(
-        &self,
-        side: Side,
-        account: u32,
-        stock: u32,
-        shares: i64,
-    ) -> rusqlite::Result<Result<Transaction, Refusal>> {
+    /// Decides, on a master, what an order at the present quote changes.
+    pub fn plan(&self, order: &Order) -> rusqlite::Result<Result<Transaction, Refusal>> {
+        let (account, stock) = (order.account, order.stock);
         let Some(cash): Option<i64> = self
             .db
             .prepare_cached("SELECT cash_cents FROM accounts WHERE id = ?1")?
@@ -122,28 +89,7 @@ impl Writer {
         let Row::Quote { price_cents, .. } = read_quote(&self.db, stock)? else {
             return Err(rusqlite::Error::QueryReturnedNoRows);
         };
-        let value = price_cents.saturating_mul(shares);
-        let (cash_after, shares_after) = match side {
-            Side::Purchase if value > cash => {
-                return Ok(Err(Refusal::NotEnoughCash {
-                    needed: value,
-                    cash,
-                }));
-            }
-            Side::Purchase => (cash - value, held.saturating_add(shares)),
-            Side::Sale if shares > held => return Ok(Err(Refusal::NotEnoughShares { held })),
-            Side::Sale => (cash.saturating_add(value), held - shares),
-        };
-        Ok(Ok(Transaction {
-            sequence: self.position.sequence + 1,
-            side,
-            account,
-            stock,
-            shares,
-            price_cents,
-            cash_after,
-            shares_after,
-        }))
+        Ok(order.at(self.position.sequence + 1, price_cents, cash, held))
     }
 
     /// Commits the next transaction of the lineage. Order and trade carry its sequence number.
@@ -166,12 +112,8 @@ impl Writer {
             tx.prepare_cached("DELETE FROM holdings WHERE account_id = ?1 AND stock_id = ?2")?
                 .execute(params![t.account, t.stock])?;
         }
-        let side = match t.side {
-            Side::Purchase => "purchase",
-            Side::Sale => "sale",
-        };
         tx.prepare_cached("INSERT INTO orders VALUES (?1, ?2, ?3, ?4, ?5)")?
-            .execute(params![id, t.account, t.stock, side, t.shares])?;
+            .execute(params![id, t.account, t.stock, t.side.name(), t.shares])?;
         tx.prepare_cached("INSERT INTO trades VALUES (?1, ?1, ?2, ?3)")?
             .execute(params![id, t.price_cents, t.shares])?;
         tx.prepare_cached("UPDATE replication_state SET sequence = ?1")?

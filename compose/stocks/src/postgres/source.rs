@@ -1,0 +1,325 @@
+//! Reads and transactions of one worker.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use tokio_postgres::{Client, Error, Row as Found, Statement};
+
+use super::session::{Failure, Prepared, Session, Settings};
+use crate::metrics::Metrics;
+use crate::rows::{Key, Row};
+use crate::store::{InDoubt, Unavailable};
+use crate::transaction::{Order, Refusal, Transaction};
+
+pub struct Source {
+    session: Session<Statements>,
+    metrics: Arc<Metrics>,
+    /// How much longer than its statements a transaction may take, waiting for standbys.
+    commit_limit: Duration,
+}
+
+pub struct Statements {
+    stocks: Statement,
+    quotes: Statement,
+    days: Statement,
+    accounts: Statement,
+    holdings: Statement,
+    held: Statement,
+    /// A standby does not take them.
+    writes: Option<Writes>,
+}
+
+struct Writes {
+    lock_account: Statement,
+    set_cash: Statement,
+    set_holding: Statement,
+    drop_holding: Statement,
+    order: Statement,
+}
+
+impl Prepared for Statements {
+    async fn prepare(client: &Client, writes: bool) -> Result<Self, Error> {
+        let writes = if writes {
+            let (lock_account, set_cash, set_holding, drop_holding, order) = tokio::try_join!(
+                client.prepare("SELECT cash_cents FROM accounts WHERE id = $1 FOR UPDATE"),
+                client.prepare("UPDATE accounts SET cash_cents = $2 WHERE id = $1"),
+                client.prepare(
+                    "INSERT INTO holdings VALUES ($1, $2, $3)
+                     ON CONFLICT (account_id, stock_id) DO UPDATE SET shares = excluded.shares"
+                ),
+                client.prepare("DELETE FROM holdings WHERE account_id = $1 AND stock_id = $2"),
+                client.prepare(
+                    "WITH made AS (
+                        INSERT INTO orders (account_id, stock_id, side, shares)
+                        VALUES ($1, $2, $3, $4) RETURNING id
+                     )
+                     INSERT INTO trades SELECT id, id, $5, $4 FROM made RETURNING id"
+                ),
+            )?;
+            Some(Writes {
+                lock_account,
+                set_cash,
+                set_holding,
+                drop_holding,
+                order,
+            })
+        } else {
+            None
+        };
+        let (stocks, quotes, days, accounts, holdings, held) = tokio::try_join!(
+            client
+                .prepare("SELECT id, symbol, name, sector, shares FROM stocks WHERE id = ANY ($1)"),
+            client.prepare(
+                "SELECT stock_id, price_cents, change_cents, updates FROM quotes
+                 WHERE stock_id = ANY ($1)"
+            ),
+            client.prepare(
+                "SELECT id, open_cents, close_cents, volume FROM quote_history
+                 WHERE id = ANY ($1)"
+            ),
+            client.prepare("SELECT id, cash_cents FROM accounts WHERE id = ANY ($1)"),
+            client.prepare(
+                "SELECT account_id, stock_id, shares
+                 FROM unnest($1::bigint[], $2::bigint[]) AS wanted (account_id, stock_id)
+                 JOIN holdings USING (account_id, stock_id)"
+            ),
+            client.prepare(
+                "SELECT stock_id FROM holdings WHERE account_id = $1
+                 ORDER BY stock_id LIMIT 1000"
+            ),
+        )?;
+        Ok(Self {
+            stocks,
+            quotes,
+            days,
+            accounts,
+            holdings,
+            held,
+            writes,
+        })
+    }
+}
+
+/// The keys of one request by table.
+#[derive(Default)]
+struct Wanted {
+    stocks: Vec<i64>,
+    quotes: Vec<i64>,
+    days: Vec<i64>,
+    accounts: Vec<i64>,
+    /// Accounts and stocks of the holdings.
+    holders: Vec<i64>,
+    holdings: Vec<i64>,
+}
+
+impl Wanted {
+    fn new(keys: &[Key]) -> Self {
+        let mut wanted = Self::default();
+        for &key in keys {
+            match key {
+                Key::Stock(id) => wanted.stocks.push(id.into()),
+                Key::Quote(id) => wanted.quotes.push(id.into()),
+                Key::Day(id) => wanted.days.push(id as i64),
+                Key::Account(id) => wanted.accounts.push(id.into()),
+                Key::Holding(account, stock) => {
+                    wanted.holders.push(account.into());
+                    wanted.holdings.push(stock.into());
+                }
+            }
+        }
+        wanted
+    }
+}
+
+impl Source {
+    pub fn new(
+        settings: Arc<Settings>,
+        metrics: Arc<Metrics>,
+        commit_limit: Duration,
+    ) -> Result<Self> {
+        Ok(Self {
+            session: Session::new(settings)?,
+            metrics,
+            commit_limit,
+        })
+    }
+
+    pub fn fetch(&mut self, keys: &[Key]) -> Result<Vec<Option<Row>>> {
+        let wanted = Wanted::new(keys);
+        let rows = self.session.run(1, Duration::ZERO, async |open| {
+            let (client, prepared) = (&open.client, &open.prepared);
+            // Sent together: one round trip for all tables.
+            let (stocks, quotes, days, accounts, holdings) = tokio::try_join!(
+                by_id(client, &prepared.stocks, &wanted.stocks),
+                by_id(client, &prepared.quotes, &wanted.quotes),
+                by_id(client, &prepared.days, &wanted.days),
+                by_id(client, &prepared.accounts, &wanted.accounts),
+                async {
+                    if wanted.holdings.is_empty() {
+                        return Ok(Vec::new());
+                    }
+                    client
+                        .query(&prepared.holdings, &[&wanted.holders, &wanted.holdings])
+                        .await
+                },
+            )?;
+            let mut rows = HashMap::with_capacity(keys.len());
+            for row in &stocks {
+                rows.insert(Key::Stock(id(row, 0)?), stock(row)?);
+            }
+            for row in &quotes {
+                rows.insert(Key::Quote(id(row, 0)?), quote(row)?);
+            }
+            for row in &days {
+                let key = Key::Day(row.try_get::<_, i64>(0)? as u64);
+                rows.insert(key, day(row)?);
+            }
+            for row in &accounts {
+                let account = id(row, 0)?;
+                let cash_cents = row.try_get(1)?;
+                let found = Row::Account {
+                    account,
+                    cash_cents,
+                };
+                rows.insert(Key::Account(account), found);
+            }
+            for row in &holdings {
+                let (account, stock) = (id(row, 0)?, id(row, 1)?);
+                let shares = row.try_get(2)?;
+                rows.insert(Key::Holding(account, stock), Row::Holding { stock, shares });
+            }
+            Ok(rows)
+        })?;
+        Ok(keys.iter().map(|key| rows.get(key).cloned()).collect())
+    }
+
+    pub fn held_stocks(&mut self, account: u32) -> Result<Vec<u32>> {
+        let stocks = self.session.run(1, Duration::ZERO, async |open| {
+            let found = open
+                .client
+                .query(&open.prepared.held, &[&i64::from(account)])
+                .await?;
+            found.iter().map(|row| id(row, 0)).collect()
+        })?;
+        Ok(stocks)
+    }
+
+    /// The account's row is locked until the standbys have applied the commit, so that
+    /// transactions of one account follow each other, and those of others do not wait.
+    pub fn transact(&mut self, order: &Order) -> Result<Result<Transaction, Refusal>> {
+        let committing = Cell::new(false);
+        let made = self
+            .session
+            .run(4, self.commit_limit, async |open| {
+                let (client, prepared) = (&mut open.client, &open.prepared);
+                let Some(writes) = &prepared.writes else {
+                    return Ok(None);
+                };
+                let (account, stock) = (i64::from(order.account), i64::from(order.stock));
+                // Rolled back when dropped.
+                let tx = client.transaction().await?;
+                let Some(locked) = tx.query_opt(&writes.lock_account, &[&account]).await? else {
+                    return Ok(Some(Err(Refusal::UnknownAccount)));
+                };
+                let (accounts, stocks) = (vec![account], vec![stock]);
+                let held = tx
+                    .query_opt(&prepared.holdings, &[&accounts, &stocks])
+                    .await?;
+                let quoted = tx.query_one(&prepared.quotes, &[&stocks]).await?;
+                let held = held.map_or(Ok(0), |row| row.try_get(2))?;
+                let planned = order.at(0, quoted.try_get(1)?, locked.try_get(0)?, held);
+                let mut planned = match planned {
+                    Ok(planned) => planned,
+                    Err(refusal) => return Ok(Some(Err(refusal))),
+                };
+                tx.execute(&writes.set_cash, &[&account, &planned.cash_after])
+                    .await?;
+                if planned.shares_after > 0 {
+                    let shares = planned.shares_after;
+                    tx.execute(&writes.set_holding, &[&account, &stock, &shares])
+                        .await?;
+                } else {
+                    tx.execute(&writes.drop_holding, &[&account, &stock])
+                        .await?;
+                }
+                let made = tx
+                    .query_one(
+                        &writes.order,
+                        &[
+                            &account,
+                            &stock,
+                            &order.side.name(),
+                            &order.shares,
+                            &planned.price_cents,
+                        ],
+                    )
+                    .await?;
+                planned.sequence = made.try_get::<_, i64>(0)? as u64;
+                committing.set(true);
+                tx.commit().await?;
+                Ok(Some(Ok(planned)))
+            })
+            .map_err(|failure| in_doubt(failure, committing.get()))?;
+        match made {
+            None => bail!("not a master"),
+            Some(made) => {
+                if let Ok(made) = &made {
+                    self.metrics.sequence.set(made.sequence as i64);
+                }
+                Ok(made)
+            }
+        }
+    }
+}
+
+fn in_doubt(failure: Failure, committing: bool) -> anyhow::Error {
+    let is_passing = failure.is_passing();
+    let error = anyhow::Error::from(failure);
+    match error.downcast_ref() {
+        Some(Unavailable(why)) if committing && is_passing => InDoubt(why.clone()).into(),
+        _ => error,
+    }
+}
+
+async fn by_id(
+    client: &Client,
+    statement: &Statement,
+    ids: &Vec<i64>,
+) -> Result<Vec<Found>, Error> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    client.query(statement, &[ids]).await
+}
+
+fn id(row: &Found, column: usize) -> Result<u32, Error> {
+    Ok(row.try_get::<_, i64>(column)? as u32)
+}
+
+fn stock(row: &Found) -> Result<Row, Error> {
+    Ok(Row::Stock {
+        symbol: row.try_get::<_, &str>(1)?.into(),
+        name: row.try_get::<_, &str>(2)?.into(),
+        sector: id(row, 3)?,
+        shares: row.try_get(4)?,
+    })
+}
+
+fn quote(row: &Found) -> Result<Row, Error> {
+    Ok(Row::Quote {
+        price_cents: row.try_get(1)?,
+        change_cents: row.try_get(2)?,
+        updates: row.try_get(3)?,
+    })
+}
+
+fn day(row: &Found) -> Result<Row, Error> {
+    Ok(Row::Day {
+        open_cents: row.try_get(1)?,
+        close_cents: row.try_get(2)?,
+        volume: row.try_get(3)?,
+    })
+}

@@ -1,0 +1,138 @@
+//! Which database a node has: the one place that tells SQLite from PostgreSQL.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use tokio::sync::mpsc;
+
+use crate::cache::RowCache;
+use crate::catalog::{Catalog, Dimensions};
+use crate::cli::ServeArgs;
+use crate::metrics::Metrics;
+use crate::rows::{Key, Row};
+use crate::transaction::{Order, Refusal, Transaction};
+use crate::{postgres, sqlite};
+
+/// Moves the quotes of stocks by so many hundredths of a percent, in one transaction, and tells
+/// how many it moved. An error is one that waiting does not mend.
+pub type PriceUpdate = Box<dyn FnMut(&[(u32, i64)]) -> Result<usize> + Send>;
+
+/// A node's database, opened and filled.
+pub struct Opened {
+    pub store: Store,
+    pub catalog: Catalog,
+    /// A connection for each worker: the workers bound how many there are.
+    pub sources: Vec<Source>,
+    /// Where it is this node that moves the quotes.
+    pub prices: Option<PriceUpdate>,
+}
+
+/// The database beside the workers' connections: its state, and its part in replication.
+pub enum Store {
+    Sqlite(sqlite::Store),
+    Postgres(postgres::Store),
+}
+
+/// The database as one worker sees it.
+pub enum Source {
+    Sqlite(sqlite::Source),
+    Postgres(Box<postgres::Source>),
+}
+
+/// The database cannot be asked now, and nothing was changed.
+#[derive(Debug)]
+pub struct Unavailable(pub String);
+
+impl std::fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// The database went away during a commit: it may have made the transaction or not.
+#[derive(Debug)]
+pub struct InDoubt(pub String);
+
+impl std::fmt::Display for InDoubt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "whether the transaction was made is not known: {}",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for InDoubt {}
+
+/// Opens the database that the flags name. `failed` takes the error that ends the process later.
+pub fn open(
+    args: &ServeArgs,
+    dimensions: Dimensions,
+    cache: &Arc<RowCache>,
+    metrics: &Arc<Metrics>,
+    failed: &mpsc::Sender<anyhow::Error>,
+) -> Result<Opened> {
+    match &args.database {
+        None => sqlite::open(args, dimensions, cache, metrics, failed),
+        Some(database) => postgres::open(args, database, dimensions, metrics),
+    }
+}
+
+impl Store {
+    /// Whether the node may answer, or why not.
+    pub fn ready(&self) -> Result<(), &'static str> {
+        match self {
+            Self::Sqlite(store) => store.ready(),
+            Self::Postgres(store) => store.ready(),
+        }
+    }
+
+    /// Waits until every slave that serves shows a transaction that was made.
+    pub async fn acknowledged(&self, sequence: u64) {
+        match self {
+            Self::Sqlite(store) => store.acknowledged(sequence).await,
+            // Its commit has waited for the standbys.
+            Self::Postgres(_) => {}
+        }
+    }
+
+    /// Leaves the database in order.
+    pub fn close(&self) -> Result<()> {
+        match self {
+            Self::Sqlite(store) => store.close(),
+            Self::Postgres(_) => Ok(()),
+        }
+    }
+}
+
+impl Source {
+    /// Whether cached rows are told of every change, so that they need not be read again.
+    pub fn tells_of_changes(&self) -> bool {
+        matches!(self, Self::Sqlite(_))
+    }
+
+    /// The rows of `keys`, of one snapshot of each table; `None` where there is none.
+    pub fn fetch(&mut self, keys: &[Key]) -> Result<Vec<Option<Row>>> {
+        match self {
+            Self::Sqlite(source) => Ok(source.fetch(keys)?),
+            Self::Postgres(source) => source.fetch(keys),
+        }
+    }
+
+    pub fn held_stocks(&mut self, account: u32) -> Result<Vec<u32>> {
+        match self {
+            Self::Sqlite(source) => Ok(source.held_stocks(account)?),
+            Self::Postgres(source) => source.held_stocks(account),
+        }
+    }
+
+    pub fn transact(&mut self, order: &Order) -> Result<Result<Transaction, Refusal>> {
+        match self {
+            Self::Sqlite(source) => source.transact(order),
+            Self::Postgres(source) => source.transact(order),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Purchases and sales: what they change, and when they are refused.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    Purchase,
+    Sale,
+}
+
+impl Side {
+    /// As the `orders` table has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Purchase => "purchase",
+            Self::Sale => "sale",
+        }
+    }
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy)]
+pub struct Order {
+    pub side: Side,
+    pub account: u32,
+    pub stock: u32,
+    pub shares: i64,
+}
+
+/// The effects of one transaction: values, not operations, so that each slave gets the same rows
+/// whatever its own quotes are.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Transaction {
+    pub sequence: u64,
+    pub side: Side,
+    pub account: u32,
+    pub stock: u32,
+    pub shares: i64,
+    pub price_cents: i64,
+    pub cash_after: i64,
+    /// 0 removes the holding.
+    pub shares_after: i64,
+}
+
+/// Why a transaction was not made; nothing was changed.
+#[derive(Debug)]
+pub enum Refusal {
+    UnknownAccount,
+    NotEnoughCash { needed: i64, cash: i64 },
+    NotEnoughShares { held: i64 },
+}
+
+impl Order {
+    /// What an order changes at a price, for an account with so much cash and so many of the shares.
+    pub fn at(
+        &self,
+        sequence: u64,
+        price_cents: i64,
+        cash: i64,
+        held: i64,
+    ) -> Result<Transaction, Refusal> {
+        let value = price_cents.saturating_mul(self.shares);
+        let (cash_after, shares_after) = match self.side {
+            Side::Purchase if value > cash => {
+                return Err(Refusal::NotEnoughCash {
+                    needed: value,
+                    cash,
+                });
+            }
+            Side::Purchase => (cash - value, held.saturating_add(self.shares)),
+            Side::Sale if self.shares > held => return Err(Refusal::NotEnoughShares { held }),
+            Side::Sale => (cash.saturating_add(value), held - self.shares),
+        };
+        Ok(Transaction {
+            sequence,
+            side: self.side,
+            account: self.account,
+            stock: self.stock,
+            shares: self.shares,
+            price_cents,
+            cash_after,
+            shares_after,
+        })
+    }
+}

@@ -1,0 +1,250 @@
+//! The same service on PostgreSQL: its answers, what its standbys show, and databases that go and come.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::process::Command;
+
+use support::postgres::Databases;
+use support::{BINARY, Node, SMALL, until};
+
+/// Quotes stand still, so that answers can be compared.
+const STILL: [&str; 4] = ["--price-update-min", "1h", "--price-update-max", "2h"];
+const QUICK: [&str; 2] = ["--replication-timeout", "800ms"];
+
+#[test]
+fn answers_as_on_sqlite_of_the_same_seed() {
+    let sqlite = Node::start(&[&SMALL[..], &STILL].concat()).until_ready();
+    let databases = Databases::new();
+    let postgres = databases
+        .primary
+        .node("node1", "master", &STILL)
+        .until_ready();
+    let order = |symbol: &str, shares: u32| {
+        format!(r#"{{"account":4,"symbol":"{symbol}","shares":{shares}}}"#)
+    };
+    for path in ["/purchase", "/sale", "/purchase?items=90"] {
+        for (symbol, shares) in [("S0002", 3), ("S0299", 7), ("S0002", 1_000_000)] {
+            let (ours, theirs) = (
+                postgres.post(path, &order(symbol, shares)),
+                sqlite.post(path, &order(symbol, shares)),
+            );
+            assert_eq!(ours.body, theirs.body, "{path} {symbol} {shares}");
+            assert_eq!((ours.status, ours.items), (theirs.status, theirs.items));
+        }
+    }
+    // The second time from the cache.
+    for path in [
+        "/stock/S0007?items=150",
+        "/stock/S0299?items=1",
+        "/portfolio/4",
+        "/portfolio/49?items=1000",
+        "/stock/S0007?items=150",
+        "/portfolio/4",
+        "/portfolio/50",
+        "/stock/NOPE",
+    ] {
+        let (ours, theirs) = (postgres.get(path), sqlite.get(path));
+        assert_eq!(ours.body, theirs.body, "{path}");
+        assert_eq!((ours.status, ours.items), (theirs.status, theirs.items));
+    }
+    for series in ["stocks_cache_hits_total", "stocks_replication_sequence"] {
+        assert_eq!(postgres.metric(series), sqlite.metric(series), "{series}");
+    }
+}
+
+#[test]
+fn an_acknowledged_write_is_read_on_every_standby() {
+    let databases = Databases::new();
+    let master = databases
+        .primary
+        .node("master", "master", &[])
+        .until_ready();
+    let standbys = [databases.standby("a"), databases.standby("b")];
+    let slaves = [
+        standbys[0].node("a", "slave", &[]).until_ready(),
+        standbys[1].node("b", "slave", &[]).until_ready(),
+    ];
+    assert_eq!(master.metric("stocks_replication_slaves"), 2.0);
+    for round in 0..20 {
+        let before = master.cash(7);
+        // The rows are in the slaves' caches when the write comes.
+        assert!(slaves.iter().all(|slave| slave.cash(7) == before));
+        let answer = master.purchase(7);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let after = answer.body["cash_after"].as_i64().unwrap();
+        assert!(after < before);
+        for slave in &slaves {
+            assert_eq!(slave.cash(7), after, "round {round}");
+        }
+    }
+    assert_eq!(slaves[0].purchase(7).status, 405);
+}
+
+#[test]
+fn quotes_move_on_the_master_and_its_standbys() {
+    let databases = Databases::new();
+    let moving = ["--price-update-min", "50ms", "--price-update-max", "100ms"];
+    let _master = databases.primary.node("master", "master", &moving);
+    let standby = databases.standby("a");
+    let slave = standby.node("a", "slave", &[]).until_ready();
+    until("the quote has moved, also in the cache", || {
+        let answer = slave.get("/stock/S0001?items=2");
+        answer.status == 200 && answer.body["rows"][1]["updates"].as_i64().unwrap() > 1
+    });
+}
+
+#[test]
+fn commits_go_on_without_a_dead_standby_which_catches_up_later() {
+    let databases = Databases::new();
+    let master = databases
+        .primary
+        .node("master", "master", &QUICK)
+        .until_ready();
+    let mut dying = databases.standby("a");
+    let living = databases.standby("b");
+    let slave = dying.node("a", "slave", &QUICK).until_ready();
+    let other = living.node("b", "slave", &QUICK).until_ready();
+    dying.kill();
+    for account in 0..5 {
+        let answer = master.purchase(account);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        assert_eq!(other.cash(account), master.cash(account));
+    }
+    assert_eq!(slave.get("/readyz").status, 503);
+    assert_eq!(slave.get("/portfolio/1").status, 503);
+    assert_eq!(master.metric("stocks_replication_slaves"), 1.0);
+    assert_eq!(
+        master.metric("stocks_replication_slaves_dropped_total"),
+        1.0
+    );
+    dying.start();
+    let slave = slave.until_ready();
+    for account in 0..5 {
+        assert_eq!(slave.cash(account), master.cash(account));
+    }
+    assert_eq!(slave.metric("stocks_replication_sequence"), 5.0);
+}
+
+#[test]
+fn a_stopped_standby_answers_nothing_old() {
+    let databases = Databases::new();
+    let master = databases
+        .primary
+        .node("master", "master", &QUICK)
+        .until_ready();
+    let standby = databases.standby("a");
+    let slave = standby
+        .node(
+            "a",
+            "slave",
+            &[&QUICK[..], &["--statement-timeout", "500ms"]].concat(),
+        )
+        .until_ready();
+    standby.signal_all("-STOP");
+    let answer = master.purchase(2);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(!slave.is_ready());
+    assert_eq!(master.metric("stocks_replication_slaves"), 0.0);
+    standby.signal_all("-CONT");
+    until("the slave is back", || {
+        let answer = slave.get("/portfolio/2?items=1");
+        if answer.status == 200 {
+            assert_eq!(
+                answer.body["rows"][0]["cash_cents"].as_i64().unwrap(),
+                master.cash(2)
+            );
+        }
+        answer.status == 200
+    });
+}
+
+#[test]
+fn a_killed_database_is_told_and_waited_for() {
+    let mut databases = Databases::new();
+    let node = databases
+        .primary
+        .node("master", "master", &STILL)
+        .until_ready();
+    assert_eq!(node.purchase(1).status, 200);
+    let cash = node.cash(1);
+    databases.primary.kill();
+    let answer = node.get("/stock/S0001");
+    assert_eq!(answer.status, 503);
+    assert!(
+        answer.body["error"].as_str().unwrap().contains("database"),
+        "{}",
+        answer.body
+    );
+    until("the node is unready", || !node.is_ready());
+    assert_eq!(node.get("/healthz").status, 200);
+    assert_eq!(node.purchase(1).status, 503);
+    databases.primary.start();
+    let node = node.until_ready();
+    // Every worker's connection ended; none fails a request for it.
+    for _ in 0..20 {
+        assert_eq!(node.get("/portfolio/1").status, 200);
+    }
+    assert_eq!(node.cash(1), cash);
+    assert_eq!(node.purchase(1).status, 200);
+}
+
+#[test]
+fn a_node_waits_for_its_database_and_says_what_it_waits_for() {
+    let mut databases = Databases::new();
+    databases.primary.kill();
+    let node = databases.primary.node("master", "master", &[]);
+    until("the node answers", || {
+        std::net::TcpStream::connect(node.address).is_ok()
+    });
+    assert_eq!(node.get("/readyz").status, 503);
+    let mut leaving = databases.primary.node("other", "master", &[]);
+    until("the other node answers", || {
+        std::net::TcpStream::connect(leaving.address).is_ok()
+    });
+    leaving.signal("-TERM");
+    assert_eq!(leaving.ended(), Some(0));
+    databases.primary.start();
+    node.until_ready();
+}
+
+#[test]
+fn what_cannot_work_is_named() {
+    let databases = Databases::new();
+    let connection = databases.primary.connection();
+    drop(
+        databases
+            .primary
+            .node("master", "master", &[])
+            .until_ready(),
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let absent = directory.path().join("password").display().to_string();
+    let on = ["--database", connection.as_str()];
+    for (flags, named) in [
+        (vec!["--database", "host=/tmp nonsense=1"], "--database"),
+        ([&on[..], &["--data-dir", "x"]].concat(), "--data-dir"),
+        ([&on[..], &["--symbols", "7"]].concat(), "other dimensions"),
+        (
+            [&on[..], &["--statement-timeout", "1ms"]].concat(),
+            "--statement-timeout",
+        ),
+        (
+            [&on[..], &["--database-password-file", &absent]].concat(),
+            absent.as_str(),
+        ),
+        (
+            vec!["--database-password-file", &absent],
+            "--database <CONNECTION>",
+        ),
+    ] {
+        let out = Command::new(BINARY)
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(&flags)
+            .output()
+            .unwrap();
+        assert!(!out.status.success(), "{flags:?}");
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(said.contains(named), "{flags:?}: {said}");
+    }
+}
