@@ -25,6 +25,9 @@ from dashboards.preview.recording import (
 
 HERE = Path(__file__).parent
 OUT = HERE / "out"
+INSTALLED = HERE / "node_modules" / ".installed"
+# Of Grafana's grid.
+COLUMNS = 24
 # How far back a run is looked for.
 LOOK_BACK = "7d"
 
@@ -58,6 +61,8 @@ def options() -> argparse.Namespace:
 
 
 def draw(given: argparse.Namespace) -> list[Path]:
+    if not INSTALLED.exists():
+        raise PreviewError("Grafana's panel library is not installed: scripts/install-preview does it")
     names = given.dashboard or list(ALL)
     shown = {name: only(json.loads(encoded(ALL[name]())), given.panel) for name in names}
     shown = {name: dashboard for name, dashboard in shown.items() if dashboard["panels"]}
@@ -108,15 +113,17 @@ def span(source: Prometheus, given: argparse.Namespace) -> Span:
 
 
 def only(dashboard: Dashboard, titles: list[str] | None) -> Dashboard:
-    """Without the panels that are not asked for, and without the gaps that they leave."""
+    """Without the panels that are not asked for, the others one after the other."""
     if titles is None:
         return dashboard
     kept = [panel for panel in dashboard["panels"] if panel["title"] in titles]
-    lines = sorted({panel["gridPos"]["y"] for panel in kept})
-    heights = {y: max(one["gridPos"]["h"] for one in kept if one["gridPos"]["y"] == y) for y in lines}
+    x = y = height = 0
     for panel in kept:
         place = panel["gridPos"]
-        place["y"] = sum(height for y, height in heights.items() if y < place["y"])
+        if x + place["w"] > COLUMNS:
+            x, y, height = 0, y + height, 0
+        place["x"], place["y"] = x, y
+        x, height = x + place["w"], max(height, place["h"])
     return {**dashboard, "panels": kept}
 
 

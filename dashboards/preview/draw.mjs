@@ -63,7 +63,7 @@ async function answer(route, files) {
 }
 
 async function draw(browser, files, { drawing, file }) {
-  const page = await browser.newPage({ viewport: { width: drawing.width, height: 800 } });
+  const page = await browser.newPage({ viewport: { width: drawing.width, height: 200 } });
   const failures = [];
   page.on('pageerror', (error) => failures.push(error.message));
   page.on('console', (message) => message.type() === 'error' && failures.push(message.text()));

@@ -54,10 +54,11 @@ def test_marks_are_named_and_within_the_time_shown() -> None:
 
 
 def test_chosen_panels_close_up() -> None:
-    titles = ["Bound and backlog", "Jobs", "Requests by result"]
-    kept = only(copy.deepcopy(BUILT["node"]), titles)["panels"]
-    places = {panel["title"]: (panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in kept}
-    assert places == {"Bound and backlog": (12, 0), "Jobs": (0, 8), "Requests by result": (12, 8)}
+    titles = ["Late nodes", "Which node, and why", "Timely share", "Burn rate over time"]
+    kept = only(copy.deepcopy(BUILT["sla"]), titles)["panels"]
+    places = [(panel["title"], panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in kept]
+    expected = [("Late nodes", 0, 0), ("Which node, and why", 0, 4), ("Timely share", 0, 12)]
+    assert places == [*expected, ("Burn rate over time", 12, 12)]
 
 
 def test_a_recording_can_be_kept(tmp_path, monkeypatch) -> None:
