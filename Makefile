@@ -14,6 +14,7 @@ DURATION ?=
 REDIS_AWAY ?=
 LIMITS ?=
 OBSERVE ?=
+DB ?=
 PROMETHEUS ?=
 VIEW ?=
 
@@ -23,7 +24,8 @@ PYTHON := .venv/bin/python
 LAB_OPTIONS = --proxy "$(PROXY)" --scenario "$(SCENARIO)" --seed "$(SEED)" \
 	$(if $(POLICIES),--policies "$(POLICIES)") \
 	$(if $(QUICK),--quick) $(if $(CLIENTS),--clients "$(CLIENTS)") $(if $(NODES),--nodes "$(NODES)") \
-	$(if $(PROXIES),--proxies "$(PROXIES)") $(if $(MIX),--mix "$(MIX)") $(if $(DURATION),--duration "$(DURATION)")
+	$(if $(PROXIES),--proxies "$(PROXIES)") $(if $(MIX),--mix "$(MIX)") $(if $(DURATION),--duration "$(DURATION)") \
+	$(if $(DB),--database "$(DB)")
 
 .PHONY: help tools build lab sweep report preview test test-rust test-lua test-python bench soak lint fmt clean
 
@@ -33,6 +35,7 @@ help: ## Show this help
 	@echo '  lab options: SCENARIO=burst|removal|heterogeneous|mix PROXY=haproxy|envoy SEED=7 QUICK=1'
 	@echo '               POLICIES="rr fc-prop wasm-fc-hash", of either proxy (loadtests/policies.toml)'
 	@echo '               CLIENTS=1500 NODES=5 PROXIES=2 MIX=3:1|25:1|100:1 DURATION=seconds REDIS_AWAY=seconds'
+	@echo '               DB=sqlite|postgres: what the nodes keep their data in'
 	@echo '               OBSERVE=1|port: a Prometheus on a free port or this one, which stays up after the run'
 	@echo '               sweep: LIMITS="32 64"'
 	@echo '               preview: PROMETHEUS=url, as OBSERVE=1 prints it; VIEW="--policy fc-prop --dashboard sla"'

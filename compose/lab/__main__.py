@@ -51,6 +51,12 @@ def parser() -> argparse.ArgumentParser:
     )
     shared.add_argument("--duration", type=float, help="seconds the clients run")
     shared.add_argument(
+        "--database",
+        choices=("sqlite", "postgres"),
+        default="sqlite",
+        help="what the nodes keep their data in",
+    )
+    shared.add_argument(
         "--proxy", default="haproxy", metavar="|".join(render.PROXIES), help="whose policies are the default"
     )
     command = commands.add_parser("run", parents=[shared], help="run policies in turn and report")
@@ -84,7 +90,16 @@ def options(arguments: argparse.Namespace) -> Options:
         raise LabError("--nodes 1: scenario removal needs at least 2, since one is killed")
     clients = arguments.clients or CLIENTS_PER_SLAVE * len(nodes.slaves)
     results = getattr(arguments, "results", RESULTS)
-    return Options(chosen, nodes, arguments.seed, arguments.quick, clients, arguments.proxies, results)
+    return Options(
+        scenario=chosen,
+        topology=nodes,
+        seed=arguments.seed,
+        quick=arguments.quick,
+        clients=clients,
+        proxies=arguments.proxies,
+        results=results,
+        database=arguments.database,
+    )
 
 
 def names(arguments: argparse.Namespace) -> list[str]:

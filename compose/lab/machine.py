@@ -43,6 +43,31 @@ def prometheus() -> str:
     return found
 
 
+def postgres(name: str) -> str:
+    """A program of the newest PostgreSQL: Debian keeps them off the PATH, one directory a version."""
+    found = [
+        path
+        for path in Path("/usr/lib/postgresql").glob(f"*/bin/{name}")
+        if path.parent.parent.name.isdecimal()
+    ]
+    if found:
+        return str(max(found, key=lambda path: int(path.parent.parent.name)))
+    elsewhere = shutil.which(name)
+    if not elsewhere:
+        raise LabError(
+            f"PostgreSQL's {name} is neither below /usr/lib/postgresql nor on the PATH; run `make tools`"
+        )
+    return elsewhere
+
+
+def database(kind: str) -> str:
+    """What the nodes keep their data in, with its version where it is a program of its own."""
+    if kind == "sqlite":
+        return kind
+    match = re.search(r"(\d+(?:\.\d+)+)", _output([postgres("postgres"), "--version"]))
+    return f"postgres {match[1]}" if match else "postgres"
+
+
 def _envoy_version(path: str) -> tuple[int, ...]:
     match = re.search(r"/(\d+)\.(\d+)\.(\d+)[/-]", _output([path, "--version"]))
     return tuple(map(int, match.groups())) if match else ()

@@ -11,7 +11,8 @@ import time
 import urllib.error
 import urllib.request
 import xmlrpc.client
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -19,8 +20,6 @@ from supervisor.xmlrpc import SupervisorTransport
 
 from compose.lab.errors import LabError
 
-# The kernel kills the child when its parent dies, even by SIGKILL.
-TIED = ["setpriv", "--pdeathsig", "KILL", "--"]
 STOP_SECONDS = 4
 _CONFIG = """\
 [supervisord]
@@ -41,11 +40,30 @@ command = {command}
 autostart = true
 autorestart = false
 startsecs = 0
+stopsignal = {signal}
 stopwaitsecs = {stop}
 redirect_stderr = true
 stdout_logfile = {log}/{name}.log
 stdout_logfile_maxbytes = 0
 """
+
+
+def tied(signal: str, user: str | None = None) -> list[str]:
+    """Words before a command: the kernel sends it the signal when its parent dies, even by SIGKILL."""
+    who = ["--reuid", user, "--regid", user, "--init-groups"] if user else []
+    return ["setpriv", "--pdeathsig", signal, *who, "--"]
+
+
+TIED = tied("KILL")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that has an end of its own, by a signal that it also gets when the lab dies, or a user."""
+
+    command: list[str]
+    ends_by: str
+    user: str | None = None
 
 
 def free_ports(count: int) -> list[int]:
@@ -90,14 +108,20 @@ def answers(url: str) -> bool:
 class Processes:
     """A supervisord with its programs; stops them all when it is left."""
 
-    def __init__(self, programs: dict[str, list[str]], run: Path, log: Path) -> None:
+    def __init__(self, programs: Mapping[str, list[str] | Program], run: Path, log: Path) -> None:
         self._run, self._log = run, log
         sections = [_CONFIG.format(run=run, log=log)]
-        for name, command in programs.items():
-            quoted = " ".join(
-                '"' + word.replace("%", "%%").replace('"', '\\"') + '"' for word in [*TIED, *command]
+        for name, program in programs.items():
+            stop = "TERM"
+            if isinstance(program, Program):
+                stop = program.ends_by
+                words = [*tied(stop, program.user), *program.command]
+            else:
+                words = [*TIED, *program]
+            quoted = " ".join('"' + word.replace("%", "%%").replace('"', '\\"') + '"' for word in words)
+            sections.append(
+                _PROGRAM.format(name=name, command=quoted, log=log, signal=stop, stop=STOP_SECONDS)
             )
-            sections.append(_PROGRAM.format(name=name, command=quoted, log=log, stop=STOP_SECONDS))
         self._config = run / "supervisord.conf"
         self._config.write_text("\n".join(sections))
         self._process: subprocess.Popen[bytes] | None = None
@@ -105,7 +129,15 @@ class Processes:
         self._rpc = xmlrpc.client.ServerProxy("http://127.0.0.1", transport=self._transport)
 
     def __enter__(self) -> Self:
-        command = [*TIED, sys.executable, "-m", "supervisor.supervisord", "-n", "-c", str(self._config)]
+        command = [
+            *tied("KILL"),
+            sys.executable,
+            "-m",
+            "supervisor.supervisord",
+            "-n",
+            "-c",
+            str(self._config),
+        ]
         with (self._log / "supervisord.out").open("wb") as out:
             # A session of its own: Ctrl-C is the driver's to handle.
             self._process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
@@ -169,7 +201,11 @@ class Processes:
 def start_tied(command: list[str], environment: dict[str, str], output: Path) -> subprocess.Popen[bytes]:
     with output.open("wb") as out:
         return subprocess.Popen(
-            [*TIED, *command], env=os.environ | environment, stdout=out, stderr=out, start_new_session=True
+            [*TIED, *command],
+            env=os.environ | environment,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
         )
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import functools
 import json
 import shlex
 import shutil
@@ -14,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compose.lab import machine, render, stack, swept
+from compose.lab import machine, postgres, render, stack, swept
 from compose.lab.collector import Collector
 from compose.lab.errors import LabError
 from compose.lab.observe import Prometheus, targets
-from compose.lab.processes import Processes, cpu_seconds, start_tied
+from compose.lab.postgres import Databases
+from compose.lab.processes import Processes, Program, cpu_seconds, start_tied
 from compose.lab.progress import Progress
 from compose.lab.sampler import Sampler
 from compose.lab.scenario import Scenario
@@ -39,6 +41,8 @@ class Options:
     clients: int
     proxies: int
     results: Path
+    # "sqlite" or "postgres".
+    database: str = "sqlite"
 
 
 @contextlib.contextmanager
@@ -100,13 +104,15 @@ def run_policy(
     settings: dict[str, Any],
     progress: Progress,
     observer: Prometheus | None = None,
+    databases: Databases | None = None,
 ) -> dict[str, Any]:
     """One policy from start to teardown; returns what meta.json holds."""
     directory.mkdir(parents=True)
     scenario, slaves = options.scenario, options.topology.slaves
     with contextlib.ExitStack() as leaving:
         run = leaving.enter_context(scratch(directory))
-        planned = stack.plan(policy, options.topology, options.seed, settings, run, options.proxies)
+        cluster = leaving.enter_context(databases.cluster()) if databases else None
+        planned = stack.plan(policy, options.topology, options.seed, settings, run, options.proxies, cluster)
         frontends = [proxy.frontend for proxy in planned.proxies.values()]
         progress.say(policy.name, "starting")
         processes = leaving.enter_context(Processes(planned.programs, run, directory))
@@ -132,7 +138,7 @@ def run_policy(
         while not collector.started.wait(0.1):
             require_running(k6, directory)
         leaving.enter_context(Sampler(directory / "nodes.csv", slaves, planned, collector.now))
-        attempt = Attempt(policy, options, processes, list(planned.proxies), collector, k6, directory)
+        attempt = Attempt(policy, options, processes, planned, collector, k6, directory)
         used = attempt.drive(progress)
     meta = {
         "policy": policy.name,
@@ -175,7 +181,7 @@ class Attempt:
     policy: render.Policy
     options: Options
     processes: Processes
-    proxies: list[str]
+    planned: stack.Plan
     collector: Collector
     k6: subprocess.Popen[bytes]
     directory: Path
@@ -188,7 +194,8 @@ class Attempt:
         limit = scenario.duration + scenario.drain + 20
         cpu = 0.0
         began = ended = time.monotonic()
-        cpu_before, proxies_before = cpu_seconds(self.k6.pid), self.processes.cpu_seconds(self.proxies)
+        proxies_used = functools.partial(self.processes.cpu_seconds, list(self.planned.proxies))
+        cpu_before, proxies_before = cpu_seconds(self.k6.pid), proxies_used()
         while self.k6.poll() is None:
             now = self.collector.now()
             if scenario.removal is not None and not dead and now >= scenario.removal:
@@ -208,16 +215,21 @@ class Attempt:
         # 99: a threshold was crossed, which is a result and not a failure.
         if self.k6.returncode not in (0, 99):
             require_running(self.k6, self.directory)
-        proxies = self.processes.cpu_seconds(self.proxies) - proxies_before
+        proxies = proxies_used() - proxies_before
         return Cores(cpu / max(ended - began, 1e-3), proxies / max(time.monotonic() - began, 1e-3))
 
     def remove(self) -> list[str]:
-        """Kills the last slave and its agent; returns their names."""
+        """Kills the last slave, its agent and its database; returns their names."""
         victim = self.options.topology.slaves[-1].name
         # The agent first: it is not to tell the proxy about the node's death.
-        names = [f"{victim}-agent", victim] if self.policy.service else [victim]
+        names = [
+            name
+            for name in (f"{victim}-agent", victim, postgres.program(victim))
+            if name in self.planned.programs
+        ]
         for name in names:
-            self.processes.signal(name, "KILL")
+            program = self.planned.programs[name]
+            self.processes.signal(name, program.ends_by if isinstance(program, Program) else "KILL")
         return names
 
 
@@ -232,6 +244,16 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.kill()
     process.wait()
+
+
+@contextlib.contextmanager
+def made(options: Options, log: Path) -> Iterator[Databases | None]:
+    """What the nodes' databases are copies of, where they are programs of their own."""
+    if options.database != "postgres":
+        yield None
+        return
+    with Databases(options.topology, options.seed, log) as databases:
+        yield databases
 
 
 def run(options: Options, names: list[str], observer: Prometheus | None = None) -> Path:
@@ -255,6 +277,7 @@ def run(options: Options, names: list[str], observer: Prometheus | None = None) 
         "clients": options.clients,
         "proxies": options.proxies,
         "nodes": len(options.topology.slaves),
+        "database": machine.database(options.database),
         "machine": machine.describe(),
         "started": now.isoformat(timespec="seconds"),
         "command": shlex.join(["python", "-m", "compose.lab", *sys.argv[1:]]),
@@ -265,8 +288,17 @@ def run(options: Options, names: list[str], observer: Prometheus | None = None) 
     if observer:
         observer.start(directory)
         print(f"Prometheus watches: {observer.url}", file=sys.stderr)
-    for policy in chosen:
-        run_policy(policy, options, directory / policy.name, settings[policy.name], progress, observer)
+    with made(options, directory) as databases:
+        for policy in chosen:
+            run_policy(
+                policy,
+                options,
+                directory / policy.name,
+                settings[policy.name],
+                progress,
+                observer,
+                databases,
+            )
     latest = options.results / "latest"
     fresh = options.results / ".latest"
     fresh.unlink(missing_ok=True)

@@ -8,7 +8,8 @@ from typing import Any
 
 from compose.lab import envoy, machine, render
 from compose.lab.errors import LabError
-from compose.lab.processes import Processes, answers, free_ports, wait_until
+from compose.lab.postgres import Cluster
+from compose.lab.processes import Processes, Program, answers, free_ports, wait_until
 from compose.lab.proxy import HAProxy, Proxy
 from compose.lab.topology import Node, Topology
 
@@ -17,7 +18,7 @@ from compose.lab.topology import Node, Topology
 class Plan:
     """Everything that is needed to start a policy's programs."""
 
-    programs: dict[str, list[str]]
+    programs: dict[str, list[str] | Program]
     ports: render.Ports
     has_agents: bool
     proxies: dict[str, Proxy]
@@ -50,18 +51,14 @@ def configure(
     return HAProxy(ports.frontend, [machine.haproxy(), "-db", "-f", str(config)], socket, ports.stats)
 
 
-def serve(node: Node, listen: str, run: Path, seed: int, replication: int) -> list[str]:
+def serve(node: Node, listen: str, seed: int, data: list[str]) -> list[str]:
     command = [machine.binary("stocks"), "serve", "--name", node.name, "--role", node.role]
-    command += [
-        "--listen",
-        listen,
-        "--data-dir",
-        str(run / "data" / node.name),
-        "--seed",
-        str(seed),
-    ]
+    return [*command, "--listen", listen, "--seed", str(seed), *data, *node.arguments()]
+
+
+def sqlite(node: Node, run: Path, replication: int) -> list[str]:
     link = "--replication-listen" if node.role == "master" else "--master"
-    return [*command, link, f"127.0.0.1:{replication}", *node.arguments()]
+    return ["--data-dir", str(run / "data" / node.name), link, f"127.0.0.1:{replication}"]
 
 
 def plan(
@@ -71,8 +68,9 @@ def plan(
     settings: dict[str, Any],
     run: Path,
     proxies: int = 1,
+    databases: Cluster | None = None,
 ) -> Plan:
-    """Writes the configurations into `run` and says what to start."""
+    """Writes configurations into `run` and says what to start; without databases nodes have SQLite."""
     ports = make_ports(len(topology.slaves), policy.orca)
     fronts = [ports]
     for _ in range(proxies - 1):
@@ -84,13 +82,20 @@ def plan(
         )
         for number, front in enumerate(fronts)
     }
-    programs = {}
+    programs: dict[str, list[str] | Program] = {**databases.programs} if databases else {}
+
+    def data(node: Node) -> list[str]:
+        if databases:
+            return ["--database", databases.connection(node)]
+        return sqlite(node, run, ports.replication)
+
     if policy.has_ring:
         command = [machine.redis(), "--port", str(ports.redis), "--bind", "127.0.0.1"]
         programs["redis"] = [*command, "--save", "", "--dir", str(run)]
-    programs |= {"master": serve(topology.master, f"127.0.0.1:{ports.master}", run, seed, ports.replication)}
+    master = topology.master
+    programs["master"] = serve(master, f"127.0.0.1:{ports.master}", seed, data(master))
     for index, node in enumerate(topology.slaves):
-        programs[node.name] = serve(node, ports.node(index), run, seed, ports.replication)
+        programs[node.name] = serve(node, ports.node(index), seed, data(node))
         if policy.service is not None:
             path = run / f"{node.name}.agent.toml"
             path.write_text(render.agent(policy, node, index, ports, run))

@@ -12,7 +12,7 @@ from compose.lab import machine, swept
 from compose.lab.errors import LabError
 from compose.lab.progress import Progress
 from compose.lab.render import Policy
-from compose.lab.run import Options, run_policy
+from compose.lab.run import Options, made, run_policy
 
 
 def tries(policy: Policy, limits: list[int] | None = None) -> list[dict[str, Any]]:
@@ -35,11 +35,19 @@ def sweep(policy: Policy, options: Options, limits: list[int] | None = None, pat
     """Runs a policy at each of its settings and keeps the best, by timely items/s, in `path`."""
     progress = Progress([policy.name])
     figures = []
-    with tempfile.TemporaryDirectory(prefix="plimsoll-sweep-") as directory:
+    with (
+        tempfile.TemporaryDirectory(prefix="plimsoll-sweep-") as directory,
+        made(options, Path(directory)) as databases,
+    ):
         for number, settings in enumerate(tries(policy, limits)):
             progress.say(policy.name, words(settings))
             meta = run_policy(
-                policy, options, Path(directory) / str(number), policy.settings | settings, progress
+                policy,
+                options,
+                Path(directory) / str(number),
+                policy.settings | settings,
+                progress,
+                databases=databases,
             )
             figures.append({"settings": settings, "timely_items_per_s": meta["timely_items_per_s"]})
     best = max(figures, key=lambda figure: figure["timely_items_per_s"])["settings"]

@@ -214,6 +214,7 @@ def summary(run: dict[str, Any], policies: list[Policy]) -> dict[str, Any]:
         "quick": run["quick"],
         "clients": run["clients"],
         "nodes": run["nodes"],
+        "database": run["database"],
         "machine": {key: run["machine"][key] for key in MACHINE},
         "started": run["started"],
         "command": run["command"],

@@ -59,7 +59,7 @@ def render(summary: dict[str, Any], policies: list[Policy], checks: list[Criteri
     happened = "" if event is None else f" The event (dotted in the charts): {escape(event)}."
     parts = [
         f"<h1>{escape(title)}</h1><p>SLA {summary['sla_seconds']:g} s, seed {summary['seed']}, "
-        f"{summary['clients']} clients, {summary['nodes']} nodes"
+        f"{summary['clients']} clients, {summary['nodes']} nodes on {escape(summary['database'])}"
         f"{', quick run' if summary['quick'] else ''}.{happened}</p>",
         f'<h2>Timely throughput against ideal</h2><figure class="bars">{charts.timely_bars(summary)}</figure>',
         f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>',

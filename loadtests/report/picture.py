@@ -124,7 +124,8 @@ def render(summary: dict[str, Any]) -> str:
     delay_title = bars_top + BAR * len(runs) + 34
     height = delay_title + 44 + PLOT_HEIGHT + 50
     title = f"Timely items/s, {summary['scenario']} scenario"
-    facts = f"{summary['clients']:,} clients, {summary['nodes']} nodes, SLA {summary['sla_seconds']:g} s"
+    nodes = f"{summary['nodes']} nodes on {summary['database']}"
+    facts = f"{summary['clients']:,} clients, {nodes}, SLA {summary['sla_seconds']:g} s"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
         f'height="{height}" font-family="system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif" '

@@ -96,7 +96,7 @@ CAPACITIES = Kind(
 
 RUN = {
     **{"scenario": TEXT, "sla_seconds": POSITIVE, "seed": COUNT, "quick": FLAG, "clients": COUNT},
-    **{"nodes": COUNT, "started": TEXT, "command": TEXT, "policies": NAMES},
+    **{"nodes": COUNT, "database": TEXT, "started": TEXT, "command": TEXT, "policies": NAMES},
 }
 MACHINE = {
     "cpu": TEXT,

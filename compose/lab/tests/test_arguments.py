@@ -39,6 +39,7 @@ def lab(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["run", "--redis-away", "60", "--policies", "rr fc-prop"], ["--redis-away", "rr, fc-prop"]),
         (["run", "--observe", "80"], ["--observe", "1024..65535"]),
         (["run", "--bin-dir", "/nonexistent"], ["/nonexistent/stocks", "make build"]),
+        (["run", "--database", "mysql"], ["--database", "sqlite", "postgres"]),
         (["run", "--proxy", "nginx"], ["--proxy nginx", "haproxy, envoy"]),
         (["sweep", "--limits", "48 many"], ["--limits", "positive"]),
         (["sweep", "--policies", "rr"], ["--policies rr", "no settings to sweep"]),

@@ -3,6 +3,8 @@
 import csv
 import gzip
 import json
+import re
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -24,6 +26,7 @@ def _built() -> bool:
             and machine.haproxy()
             and machine.envoy()
             and envoy.module()
+            and machine.postgres("postgres")
         )
     except LabError:
         return False
@@ -44,6 +47,25 @@ def marked(mark: str) -> list[tuple[int, str]]:
     return found
 
 
+def below(directory: str) -> set[int]:
+    """Processes that work in a directory: PostgreSQL does in its data, and writes over its environment."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if (path / "cwd").readlink().is_relative_to(directory):
+                found.add(int(path.name))
+        except OSError:
+            continue
+    return found
+
+
+def memory_owners() -> list[int]:
+    """Processes that made the System V shared memory there is."""
+    lines = Path("/proc/sysvipc/shm").read_text().splitlines()
+    column = lines[0].split().index("cpid")
+    return [int(line.split()[column]) for line in lines[1:]]
+
+
 def until(condition, seconds: float, what: str) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -52,19 +74,35 @@ def until(condition, seconds: float, what: str) -> None:
 
 
 @needs_programs
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_however_it_ends_no_process_and_no_port_is_left(lab, tmp_path, how):
-    process, mark = lab("--policies", "fc-prop", "--observe")
+@pytest.mark.parametrize(
+    ("how", "database"),
+    [(signal.SIGINT, "sqlite"), (signal.SIGTERM, "postgres"), (signal.SIGKILL, "postgres")],
+)
+def test_however_it_ends_no_process_and_no_port_is_left(lab, tmp_path, how, database):
+    process, mark = lab("--policies", "fc-prop", "--observe", "--database", database)
     until(lambda: any("k6" in line and "run" in line for _, line in marked(mark)), 30, "k6 has not started")
     family = marked(mark)
     for program in ("haproxy", "stocks", "plimsoll", "k6", "supervisor", "prometheus"):
         assert any(program in line for _, line in family), f"{program} is not running"
-    process.send_signal(how)
-    process.wait(20)
-    until(lambda: not marked(mark), 5, f"left behind: {marked(mark)}")
-    if how != signal.SIGKILL:
-        assert process.returncode == 128 + how
-        assert not list(tmp_path.glob("plimsoll-lab-*"))
+    data = {found for _, line in family for found in re.findall(r"host=(\S+)/node1 ", line)}
+    assert len(data) == (database == "postgres")
+    servers = {number for path in data for number in below(path)}
+    # A primary and two standbys, of several processes each.
+    assert len(servers) >= 10 * len(data)
+    assert len([owner for owner in memory_owners() if owner in servers]) == 3 * len(data)
+    try:
+        process.send_signal(how)
+        process.wait(20)
+        until(lambda: not marked(mark), 5, f"left behind: {marked(mark)}")
+        until(lambda: not any(below(path) for path in data), 5, "a PostgreSQL is left behind")
+        assert servers.isdisjoint(memory_owners())
+        if how != signal.SIGKILL:
+            assert process.returncode == 128 + how
+            assert not list(tmp_path.glob("plimsoll-lab-*"))
+            assert not any(Path(path).exists() for path in data)
+    finally:
+        for path in data:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @needs_programs
@@ -129,12 +167,23 @@ def test_redis_is_away_for_as_long_as_it_is_told(lab, tmp_path):
 
 
 @needs_programs
-@pytest.mark.parametrize("policy", ["fc-prop", "wasm-fc-hash"])
-def test_a_killed_slave_and_its_agent_are_recorded_as_dead(lab, tmp_path, policy):
-    process, _ = lab("--scenario", "removal", "--policies", policy, "--duration", "26", "--proxies", "2")
+@pytest.mark.parametrize(("policy", "database"), [("fc-prop", "postgres"), ("wasm-fc-hash", "sqlite")])
+def test_a_killed_slave_and_its_agent_are_recorded_as_dead(lab, tmp_path, policy, database):
+    process, _ = lab(
+        *("--scenario", "removal", "--policies", policy, "--duration", "26", "--proxies", "2"),
+        *("--database", database),
+    )
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 0, stderr.decode()
-    with (tmp_path / "results" / "latest" / policy / "nodes.csv").open() as file:
+    latest = tmp_path / "results" / "latest"
+    for name in ("run.json", "summary.json"):
+        assert json.loads((latest / name).read_text())["database"].startswith(database)
+    with gzip.open(latest / policy / "requests.csv.gz", "rt") as file:
+        transactions = [row for row in csv.DictReader(file) if row["class"] == "transaction"]
+    # Also those after the removal: a dead standby holds no commit up for ever.
+    assert {row["outcome"] for row in transactions} == {"ok"}
+    assert any(float(row["t_s"]) > 23 for row in transactions)
+    with (latest / policy / "nodes.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if float(row["t_s"]) > 23]
     assert {row["node"]: row["up"] for row in rows} == {"node1": "1", "node2": "0"}
     assert {row["capacity_items_per_s"] for row in rows if row["node"] == "node2"} == {"0"}

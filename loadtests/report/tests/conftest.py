@@ -59,7 +59,12 @@ class Run:
         }
         self.facts: dict[str, Any] = {
             **{"scenario": "burst", "sla_seconds": 1.0, "seed": 7, "quick": True, "clients": 10, "nodes": 1},
-            **{"machine": machine, "started": "2000-01-01T00:00:00+00:00", "command": "by hand"},
+            **{
+                "database": "sqlite",
+                "machine": machine,
+                "started": "2000-01-01T00:00:00+00:00",
+                "command": "by hand",
+            },
             "policies": [],
         }
 

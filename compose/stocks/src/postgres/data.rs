@@ -60,6 +60,8 @@ pub fn load(settings: &Arc<Settings>, dimensions: Dimensions) -> Result<Catalog>
                     .map_or_else(text, |()| String::new())
             }
             Ok(None) => "the standby has no data yet".to_owned(),
+            // The session has said it.
+            Err(Failure::Gone(_)) => String::new(),
             Err(failure) => text(failure),
         };
         if !text.is_empty() && text != said {

@@ -65,10 +65,13 @@ impl Keeper {
                 }
                 Err(failure) => {
                     self.pulse.set(Err("the database does not answer"));
-                    let text = format!("{:#}", anyhow::Error::from(failure));
-                    if text != said {
-                        warn!("cannot keep the standbys: {text}");
-                        said = text;
+                    // Of a lost connection the session has said it.
+                    if let Failure::Refused(error) = failure {
+                        let text = format!("{:#}", anyhow::Error::from(error));
+                        if text != said {
+                            warn!("cannot keep the standbys: {text}");
+                            said = text;
+                        }
                     }
                 }
             }
