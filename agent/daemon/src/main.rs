@@ -22,6 +22,7 @@ mod sources;
 mod state;
 mod supervise;
 mod top;
+mod tune;
 
 use std::{io::Write, process::ExitCode, time::Duration};
 
@@ -56,6 +57,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             drop(out);
             top::run(args, &mut std::io::stdout())?;
         }
+        Command::Tune(args) => tune::run(args, &mut out)?,
         Command::Completions { shell } => cli_docs::completions(Cli::command(), shell, &mut out),
         Command::Man => cli_docs::man(Cli::command(), &mut out)?,
         Command::ConfigReference => out.write_all(config::markdown().as_bytes())?,

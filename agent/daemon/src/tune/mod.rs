@@ -1,0 +1,120 @@
+//! `plimsoll tune`: gains for a model and an SLA, or what given gains make of the loop.
+
+mod picture;
+mod report;
+
+use std::{io::Write, path::PathBuf, time::Duration};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use plimsoll_core::{PiForm, PiGains};
+use plimsoll_science::{Arx, ControlLoop, Limits, tune};
+
+use report::{Loop, Report, Sla};
+
+/// Arguments of `tune`.
+#[derive(Args, Clone, Debug)]
+pub struct TuneArgs {
+    /// Weights of the delays 1, 2, … periods ago, as in s(k) = Σ a_i s(k-i) + Σ b_i d(k-i).
+    #[arg(
+        long,
+        required = true,
+        value_name = "LIST",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
+    a: Vec<f64>,
+    /// Weights of the backlogs 1, 2, … periods ago.
+    #[arg(
+        long,
+        required = true,
+        value_name = "LIST",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
+    b: Vec<f64>,
+    /// Analyse this proportional gain, in units of backlog over units of delay.
+    #[arg(long, requires = "ki", value_parser = gain)]
+    kp: Option<f64>,
+    /// Analyse this integral gain, over the proportional one.
+    #[arg(long, requires = "kp", value_parser = gain)]
+    ki: Option<f64>,
+    /// The SLA's delay S_t.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+    delay: Duration,
+    /// The most a transient may reach, S_v; default: 1.1 times the delay.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    overshoot: Option<Duration>,
+    /// Time within which a transient must be over, T_v.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    settling: Duration,
+    /// Sampling period of the model and of the controller.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+    period: Duration,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Draw the answer to a step of the target to this file, as SVG.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+fn gain(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(gain) if gain >= 0.0 && gain.is_finite() => Ok(gain),
+        _ => Err("must be a number, 0 or more".to_owned()),
+    }
+}
+
+/// Runs the command.
+pub fn run(args: TuneArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let plant = Arx::new(&args.a, &args.b)?;
+    let sla = sla(&args)?;
+    let gains = match (args.kp, args.ki) {
+        (Some(kp), Some(ki)) => PiGains { kp, ki },
+        _ => {
+            let limits = Limits {
+                overshoot: sla.overshoot_seconds / sla.delay_seconds - 1.0,
+                settling_periods: sla.settling_seconds / sla.period_seconds,
+            };
+            tune(&plant, limits)?.gains
+        }
+    };
+    let velocity = Loop::new(&ControlLoop::new(&plant, gains, PiForm::Velocity), &sla)?;
+    let literal = ControlLoop::new(&plant, gains, PiForm::DoubleIntegrating);
+    let report = Report::new(&plant, gains, sla, velocity, &literal)?;
+    if let Some(path) = &args.svg {
+        let Some(step) = &report.velocity.step else {
+            bail!("--svg: an unstable loop has no answer to draw");
+        };
+        std::fs::write(path, picture::svg(step, &report))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    match args.json {
+        true => {
+            serde_json::to_writer_pretty(&mut *out, &report)?;
+            writeln!(out)?;
+        }
+        false => out.write_all(report.text().as_bytes())?,
+    }
+    Ok(())
+}
+
+fn sla(args: &TuneArgs) -> anyhow::Result<Sla> {
+    let sla = Sla {
+        delay_seconds: args.delay.as_secs_f64(),
+        overshoot_seconds: args.overshoot.unwrap_or(args.delay * 11 / 10).as_secs_f64(),
+        settling_seconds: args.settling.as_secs_f64(),
+        period_seconds: args.period.as_secs_f64(),
+    };
+    if sla.delay_seconds == 0.0 {
+        bail!("--delay: must be above 0");
+    }
+    if sla.period_seconds == 0.0 {
+        bail!("--period: must be above 0");
+    }
+    if sla.overshoot_seconds < sla.delay_seconds {
+        bail!("--overshoot: must be at least the delay, {:?}", args.delay);
+    }
+    Ok(sla)
+}

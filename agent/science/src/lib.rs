@@ -1,0 +1,16 @@
+//! Control theory for people who tune, without I/O: models of how a node's delay follows its backlog,
+//! and what gains make of them.
+//!
+//! Nothing here runs in the agent's loop or in a proxy, so that `plimsoll-core`, which does, needs no
+//! linear algebra.
+
+mod arx;
+mod control_loop;
+mod polynomial;
+mod tuning;
+
+pub use arx::{Arx, MAX_ORDER, ModelError};
+pub use control_loop::{ControlLoop, Margins, SETTLED, Step};
+pub use nalgebra::Complex;
+pub use polynomial::{Polynomial, RootError};
+pub use tuning::{Limits, MODULUS_MARGIN, TuneError, Tuned, tune};
