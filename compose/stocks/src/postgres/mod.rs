@@ -6,6 +6,7 @@ mod pulse;
 mod session;
 mod source;
 mod standbys;
+mod transact;
 
 use std::sync::Arc;
 use std::time::Duration;

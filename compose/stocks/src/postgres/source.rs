@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 use tokio_postgres::{Client, Error, Row as Found, Statement};
 
 use super::session::{Failure, Prepared, Session, Settings};
+use super::transact::Writes;
 use crate::metrics::Metrics;
 use crate::rows::{Key, Row};
 use crate::store::{InDoubt, Unavailable};
@@ -32,40 +33,10 @@ pub struct Statements {
     writes: Option<Writes>,
 }
 
-struct Writes {
-    lock_account: Statement,
-    set_cash: Statement,
-    set_holding: Statement,
-    drop_holding: Statement,
-    order: Statement,
-}
-
 impl Prepared for Statements {
     async fn prepare(client: &Client, writes: bool) -> Result<Self, Error> {
         let writes = if writes {
-            let (lock_account, set_cash, set_holding, drop_holding, order) = tokio::try_join!(
-                client.prepare("SELECT cash_cents FROM accounts WHERE id = $1 FOR UPDATE"),
-                client.prepare("UPDATE accounts SET cash_cents = $2 WHERE id = $1"),
-                client.prepare(
-                    "INSERT INTO holdings VALUES ($1, $2, $3)
-                     ON CONFLICT (account_id, stock_id) DO UPDATE SET shares = excluded.shares"
-                ),
-                client.prepare("DELETE FROM holdings WHERE account_id = $1 AND stock_id = $2"),
-                client.prepare(
-                    "WITH made AS (
-                        INSERT INTO orders (account_id, stock_id, side, shares)
-                        VALUES ($1, $2, $3, $4) RETURNING id
-                     )
-                     INSERT INTO trades SELECT id, id, $5, $4 FROM made RETURNING id"
-                ),
-            )?;
-            Some(Writes {
-                lock_account,
-                set_cash,
-                set_holding,
-                drop_holding,
-                order,
-            })
+            Some(Writes::prepare(client).await?)
         } else {
             None
         };
@@ -207,71 +178,27 @@ impl Source {
         Ok(stocks)
     }
 
-    /// The account's row is locked until the standbys have applied the commit, so that
-    /// transactions of one account follow each other, and those of others do not wait.
     pub fn transact(&mut self, order: &Order) -> Result<Result<Transaction, Refusal>> {
         let committing = Cell::new(false);
         let made = self
             .session
-            .run(4, self.commit_limit, async |open| {
-                let (client, prepared) = (&mut open.client, &open.prepared);
-                let Some(writes) = &prepared.writes else {
-                    return Ok(None);
-                };
-                let (account, stock) = (i64::from(order.account), i64::from(order.stock));
-                // Rolled back when dropped.
-                let tx = client.transaction().await?;
-                let Some(locked) = tx.query_opt(&writes.lock_account, &[&account]).await? else {
-                    return Ok(Some(Err(Refusal::UnknownAccount)));
-                };
-                let (accounts, stocks) = (vec![account], vec![stock]);
-                let held = tx
-                    .query_opt(&prepared.holdings, &[&accounts, &stocks])
-                    .await?;
-                let quoted = tx.query_one(&prepared.quotes, &[&stocks]).await?;
-                let held = held.map_or(Ok(0), |row| row.try_get(2))?;
-                let planned = order.at(0, quoted.try_get(1)?, locked.try_get(0)?, held);
-                let mut planned = match planned {
-                    Ok(planned) => planned,
-                    Err(refusal) => return Ok(Some(Err(refusal))),
-                };
-                tx.execute(&writes.set_cash, &[&account, &planned.cash_after])
-                    .await?;
-                if planned.shares_after > 0 {
-                    let shares = planned.shares_after;
-                    tx.execute(&writes.set_holding, &[&account, &stock, &shares])
-                        .await?;
-                } else {
-                    tx.execute(&writes.drop_holding, &[&account, &stock])
-                        .await?;
+            .run(5, self.commit_limit, async |open| {
+                match &open.prepared.writes {
+                    Some(writes) => writes
+                        .transact(&mut open.client, order, &committing)
+                        .await
+                        .map(Some),
+                    None => Ok(None),
                 }
-                let made = tx
-                    .query_one(
-                        &writes.order,
-                        &[
-                            &account,
-                            &stock,
-                            &order.side.name(),
-                            &order.shares,
-                            &planned.price_cents,
-                        ],
-                    )
-                    .await?;
-                planned.sequence = made.try_get::<_, i64>(0)? as u64;
-                committing.set(true);
-                tx.commit().await?;
-                Ok(Some(Ok(planned)))
             })
             .map_err(|failure| in_doubt(failure, committing.get()))?;
-        match made {
-            None => bail!("not a master"),
-            Some(made) => {
-                if let Ok(made) = &made {
-                    self.metrics.sequence.set(made.sequence as i64);
-                }
-                Ok(made)
-            }
+        let Some(made) = made else {
+            bail!("not a master")
+        };
+        if let Ok(made) = &made {
+            self.metrics.sequence.set(made.sequence as i64);
         }
+        Ok(made)
     }
 }
 

@@ -82,7 +82,15 @@ impl Server {
         let sockets = format!("unix_socket_directories={}", self.directory.display());
         let mut command = unprivileged("postgres");
         command.arg("-D").arg(self.directory.join("data"));
-        command.args(["-c", "listen_addresses=", "-c", &sockets]);
+        // Nothing here loses its power, and tests are not to wait for disks.
+        for setting in [
+            "listen_addresses=",
+            "fsync=off",
+            "shared_buffers=8MB",
+            &sockets,
+        ] {
+            command.args(["-c", setting]);
+        }
         self.child = Some(command.spawn().unwrap());
         until("PostgreSQL answers", || self.psql("SELECT 1").is_some());
     }
@@ -123,11 +131,12 @@ impl Server {
         let connection = self.connection();
         let mut all = vec!["--name", name, "--role", role, "--database", &connection];
         all.extend(SMALL);
+        all.extend(["--workers", "2"]);
         all.extend(flags);
         Node::start_on(&all)
     }
 
-    /// As a power cut has it, but for its shared memory, which it still removes.
+    /// Ends all its processes at once; unlike SIGKILL this removes its shared memory.
     pub fn kill(&mut self) {
         let Some(mut child) = self.child.take() else {
             return;
@@ -232,6 +241,8 @@ impl Databases {
                     "--checkpoint",
                     "fast",
                     "--no-sync",
+                    "--wal-method",
+                    "fetch",
                     "-d",
                 ])
                 .arg(&source)
