@@ -2,6 +2,7 @@
 containers, and Grafana's dashboards: `python -m compose.lab.containers --out DIRECTORY`."""
 
 import argparse
+import secrets
 import sys
 from pathlib import Path
 
@@ -19,6 +20,8 @@ REDIS, MASTER, FIRST_NODE = 10, 20, 21
 OPEN_PORTS = (8080, 8404, 9901)
 NODE_PORTS = (8101, 9101, 9601)
 AGENT_POLICY = "lua-fc-hash"
+# Of compose/postgres/roles.sql.
+ROLES = ("stocks", "replicator")
 
 
 def addresses(slaves: int) -> dict[int, tuple[str, int]]:
@@ -68,9 +71,20 @@ def configurations(haproxy: str, on_envoy: str) -> dict[str, str]:
     return files
 
 
+def make_passwords(directory: Path) -> None:
+    """One for each role of the databases; those that are there stay, since the databases know them."""
+    for role in ROLES:
+        path = directory / role
+        if not path.exists():
+            path.write_text(secrets.token_urlsafe(32) + "\n")
+            # Read by users of other containers; only those that need it have the volume.
+            path.chmod(0o444)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m compose.lab.containers", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="where the files go")
+    parser.add_argument("--secrets", type=Path, help="where passwords for the databases go")
     parser.add_argument(
         "--haproxy", default="lua-fc-hash", help="HAProxy's policy, of loadtests/policies.toml"
     )
@@ -81,6 +95,8 @@ def main() -> int:
         (arguments.out / "dashboards").mkdir(exist_ok=True)
         for name, text in files.items():
             (arguments.out / name).write_text(text)
+        if arguments.secrets:
+            make_passwords(arguments.secrets)
     except (LabError, OSError) as error:
         print(f"containers: {error}", file=sys.stderr)
         return 1

@@ -2,17 +2,23 @@
 There is no container engine here."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from compose.lab import containers, machine, topology
+from compose.lab import containers, machine, postgres, topology
 from compose.lab.errors import LabError
+from compose.lab.processes import Processes, Program, answers, free_ports, wait_until
 from compose.lab.topology import ROOT
 
 COMPOSE = ROOT / "compose"
@@ -36,6 +42,11 @@ def full() -> dict[str, Any]:
     return services(COMPOSE_PROFILES="full")
 
 
+@pytest.fixture(scope="module")
+def on_postgres() -> dict[str, Any]:
+    return services(COMPOSE_PROFILES="full,postgres", DB="postgres")
+
+
 @pytest.mark.parametrize(
     ("profile", "absent"),
     [("haproxy", {"envoy", "k6-envoy"}), ("envoy", {"haproxy", "k6-haproxy"}), ("full", set())],
@@ -54,22 +65,23 @@ def test_a_setting_that_is_missing_is_named():
     assert "NODE_FLAGS is missing a value: is in .env" in loaded.stderr
 
 
-def test_every_service_is_pinned_limited_checked_and_harmless(full):
-    for name, service in full.items():
+def test_every_service_is_pinned_limited_checked_and_harmless(on_postgres):
+    for name, service in on_postgres.items():
         limits = service["deploy"]["resources"]["limits"]
         assert {"cpus", "memory"} <= limits.keys(), name
         assert ("healthcheck" in service) == (name not in JOBS), name
         own = "build" in service
-        assert own or re.search(r":v?\d+\.\d+\.\d+", service["image"]), name
+        assert own or re.search(r":v?\d+\.\d+", service["image"]), name
         assert service["read_only"] and service["cap_drop"] == ["ALL"], name
         for port in service.get("ports", []):
             assert port["host_ip"] == "127.0.0.1", name
     assert all(
         need["condition"] in ("service_healthy", "service_completed_successfully")
-        for service in full.values()
+        for service in on_postgres.values()
         for need in service.get("depends_on", {}).values()
     )
-    assert "PASSWORD" not in json.dumps(full)
+    assert "PASSWORD" not in json.dumps(on_postgres)
+    assert not any("ports" in service for name, service in on_postgres.items() if name.startswith("sql-"))
 
 
 def test_the_nodes_are_those_of_the_topology(full):
@@ -88,6 +100,26 @@ def test_the_nodes_are_those_of_the_topology(full):
     assert {full[name]["network_mode"] for name in agents} == {
         f"service:{node.name}" for node in nodes.slaves
     }
+
+
+def test_each_node_has_a_database_of_its_own_where_it_is_told(full, on_postgres):
+    nodes = topology.load("burst").nodes
+    assert on_postgres.keys() - full.keys() == {f"sql-{node.name}" for node in nodes}
+    for node in nodes:
+        sql = on_postgres[f"sql-{node.name}"]
+        at = sql["networks"]["lab"]["ipv4_address"]
+        words = on_postgres[node.name]["command"]
+        extra = [
+            *("--database", f"host={at} user=stocks dbname=stocks"),
+            *("--database-password-file", "/secrets/stocks"),
+        ]
+        assert words == [*full[node.name]["command"], *extra]
+        primary = on_postgres["sql-master"]["networks"]["lab"]["ipv4_address"]
+        role = ["primary"] if node.role == "master" else ["standby", node.name, primary]
+        assert sql["command"] == role
+        command = [machine.binary("stocks"), "capacity", *words[1:]]
+        command[-1] = os.devnull
+        subprocess.run(command, check=True, capture_output=True)
 
 
 def test_addresses_are_those_of_the_network(full):
@@ -113,6 +145,76 @@ def test_addresses_are_those_of_the_network(full):
     assert {full["k6-haproxy"]["environment"]["TARGETS"], full["k6-envoy"]["environment"]["TARGETS"]} == {
         f"http://{at[proxy]}:8080" for proxy in ("haproxy", "envoy")
     }
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Where PostgreSQL's user can come, with what its containers are given."""
+    with tempfile.TemporaryDirectory(prefix="plimsoll-sql-", dir="/tmp") as name:
+        path = Path(name)
+        shutil.copytree(COMPOSE / "postgres", path / "setup")
+        (path / "secrets").mkdir()
+        containers.make_passwords(path / "secrets")
+        (path / "log").mkdir()
+        for role in ("master", "node1"):
+            (path / role).mkdir()
+            if owner := postgres.user():
+                shutil.chown(path / role, owner, owner)
+        path.chmod(0o755)
+        yield path
+
+
+def test_the_databases_start_as_in_their_containers_and_start_again(place):
+    sql_port, standby_port, master_port, node_port = free_ports(4)
+    path = f"{Path(machine.postgres('postgres')).parent}:{os.environ['PATH']}"
+
+    def sql(name: str, port: int, *words: str) -> Program:
+        home = place / name
+        given = {"PATH": path, "PGPORT": port, "PGDATA": home / "data", "RUN": home}
+        given |= {"SECRETS": place / "secrets", "LISTEN": "127.0.0.1"}
+        command = ["env", "-C", str(home), *(f"{key}={value}" for key, value in given.items())]
+        return Program([*command, str(place / "setup" / "start"), *words], postgres.END, postgres.user())
+
+    def stocks(name: str, role: str, port: int, sql_port: int, password: str = "stocks") -> list[str]:
+        command = [machine.binary("stocks"), "serve", "--name", name, "--role", role]
+        command += ["--listen", f"127.0.0.1:{port}", "--symbols", "50", "--accounts", "20"]
+        command += ["--database", f"host=127.0.0.1 port={sql_port} user=stocks dbname=stocks"]
+        return [*command, "--database-password-file", str(place / "secrets" / password)]
+
+    def ready(port: int, processes: Processes) -> None:
+        wait_until(str(port), lambda: answers(f"http://127.0.0.1:{port}/readyz"), 30, processes.check)
+
+    def ask(port: int, path: str, body: str | None = None) -> Any:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body and body.encode())
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def run(number: int, programs: dict[str, list[str] | Program]) -> Processes:
+        (place / f"run{number}").mkdir()
+        return Processes(programs, place / f"run{number}", place / "log")
+
+    (other,) = free_ports(1)
+    primary = {
+        "sql-master": sql("master", sql_port, "primary"),
+        "master": stocks("master", "master", master_port, sql_port),
+    }
+    standby = {
+        "sql-node1": sql("node1", standby_port, "standby", "node1", f"127.0.0.1 port={sql_port}"),
+        "node1": stocks("node1", "slave", node_port, standby_port),
+    }
+    wrong = {"other": stocks("other", "slave", other, standby_port, "replicator")}
+    with run(1, primary) as masters:
+        ready(master_port, masters)
+        with run(2, standby | wrong) as slaves:
+            ready(node_port, slaves)
+            made = ask(master_port, "/purchase", '{"account":3,"symbol":"S0007","shares":2}')
+            assert ask(node_port, "/portfolio/3?items=1")["rows"][0]["cash_cents"] == made["cash_after"]
+            log = place / "log" / "other.log"
+            refused = lambda: "password authentication failed" in log.read_text()  # noqa: E731
+            wait_until("the refusal", refused, 10, slaves.check)
+    with run(3, primary | standby) as all_of_them:
+        ready(node_port, all_of_them)
+        assert ask(node_port, "/portfolio/3?items=1")["rows"][0]["cash_cents"] == made["cash_after"]
 
 
 @pytest.fixture(scope="module")

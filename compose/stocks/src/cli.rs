@@ -43,8 +43,9 @@ pub struct ServeArgs {
     #[arg(long, default_value = "127.0.0.1:8101")]
     pub listen: SocketAddr,
     /// PostgreSQL in place of SQLite: "host=… user=… dbname=…" or an address. The primary on the
-    /// master, a standby of its own on a slave; PostgreSQL replicates.
-    #[arg(long, value_name = "CONNECTION", conflicts_with_all = ["data_dir", "replication_listen", "master", "replication_log"])]
+    /// master, a standby of its own on a slave; PostgreSQL replicates, and the flags that say they
+    /// are SQLite's mean nothing.
+    #[arg(long, value_name = "CONNECTION")]
     pub database: Option<String>,
     /// File with the password for --database.
     #[arg(long, value_name = "FILE", requires = "database")]
@@ -52,7 +53,7 @@ pub struct ServeArgs {
     /// Longest time of one statement on PostgreSQL, 100ms..=1min.
     #[arg(long, default_value = "2s", value_parser = duration)]
     pub statement_timeout: Duration,
-    /// Directory of SQLite's database; made if it is not there.
+    /// Directory of the database; made if it is not there (SQLite).
     #[arg(long, default_value = "stocks-data")]
     pub data_dir: PathBuf,
     /// Seed of data, price periods and price walk. The same on every node.
@@ -81,16 +82,17 @@ pub struct ServeArgs {
     /// Longest period between two price updates of one stock.
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub price_update_max: Duration,
-    /// Where a master listens for slaves. Without it a master runs alone.
+    /// Where a master listens for slaves (SQLite). Without it a master runs alone.
     #[arg(long)]
     pub replication_listen: Option<SocketAddr>,
-    /// The master's `--replication-listen`; required on a slave with SQLite.
+    /// The master's `--replication-listen`; required on a slave (SQLite).
     #[arg(long)]
     pub master: Option<SocketAddr>,
     /// A slave silent for this long is dropped; a slave that hears nothing for half of it is not ready.
     #[arg(long, default_value = "2s", value_parser = duration)]
     pub replication_timeout: Duration,
-    /// Transactions a master keeps in memory for slaves that come back; older gaps take a snapshot.
+    /// Transactions a master keeps in memory for slaves that come back; older gaps take a snapshot
+    /// (SQLite).
     #[arg(long, default_value_t = 10_000)]
     pub replication_log: usize,
     /// How long running requests may take to end after SIGTERM.

@@ -224,7 +224,6 @@ fn what_cannot_work_is_named(databases: &Databases) {
     let on = ["--database", connection.as_str()];
     for (flags, named) in [
         (vec!["--database", "host=/tmp nonsense=1"], "--database"),
-        ([&on[..], &["--data-dir", "x"]].concat(), "--data-dir"),
         ([&on[..], &["--symbols", "7"]].concat(), "other dimensions"),
         (
             [&on[..], &["--statement-timeout", "1ms"]].concat(),
