@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{node_command::NodeArgs, ring_command::RingArgs, top::TopArgs, tune::TuneArgs};
+use crate::{
+    identify::IdentifyArgs, node_command::NodeArgs, ring_command::RingArgs, top::TopArgs,
+    tune::TuneArgs,
+};
 
 /// Keeps a data service inside its delay SLA: measures, computes how much backlog the node may
 /// carry, and tells HAProxy.
@@ -28,6 +31,8 @@ pub enum Command {
     Ring(RingArgs),
     /// Watch a live cluster: delay against the SLA, bound, jobs, weight and ring share of each node.
     Top(TopArgs),
+    /// Find models of how a node's delay follows its backlog, from a trace or a live agent.
+    Identify(IdentifyArgs),
     /// Find gains for a model of the node and an SLA, or analyse gains: poles, margins, answer to a step.
     Tune(TuneArgs),
     /// Print shell completions.

@@ -9,6 +9,7 @@ mod control_loop;
 mod envoy;
 mod health_probe;
 mod http;
+mod identify;
 mod jobs;
 mod logging;
 mod metrics;
@@ -57,6 +58,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             drop(out);
             top::run(args, &mut std::io::stdout())?;
         }
+        Command::Identify(args) => identify::run(args, &mut out)?,
         Command::Tune(args) => tune::run(args, &mut out)?,
         Command::Completions { shell } => cli_docs::completions(Cli::command(), shell, &mut out),
         Command::Man => cli_docs::man(Cli::command(), &mut out)?,

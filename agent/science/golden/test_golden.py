@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.science.golden import tune
+from agent.science.golden import identify, tune
 
 HERE = Path(__file__).parent
 
@@ -23,7 +23,7 @@ def differences(kept: Any, made: Any, place: str = "") -> list[str]:
     return [] if kept == made else [place]
 
 
-@pytest.mark.parametrize("script", [tune], ids=["tune"])
+@pytest.mark.parametrize("script", [identify, tune], ids=["identify", "tune"])
 def test_the_script_makes_what_is_kept(script: Any) -> None:
     name = Path(script.__file__).with_suffix(".json").name
     kept = json.loads((HERE / name).read_text())

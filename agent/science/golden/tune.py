@@ -1,4 +1,4 @@
-"""Golden values for the closed loop, by NumPy and SciPy: `python agent/science/golden/tune.py > …/tune.json`.
+"""Golden values for the closed loop, by NumPy and SciPy: `python -m agent.science.golden.tune`.
 
 Nothing is shared with the Rust code but the papers: the loop is simulated from its difference equations in
 state space, its poles are that matrix's eigenvalues, and margins come from a dense sweep with Brent's method.
@@ -129,7 +129,7 @@ def rounded(value: Any) -> Any:
     match value:
         case dict():
             return {key: rounded(one) for key, one in value.items()}
-        case list():
+        case list() | np.ndarray():
             return [rounded(one) for one in value]
         case float():
             return float(f"{value:.9g}") + 0.0

@@ -6,11 +6,21 @@
 
 mod arx;
 mod control_loop;
+mod identify;
 mod polynomial;
+mod regression;
+mod residuals;
+mod trace;
 mod tuning;
 
 pub use arx::{Arx, MAX_ORDER, ModelError};
 pub use control_loop::{ControlLoop, Margins, SETTLED, Step};
+pub use identify::{
+    Candidate, Identified, LEAST_ROWS, LEAST_VARIATION, ORDERS, Quality, Refusal, TraceError,
+    WORTH, identify,
+};
 pub use nalgebra::Complex;
 pub use polynomial::{Polynomial, RootError};
+pub use residuals::Residuals;
+pub use trace::{Scale, Segment};
 pub use tuning::{Limits, MODULUS_MARGIN, TuneError, Tuned, tune};

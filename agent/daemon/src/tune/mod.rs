@@ -3,12 +3,17 @@
 mod picture;
 mod report;
 
-use std::{io::Write, path::PathBuf, time::Duration};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
 use clap::Args;
 use plimsoll_core::{PiForm, PiGains};
 use plimsoll_science::{Arx, ControlLoop, Limits, tune};
+use serde::Deserialize;
 
 use report::{Loop, Report, Sla};
 
@@ -18,7 +23,7 @@ pub struct TuneArgs {
     /// Weights of the delays 1, 2, … periods ago, as in s(k) = Σ a_i s(k-i) + Σ b_i d(k-i).
     #[arg(
         long,
-        required = true,
+        required_unless_present = "model",
         value_name = "LIST",
         value_delimiter = ',',
         allow_hyphen_values = true
@@ -27,12 +32,15 @@ pub struct TuneArgs {
     /// Weights of the backlogs 1, 2, … periods ago.
     #[arg(
         long,
-        required = true,
+        required_unless_present = "model",
         value_name = "LIST",
         value_delimiter = ',',
         allow_hyphen_values = true
     )]
     b: Vec<f64>,
+    /// Take the model that `plimsoll identify --json` chose from its output in this file.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["a", "b"])]
+    model: Option<PathBuf>,
     /// Analyse this proportional gain, in units of backlog over units of delay.
     #[arg(long, requires = "ki", value_parser = gain)]
     kp: Option<f64>,
@@ -68,7 +76,10 @@ fn gain(text: &str) -> Result<f64, String> {
 
 /// Runs the command.
 pub fn run(args: TuneArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let plant = Arx::new(&args.a, &args.b)?;
+    let plant = match &args.model {
+        Some(path) => identified(path)?,
+        None => Arx::new(&args.a, &args.b)?,
+    };
     let sla = sla(&args)?;
     let gains = match (args.kp, args.ki) {
         (Some(kp), Some(ki)) => PiGains { kp, ki },
@@ -98,6 +109,30 @@ pub fn run(args: TuneArgs, out: &mut impl Write) -> anyhow::Result<()> {
         false => out.write_all(report.text().as_bytes())?,
     }
     Ok(())
+}
+
+/// What `plimsoll identify --json` printed, as far as it matters here.
+#[derive(Deserialize)]
+struct IdentifiedModels {
+    chosen: Option<IdentifiedModel>,
+    why: String,
+}
+
+#[derive(Deserialize)]
+struct IdentifiedModel {
+    a: Vec<f64>,
+    b: Vec<f64>,
+}
+
+fn identified(path: &Path) -> anyhow::Result<Arx> {
+    let name = || path.display().to_string();
+    let text = std::fs::read(path).with_context(|| format!("cannot read {}", name()))?;
+    let said: IdentifiedModels = serde_json::from_slice(&text)
+        .with_context(|| format!("{} is no output of plimsoll identify --json", name()))?;
+    let Some(chosen) = said.chosen else {
+        bail!("{} has no model to use: {}", name(), said.why);
+    };
+    Arx::new(&chosen.a, &chosen.b).with_context(name)
 }
 
 fn sla(args: &TuneArgs) -> anyhow::Result<Sla> {

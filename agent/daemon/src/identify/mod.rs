@@ -1,0 +1,105 @@
+//! `plimsoll identify`: how a node's delay follows its backlog, from a trace or from a live agent.
+
+mod record;
+mod report;
+mod trace;
+
+use std::{io::Write, path::PathBuf, time::Duration};
+
+use anyhow::bail;
+use clap::Args;
+use plimsoll_science::identify;
+
+use crate::config::{HttpUrl, http_url};
+use report::Report;
+use trace::Columns;
+
+const SHORTEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// Arguments of `identify`.
+#[derive(Args, Clone, Debug)]
+pub struct IdentifyArgs {
+    /// Trace: CSV with a line of column names, then a line a period; `-` is standard input.
+    #[arg(value_name = "FILE", required_unless_present = "record")]
+    trace: Option<PathBuf>,
+    /// Record a trace from this agent instead.
+    #[arg(long, value_name = "URL", value_parser = http_url, conflicts_with = "trace")]
+    record: Option<HttpUrl>,
+    /// Of this service, where the agent has several.
+    #[arg(long, value_name = "NAME", requires = "record")]
+    service: Option<String>,
+    /// How long to record, 1s to 24h.
+    #[arg(
+        long = "for",
+        value_name = "TIME",
+        default_value = "10m",
+        value_parser = lasting
+    )]
+    lasting: Duration,
+    /// Keep what is recorded in this file, as CSV.
+    #[arg(long, value_name = "FILE", requires = "record")]
+    save: Option<PathBuf>,
+    /// Column of the times, seconds.
+    #[arg(long, value_name = "COLUMN", default_value = "time")]
+    time: String,
+    /// Column of the service delays, seconds.
+    #[arg(long, value_name = "COLUMN", default_value = "delay")]
+    delay: String,
+    /// Column of the load that makes the delay: a backlog, a queue, an MPL.
+    #[arg(long, value_name = "COLUMN", default_value = "backlog")]
+    load: String,
+    /// Column of the requests finished: where it is 0 there is no delay.
+    #[arg(long, value_name = "COLUMN")]
+    finished: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn lasting(text: &str) -> Result<Duration, String> {
+    let lasting = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match (SHORTEST..=LONGEST).contains(&lasting) {
+        true => Ok(lasting),
+        false => Err("must be from 1s to 24h".to_owned()),
+    }
+}
+
+/// Runs the command.
+pub fn run(args: IdentifyArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let columns = Columns {
+        time: args.time,
+        delay: args.delay,
+        load: args.load,
+        finished: args.finished,
+    };
+    let trace = match (&args.record, &args.trace) {
+        (Some(url), _) => {
+            let recorded = record::record(
+                url,
+                args.service.as_deref(),
+                args.lasting,
+                args.save.as_deref(),
+            )?;
+            trace::read(recorded.as_bytes(), "what was recorded", &columns)?
+        }
+        (None, Some(path)) if path.as_os_str() == "-" => {
+            trace::read(std::io::stdin().lock(), "standard input", &columns)?
+        }
+        (None, Some(path)) => trace::open(path, &columns)?,
+        (None, None) => bail!("a trace or --record is wanted"),
+    };
+    let found = identify(&trace.segments)?;
+    let report = Report::new(&trace, &columns.load, &found);
+    match args.json {
+        true => {
+            serde_json::to_writer_pretty(&mut *out, &report)?;
+            writeln!(out)?;
+        }
+        false => out.write_all(report.text().as_bytes())?,
+    }
+    if report.chosen.is_none() {
+        bail!("no model is to be used: {}", report.why);
+    }
+    Ok(())
+}

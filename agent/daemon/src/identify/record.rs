@@ -1,0 +1,145 @@
+//! A trace of a live agent, by its HTTP API.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::Write,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{config::HttpUrl, sources::get};
+
+const TIMEOUT: Duration = Duration::from_secs(2);
+const MOST_BYTES: usize = 1 << 20;
+/// An agent that was silent for so long does not come back.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Looks a period, so that none is missed, and the least and the most time between two.
+const LOOKS: f64 = 4.0;
+const SHORTEST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_secs(1);
+const COLUMNS: &str = "time,delay,backlog,jobs,bound,finished\n";
+
+#[derive(Deserialize)]
+struct Answer {
+    services: BTreeMap<String, Value>,
+}
+
+/// What one service did in its last period.
+#[derive(Deserialize)]
+struct Said {
+    decision: Decision,
+    finished: u64,
+    jobs: Option<f64>,
+    backlog: Option<f64>,
+    stepped_at: f64,
+    observed_seconds: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Decision {
+    bound: f64,
+    measured_delay: Option<f64>,
+}
+
+/// Asks the agent until the time is over; returns the trace as CSV.
+pub fn record(
+    url: &HttpUrl,
+    service: Option<&str>,
+    lasting: Duration,
+    save: Option<&Path>,
+) -> anyhow::Result<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let mut file = match save {
+        Some(path) => {
+            Some(File::create(path).with_context(|| format!("cannot write {}", path.display()))?)
+        }
+        None => None,
+    };
+    runtime.block_on(watch(url, service, lasting, &mut file))
+}
+
+async fn watch(
+    url: &HttpUrl,
+    service: Option<&str>,
+    lasting: Duration,
+    file: &mut Option<File>,
+) -> anyhow::Result<String> {
+    let url = HttpUrl {
+        path: "/v1/node".to_owned(),
+        ..url.clone()
+    };
+    let mut trace = String::new();
+    let mut keep = |text: &str| -> anyhow::Result<()> {
+        trace += text;
+        file.as_mut()
+            .map_or(Ok(()), |file| file.write_all(text.as_bytes()))?;
+        Ok(())
+    };
+    keep(COLUMNS)?;
+    let began = Instant::now();
+    let (mut heard, mut last_step) = (None::<Instant>, f64::NEG_INFINITY);
+    while began.elapsed() < lasting {
+        let mut pause = LONGEST;
+        match ask(&url, service).await? {
+            Ok(said) => {
+                heard = Some(Instant::now());
+                let period = said.observed_seconds.unwrap_or(1.0).max(0.0);
+                pause = Duration::try_from_secs_f64(period / LOOKS).unwrap_or(LONGEST);
+                if said.stepped_at != last_step {
+                    last_step = said.stepped_at;
+                    keep(&line(&said))?;
+                }
+            }
+            // One that was there may be starting again.
+            Err(_) if heard.is_some_and(|heard| heard.elapsed() < PATIENCE) => {}
+            Err(problem) => bail!("no agent to record: {problem}"),
+        }
+        tokio::time::sleep(pause.clamp(SHORTEST, LONGEST)).await;
+    }
+    Ok(trace)
+}
+
+/// An answer, or why there is none just now; fails where there will never be one.
+async fn ask(url: &HttpUrl, service: Option<&str>) -> anyhow::Result<Result<Said, String>> {
+    let body = match get(url, TIMEOUT, MOST_BYTES).await {
+        Ok((200, body)) => body,
+        Ok((status, _)) => return Ok(Err(format!("answers with status {status}"))),
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let mut answer: Answer =
+        serde_json::from_slice(&body).with_context(|| format!("{url} is no agent of Plimsoll"))?;
+    let known: Vec<String> = answer.services.keys().cloned().collect();
+    let wanted = match (service, &known[..]) {
+        (Some(service), _) => service.to_owned(),
+        (None, [only]) => only.clone(),
+        (None, _) => bail!("--service: {url} has {}: name one", known.join(", ")),
+    };
+    let said = answer.services.remove(&wanted);
+    let said =
+        said.with_context(|| format!("--service {wanted}: {url} has {}", known.join(", ")))?;
+    serde_json::from_value(said)
+        .map(Ok)
+        .with_context(|| format!("{url}: services.{wanted}"))
+}
+
+fn line(said: &Said) -> String {
+    let told = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+    // Without an end there is no delay, whatever was measured before.
+    let delay = said.decision.measured_delay.filter(|_| said.finished > 0);
+    format!(
+        "{},{},{},{},{},{}\n",
+        said.stepped_at,
+        told(delay),
+        told(said.backlog),
+        told(said.jobs),
+        said.decision.bound,
+        said.finished
+    )
+}

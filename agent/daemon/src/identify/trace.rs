@@ -1,0 +1,195 @@
+//! Traces as CSV: read, checked, and cut where periods are missing.
+
+use std::{fs::File, io::Read, path::Path};
+
+use anyhow::{Context, bail};
+use csv::{ReaderBuilder, StringRecord, Trim};
+use plimsoll_science::Segment;
+
+/// Two days of seconds; what is longer is no better.
+const MOST_ROWS: usize = 200_000;
+const MOST_BYTES: u64 = 64 << 20;
+/// How far from the period two times may be apart, as parts of it.
+const CLOSEST: f64 = 0.5;
+const FARTHEST: f64 = 1.5;
+
+/// Names of the columns.
+#[derive(Clone, Debug)]
+pub struct Columns {
+    pub time: String,
+    pub delay: String,
+    pub load: String,
+    /// Looked at where it is named.
+    pub finished: Option<String>,
+}
+
+/// What a trace holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    /// Without a gap each.
+    pub segments: Vec<Segment>,
+    /// The usual time between two lines, seconds.
+    pub period: f64,
+    /// Lines read.
+    pub rows: usize,
+    /// Where lines are missing.
+    pub gaps: usize,
+    /// Where time goes back, as where an agent was started again.
+    pub resets: usize,
+    /// Lines without a delay or a load.
+    pub empty: usize,
+}
+
+struct Row {
+    line: u64,
+    time: f64,
+    delay: Option<f64>,
+    load: Option<f64>,
+}
+
+/// Reads a file.
+pub fn open(path: &Path, columns: &Columns) -> anyhow::Result<Trace> {
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
+    read(file, &name, columns)
+}
+
+/// Reads a trace; `name` is for messages.
+pub fn read(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Trace> {
+    let rows = rows(from, name, columns)?;
+    let mut apart: Vec<f64> = rows
+        .windows(2)
+        .map(|two| two[1].time - two[0].time)
+        .collect();
+    apart.retain(|apart| *apart > 0.0);
+    if apart.is_empty() {
+        bail!(
+            "{name}: {} lines, and time never goes on in column {:?}",
+            rows.len(),
+            columns.time
+        );
+    }
+    let middle = apart.len() / 2;
+    let (_, period, _) = apart.select_nth_unstable_by(middle, f64::total_cmp);
+    let period = *period;
+    let mut made = Trace {
+        segments: vec![Segment::default()],
+        period,
+        rows: rows.len(),
+        gaps: 0,
+        resets: 0,
+        empty: 0,
+    };
+    let mut before: Option<f64> = None;
+    for row in &rows {
+        let apart = before.map_or(period, |before| row.time - before);
+        before = Some(row.time);
+        if (0.0..CLOSEST * period).contains(&apart) {
+            bail!(
+                "{name}: line {}: column {:?}: {apart} s after the line before, where a period is {period} s: \
+                 a line a period is wanted",
+                row.line,
+                columns.time
+            );
+        }
+        made.resets += usize::from(apart < 0.0);
+        made.gaps += usize::from(apart > FARTHEST * period);
+        let follows = (0.0..=FARTHEST * period).contains(&apart);
+        let (Some(delay), Some(load)) = (row.delay, row.load) else {
+            made.empty += 1;
+            made.segments.push(Segment::default());
+            continue;
+        };
+        if !follows {
+            made.segments.push(Segment::default());
+        }
+        if let Some(segment) = made.segments.last_mut() {
+            segment.push(load, delay);
+        }
+    }
+    made.segments.retain(|segment| !segment.is_empty());
+    if made.segments.is_empty() {
+        bail!(
+            "{name}: no line has a number both in column {:?} and in {:?}",
+            columns.delay,
+            columns.load
+        );
+    }
+    Ok(made)
+}
+
+fn rows(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Vec<Row>> {
+    let mut bytes = from.take(MOST_BYTES + 1);
+    let mut reader = ReaderBuilder::new()
+        .trim(Trim::All)
+        .from_reader(bytes.by_ref());
+    let header = reader.headers().with_context(|| name.to_owned())?.clone();
+    let place = |wanted: &str| {
+        header
+            .iter()
+            .position(|column| column == wanted)
+            .with_context(|| {
+                let known: Vec<&str> = header.iter().collect();
+                format!("{name}: no column {wanted:?}; it has {}", known.join(", "))
+            })
+    };
+    let (time, delay, load) = (
+        place(&columns.time)?,
+        place(&columns.delay)?,
+        place(&columns.load)?,
+    );
+    let finished = columns.finished.as_deref().map(place).transpose()?;
+    let mut rows = Vec::new();
+    let mut record = StringRecord::new();
+    while reader
+        .read_record(&mut record)
+        .with_context(|| name.to_owned())?
+    {
+        if rows.len() == MOST_ROWS {
+            bail!("{name}: more than {MOST_ROWS} lines: cut it");
+        }
+        let line = record.position().map_or(0, csv::Position::line);
+        let number =
+            |at: usize| number(&record[at], line, &header[at]).with_context(|| name.to_owned());
+        let Some(time) = number(time)? else {
+            bail!(
+                "{name}: line {line}: column {:?}: a time is wanted",
+                columns.time
+            );
+        };
+        let idle = finished.map(number).transpose()?.flatten() == Some(0.0);
+        let measured = |at: usize| match number(at)? {
+            Some(value) if value < 0.0 => {
+                bail!(
+                    "{name}: line {line}: column {:?}: {value} is negative",
+                    &header[at]
+                )
+            }
+            value => Ok(value),
+        };
+        rows.push(Row {
+            line,
+            time,
+            delay: measured(delay)?.filter(|_| !idle),
+            load: measured(load)?,
+        });
+    }
+    if reader.position().byte() > MOST_BYTES {
+        bail!("{name}: more than {} MiB: cut it", MOST_BYTES >> 20);
+    }
+    Ok(rows)
+}
+
+/// A cell; nothing and NaN are no number.
+fn number(text: &str, line: u64, column: &str) -> anyhow::Result<Option<f64>> {
+    if text.is_empty() || text.eq_ignore_ascii_case("nan") {
+        return Ok(None);
+    }
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok(Some(number)),
+        _ => {
+            let shown: String = text.chars().take(40).collect();
+            bail!("line {line}: column {column:?}: {shown:?} is not a number")
+        }
+    }
+}
