@@ -9,6 +9,7 @@ use rand::Rng;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, TargetSessionAttrs};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Error, NoTls};
 use tracing::{info, warn};
 
@@ -132,12 +133,15 @@ impl Failure {
     }
 }
 
-/// By the class of SQLSTATE: connection, wrong transaction state (a standby), rolled back, out of
-/// resources, operator's intervention (which a statement's time limit is one of).
+/// Classes of SQLSTATE: connection, wrong transaction state (a standby), rolled back, out of
+/// resources, operator's intervention (of which a statement's time limit is one).
+const PASSING: [&str; 5] = ["08", "25", "40", "53", "57"];
+
 fn passing(error: &Error) -> bool {
     error
         .code()
-        .is_some_and(|code| ["08", "25", "40", "53", "57"].contains(&&code.code()[..2]))
+        .map(SqlState::code)
+        .is_some_and(|code| PASSING.iter().any(|class| code.starts_with(class)))
 }
 
 impl From<Failure> for anyhow::Error {
