@@ -23,4 +23,4 @@ pub use nalgebra::Complex;
 pub use polynomial::{Polynomial, RootError};
 pub use residuals::Residuals;
 pub use trace::{Scale, Segment};
-pub use tuning::{Limits, MODULUS_MARGIN, TuneError, Tuned, tune};
+pub use tuning::{Limits, MODULUS_MARGIN, REACTION, TuneError, Tuned, tune};

@@ -12,9 +12,11 @@ use crate::{
 /// What a tuning must keep of the way to -1. A loop that keeps 0.6 bears 2.5 times the gain and 34 degrees
 /// of phase, and makes noise no more than 1.7 times as large.
 pub const MODULUS_MARGIN: f64 = 0.6;
+/// The most that an error as large as the target may move the bound at once, as a share of it: were it more,
+/// the noise of one period could empty the node.
+pub const REACTION: f64 = 1.0;
 /// Proportional and integral gains tried, on the plant of static gain 1.
-const PROPORTIONAL: [f64; 2] = [1e-3, 1e2];
-const INTEGRAL: [f64; 2] = [1e-3, 1e1];
+const GAINS: [f64; 2] = [1e-2, REACTION];
 const TRIED: usize = 40;
 /// Loops that take longer to settle are not looked at, unless the SLA allows it.
 const SLOWEST_PERIODS: usize = 300;
@@ -40,9 +42,10 @@ pub enum TuneError {
     Sign(f64),
     /// None of the gains tried are good enough.
     #[error(
-        "no gains settle within {wanted:.1} periods and overshoot by at most {overshoot:.1} % at a \
-         modulus margin of {MODULUS_MARGIN}{}", best.map_or(String::new(), |best| format!(
-            "; with that overshoot and margin, the fastest settle in {best}"
+        "no gains settle within {wanted:.1} periods and overshoot by at most {overshoot:.1} %, with a modulus \
+         margin of {MODULUS_MARGIN} and a bound that an error of the whole target moves by no more than \
+         itself{}", best.map_or(String::new(), |best| format!(
+            "; but for the periods, the fastest settle in {best}"
         ))
     )]
     OutOfReach {
@@ -71,8 +74,8 @@ pub struct Tuned {
     pub step: Step,
 }
 
-/// The gains that settle soonest within the limits and keep [`MODULUS_MARGIN`]; of equals, those that keep
-/// more.
+/// The gains that settle soonest within the limits and keep [`MODULUS_MARGIN`] and
+/// [`REACTION`]; of equals, those with the larger margin.
 ///
 /// Each pair of gains is a point on two root loci. The whole plane of stable ones is walked, on a grid that
 /// gets finer around the best: a pair of poles put where one wants it says nothing of where the others go,
@@ -83,10 +86,10 @@ pub fn tune(plant: &Arx, limits: Limits) -> Result<Tuned, TuneError> {
         return Err(TuneError::Sign(static_gain));
     }
     let mut best: Option<Tuned> = None;
-    let (mut proportional, mut integral) = (PROPORTIONAL, INTEGRAL);
+    let (mut proportional, mut integral) = (GAINS, GAINS);
     for _ in 0..=REFINEMENTS {
         for kp in spread(proportional) {
-            for integral in spread(integral) {
+            for integral in spread(integral).filter(|integral| kp + integral <= REACTION) {
                 let gains = PiGains {
                     kp: kp / static_gain,
                     ki: integral / kp,

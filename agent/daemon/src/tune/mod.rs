@@ -47,6 +47,9 @@ pub struct TuneArgs {
     /// Analyse this integral gain, over the proportional one.
     #[arg(long, requires = "kp", value_parser = gain)]
     ki: Option<f64>,
+    /// The gains are relative to target and bound, as in agent.toml.
+    #[arg(long, requires = "kp")]
+    relative: bool,
     /// The SLA's delay S_t.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     delay: Duration,
@@ -82,6 +85,10 @@ pub fn run(args: TuneArgs, out: &mut impl Write) -> anyhow::Result<()> {
     };
     let sla = sla(&args)?;
     let gains = match (args.kp, args.ki) {
+        (Some(kp), Some(ki)) if args.relative => PiGains {
+            kp: kp / positive_gain(&plant)?,
+            ki,
+        },
         (Some(kp), Some(ki)) => PiGains { kp, ki },
         _ => {
             let limits = Limits {
@@ -109,6 +116,14 @@ pub fn run(args: TuneArgs, out: &mut impl Write) -> anyhow::Result<()> {
         false => out.write_all(report.text().as_bytes())?,
     }
     Ok(())
+}
+
+fn positive_gain(plant: &Arx) -> anyhow::Result<f64> {
+    let gain = plant.static_gain();
+    if !(gain > 0.0 && gain.is_finite()) {
+        bail!("--relative: the static gain is {gain}, and what is relative to it means nothing");
+    }
+    Ok(gain)
 }
 
 /// What `plimsoll identify --json` printed, as far as it matters here.
