@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::Value;
-use support::{Agent, Service, free_port};
+use support::{Agent, Service, free_port, wait_for};
 
 const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");
 
@@ -280,13 +280,17 @@ fn a_node_that_answers_the_wrong_way_has_no_model_and_says_so() {
 fn a_live_agent_is_recorded() {
     let service = Service::start();
     let agent = Agent::start(&service, "");
+    wait_for("a period with requests", || {
+        let finished = agent.service("stocks")["finished"].as_u64();
+        finished.filter(|finished| *finished > 0)
+    });
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("trace.csv");
     let url = format!("http://127.0.0.1:{}", agent.http_port);
     let record = |more: &[&str]| {
         let mut command = Command::new(PLIMSOLL);
         command
-            .args(["identify", "--record", &url, "--for", "3s"])
+            .args(["identify", "--record", &url, "--for", "5s"])
             .args(more);
         String::from_utf8(command.output().unwrap().stderr).unwrap()
     };
