@@ -3,10 +3,8 @@
 
 mod support;
 
-use std::process::Command;
-
 use support::postgres::{Databases, Server};
-use support::{BINARY, Node, SMALL, until};
+use support::{Node, SMALL, until};
 
 /// Quotes stand still, so that answers can be compared; and no time is spent on computed service.
 const STILL: [&str; 8] = [
@@ -160,16 +158,7 @@ fn a_stopped_standby_answers_nothing_old(
     assert!(!slave.is_ready());
     assert_eq!(other.cash(2), master.cash(2));
     stopped.signal_all("-CONT");
-    until("the slave is back", || {
-        let answer = slave.get("/portfolio/2?items=1");
-        if answer.status == 200 {
-            assert_eq!(
-                answer.body["rows"][0]["cash_cents"].as_i64().unwrap(),
-                master.cash(2)
-            );
-        }
-        answer.status == 200
-    });
+    slave.comes_back_level_with(master, 2);
 }
 
 fn a_killed_database_is_told_and_waited_for(databases: &mut Databases) {
@@ -238,13 +227,6 @@ fn what_cannot_work_is_named(databases: &Databases) {
             "--database <CONNECTION>",
         ),
     ] {
-        let out = Command::new(BINARY)
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .args(&flags)
-            .output()
-            .unwrap();
-        assert!(!out.status.success(), "{flags:?}");
-        let said = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(said.contains(named), "{flags:?}: {said}");
+        support::ends_naming(&[&["--listen", "127.0.0.1:0"], &flags[..]].concat(), named);
     }
 }

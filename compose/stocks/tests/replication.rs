@@ -81,16 +81,7 @@ fn a_stopped_slave_is_dropped_and_answers_nothing_old() {
     assert!(start.elapsed() < Duration::from_secs(3));
     assert_eq!(master.metric("stocks_replication_slaves"), 0.0);
     slave.signal("-CONT");
-    until("the slave is back", || {
-        let answer = slave.get("/portfolio/2?items=1");
-        if answer.status == 200 {
-            assert_eq!(
-                answer.body["rows"][0]["cash_cents"].as_i64().unwrap(),
-                master.cash(2)
-            );
-        }
-        answer.status == 200
-    });
+    slave.comes_back_level_with(&master, 2);
 }
 
 #[test]

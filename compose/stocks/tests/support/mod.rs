@@ -42,6 +42,18 @@ pub struct Answer {
     pub body: Value,
 }
 
+/// `stocks serve` refuses these flags and says which.
+pub fn ends_naming(flags: &[&str], named: &str) {
+    let out = Command::new(BINARY)
+        .arg("serve")
+        .args(flags)
+        .output()
+        .unwrap();
+    assert!(!out.status.success(), "{flags:?}");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(said.contains(named), "{flags:?}: {said}");
+}
+
 impl Node {
     pub fn start(flags: &[&str]) -> Self {
         let directory = TempDir::new().unwrap();
@@ -115,6 +127,18 @@ impl Node {
         let answer = self.get(&format!("/portfolio/{account}?items=1"));
         assert_eq!(answer.status, 200, "{}", answer.body);
         answer.body["rows"][0]["cash_cents"].as_i64().unwrap()
+    }
+
+    /// Waits until it answers again, and never with older rows than the master's.
+    pub fn comes_back_level_with(&self, master: &Node, account: u32) {
+        until("the slave is back", || {
+            let answer = self.get(&format!("/portfolio/{account}?items=1"));
+            if answer.status == 200 {
+                let cash = answer.body["rows"][0]["cash_cents"].as_i64().unwrap();
+                assert_eq!(cash, master.cash(account));
+            }
+            answer.status == 200
+        });
     }
 
     pub fn purchase(&self, account: u32) -> Answer {
