@@ -27,7 +27,7 @@ LAB_OPTIONS = --proxy "$(PROXY)" --scenario "$(SCENARIO)" --seed "$(SEED)" \
 	$(if $(PROXIES),--proxies "$(PROXIES)") $(if $(MIX),--mix "$(MIX)") $(if $(DURATION),--duration "$(DURATION)") \
 	$(if $(DB),--database "$(DB)")
 
-.PHONY: help tools build lab sweep report preview test test-rust test-lua test-python bench soak lint fmt clean
+.PHONY: help tools build lab sweep report preview simulate test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -61,6 +61,10 @@ preview: tools ## Draw the dashboards, with Grafana's panel library, from what P
 	@scripts/install-preview
 	@npm --prefix dashboards/preview run --silent check
 	@$(PYTHON) -m dashboards.preview $(if $(PROMETHEUS),--prometheus "$(PROMETHEUS)") $(VIEW)
+
+simulate: build ## Run the simulator's scenarios and write agent/sim/report.md
+	target/release/plimsoll simulate all > agent/sim/report.new
+	mv agent/sim/report.new agent/sim/report.md
 
 test: tools build test-rust test-lua test-python ## Run all tests
 

@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::{
-    identify::IdentifyArgs, node_command::NodeArgs, ring_command::RingArgs, top::TopArgs,
-    tune::TuneArgs,
+    identify::IdentifyArgs, node_command::NodeArgs, ring_command::RingArgs, simulate::SimulateArgs,
+    top::TopArgs, tune::TuneArgs,
 };
 
 /// Keeps a data service inside its delay SLA: measures, computes how much backlog the node may
@@ -35,6 +35,8 @@ pub enum Command {
     Identify(IdentifyArgs),
     /// Find gains for a model of the node and an SLA, or analyse gains: poles, margins, answer to a step.
     Tune(TuneArgs),
+    /// Run policies on simulated nodes, proxies and clients.
+    Simulate(SimulateArgs),
     /// Print shell completions.
     Completions {
         /// For this shell.

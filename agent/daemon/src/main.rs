@@ -19,6 +19,7 @@ mod overrides;
 mod reload;
 mod ring;
 mod ring_command;
+mod simulate;
 mod sources;
 mod state;
 mod supervise;
@@ -60,6 +61,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Identify(args) => identify::run(args, &mut out)?,
         Command::Tune(args) => tune::run(args, &mut out)?,
+        Command::Simulate(args) => simulate::run(&args, &mut out)?,
         Command::Completions { shell } => cli_docs::completions(Cli::command(), shell, &mut out),
         Command::Man => cli_docs::man(Cli::command(), &mut out)?,
         Command::ConfigReference => out.write_all(config::markdown().as_bytes())?,

@@ -22,8 +22,8 @@ const GIVEN_UP: f64 = 0.1;
 
 /// The dearest a request may be.
 pub const MOST_COST: f64 = 1e9;
-/// Places a dispatcher has at most: a ring's nodes, and as many that are leaving.
-const MOST_PLACES: usize = 512;
+/// Places a dispatcher has at most; a ring has 255 nodes, those without a ring may be more.
+const MOST_PLACES: usize = 1024;
 /// Weight of the newest period in a node's demand.
 const DEMAND_SMOOTHING: f64 = 0.5;
 /// In least costs. Less is none: dispatchers whose demand dies away each in its own time would never have
@@ -142,6 +142,8 @@ pub struct Dispatcher {
     scheduler: Option<Scheduler>,
     dispatchers: usize,
     news_at: Option<f64>,
+    /// What was wanted of each open node in this period and of none in particular.
+    wanted_of_each: f64,
     counts: DispatchCounts,
 }
 
@@ -157,6 +159,7 @@ impl Dispatcher {
             ring_places: Vec::new(),
             dispatchers: 1,
             news_at: None,
+            wanted_of_each: 0.0,
             counts: DispatchCounts::default(),
         }
     }
@@ -178,8 +181,8 @@ impl Dispatcher {
         self.news_at = Some(now);
         self.dispatchers = dispatchers.max(1);
         let (mut had, mut given_up) = (0.0, 0.0);
-        for share in shares {
-            if let Some(place) = self.place_for(&share.name) {
+        for (likely, share) in shares.iter().enumerate() {
+            if let Some(place) = self.place_for(&share.name, likely) {
                 let node = &mut self.nodes[place];
                 had += node.granted();
                 given_up += (node.granted() - share.granted).max(0.0);
@@ -208,7 +211,15 @@ impl Dispatcher {
         }
     }
 
-    fn place_for(&mut self, name: &str) -> Option<usize> {
+    /// News comes in the same order each time, as a rule.
+    fn place_for(&mut self, name: &str, likely: usize) -> Option<usize> {
+        if self
+            .nodes
+            .get(likely)
+            .is_some_and(|node| node.name() == name)
+        {
+            return Some(likely);
+        }
         if let Some(place) = self.nodes.iter().position(|node| node.name() == name) {
             return Some(place);
         }
@@ -276,7 +287,7 @@ impl Dispatcher {
         let Some(place) = place else {
             return self.refuse(asked, cost);
         };
-        self.nodes[asked.unwrap_or(place)].wanted += cost;
+        self.nodes[asked.unwrap_or(place)].want(cost);
         self.counts.admitted += 1;
         Verdict::Placed(self.hold(place, cost))
     }
@@ -334,11 +345,16 @@ impl Dispatcher {
 
     /// The node that is filled least, of those that take the cost.
     fn least_filled(&self, cost: f64) -> Option<usize> {
-        let nodes = self.nodes.iter().enumerate();
-        nodes
-            .filter(|(_, node)| node.takes(cost, 1.0))
-            .min_by(|(_, a), (_, b)| a.filled(cost).total_cmp(&b.filled(cost)))
-            .map(|(place, _)| place)
+        let (mut best, mut least) = (None, f64::INFINITY);
+        for (place, node) in self.nodes.iter().enumerate() {
+            if node.takes(cost, 1.0) {
+                let filled = node.filled(cost);
+                if best.is_none() || filled < least {
+                    (best, least) = (Some(place), filled);
+                }
+            }
+        }
+        best
     }
 
     fn refuse(&mut self, asked: Option<usize>, cost: f64) -> Verdict {
@@ -348,13 +364,9 @@ impl Dispatcher {
             return Verdict::Unknown;
         }
         match asked {
-            Some(place) => self.nodes[place].wanted += cost,
+            Some(place) => self.nodes[place].want(cost),
             // Nobody in particular was asked, so everybody's share is too small.
-            None => {
-                for node in self.nodes.iter_mut().filter(|node| node.is_open()) {
-                    node.wanted += cost / open as f64;
-                }
-            }
+            None => self.wanted_of_each += cost / open as f64,
         }
         self.counts.refused += 1;
         Verdict::Full
@@ -455,7 +467,11 @@ impl Dispatcher {
 
     /// To be called once a period: what was wanted in it counts as demand from now on.
     pub fn end_period(&mut self) {
+        let of_each = std::mem::take(&mut self.wanted_of_each);
         for node in &mut self.nodes {
+            if node.is_open() {
+                node.want(of_each);
+            }
             node.end_period(LEAST_DEMAND * self.settings.least_cost);
         }
     }

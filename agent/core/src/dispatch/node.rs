@@ -11,63 +11,70 @@ const FAILURES: u32 = 5;
 const FIRST_EJECTION: f64 = 1.0;
 const LONGEST_EJECTION: f64 = 30.0;
 
+/// What every placement looks at, of every node: a cache line. The rest is elsewhere.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    name: String,
-    address: String,
     known: bool,
-    seen_at: f64,
     granted: f64,
     bound_jobs: f64,
-    jobs: f64,
-    load: f64,
     in_flight: f64,
     requests: u64,
-    failures: u32,
     ejected_until: Option<f64>,
+    rest: Box<Rest>,
+}
+
+#[derive(Clone, Debug)]
+struct Rest {
+    name: String,
+    address: String,
+    seen_at: f64,
+    jobs: f64,
+    load: f64,
+    failures: u32,
     ejection: f64,
     demand: f64,
-    /// Cost that was asked of it in this period, refused work included.
-    pub(super) wanted: f64,
+    wanted: f64,
     observed: Observed,
 }
 
 impl Node {
     pub(super) fn new(name: &str) -> Self {
         Node {
-            name: name.to_owned(),
-            address: String::new(),
             known: false,
-            seen_at: 0.0,
             granted: 0.0,
             bound_jobs: 0.0,
-            jobs: 0.0,
-            load: 0.0,
             in_flight: 0.0,
             requests: 0,
-            failures: 0,
             ejected_until: None,
-            ejection: FIRST_EJECTION,
-            demand: 0.0,
-            wanted: 0.0,
-            observed: Observed::default(),
+            rest: Box::new(Rest {
+                name: name.to_owned(),
+                address: String::new(),
+                seen_at: 0.0,
+                jobs: 0.0,
+                load: 0.0,
+                failures: 0,
+                ejection: FIRST_EJECTION,
+                demand: 0.0,
+                wanted: 0.0,
+                observed: Observed::default(),
+            }),
         }
     }
 
     pub(super) fn take(&mut self, share: &NodeShare, now: f64) {
         self.known = true;
-        self.seen_at = now;
+        self.rest.seen_at = now;
         self.granted = share.granted;
         self.bound_jobs = share.bound_jobs;
-        self.jobs = share.jobs;
-        self.load = share.load;
-        if self.address != share.address {
-            self.address.clone_from(&share.address);
+        self.rest.jobs = share.jobs;
+        self.rest.load = share.load;
+        if self.rest.address != share.address {
+            self.rest.address.clone_from(&share.address);
         }
     }
 
     pub(super) fn expire(&mut self, now: f64, lease: f64) {
-        if self.known && now - self.seen_at > lease {
+        if self.known && now - self.rest.seen_at > lease {
             self.known = false;
         }
     }
@@ -76,16 +83,16 @@ impl Node {
         if self.ejected_until.is_some_and(|until| now >= until) {
             // One more failure takes it out again.
             self.ejected_until = None;
-            self.failures = FAILURES - 1;
+            self.rest.failures = FAILURES - 1;
         }
     }
 
     pub(super) fn name(&self) -> &str {
-        &self.name
+        &self.rest.name
     }
 
     pub(super) fn address(&self) -> &str {
-        &self.address
+        &self.rest.address
     }
 
     pub(super) fn is_known(&self) -> bool {
@@ -125,8 +132,8 @@ impl Node {
         let weight = (100.0 * self.bound_jobs / largest + 0.5).floor().max(1.0);
         NodeNews {
             weight: if live { weight as u32 } else { 0 },
-            jobs: self.jobs,
-            load: self.load,
+            jobs: self.rest.jobs,
+            load: self.rest.load,
         }
     }
 
@@ -146,48 +153,58 @@ impl Node {
     }
 
     pub(super) fn answered(&mut self, delay: f64, status: u16, items: f64) {
-        self.failures = 0;
-        self.ejection = FIRST_EJECTION;
+        self.rest.failures = 0;
+        self.rest.ejection = FIRST_EJECTION;
         if status >= 500 {
-            self.observed.failed();
+            self.rest.observed.failed();
         } else {
-            self.observed.answered(delay, items);
+            self.rest.observed.answered(delay, items);
         }
     }
 
     /// Whether that takes it out.
     pub(super) fn unanswered(&mut self, now: f64, is_fault: bool, may_go: bool) -> bool {
-        self.observed.failed();
+        self.rest.observed.failed();
         if !is_fault {
             return false;
         }
-        self.failures = self.failures.saturating_add(1);
-        if self.failures < FAILURES || self.ejected_until.is_some() || !may_go {
+        self.rest.failures = self.rest.failures.saturating_add(1);
+        if self.rest.failures < FAILURES || self.ejected_until.is_some() || !may_go {
             return false;
         }
-        self.ejected_until = Some(now + self.ejection);
-        self.ejection = (2.0 * self.ejection).min(LONGEST_EJECTION);
+        self.ejected_until = Some(now + self.rest.ejection);
+        self.rest.ejection = (2.0 * self.rest.ejection).min(LONGEST_EJECTION);
         true
     }
 
     pub(super) fn usage(&self) -> (&str, &str, f64, u64) {
-        (&self.name, &self.address, self.in_flight, self.requests)
+        (
+            &self.rest.name,
+            &self.rest.address,
+            self.in_flight,
+            self.requests,
+        )
+    }
+
+    /// It was asked for so much; refused work counts too.
+    pub(super) fn want(&mut self, cost: f64) {
+        self.rest.wanted += cost;
     }
 
     pub(super) fn end_period(&mut self, least_demand: f64) {
-        self.demand += DEMAND_SMOOTHING * (self.wanted - self.demand);
-        if self.demand < least_demand {
-            self.demand = 0.0;
+        self.rest.demand += DEMAND_SMOOTHING * (self.rest.wanted - self.rest.demand);
+        if self.rest.demand < least_demand {
+            self.rest.demand = 0.0;
         }
-        self.wanted = 0.0;
+        self.rest.wanted = 0.0;
     }
 
     pub(super) fn report(&self) -> NodeReport {
         NodeReport {
-            name: self.name.clone(),
-            demand: self.demand,
+            name: self.rest.name.clone(),
+            demand: self.rest.demand,
             held: self.in_flight.max(self.granted()),
-            observation: self.observed.text(),
+            observation: self.rest.observed.text(),
         }
     }
 }

@@ -1,0 +1,130 @@
+//! What a run showed.
+
+/// Sums of one second, by the time at which things ended; `offered` by the time they were sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Second {
+    /// Items asked for.
+    pub offered: f64,
+    /// Items of answers.
+    pub total: f64,
+    /// Items of answers within the SLA.
+    pub timely: f64,
+    /// Answers.
+    pub answers: u64,
+    /// Sum of their delays.
+    pub delays: f64,
+    /// Requests refused.
+    pub refused: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Items/s that all nodes can do.
+    pub capacity: f64,
+    /// Sum of all bounds, in items.
+    pub bounds: f64,
+}
+
+/// One run of one policy on one seed.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Which policy.
+    pub policy: String,
+    /// Second by second.
+    pub seconds: Vec<Second>,
+    /// Delays of the answers to requests of the measured time, in seconds.
+    pub delays: Vec<f32>,
+    /// Requests of the measured time.
+    pub sent: u64,
+    /// Of those, refused.
+    pub refused: u64,
+    /// Of those, failed.
+    pub errors: u64,
+    /// Items answered by each node in the measured time.
+    pub node_items: Vec<f64>,
+    /// Requests whose key was cached, and all.
+    pub cache: (u64, u64),
+    /// Slots that changed owner.
+    pub slots_moved: u64,
+}
+
+/// Collects it.
+pub struct Recorder {
+    sla: f64,
+    from: f64,
+    outcome: Outcome,
+}
+
+impl Recorder {
+    pub fn new(policy: &str, sla: f64, from: f64, length: f64, nodes: usize) -> Self {
+        Recorder {
+            sla,
+            from,
+            outcome: Outcome {
+                policy: policy.to_owned(),
+                seconds: vec![Second::default(); length.ceil() as usize],
+                delays: Vec::new(),
+                sent: 0,
+                refused: 0,
+                errors: 0,
+                node_items: vec![0.0; nodes],
+                cache: (0, 0),
+                slots_moved: 0,
+            },
+        }
+    }
+
+    fn second(&mut self, at: f64) -> Option<&mut Second> {
+        self.outcome.seconds.get_mut(at as usize)
+    }
+
+    pub fn sent(&mut self, at: f64, items: f64) {
+        if let Some(second) = self.second(at) {
+            second.offered += items;
+        }
+        self.outcome.sent += u64::from(at >= self.from);
+    }
+
+    /// `delay` decides whether it was in time; `sent` and `now` when it counts.
+    pub fn answered(&mut self, now: f64, sent: f64, delay: f64, items: f64, node: usize) {
+        let timely = delay <= self.sla;
+        if let Some(second) = self.second(now) {
+            second.total += items;
+            second.timely += if timely { items } else { 0.0 };
+            second.answers += 1;
+            second.delays += delay;
+        }
+        if sent >= self.from {
+            self.outcome.delays.push(delay as f32);
+        }
+        if now >= self.from {
+            self.outcome.node_items[node] += items;
+        }
+    }
+
+    pub fn refused(&mut self, now: f64, sent: f64) {
+        if let Some(second) = self.second(now) {
+            second.refused += 1;
+        }
+        self.outcome.refused += u64::from(sent >= self.from);
+    }
+
+    pub fn failed(&mut self, now: f64, sent: f64) {
+        if let Some(second) = self.second(now) {
+            second.errors += 1;
+        }
+        self.outcome.errors += u64::from(sent >= self.from);
+    }
+
+    /// As a second begins.
+    pub fn nodes(&mut self, at: f64, capacity: f64, bounds: f64) {
+        if let Some(second) = self.second(at) {
+            second.capacity = capacity;
+            second.bounds = bounds;
+        }
+    }
+
+    pub fn done(mut self, cache: (u64, u64), slots_moved: u64) -> Outcome {
+        self.outcome.cache = cache;
+        self.outcome.slots_moved = slots_moved;
+        self.outcome
+    }
+}

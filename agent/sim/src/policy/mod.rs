@@ -1,0 +1,166 @@
+//! Policies: Plimsoll's, by the code of `plimsoll-core`, and small models of others with the defaults that
+//! they were published with.
+
+mod balance;
+mod latency;
+mod limits;
+mod oracle;
+mod plimsoll;
+mod sharing;
+mod thesis;
+
+use plimsoll_core::{Objective, Observation, dispatch::Held, schedule};
+
+use crate::{node::Node, scenario::Scenario};
+
+/// A request that asks for a node.
+pub struct Ask<'a> {
+    pub now: f64,
+    pub proxy: usize,
+    pub hash: u32,
+    pub items: f64,
+    pub up: &'a [bool],
+    /// What only the oracle may look at, and a node's answer to a probe.
+    pub nodes: &'a [Node],
+}
+
+/// Where it goes.
+pub enum Placed {
+    Node { node: usize, held: Option<Held> },
+    Refused,
+}
+
+impl Placed {
+    fn on(node: Option<usize>) -> Self {
+        node.map_or(Placed::Refused, |node| Placed::Node { node, held: None })
+    }
+}
+
+/// The end of an attempt.
+pub struct Ended {
+    pub now: f64,
+    pub proxy: usize,
+    pub node: usize,
+    pub delay: f64,
+    /// Requests in the node when this one came.
+    pub found: usize,
+    pub items: f64,
+    /// Of the node's answer; nothing where none came.
+    pub status: Option<u16>,
+}
+
+impl Ended {
+    fn is_good(&self) -> bool {
+        self.status.is_some_and(|status| status < 500)
+    }
+}
+
+/// What is compared.
+pub trait Policy {
+    /// Places a request.
+    fn place(&mut self, ask: &Ask<'_>, random: &mut dyn FnMut() -> u32) -> Placed;
+    /// An attempt has ended.
+    fn ended(&mut self, ended: &Ended, held: Option<Held>);
+    /// A node's agent has seen a period.
+    fn observed(&mut self, _now: f64, _node: usize, _seen: &Observation) {}
+    /// A proxy gets its news. Returns whether it should ask again soon.
+    fn exchange(&mut self, _now: f64, _proxy: usize, _up: &[bool]) -> bool {
+        false
+    }
+    /// The sum of all bounds, in items; 0 where there are none.
+    fn bounds(&self) -> f64 {
+        0.0
+    }
+    /// Slots of a ring that changed owner.
+    fn slots_moved(&self) -> u64 {
+        0
+    }
+    /// Whether nodes drop what waits too long.
+    fn sheds_in_nodes(&self) -> bool {
+        false
+    }
+}
+
+/// All of them.
+pub const NAMES: [&str; 21] = [
+    "rr",
+    "random",
+    "leastconn",
+    "static",
+    "prop",
+    "fc-prop-mean",
+    "fc-hash-mean",
+    "fc-prop",
+    "fc-hash",
+    "round-robin",
+    "weighted-round-robin",
+    "weighted-random",
+    "basic-li",
+    "job-informed",
+    "load-informed",
+    "p2c-ewma",
+    "prequal",
+    "aimd",
+    "gradient2",
+    "codel",
+    "oracle",
+];
+
+/// A policy by its name.
+pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
+    use plimsoll::Aim;
+    let tail = Aim {
+        objective: Objective::Quantile(0.95),
+        set_point: 0.9,
+    };
+    let mean = Aim {
+        objective: Objective::Mean,
+        set_point: 1.0,
+    };
+    Some(match name {
+        "rr" => Box::new(balance::RoundRobin::new(scenario)),
+        "random" => Box::new(balance::Random),
+        "leastconn" => Box::new(balance::LeastConn::new(scenario)),
+        "codel" => Box::new(balance::LeastConn::new(scenario).shedding()),
+        "prop" => Box::new(balance::Prop::new(scenario)?),
+        "static" => Box::new(limits::Limited::new(
+            scenario,
+            limits::Kind::Static(scenario.tuning.static_jobs),
+        )),
+        "aimd" => Box::new(limits::Limited::new(scenario, limits::Kind::Aimd)),
+        "gradient2" => Box::new(limits::Limited::new(scenario, limits::Kind::Gradient2)),
+        "p2c-ewma" => Box::new(latency::PeakEwma::new(scenario)),
+        "prequal" => Box::new(latency::Prequal::new(scenario)),
+        "oracle" => Box::new(oracle::Oracle::new(scenario)),
+        "fc-prop" => Box::new(plimsoll::Plimsoll::new(scenario, false, tail)?),
+        "fc-hash" => Box::new(plimsoll::Plimsoll::new(scenario, true, tail)?),
+        "fc-prop-mean" => Box::new(plimsoll::Plimsoll::new(scenario, false, mean)?),
+        "fc-hash-mean" => Box::new(plimsoll::Plimsoll::new(scenario, true, mean)?),
+        "round-robin" => Box::new(thesis::Thesis::new(scenario, schedule::Policy::RoundRobin)),
+        "weighted-round-robin" => Box::new(thesis::Thesis::new(
+            scenario,
+            schedule::Policy::WeightedRoundRobin,
+        )),
+        "weighted-random" => Box::new(thesis::Thesis::new(
+            scenario,
+            schedule::Policy::WeightedRandom,
+        )),
+        "basic-li" => {
+            let arrivals = 100.0;
+            Box::new(thesis::Thesis::new(
+                scenario,
+                schedule::Policy::BasicLi { arrivals },
+            ))
+        }
+        "job-informed" => Box::new(thesis::Thesis::new(scenario, schedule::Policy::JobInformed)),
+        "load-informed" => {
+            let policy = schedule::Policy::LoadInformed {
+                most_nodes: 3,
+                interval: 0.1,
+                artificial: 0.01,
+            };
+            Box::new(thesis::Thesis::new(scenario, policy))
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,250 @@
+//! Plimsoll itself: a controller a node, a dispatcher a proxy, the ring and the shares between them.
+
+use plimsoll_core::{
+    BoundLimits, Cost, Law, NodeController, Objective, Observation, PiForm, PiGains, Rules,
+    Seconds, Settings, Sla,
+    dispatch::{DispatchSettings, Dispatcher, Held, NodeShare, Placement, Verdict},
+    ring::{RingTable, ring_sizes, worth_moving},
+};
+
+use super::{Ask, Ended, Placed, Policy, balance::RoundRobin, sharing::Sharing};
+use crate::scenario::Scenario;
+
+/// A node's word holds for this long, in periods.
+const LEASE_PERIODS: f64 = 3.0;
+const AGE_LIMIT: f64 = 10.0;
+const DEAD_BAND: f64 = 0.05;
+
+/// What a controller holds at the SLA.
+#[derive(Clone, Copy)]
+pub struct Aim {
+    pub objective: Objective,
+    pub set_point: f64,
+}
+
+/// The scenario's promise, held so.
+pub fn sla(scenario: &Scenario, objective: Objective, set_point: f64) -> Sla {
+    Sla {
+        delay: Seconds(scenario.sla_seconds),
+        overshoot: Seconds(1.1 * scenario.sla_seconds),
+        settling: Seconds(10.0),
+        objective,
+        set_point,
+    }
+}
+
+/// What an agent last told.
+#[derive(Clone, Copy, Default)]
+struct Word {
+    at: f64,
+    bound: f64,
+    bound_jobs: f64,
+    jobs: f64,
+    load: f64,
+}
+
+/// All agents and dispatchers of a cluster.
+pub struct Plimsoll {
+    controllers: Vec<NodeController>,
+    names: Vec<String>,
+    /// The last word of each, and the one before, as news takes its time.
+    words: Vec<[Word; 2]>,
+    network: f64,
+    lease: f64,
+    sla: f64,
+    ring: Option<RingTable>,
+    moved: u64,
+    sharing: Sharing,
+    period: f64,
+    /// Of each dispatcher.
+    period_began: Vec<f64>,
+    dispatchers: Vec<Dispatcher>,
+    fallback: RoundRobin,
+}
+
+fn share(name: &str, granted: f64, word: &Word, up: bool) -> NodeShare {
+    NodeShare {
+        name: name.to_owned(),
+        address: String::new(),
+        granted,
+        bound_jobs: if up { word.bound_jobs } else { 0.0 },
+        jobs: word.jobs,
+        load: word.load,
+    }
+}
+
+impl Plimsoll {
+    /// `None` where the scenario's numbers are none a controller can work with.
+    pub fn new(scenario: &Scenario, by_hash: bool, aim: Aim) -> Option<Self> {
+        let tuning = &scenario.tuning;
+        let settings = Settings {
+            sla: sla(scenario, aim.objective, aim.set_point),
+            limits: BoundLimits {
+                min: Cost(tuning.min),
+                max: Cost(1e9),
+                nominal: Cost(tuning.nominal),
+            },
+            law: Law::Pi {
+                gains: PiGains::default(),
+                form: PiForm::Velocity,
+            },
+            rules: Rules::default(),
+        };
+        let nodes = scenario.each_node().count();
+        let proxies = scenario.proxies as usize;
+        let dispatch = DispatchSettings {
+            placement: if by_hash {
+                Placement::FcHash
+            } else {
+                Placement::FcProp
+            },
+            age_limit: AGE_LIMIT.max(LEASE_PERIODS * scenario.period),
+            lease: LEASE_PERIODS * scenario.period,
+            spill: tuning.spill,
+            least_cost: 1.0,
+        };
+        let controllers: Result<Vec<_>, _> =
+            (0..nodes).map(|_| NodeController::new(settings)).collect();
+        let names: Vec<String> = (1..=nodes).map(|node| format!("node{node}")).collect();
+        let mut dispatchers = vec![Dispatcher::new(dispatch); proxies];
+        // In the scenario's order, so that places are nodes.
+        let nothing: Vec<NodeShare> = names
+            .iter()
+            .map(|name| share(name, 0.0, &Word::default(), false))
+            .collect();
+        for dispatcher in &mut dispatchers {
+            dispatcher.on_shares(0.0, proxies, &nothing);
+        }
+        let ring = if by_hash {
+            Some(RingTable::empty(tuning.slots).ok()?)
+        } else {
+            None
+        };
+        Some(Plimsoll {
+            controllers: controllers.ok()?,
+            names,
+            words: vec![[Word::default(); 2]; nodes],
+            network: scenario.network_seconds,
+            lease: LEASE_PERIODS * scenario.period,
+            sla: scenario.sla_seconds,
+            ring,
+            moved: 0,
+            sharing: Sharing::new(nodes, proxies),
+            period: scenario.period,
+            period_began: vec![0.0; proxies],
+            dispatchers,
+            fallback: RoundRobin::new(scenario),
+        })
+    }
+
+    /// What is known of a node by now, if it lives.
+    fn word(&self, node: usize, now: f64) -> Option<Word> {
+        let known = |word: &&Word| word.bound > 0.0 && word.at + 2.0 * self.network <= now;
+        let word = self.words[node].iter().find(known)?;
+        (now - word.at <= self.lease).then_some(*word)
+    }
+
+    fn turn_ring(&mut self, now: f64) {
+        let bounds: Vec<f64> = (0..self.words.len())
+            .map(|node| self.word(node, now).map_or(0.0, |word| word.bound))
+            .collect();
+        let Some(ring) = &mut self.ring else { return };
+        let Ok(wanted) = ring_sizes(&bounds, ring.slots()) else {
+            return;
+        };
+        if !worth_moving(&ring.sizes(), &wanted, DEAD_BAND) {
+            return;
+        }
+        if let Ok(delta) = ring.change_to(&wanted) {
+            let before = ring.owners().to_vec();
+            if ring.apply(&delta, wanted.len()).is_ok() {
+                self.moved += before
+                    .iter()
+                    .zip(ring.owners())
+                    .filter(|(old, new)| old != new)
+                    .count() as u64;
+            }
+        }
+    }
+}
+
+impl Policy for Plimsoll {
+    fn place(&mut self, ask: &Ask<'_>, mut random: &mut dyn FnMut() -> u32) -> Placed {
+        let dispatcher = &mut self.dispatchers[ask.proxy];
+        match dispatcher.admit(ask.now, Some(ask.hash), ask.items, &mut random) {
+            Verdict::Placed(held) => Placed::Node {
+                node: held.place(),
+                held: Some(held),
+            },
+            Verdict::Full => Placed::Refused,
+            Verdict::Unknown => Placed::on(self.fallback.next(ask.proxy, ask.up)),
+        }
+    }
+
+    fn ended(&mut self, ended: &Ended, held: Option<Held>) {
+        let dispatcher = &mut self.dispatchers[ended.proxy];
+        if let Some(held) = held {
+            dispatcher.release(held);
+            match ended.status {
+                Some(status) => dispatcher.answered(ended.node, ended.delay, status, ended.items),
+                None => dispatcher.unanswered(ended.node, ended.now, true),
+            }
+        }
+    }
+
+    fn observed(&mut self, now: f64, node: usize, seen: &Observation) {
+        let decision = self.controllers[node].step(Some(seen));
+        let measured = decision.measured_delay.map_or(0.0, Seconds::get);
+        let word = Word {
+            at: now,
+            bound: decision.bound.get(),
+            bound_jobs: decision.bound_jobs,
+            jobs: seen.jobs.unwrap_or(0.0),
+            load: measured / self.sla,
+        };
+        self.words[node] = [word, self.words[node][0]];
+        self.turn_ring(now);
+    }
+
+    fn exchange(&mut self, now: f64, proxy: usize, up: &[bool]) -> bool {
+        let dispatcher = &mut self.dispatchers[proxy];
+        dispatcher.on_time(now);
+        // Who asks again soon does so within the same period.
+        if now - self.period_began[proxy] > 0.5 * self.period {
+            self.period_began[proxy] = now;
+            dispatcher.end_period();
+        }
+        let mut reports = dispatcher.report().into_iter().peekable();
+        let mut shares = Vec::with_capacity(up.len());
+        for (node, up) in up.iter().enumerate() {
+            let name = &self.names[node];
+            let report = reports.next_if(|report| report.name == *name);
+            let Some(word) = self.word(node, now) else {
+                continue;
+            };
+            let (demand, held) = report.map_or((0.0, 0.0), |report| (report.demand, report.held));
+            let granted = self.sharing.grant(node, proxy, demand, held, word.bound);
+            shares.push(share(name, granted, &word, *up));
+        }
+        if shares.is_empty() {
+            return true;
+        }
+        let dispatchers = self.dispatchers.len();
+        let dispatcher = &mut self.dispatchers[proxy];
+        let early = dispatcher.on_shares(now, dispatchers, &shares);
+        if let Some(ring) = &self.ring
+            && dispatcher.ring_version() != Some(ring.version())
+        {
+            dispatcher.on_ring(ring.clone(), self.names.clone());
+        }
+        early && dispatchers > 1
+    }
+
+    fn bounds(&self) -> f64 {
+        self.words.iter().map(|[word, _]| word.bound).sum()
+    }
+
+    fn slots_moved(&self) -> u64 {
+        self.moved
+    }
+}

@@ -1,0 +1,519 @@
+//! Scenario files.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+/// The scenarios that come with the program, with their texts.
+macro_rules! built_in {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../scenarios/", $name, ".toml")))),*]
+    };
+}
+
+const BUILT_IN: &[(&str, &str)] = built_in![
+    "chronos-c",
+    "chronos-c-removal",
+    "thesis-equal-3",
+    "thesis-equal",
+    "thesis-equal-100",
+    "thesis-slow-node-3",
+    "thesis-slow-node",
+    "thesis-slow-node-100",
+    "overload",
+    "step",
+    "spike",
+    "drift",
+    "black-hole",
+    "slowdown",
+    "fast-errors",
+    "retry-storm",
+    "varying",
+    "contention",
+    "large",
+];
+/// Their names.
+pub const NAMES: [&str; BUILT_IN.len()] = {
+    let mut names = [""; BUILT_IN.len()];
+    let mut i = 0;
+    while i < names.len() {
+        names[i] = BUILT_IN[i].0;
+        i += 1;
+    }
+    names
+};
+
+const MOST_NODES: usize = 10_000;
+const MOST_CLIENTS: u32 = 1_000_000;
+const MOST_SECONDS: f64 = 86_400.0;
+
+/// Why a scenario cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// It cannot be read.
+    #[error("{file}: {problem}")]
+    Read {
+        /// Which one.
+        file: String,
+        /// Why.
+        problem: String,
+    },
+    /// A value cannot be.
+    #[error("{file}: {key}: {problem}")]
+    Value {
+        /// Which scenario.
+        file: String,
+        /// The key.
+        key: String,
+        /// What it must be.
+        problem: String,
+    },
+}
+
+/// One scenario: the work, the nodes, the proxies and what happens to them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name; the file's where it is read from one.
+    #[serde(skip)]
+    pub name: String,
+    /// What it shows, and every assumption behind its numbers.
+    pub about: String,
+    /// `S_t`.
+    pub sla_seconds: f64,
+    /// How long a run is.
+    pub seconds: f64,
+    /// Figures leave out what was before.
+    #[serde(default)]
+    pub measured_from: f64,
+    /// The moment that overshoot and settling are counted from.
+    pub event: Option<f64>,
+    /// Seeds that are run where none is asked for: 1, 2, …
+    #[serde(default = "one")]
+    pub seeds: u32,
+    /// Policies in the order in which they are shown.
+    pub policies: Vec<String>,
+    /// Sampling period of agents, and exchange of proxies.
+    #[serde(default = "one_second")]
+    pub period: f64,
+    /// One way between any two programs, seconds.
+    #[serde(default)]
+    pub network_seconds: f64,
+    /// Proxies; clients are spread over them.
+    #[serde(default = "one")]
+    pub proxies: u32,
+    /// Who sends.
+    pub clients: Clients,
+    /// Groups of equal nodes.
+    pub nodes: Vec<NodeSettings>,
+    /// What happens on the way.
+    #[serde(default)]
+    pub changes: Vec<Change>,
+    /// Settings of the policies.
+    #[serde(default)]
+    pub tuning: Tuning,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn one_second() -> f64 {
+    1.0
+}
+
+/// Who sends, and what.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clients {
+    /// How many, each with one request at a time; 0 for open arrivals.
+    #[serde(default)]
+    pub count: u32,
+    /// Items of a request, uniform.
+    pub items: [f64; 2],
+    /// A share of the requests that is long instead, and their items.
+    pub long: Option<Long>,
+    /// Keys, drawn evenly.
+    #[serde(default = "one")]
+    pub keys: u32,
+    /// Part of the requests that are queries; the others go to a master that is never short of room.
+    #[serde(default = "whole")]
+    pub queries: f64,
+    /// What the master takes, seconds.
+    #[serde(default)]
+    pub transaction_seconds: f64,
+    /// From when on they think how long (closed), or send how much (open).
+    pub phases: Vec<Phase>,
+    /// They give up after so many seconds, and the request has failed.
+    pub patience: Option<f64>,
+    /// Tries after a failure, a refusal or a loss of patience.
+    #[serde(default)]
+    pub retries: u32,
+    /// Before a retry, uniform in this range of seconds, doubled each time.
+    #[serde(default)]
+    pub retry_wait: [f64; 2],
+    /// Where the delay is counted from.
+    #[serde(default)]
+    pub delay_from: DelayFrom,
+}
+
+fn whole() -> f64 {
+    1.0
+}
+
+/// Requests larger than most.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Long {
+    /// Part of the requests.
+    pub part: f64,
+    /// Their items, uniform.
+    pub items: [f64; 2],
+}
+
+/// Where the delay of a request is counted from.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum DelayFrom {
+    /// From when the client sent it.
+    #[default]
+    Sent,
+    /// From when the node's kernel had its connection.
+    Accepted,
+}
+
+/// A part of a run.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// Second at which it begins.
+    pub from: f64,
+    /// Between an answer and the next request, seconds, uniform.
+    pub think: Option<[f64; 2]>,
+    /// Open arrivals, of the capacity of all nodes at the start, Poisson.
+    pub load: Option<f64>,
+}
+
+/// Nodes of one kind.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeSettings {
+    /// How many.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// Jobs that make full speed at the same time.
+    pub cores: u32,
+    /// Jobs in service at most.
+    pub workers: u32,
+    /// Connections that wait at most; the kernel drops what is over.
+    #[serde(default = "most")]
+    pub backlog: u32,
+    /// For the schedulers that take weights: its share of the work.
+    #[serde(default = "hundred")]
+    pub weight: u32,
+    /// One core's time for an item that is not cached.
+    pub item_seconds: f64,
+    /// In which order what waits is served.
+    #[serde(default)]
+    pub order: Order,
+    /// Jobs in the node from which on each further one slows all down.
+    #[serde(default)]
+    pub contention_from: u32,
+    /// By how much: speed is over 1 + this times the jobs above.
+    #[serde(default)]
+    pub contention: f64,
+    /// Keys that the cache holds.
+    #[serde(default)]
+    pub cache_keys: u32,
+    /// Part of the work that a cached key saves.
+    #[serde(default)]
+    pub cache_saves: f64,
+}
+
+fn hundred() -> u32 {
+    100
+}
+
+fn most() -> u32 {
+    u32::MAX
+}
+
+/// In which order a node serves what waits.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// As it came.
+    #[default]
+    Fifo,
+    /// Any: threads that compete for a lock or a disk.
+    Random,
+}
+
+/// What happens to nodes.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// Second.
+    pub at: f64,
+    /// From this node on.
+    pub node: u32,
+    /// So many nodes.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// What.
+    pub to: State,
+    /// For `slow` and `failing`: how fast it is, and what part fails.
+    pub value: Option<f64>,
+}
+
+/// How a node is from a change on.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// As configured.
+    Good,
+    /// Refuses connections; what was in it is lost.
+    Down,
+    /// Takes everything and answers nothing.
+    BlackHole,
+    /// At this part of its speed.
+    Slow,
+    /// Answers this part of the requests with an error at once.
+    Failing,
+}
+
+/// Settings of the policies, where a scenario has others than Plimsoll's and the peers' defaults.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tuning {
+    /// The bound at start, in items.
+    pub nominal: f64,
+    /// The smallest, in items.
+    pub min: f64,
+    /// The limit of each node for `static`, requests.
+    pub static_jobs: f64,
+    /// Slots of the ring.
+    pub slots: u32,
+    /// How full a node may get with keys that are not its own.
+    pub spill: f64,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Tuning {
+            nominal: 5120.0,
+            min: 160.0,
+            static_jobs: 64.0,
+            slots: 16_384,
+            spill: 0.5,
+        }
+    }
+}
+
+impl Scenario {
+    /// One that comes with the program, or a file.
+    pub fn find(name: &str) -> Result<Self, ScenarioError> {
+        if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
+            return Self::parse(name, text);
+        }
+        let path = Path::new(name);
+        let read = std::fs::read_to_string(path).map_err(|error| ScenarioError::Read {
+            file: name.to_owned(),
+            problem: if error.kind() == std::io::ErrorKind::NotFound && !name.contains(['.', '/']) {
+                format!(
+                    "there is no such scenario, nor such a file; there are {}",
+                    NAMES.join(", ")
+                )
+            } else {
+                error.to_string()
+            },
+        })?;
+        Self::parse(name, &read)
+    }
+
+    /// From TOML.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ScenarioError> {
+        let mut scenario: Scenario = toml::from_str(text).map_err(|error| ScenarioError::Read {
+            file: file.to_owned(),
+            problem: error.to_string().trim_end().to_owned(),
+        })?;
+        let stem = Path::new(file).file_stem().and_then(|stem| stem.to_str());
+        scenario.name = stem.unwrap_or(file).to_owned();
+        scenario
+            .check()
+            .map_err(|(key, problem)| ScenarioError::Value {
+                file: file.to_owned(),
+                key,
+                problem,
+            })?;
+        Ok(scenario)
+    }
+
+    /// The settings of each node.
+    pub fn each_node(&self) -> impl Iterator<Item = &NodeSettings> {
+        let times = |group: &NodeSettings| group.count as usize;
+        self.nodes
+            .iter()
+            .flat_map(move |group| std::iter::repeat_n(group, times(group)))
+    }
+
+    fn check(&self) -> Result<(), (String, String)> {
+        let wrong = |key: &str, problem: String| Err((key.to_owned(), problem));
+        let positive = |value: f64| value.is_finite() && value > 0.0;
+        let range = |[low, high]: [f64; 2]| {
+            low.is_finite() && low >= 0.0 && high >= low && high.is_finite()
+        };
+        let part = |value: f64| (0.0..=1.0).contains(&value);
+        if !positive(self.sla_seconds) {
+            return wrong("sla_seconds", "must be above 0".into());
+        }
+        if !(positive(self.seconds) && self.seconds <= MOST_SECONDS) {
+            return wrong(
+                "seconds",
+                format!("must be above 0 and at most {MOST_SECONDS}"),
+            );
+        }
+        if !(self.measured_from >= 0.0 && self.measured_from < self.seconds) {
+            return wrong("measured_from", "must be before the end".into());
+        }
+        if self
+            .event
+            .is_some_and(|at| !(at >= 0.0 && at < self.seconds))
+        {
+            return wrong("event", "must be before the end".into());
+        }
+        if !(0.01..=3600.0).contains(&self.period) {
+            return wrong("period", "must be within 0.01 and 3600 s".into());
+        }
+        if !(0.0..=10.0).contains(&self.network_seconds) {
+            return wrong("network_seconds", "must be within 0 and 10".into());
+        }
+        if self.seeds == 0 || self.seeds > 1000 {
+            return wrong("seeds", "must be within 1 and 1000".into());
+        }
+        if self.proxies == 0 || self.proxies > 1000 {
+            return wrong("proxies", "must be within 1 and 1000".into());
+        }
+        if self.policies.is_empty() {
+            return wrong("policies", "must name at least one".into());
+        }
+        let clients = &self.clients;
+        if clients.count > MOST_CLIENTS {
+            return wrong("clients.count", format!("must be at most {MOST_CLIENTS}"));
+        }
+        let items = |items: [f64; 2]| range(items) && items[0] > 0.0;
+        if !items(clients.items)
+            || clients
+                .long
+                .is_some_and(|long| !items(long.items) || !part(long.part))
+        {
+            return wrong(
+                "clients.items",
+                "must be two numbers above 0, the smaller first".into(),
+            );
+        }
+        if clients.keys == 0 {
+            return wrong("clients.keys", "must be at least 1".into());
+        }
+        if !part(clients.queries) {
+            return wrong("clients.queries", "must be within 0 and 1".into());
+        }
+        if !(clients.transaction_seconds.is_finite() && clients.transaction_seconds >= 0.0) {
+            return wrong("clients.transaction_seconds", "must not be below 0".into());
+        }
+        if clients.patience.is_some_and(|patience| !positive(patience)) {
+            return wrong("clients.patience", "must be above 0".into());
+        }
+        if clients.retries > 100 || !range(clients.retry_wait) {
+            return wrong(
+                "clients.retries",
+                "must be at most 100, and retry_wait two numbers in order".into(),
+            );
+        }
+        if clients.phases.first().is_none_or(|first| first.from != 0.0) {
+            return wrong("clients.phases", "the first must be from 0".into());
+        }
+        for (i, phase) in clients.phases.iter().enumerate() {
+            let key = format!("clients.phases[{i}]");
+            let closed = clients.count > 0;
+            let good = match (closed, phase.think, phase.load) {
+                (true, Some(think), None) => range(think),
+                (false, None, Some(load)) => load.is_finite() && load >= 0.0,
+                _ => false,
+            };
+            if !good {
+                let wanted = if closed {
+                    "think = [from, to]"
+                } else {
+                    "load, as clients.count is 0"
+                };
+                return wrong(&key, format!("must have {wanted}"));
+            }
+            if i > 0 && phase.from <= clients.phases[i - 1].from {
+                return wrong(&key, "must be after the one before".into());
+            }
+        }
+        let count: usize = self.nodes.iter().map(|group| group.count as usize).sum();
+        if count == 0 || count > MOST_NODES {
+            return wrong("nodes", format!("must be within 1 and {MOST_NODES} in all"));
+        }
+        for (i, node) in self.nodes.iter().enumerate() {
+            let key = format!("nodes[{i}]");
+            if node.cores == 0 || node.workers == 0 || node.backlog == 0 || node.weight == 0 {
+                return wrong(
+                    &key,
+                    "cores, workers, backlog and weight must be at least 1".into(),
+                );
+            }
+            if !positive(node.item_seconds) || !part(node.cache_saves) || node.cache_saves >= 1.0 {
+                return wrong(
+                    &key,
+                    "item_seconds must be above 0, cache_saves within 0 and 1".into(),
+                );
+            }
+            if !(node.contention.is_finite() && node.contention >= 0.0) {
+                return wrong(&key, "contention must not be below 0".into());
+            }
+        }
+        for (i, change) in self.changes.iter().enumerate() {
+            let key = format!("changes[{i}]");
+            if !(change.at >= 0.0 && change.at <= self.seconds) {
+                return wrong(&key, "at must be within the run".into());
+            }
+            if change.node as usize + change.count as usize > count {
+                return wrong(&key, format!("there are only {count} nodes"));
+            }
+            let value = match change.to {
+                State::Slow => change.value.is_some_and(positive),
+                State::Failing => change.value.is_some_and(part),
+                _ => change.value.is_none(),
+            };
+            if !value {
+                return wrong(
+                    &key,
+                    "slow needs a value above 0, failing one within 0 and 1, others none".into(),
+                );
+            }
+        }
+        let Tuning {
+            nominal,
+            min,
+            static_jobs,
+            slots,
+            spill,
+        } = self.tuning;
+        if !(positive(nominal)
+            && positive(min)
+            && min <= nominal
+            && static_jobs >= 1.0
+            && slots > 0
+            && part(spill))
+        {
+            return wrong(
+                "tuning",
+                "numbers must be above 0, min at most nominal, spill within 0 and 1".into(),
+            );
+        }
+        Ok(())
+    }
+}

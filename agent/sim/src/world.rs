@@ -1,0 +1,549 @@
+//! Clients, proxies and nodes in one clock.
+
+use plimsoll_core::{DelayHistogram, dispatch::Held, ring::key_hash};
+use rand::{Rng, RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::{
+    clients::Crowd,
+    events::{Event, Events, Time},
+    measure::{Outcome, Recorder},
+    node::{Health, Node, Offer},
+    policy::{self, Ask, Ended, Placed, Policy},
+    scenario::{DelayFrom, Scenario, ScenarioError, State},
+};
+
+/// Health checks every half second, and the second failure counts (haproxy/examples).
+const HEALTH_CHECK: f64 = 0.5;
+/// Linux before 3.1: the first SYN is sent again after 3 s, then after twice as long each time, five times.
+const SYN_RETRY: f64 = 3.0;
+const SYN_RETRIES: u8 = 5;
+/// Nobody sends again sooner, or who is refused at once and does not think would stop the clock.
+const LEAST_PAUSE: f64 = 0.001;
+/// An error costs a node this long.
+const ERROR_SECONDS: f64 = 0.001;
+/// Who gives up much of a share tells it after this long.
+const EARLY_SECONDS: f64 = 0.1;
+/// Periods are jittered by up to this part, so that agents do not act in step.
+const JITTER: f64 = 0.05;
+
+/// A request on its way.
+#[derive(Debug, Default)]
+struct Request {
+    client: u32,
+    /// Tells this use of the slot from others.
+    turn: u32,
+    key: u32,
+    items: f64,
+    sent: Time,
+    accepted: Time,
+    /// Of the client, after failures.
+    tries: u32,
+    /// Of the kernel.
+    syns: u8,
+    redispatched: bool,
+    /// Requests in the node when it came.
+    found: usize,
+    node: Option<u32>,
+    held: Option<Held>,
+    /// Its client has left; the node works on.
+    orphaned: bool,
+}
+
+/// One run.
+pub struct World<'a> {
+    scenario: &'a Scenario,
+    events: Events,
+    now: Time,
+    nodes: Vec<Node>,
+    up: Vec<bool>,
+    crowd: Crowd,
+    hashes: Vec<u32>,
+    policy: Box<dyn Policy>,
+    requests: Vec<Request>,
+    free: Vec<u32>,
+    chances: Xoshiro256PlusPlus,
+    recorder: Recorder,
+}
+
+impl<'a> World<'a> {
+    pub fn new(scenario: &'a Scenario, name: &str, seed: u64) -> Result<Self, ScenarioError> {
+        let bounds = DelayHistogram::fine_bounds();
+        let nodes: Vec<Node> = scenario
+            .each_node()
+            .zip(0u64..)
+            .filter_map(|(settings, place)| {
+                let of_node = seed.wrapping_mul(0xd134_2543_de82_ef95) ^ place;
+                Node::new(settings.clone(), bounds.clone(), of_node)
+            })
+            .collect();
+        let policy = policy::named(name, scenario).ok_or_else(|| ScenarioError::Value {
+            file: scenario.name.clone(),
+            key: "policies".into(),
+            problem: format!(
+                "there is no policy {name:?}; there are {}",
+                policy::NAMES.join(", ")
+            ),
+        })?;
+        let mut nodes = nodes;
+        if policy.sheds_in_nodes() {
+            nodes.iter_mut().for_each(Node::shed_by_age);
+        }
+        let capacity = nodes.iter().map(Node::capacity).sum();
+        let hashes =
+            (0..scenario.clients.keys).map(|key| key_hash(format!("S{key:04}").as_bytes()));
+        let mut world = World {
+            events: Events::default(),
+            now: Time::default(),
+            up: vec![true; nodes.len()],
+            crowd: Crowd::new(&scenario.clients, capacity, seed),
+            hashes: hashes.collect(),
+            policy,
+            requests: Vec::new(),
+            free: Vec::new(),
+            chances: Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x5851_f42d_4c95_7f2d),
+            recorder: Recorder::new(
+                name,
+                scenario.sla_seconds,
+                scenario.measured_from,
+                scenario.seconds,
+                nodes.len(),
+            ),
+            nodes,
+            scenario,
+        };
+        world.begin();
+        Ok(world)
+    }
+
+    fn begin(&mut self) {
+        for client in 0..self.crowd.count() {
+            let at = Time::seconds(self.crowd.first(client));
+            self.events.put(at, Event::Send(client));
+        }
+        let period = self.scenario.period;
+        for node in 0..self.nodes.len() as u32 {
+            let at = Time::seconds(period * self.chances.random::<f64>());
+            self.events.put(at, Event::Period(node));
+        }
+        for proxy in 0..self.scenario.proxies {
+            let at = Time::seconds(0.1 * period * self.chances.random::<f64>());
+            self.events.put(at, Event::Exchange(proxy));
+        }
+        for (i, change) in self.scenario.changes.iter().enumerate() {
+            self.events
+                .put(Time::seconds(change.at), Event::Change(i as u32));
+        }
+    }
+
+    /// Until the end of the scenario.
+    pub fn run(mut self) -> Outcome {
+        let end = Time::seconds(self.scenario.seconds);
+        let mut second = 0;
+        while let Some((at, event)) = self.events.next() {
+            while at.get() >= f64::from(second) {
+                let capacity = self.nodes.iter().map(Node::capacity).sum();
+                self.recorder
+                    .nodes(f64::from(second), capacity, self.policy.bounds());
+                second += 1;
+            }
+            if at >= end {
+                break;
+            }
+            self.now = at;
+            self.happen(event);
+        }
+        let hits = self.nodes.iter().map(|node| node.cache_hits).sum();
+        let misses: u64 = self.nodes.iter().map(|node| node.cache_misses).sum();
+        let moved = self.policy.slots_moved();
+        self.recorder.done((hits, hits + misses), moved)
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Send(client) => self.send(client),
+            Event::Arrive(request) => self.arrive(request),
+            Event::Finish { node, version } => {
+                if self.nodes[node as usize].version == version {
+                    self.finish(node);
+                }
+            }
+            Event::GiveUp { request, turn } => {
+                if self.requests[request as usize].turn == turn {
+                    self.give_up(request);
+                }
+            }
+            Event::Fail { request, turn } => {
+                let known = &self.requests[request as usize];
+                match (known.turn == turn, known.orphaned) {
+                    (true, false) => self.fail(request, false),
+                    (true, true) => self.release_slot(request),
+                    (false, _) => {}
+                }
+            }
+            Event::Period(node) => self.period(node),
+            Event::Exchange(proxy) => {
+                let early = self
+                    .policy
+                    .exchange(self.now.get(), proxy as usize, &self.up);
+                let wait = if early {
+                    EARLY_SECONDS
+                } else {
+                    self.jittered()
+                };
+                self.events
+                    .put(self.now.after(wait), Event::Exchange(proxy));
+            }
+            Event::Change(change) => self.change(change),
+            Event::Health { node, up } => {
+                if (self.nodes[node as usize].health != Health::Down) == up {
+                    self.up[node as usize] = up;
+                    // Every proxy acts on it at once.
+                    for proxy in 0..self.scenario.proxies as usize {
+                        self.policy.exchange(self.now.get(), proxy, &self.up);
+                    }
+                }
+            }
+        }
+    }
+
+    fn jittered(&mut self) -> f64 {
+        self.scenario.period * (1.0 + JITTER * (2.0 * self.chances.random::<f64>() - 1.0))
+    }
+
+    fn send(&mut self, client: u32) {
+        let now = self.now.get();
+        if self.scenario.clients.count == 0 {
+            let next = self.now.after(self.crowd.pause(client, now));
+            self.events.put(next, Event::Send(client));
+            if !self.crowd.sends(now) {
+                return;
+            }
+        }
+        let wish = self.crowd.wish(client);
+        if !wish.query {
+            let answered = self.now.after(self.scenario.clients.transaction_seconds);
+            let pause = self.crowd.pause(client, answered.get());
+            self.events.put(answered.after(pause), Event::Send(client));
+            return;
+        }
+        let slot = self.free_slot();
+        let request = &mut self.requests[slot as usize];
+        *request = Request {
+            client,
+            turn: request.turn.wrapping_add(1),
+            key: wish.key,
+            items: wish.items,
+            sent: self.now,
+            ..Request::default()
+        };
+        self.recorder.sent(now, wish.items);
+        self.wait_for(slot);
+        self.arrive(slot);
+    }
+
+    fn free_slot(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.requests.push(Request::default());
+            self.requests.len() as u32 - 1
+        })
+    }
+
+    /// The client's patience begins.
+    fn wait_for(&mut self, slot: u32) {
+        if let Some(patience) = self.scenario.clients.patience {
+            let turn = self.requests[slot as usize].turn;
+            let event = Event::GiveUp {
+                request: slot,
+                turn,
+            };
+            self.events.put(self.now.after(patience), event);
+        }
+    }
+
+    fn proxy(&self, slot: u32) -> usize {
+        let request = &self.requests[slot as usize];
+        // An open stream has one client, so that its requests are spread by key.
+        let who = if self.scenario.clients.count > 0 {
+            request.client
+        } else {
+            request.turn ^ request.key
+        };
+        (who % self.scenario.proxies) as usize
+    }
+
+    fn arrive(&mut self, slot: u32) {
+        let now = self.now;
+        let request = &self.requests[slot as usize];
+        if request.orphaned {
+            return self.release_slot(slot);
+        }
+        // A kernel that tries again does so at the node that it was sent to.
+        if let Some(node) = request.node {
+            return self.connect(slot, node);
+        }
+        let ask = Ask {
+            now: now.get(),
+            proxy: self.proxy(slot),
+            hash: self.hashes[request.key as usize],
+            items: request.items,
+            up: &self.up,
+            nodes: &self.nodes,
+        };
+        let chances = &mut self.chances;
+        match self.policy.place(&ask, &mut || chances.next_u32()) {
+            Placed::Node { node, held } => {
+                let request = &mut self.requests[slot as usize];
+                request.node = Some(node as u32);
+                request.held = held;
+                self.connect(slot, node as u32);
+            }
+            Placed::Refused => self.refuse(slot),
+        }
+    }
+
+    fn connect(&mut self, slot: u32, node: u32) {
+        let chance = self.chances.random::<f64>();
+        let request = &mut self.requests[slot as usize];
+        let (key, items) = (request.key, request.items);
+        request.found = self.nodes[node as usize].jobs();
+        match self.nodes[node as usize].offer(self.now, slot, key, items, chance) {
+            Offer::Taken => {
+                request.accepted = self.now;
+                self.plan(node);
+            }
+            Offer::Swallowed => request.accepted = self.now,
+            Offer::NoRoom => {
+                request.syns += 1;
+                let wait = SYN_RETRY * f64::from(1u32 << (request.syns - 1));
+                let event = if request.syns > SYN_RETRIES {
+                    Event::Fail {
+                        request: slot,
+                        turn: request.turn,
+                    }
+                } else {
+                    Event::Arrive(slot)
+                };
+                self.events.put(self.now.after(wait), event);
+            }
+            Offer::Error => {
+                let event = Event::Fail {
+                    request: slot,
+                    turn: request.turn,
+                };
+                self.events.put(self.now.after(ERROR_SECONDS), event);
+            }
+            Offer::Refused => self.fail(slot, true),
+        }
+    }
+
+    fn plan(&mut self, node: u32) {
+        if let Some((at, version)) = self.nodes[node as usize].plan(self.now) {
+            self.events.put(at, Event::Finish { node, version });
+        }
+    }
+
+    fn finish(&mut self, node: u32) {
+        let finished = self.nodes[node as usize].finish(self.now);
+        for dropped in self.nodes[node as usize].take_dropped() {
+            if self.requests[dropped as usize].orphaned {
+                self.release_slot(dropped);
+            } else {
+                self.tell(dropped, Some(503));
+                self.refuse(dropped);
+            }
+        }
+        self.plan(node);
+        let Some(slot) = finished else { return };
+        let now = self.now.get();
+        let request = &self.requests[slot as usize];
+        if request.orphaned {
+            return self.release_slot(slot);
+        }
+        let from = match self.scenario.clients.delay_from {
+            DelayFrom::Sent => request.sent,
+            DelayFrom::Accepted => request.accepted,
+        };
+        let (sent, items) = (request.sent.get(), request.items);
+        self.recorder
+            .answered(now, sent, now - from.get(), items, node as usize);
+        self.tell(slot, Some(200));
+        self.next_request(slot);
+    }
+
+    /// The policy hears of the end of an attempt.
+    fn tell(&mut self, slot: u32, status: Option<u16>) {
+        let proxy = self.proxy(slot);
+        let request = &mut self.requests[slot as usize];
+        let Some(node) = request.node.take() else {
+            return;
+        };
+        let ended = Ended {
+            now: self.now.get(),
+            proxy,
+            node: node as usize,
+            delay: self.now.get() - request.accepted.max(request.sent).get(),
+            found: request.found,
+            items: request.items,
+            status,
+        };
+        self.policy.ended(&ended, request.held.take());
+    }
+
+    fn fail(&mut self, slot: u32, refused_connection: bool) {
+        let request = &mut self.requests[slot as usize];
+        if refused_connection {
+            request.accepted = self.now;
+        }
+        let again = refused_connection && !std::mem::replace(&mut request.redispatched, true);
+        self.tell(slot, if refused_connection { None } else { Some(500) });
+        if again {
+            return self.arrive(slot);
+        }
+        let sent = self.requests[slot as usize].sent.get();
+        if !self.try_again(slot) {
+            self.recorder.failed(self.now.get(), sent);
+            self.next_request(slot);
+        }
+    }
+
+    fn refuse(&mut self, slot: u32) {
+        let sent = self.requests[slot as usize].sent.get();
+        if !self.try_again(slot) {
+            self.recorder.refused(self.now.get(), sent);
+            self.next_request(slot);
+        }
+    }
+
+    /// The client tries the same again later, if it has tries left.
+    fn try_again(&mut self, slot: u32) -> bool {
+        let request = &mut self.requests[slot as usize];
+        if request.tries >= self.scenario.clients.retries {
+            return false;
+        }
+        request.tries += 1;
+        request.redispatched = false;
+        request.syns = 0;
+        request.turn = request.turn.wrapping_add(1);
+        let (client, tries) = (request.client, request.tries);
+        let wait = self.crowd.back_off(client, tries);
+        self.wait_for(slot);
+        self.events.put(self.now.after(wait), Event::Arrive(slot));
+        true
+    }
+
+    fn give_up(&mut self, slot: u32) {
+        let request = &self.requests[slot as usize];
+        if request.orphaned {
+            return;
+        }
+        let (client, key, items, sent, tries) = (
+            request.client,
+            request.key,
+            request.items,
+            request.sent,
+            request.tries,
+        );
+        let swallowed = request
+            .node
+            .is_some_and(|node| self.nodes[node as usize].forget(slot));
+        // The proxy closes the connection; the node does not notice and works on.
+        self.tell(slot, None);
+        self.requests[slot as usize].orphaned = true;
+        if swallowed {
+            self.release_slot(slot);
+        }
+        let now = self.now.get();
+        if tries < self.scenario.clients.retries {
+            let again = self.free_slot();
+            let fresh = &mut self.requests[again as usize];
+            *fresh = Request {
+                client,
+                turn: fresh.turn.wrapping_add(1),
+                key,
+                items,
+                sent,
+                tries,
+                ..Request::default()
+            };
+            self.try_again(again);
+        } else {
+            self.recorder.failed(now, sent.get());
+            self.pause(client);
+        }
+    }
+
+    /// The client thinks, and sends again.
+    fn pause(&mut self, client: u32) {
+        if self.scenario.clients.count > 0 {
+            let pause = self.crowd.pause(client, self.now.get());
+            self.events
+                .put(self.now.after(pause.max(LEAST_PAUSE)), Event::Send(client));
+        }
+    }
+
+    fn next_request(&mut self, slot: u32) {
+        let client = self.requests[slot as usize].client;
+        self.release_slot(slot);
+        self.pause(client);
+    }
+
+    fn release_slot(&mut self, slot: u32) {
+        let request = &mut self.requests[slot as usize];
+        request.turn = request.turn.wrapping_add(1);
+        self.free.push(slot);
+    }
+
+    fn period(&mut self, node: u32) {
+        let place = node as usize;
+        let seen = self.nodes[place].observe(self.now);
+        // A node that is down has no agent that reports either.
+        if self.nodes[place].health != Health::Down
+            && let Some(seen) = seen
+        {
+            self.policy.observed(self.now.get(), place, &seen);
+        }
+        let next = self.now.after(self.jittered());
+        self.events.put(next, Event::Period(node));
+    }
+
+    fn change(&mut self, index: u32) {
+        let change = self.scenario.changes[index as usize];
+        for node in change.node..change.node + change.count {
+            let place = node as usize;
+            let was_down = self.nodes[place].health == Health::Down;
+            self.nodes[place].health = match change.to {
+                State::Good | State::Slow => Health::Good,
+                State::Down => Health::Down,
+                State::BlackHole => Health::BlackHole,
+                State::Failing => Health::Failing(change.value.unwrap_or(1.0)),
+            };
+            let speed = match change.to {
+                State::Slow => change.value.unwrap_or(1.0),
+                _ => 1.0,
+            };
+            self.nodes[place].set_speed(self.now, speed);
+            // What a black hole has taken never comes back.
+            if change.to != State::BlackHole {
+                let lost = match change.to {
+                    State::Down => self.nodes[place].drop_all(self.now),
+                    _ => self.nodes[place].drop_swallowed(),
+                };
+                for slot in lost {
+                    if self.requests[slot as usize].orphaned {
+                        self.release_slot(slot);
+                    } else {
+                        self.fail(slot, false);
+                    }
+                }
+            }
+            self.plan(node);
+            let is_down = change.to == State::Down;
+            if was_down != is_down {
+                let wait = HEALTH_CHECK * (1.0 + self.chances.random::<f64>());
+                let event = Event::Health { node, up: !is_down };
+                self.events.put(self.now.after(wait), event);
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Scenario files: those that come with the program, and what is wrong with others.
+#![allow(clippy::unwrap_used)]
+
+use plimsoll_sim::{POLICIES, SCENARIOS, Scenario, ScenarioError, run};
+
+const GOOD: &str = "about = 'test'\nsla_seconds = 1.0\nseconds = 10.0\npolicies = ['rr']\n[clients]\nitems = [80, 80]\n\
+                    phases = [{ from = 0.0, load = 0.4 }]\n[[nodes]]\ncores = 8\nworkers = 8\nitem_seconds = 0.001\n";
+
+fn problem(text: &str) -> String {
+    match Scenario::parse("test.toml", text) {
+        Err(error) => error.to_string(),
+        Ok(_) => "nothing".to_owned(),
+    }
+}
+
+#[test]
+fn those_that_come_with_the_program_are_good_and_name_known_policies() {
+    for name in SCENARIOS {
+        let scenario = Scenario::find(name).unwrap();
+        assert_eq!(scenario.name, *name);
+        for policy in &scenario.policies {
+            assert!(POLICIES.contains(&policy.as_str()), "{name}: {policy}");
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named_with_file_and_key() {
+    assert_eq!(problem(GOOD), "nothing");
+    let cases = [
+        (
+            "sla_seconds = 1.0",
+            "sla_seconds = 0.0",
+            "test.toml: sla_seconds: must be above 0",
+        ),
+        (
+            "sla_seconds = 1.0",
+            "sla_seconds = nan",
+            "test.toml: sla_seconds: must be above 0",
+        ),
+        ("seconds = 10.0", "seconds = inf", "test.toml: seconds: "),
+        (
+            "seconds = 10.0",
+            "seconds = 10.0\nmeasured_from = 10.0",
+            "test.toml: measured_from: must be before the end",
+        ),
+        (
+            "seconds = 10.0",
+            "seconds = 10.0\nproxies = 0",
+            "test.toml: proxies: ",
+        ),
+        (
+            "items = [80, 80]",
+            "items = [80, 60]",
+            "test.toml: clients.items: ",
+        ),
+        (
+            "items = [80, 80]",
+            "items = [80, 80]\ncount = 9000000",
+            "test.toml: clients.count: ",
+        ),
+        (
+            "items = [80, 80]",
+            "items = [80, 80]\ncount = 5",
+            "test.toml: clients.phases[0]: must have think",
+        ),
+        (
+            "from = 0.0",
+            "from = 1.0",
+            "test.toml: clients.phases: the first must be from 0",
+        ),
+        (
+            "load = 0.4",
+            "load = -1.0",
+            "test.toml: clients.phases[0]: must have load",
+        ),
+        ("workers = 8", "workers = 0", "test.toml: nodes[0]: "),
+        (
+            "workers = 8",
+            "workers = 8\ncount = 20000",
+            "test.toml: nodes: must be within 1 and 10000",
+        ),
+        (
+            "item_seconds = 0.001",
+            "item_seconds = 0",
+            "test.toml: nodes[0]: item_seconds",
+        ),
+        (
+            "item_seconds = 0.001",
+            "item_seconds = 1\n[[changes]]\nat = 1.0\nnode = 1\nto = 'down'",
+            "test.toml: changes[0]: there are only 1 nodes",
+        ),
+        (
+            "item_seconds = 0.001",
+            "item_seconds = 1\n[[changes]]\nat = 1.0\nnode = 0\nto = 'slow'",
+            "test.toml: changes[0]: slow needs a value",
+        ),
+        (
+            "item_seconds = 0.001",
+            "item_seconds = 1\n[tuning]\nmin = 0.0",
+            "test.toml: tuning: ",
+        ),
+    ];
+    for (from, to, expected) in cases {
+        let found = problem(&GOOD.replace(from, to));
+        assert!(found.starts_with(expected), "{to}: {found}");
+    }
+    let unknown = problem(&GOOD.replace("workers", "worker"));
+    assert!(
+        unknown.contains("test.toml") && unknown.contains("line 10") && unknown.contains("worker"),
+        "{unknown}"
+    );
+}
+
+#[test]
+fn a_scenario_or_policy_that_is_not_there_is_told_with_those_that_are() {
+    let error = Scenario::find("chronos-d").unwrap_err().to_string();
+    assert!(error.contains("chronos-c"), "{error}");
+    let error = run(&Scenario::parse("test.toml", GOOD).unwrap(), "fc-prob", 1).unwrap_err();
+    assert!(matches!(&error, ScenarioError::Value { key, .. } if key == "policies"));
+    assert!(error.to_string().contains("fc-prop"), "{error}");
+}

@@ -1,0 +1,109 @@
+"""agent/sim/report.md is what the simulator says now, and it says what the documentation claims."""
+
+import difflib
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compose.lab import machine
+from compose.lab.topology import ROOT
+
+REPORT = ROOT / "agent" / "sim" / "report.md"
+# Plimsoll with its defaults.
+OURS = ("fc-prop", "fc-hash")
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+    """The report, and all summaries by scenario."""
+    summaries: Path = tmp_path_factory.mktemp("simulate") / "summaries.json"
+    command = [machine.binary("plimsoll"), "simulate", "all", "--json-file", str(summaries)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout, {each["scenario"]: each for each in json.loads(summaries.read_text())}
+
+
+def runs(shown: tuple[str, dict[str, Any]], scenario: str) -> dict[str, Any]:
+    return {run["policy"]: run for run in shown[1][scenario]["runs"]}
+
+
+@pytest.mark.timeout(900)
+def test_the_report_is_up_to_date(shown):
+    diff = difflib.unified_diff(
+        REPORT.read_text().splitlines(), shown[0].splitlines(), "agent/sim/report.md", "make simulate", lineterm=""
+    )
+    assert "\n".join(diff) == ""
+
+
+def test_chronos_c_totals_and_means_are_the_papers(shown):
+    by = runs(shown, "chronos-c")
+    paper = {"rr": 41_647, "fc-prop-mean": 50_197, "fc-hash-mean": 54_821}
+    for policy, total in paper.items():
+        assert by[policy]["total_items_per_s"] == pytest.approx(total, rel=0.02), policy
+    assert by["rr"]["mean_delay_s"] == pytest.approx(2.41, abs=0.27)
+
+
+def test_fc_hash_beats_round_robin_and_prop_by_more_than_the_paper(shown):
+    by = runs(shown, "chronos-c")
+    timely = {policy: run["timely_items_per_s"] for policy, run in by.items()}
+    assert timely["fc-hash"] / timely["rr"] >= 3.37
+    assert timely["fc-hash"] / timely["prop"] >= 2.28
+    after = runs(shown, "chronos-c-removal")
+    for peer in ("rr", "prop"):
+        ratio = after["fc-hash"]["timely_items_per_s"] / after[peer]["timely_items_per_s"]
+        assert ratio >= 2
+
+
+@pytest.mark.parametrize("mix", ["", "-3", "-100"])
+def test_the_thesis_order_of_schedulers(shown, mix):
+    total = {
+        policy: run["total_items_per_s"] for policy, run in runs(shown, f"thesis-equal{mix}").items()
+    }
+    assert total["job-informed"] > max(
+        total[other] for other in ("round-robin", "weighted-round-robin", "weighted-random", "load-informed")
+    )
+    slow = {
+        policy: run["total_items_per_s"] for policy, run in runs(shown, f"thesis-slow-node{mix}").items()
+    }
+    assert slow["round-robin"] == min(slow.values())
+    assert slow["job-informed"] > slow["weighted-round-robin"]
+
+
+@pytest.mark.parametrize("policy", OURS)
+def test_timely_work_under_overload_is_that_of_the_oracle(shown, policy):
+    by = runs(shown, "overload")
+    for ours, best in zip(by[policy]["phases"], by["oracle"]["phases"], strict=True):
+        assert ours["timely_items_per_s"] >= 0.95 * best["timely_items_per_s"], ours
+
+
+@pytest.mark.parametrize("policy", OURS)
+def test_a_step_to_1_4_times_the_capacity_is_within_the_sla_in_three_periods(shown, policy):
+    run = runs(shown, "step")[policy]
+    assert run["settled"]
+    assert run["settling_s"] <= 3
+
+
+@pytest.mark.parametrize("policy", OURS)
+def test_no_bound_drifts_in_half_an_hour(shown, policy):
+    bounds = runs(shown, "drift")[policy]["series"]["bounds_items"]
+    early, late = bounds[120:420], bounds[-300:]
+    assert sum(late) == pytest.approx(sum(early), rel=0.05)
+
+
+@pytest.mark.parametrize("scenario", ["black-hole", "slowdown", "fast-errors", "retry-storm", "varying", "spike"])
+@pytest.mark.parametrize("policy", OURS)
+def test_timely_work_is_back_to_95_percent_when_a_fault_is_over(shown, scenario, policy):
+    series = runs(shown, scenario)[policy]["series"]
+    last = slice(-20, None)
+    ideal = sum(series["ideal_items_per_s"][last])
+    assert sum(series["timely_items_per_s"][last]) >= 0.95 * ideal
+
+
+@pytest.mark.parametrize("policy", OURS)
+def test_a_node_that_was_starved_has_its_share_back(shown, policy):
+    """At a tenth of its speed for a minute: in the half minute after it, it is needed."""
+    run = runs(shown, "slowdown")[policy]
+    series = run["series"]
+    assert sum(series["timely_items_per_s"][100:]) >= 0.95 * sum(series["ideal_items_per_s"][100:])
