@@ -14,6 +14,7 @@ from compose.lab.topology import ROOT
 REPORT = ROOT / "agent" / "sim" / "report.md"
 # Plimsoll with its defaults.
 OURS = ("fc-prop", "fc-hash")
+FAULTS = ("black-hole", "slowdown", "fast-errors", "retry-storm", "varying", "spike")
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +32,8 @@ def runs(shown: tuple[str, dict[str, Any]], scenario: str) -> dict[str, Any]:
 
 @pytest.mark.timeout(900)
 def test_the_report_is_up_to_date(shown):
-    diff = difflib.unified_diff(
-        REPORT.read_text().splitlines(), shown[0].splitlines(), "agent/sim/report.md", "make simulate", lineterm=""
-    )
+    kept, now = REPORT.read_text().splitlines(), shown[0].splitlines()
+    diff = difflib.unified_diff(kept, now, "agent/sim/report.md", "make simulate", lineterm="")
     assert "\n".join(diff) == ""
 
 
@@ -58,15 +58,11 @@ def test_fc_hash_beats_round_robin_and_prop_by_more_than_the_paper(shown):
 
 @pytest.mark.parametrize("mix", ["", "-3", "-100"])
 def test_the_thesis_order_of_schedulers(shown, mix):
-    total = {
-        policy: run["total_items_per_s"] for policy, run in runs(shown, f"thesis-equal{mix}").items()
-    }
+    total = {policy: run["total_items_per_s"] for policy, run in runs(shown, f"thesis-equal{mix}").items()}
     assert total["job-informed"] > max(
         total[other] for other in ("round-robin", "weighted-round-robin", "weighted-random", "load-informed")
     )
-    slow = {
-        policy: run["total_items_per_s"] for policy, run in runs(shown, f"thesis-slow-node{mix}").items()
-    }
+    slow = {policy: run["total_items_per_s"] for policy, run in runs(shown, f"thesis-slow-node{mix}").items()}
     assert slow["round-robin"] == min(slow.values())
     assert slow["job-informed"] > slow["weighted-round-robin"]
 
@@ -92,7 +88,7 @@ def test_no_bound_drifts_in_half_an_hour(shown, policy):
     assert sum(late) == pytest.approx(sum(early), rel=0.05)
 
 
-@pytest.mark.parametrize("scenario", ["black-hole", "slowdown", "fast-errors", "retry-storm", "varying", "spike"])
+@pytest.mark.parametrize("scenario", FAULTS)
 @pytest.mark.parametrize("policy", OURS)
 def test_timely_work_is_back_to_95_percent_when_a_fault_is_over(shown, scenario, policy):
     series = runs(shown, scenario)[policy]["series"]
