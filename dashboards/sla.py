@@ -51,6 +51,7 @@ REASONS = {
     "over_sla": "over the target: lowered",
     "rising": "under the target, slowing: lowered",
     "falling": "over the target, recovering: raised",
+    "mpl": "more jobs would not do more: held there",
     "at_min": "over the target: at its minimum",
     "at_max": "under the target: at its maximum",
 }

@@ -24,6 +24,7 @@ fn step(c: &mut Criterion) {
             gains: PiGains::default(),
             form: PiForm::Velocity,
         },
+        mpl: false,
         rules: Rules::default(),
     };
     let mut controller = NodeController::new(settings).unwrap();

@@ -6,6 +6,7 @@
 mod controller;
 pub mod dispatch;
 mod histogram;
+mod mpl;
 mod observation;
 mod reason;
 pub mod ring;

@@ -39,6 +39,8 @@ pub enum Reason {
     IdleDrift,
     /// The source gave nothing: the last good bound is held.
     SourceLost,
+    /// More jobs would not do more: at the multiprogramming level.
+    Mpl,
     /// The law wanted less than the smallest bound.
     AtMin,
     /// The law wanted more than the largest bound.
@@ -49,7 +51,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of the enum: the closed set of label values.
-    pub const ALL: [Reason; 19] = [
+    pub const ALL: [Reason; 20] = [
         Reason::Start,
         Reason::UnderSla,
         Reason::OverSla,
@@ -66,6 +68,7 @@ impl Reason {
         Reason::Empty,
         Reason::IdleDrift,
         Reason::SourceLost,
+        Reason::Mpl,
         Reason::AtMin,
         Reason::AtMax,
         Reason::Fixed,
@@ -90,6 +93,7 @@ impl Reason {
             Reason::Empty => "empty",
             Reason::IdleDrift => "idle_drift",
             Reason::SourceLost => "source_lost",
+            Reason::Mpl => "mpl",
             Reason::AtMin => "at_min",
             Reason::AtMax => "at_max",
             Reason::Fixed => "fixed",

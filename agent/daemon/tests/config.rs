@@ -145,3 +145,28 @@ fn the_example_is_valid_and_the_reference_is_up_to_date() {
         "write it again: plimsoll config-reference > docs/agent-config.md"
     );
 }
+
+#[test]
+fn each_controller_takes_its_own_keys_and_no_others() {
+    let with = |keys: &str| check(&format!("{GOOD}[service.controller]\n{keys}\n"));
+    for good in [
+        "kind = \"pi\"\nkp = 0.3\nki = 2.0\nform = \"double-integrating\"",
+        "kind = \"parabola\"\nkp = 0.3\nki = 2.0",
+        "kind = \"proportional\"\ngain = 0.4",
+        "kind = \"inverse-delay\"",
+        "kind = \"fixed\"",
+    ] {
+        with(good).unwrap();
+    }
+    for (wrong, key) in [
+        ("kind = \"parable\"", "service[0].controller.kind"),
+        (
+            "kind = \"parabola\"\ngain = 0.4",
+            "service[0].controller.gain",
+        ),
+        ("kind = \"fixed\"\nkp = 0.4", "service[0].controller.kp"),
+    ] {
+        let problem = with(wrong).unwrap_err();
+        assert!(problem.contains(key), "{wrong}: {problem}");
+    }
+}

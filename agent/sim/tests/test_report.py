@@ -74,6 +74,22 @@ def test_timely_work_under_overload_is_that_of_the_oracle(shown, policy):
         assert ours["timely_items_per_s"] >= 0.95 * best["timely_items_per_s"], ours
 
 
+def test_at_equal_timely_work_fewer_jobs_wait_less(shown):
+    by = runs(shown, "overload")
+    for bounded, ours in zip(by["fc-prop-mpl"]["phases"], by["fc-prop"]["phases"], strict=True):
+        assert bounded["timely_items_per_s"] >= 0.95 * ours["timely_items_per_s"], bounded
+    assert by["fc-prop-mpl"]["mean_delay_s"] < 0.5 * by["fc-prop"]["mean_delay_s"]
+
+
+def test_where_concurrency_hurts_the_multiprogramming_level_does_more(shown):
+    by = runs(shown, "contention")
+    limited = by["fc-prop-mpl"]
+    assert limited["timely_items_per_s"] > 1.2 * by["fc-prop"]["timely_items_per_s"]
+    # From the 20th period on, against the best limit of a sweep (nine requests a node).
+    late = limited["series"]["timely_items_per_s"][20:]
+    assert sum(late) / len(late) >= 0.95 * by["static"]["timely_items_per_s"]
+
+
 @pytest.mark.parametrize("policy", OURS)
 def test_a_step_to_1_4_times_the_capacity_is_within_the_sla_in_three_periods(shown, policy):
     run = runs(shown, "step")[policy]

@@ -12,7 +12,7 @@ pub use settings::{BoundLimits, Law, PiForm, PiGains, Rules, Settings, SettingsE
 
 use serde::Serialize;
 
-use crate::{Cost, Observation, Reason, Seconds};
+use crate::{Cost, Observation, Reason, Seconds, mpl::MplEstimator};
 use law::LawState;
 use window::Window;
 
@@ -68,6 +68,7 @@ pub struct NodeController {
     bound: f64,
     law: LawState,
     window: Window,
+    mpl: MplEstimator,
     mean_cost: Option<f64>,
     recent_peak: f64,
     empty_periods: u32,
@@ -97,6 +98,7 @@ impl NodeController {
             bound: nominal.get(),
             law: LawState::default(),
             window: Window::default(),
+            mpl: MplEstimator::default(),
             mean_cost: None,
             recent_peak: 0.0,
             empty_periods: 0,
@@ -123,6 +125,7 @@ impl NodeController {
         if settings.sla != self.settings.sla || settings.law != self.settings.law {
             self.law.reset();
             self.window.clear();
+            self.mpl.forget();
         }
         self.settings = settings;
         self.bound = self
@@ -155,7 +158,10 @@ impl NodeController {
                 self.law.reset();
                 (forced, Reason::Fixed)
             }
-            None => self.limit(wanted, reason),
+            None => {
+                let (wanted, reason) = self.capped(observation, wanted, reason);
+                self.limit(wanted, reason)
+            }
         };
         self.bound = bound;
         let mean_cost = self.mean_cost();
@@ -171,6 +177,30 @@ impl NodeController {
             recent_peak: Cost(self.recent_peak),
         };
         self.decision
+    }
+
+    /// The multiprogramming level, where that is less than what the delay lets in.
+    fn capped(
+        &mut self,
+        observation: Option<&Observation>,
+        wanted: f64,
+        reason: Reason,
+    ) -> (f64, Reason) {
+        let Some(observation) = observation.filter(|_| self.settings.mpl) else {
+            return (wanted, reason);
+        };
+        let mean_cost = self.mean_cost();
+        let seconds = observation.period.get();
+        let items = observation
+            .finished_cost
+            .map_or(observation.delays.count() as f64, Cost::get);
+        let jobs = observation.jobs.or_else(|| by_little(observation));
+        let jobs = jobs.unwrap_or(0.0);
+        let limit = self.bound / mean_cost;
+        match self.mpl.step(jobs, items / seconds, limit) {
+            Some(level) if level * mean_cost < wanted => (level * mean_cost, Reason::Mpl),
+            _ => (wanted, reason),
+        }
     }
 
     fn judge(&mut self, observation: &Observation) -> (f64, Reason, Signal) {
@@ -208,17 +238,12 @@ impl NodeController {
                 .map_or(mean, |old| old + COST_SMOOTHING * (mean - old));
             self.mean_cost = Some(smoothed);
         }
-        let seconds = observation.period.get();
-        let by_little = || {
-            let mean = observation.delays.mean()?;
-            (seconds > 0.0).then(|| finished as f64 * mean.get() / seconds)
-        };
         let jobs = [observation.peak_jobs, observation.jobs]
             .into_iter()
             .flatten()
             .filter(|jobs| jobs.is_finite() && *jobs >= 0.0)
             .reduce(f64::max)
-            .or_else(by_little)
+            .or_else(|| by_little(observation))
             .unwrap_or(0.0);
         let backlog = jobs * self.mean_cost();
         self.recent_peak = backlog.max(self.recent_peak * PEAK_DECAY);
@@ -413,6 +438,13 @@ impl NodeController {
             (wanted.max(min), reason)
         }
     }
+}
+
+/// The mean number of jobs in the node, from what finished.
+fn by_little(observation: &Observation) -> Option<f64> {
+    let seconds = observation.period.get();
+    let mean = observation.delays.mean()?;
+    (seconds > 0.0).then(|| observation.delays.count() as f64 * mean.get() / seconds)
 }
 
 fn direction(error: f64, change: f64) -> Reason {

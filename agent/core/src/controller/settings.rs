@@ -102,6 +102,9 @@ pub struct Settings {
     pub limits: BoundLimits,
     /// How it moves.
     pub law: Law,
+    /// Whether it also stays at the multiprogramming level: the fewest jobs at which the node does nearly all that it
+    /// can, where that is less.
+    pub mpl: bool,
     /// When it may not.
     pub rules: Rules,
 }
@@ -133,6 +136,7 @@ impl Settings {
             limits,
             law,
             rules,
+            ..
         } = self;
         if !positive(sla.delay.get()) {
             return error(

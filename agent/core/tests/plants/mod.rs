@@ -30,6 +30,7 @@ pub fn settings(delay: f64, objective: Objective, nominal: f64) -> Settings {
             gains: PiGains::default(),
             form: PiForm::Velocity,
         },
+        mpl: false,
         rules: Rules::default(),
     }
 }

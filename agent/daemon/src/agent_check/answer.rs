@@ -209,6 +209,7 @@ pub(crate) mod tests {
                     nominal: Cost(64.0),
                 },
                 law: Law::Fixed,
+                mpl: false,
                 rules: Rules::default(),
             },
             decision: Decision {

@@ -264,7 +264,7 @@ const TABLES: &[(&str, &str, &[Row])] = &[
         &[
             (
                 "kind",
-                "`pi`, `inverse-delay`, `proportional`, `fixed`",
+                "`pi`, `parabola`, `inverse-delay`, `proportional`, `fixed`",
                 "`\"pi\"`",
                 "See docs/control.md.",
             ),
@@ -272,7 +272,7 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "kp",
                 "above 0",
                 "`0.25`",
-                "Proportional gain of `pi`, on the relative error.",
+                "Proportional gain of `pi` and `parabola`, on the relative error.",
             ),
             (
                 "ki",

@@ -487,14 +487,15 @@ fn settings(path: &str, raw: &raw::Service) -> Checked<Settings> {
         ("ki", controller.ki.is_some()),
         ("form", controller.form.is_some()),
     ];
-    if kind != "pi" {
+    let is_pi = matches!(kind, "pi" | "parabola");
+    if !is_pi {
         only_for(&table, kind, &pi_keys)?;
     }
     if kind != "proportional" {
         only_for(&table, kind, &[("gain", controller.gain.is_some())])?;
     }
     let law = match kind {
-        "pi" => Law::Pi {
+        "pi" | "parabola" => Law::Pi {
             gains: PiGains {
                 kp: controller.kp.unwrap_or(gains.kp),
                 ki: controller.ki.unwrap_or(gains.ki),
@@ -518,7 +519,7 @@ fn settings(path: &str, raw: &raw::Service) -> Checked<Settings> {
             return wrong(
                 format!("{table}.kind"),
                 format!(
-                    "must be one of \"pi\", \"inverse-delay\", \"proportional\", \"fixed\", is {other:?}"
+                    "must be one of \"pi\", \"parabola\", \"inverse-delay\", \"proportional\", \"fixed\", is {other:?}"
                 ),
             );
         }
@@ -545,6 +546,7 @@ fn settings(path: &str, raw: &raw::Service) -> Checked<Settings> {
             nominal: Cost(nominal),
         },
         law,
+        mpl: kind == "parabola",
         rules: Rules {
             min_samples: raw.rules.min_samples.unwrap_or(rules.min_samples),
             window_periods: raw.rules.window_periods.unwrap_or(rules.window_periods),

@@ -148,6 +148,7 @@ impl Prop {
                 nominal: Cost(nominal),
             },
             law: Law::InverseDelay,
+            mpl: false,
             rules: Rules::default(),
         };
         let nodes = scenario.each_node().count();

@@ -82,7 +82,7 @@ pub trait Policy {
 }
 
 /// All of them.
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 22] = [
     "rr",
     "random",
     "leastconn",
@@ -92,6 +92,7 @@ pub const NAMES: [&str; 21] = [
     "fc-hash-mean",
     "fc-prop",
     "fc-hash",
+    "fc-prop-mpl",
     "round-robin",
     "weighted-round-robin",
     "weighted-random",
@@ -112,10 +113,12 @@ pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
     let tail = Aim {
         objective: Objective::Quantile(0.95),
         set_point: 0.9,
+        mpl: false,
     };
     let mean = Aim {
         objective: Objective::Mean,
         set_point: 1.0,
+        mpl: false,
     };
     Some(match name {
         "rr" => Box::new(balance::RoundRobin::new(scenario)),
@@ -134,6 +137,10 @@ pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
         "oracle" => Box::new(oracle::Oracle::new(scenario)),
         "fc-prop" => Box::new(plimsoll::Plimsoll::new(scenario, false, tail)?),
         "fc-hash" => Box::new(plimsoll::Plimsoll::new(scenario, true, tail)?),
+        "fc-prop-mpl" => {
+            let aim = Aim { mpl: true, ..tail };
+            Box::new(plimsoll::Plimsoll::new(scenario, false, aim)?)
+        }
         "fc-prop-mean" => Box::new(plimsoll::Plimsoll::new(scenario, false, mean)?),
         "fc-hash-mean" => Box::new(plimsoll::Plimsoll::new(scenario, true, mean)?),
         "round-robin" => Box::new(thesis::Thesis::new(scenario, schedule::Policy::RoundRobin)),

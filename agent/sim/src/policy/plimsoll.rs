@@ -20,6 +20,8 @@ const DEAD_BAND: f64 = 0.05;
 pub struct Aim {
     pub objective: Objective,
     pub set_point: f64,
+    /// Whether the bound stays at the multiprogramming level, too.
+    pub mpl: bool,
 }
 
 /// The scenario's promise, held so.
@@ -88,6 +90,7 @@ impl Plimsoll {
                 gains: PiGains::default(),
                 form: PiForm::Velocity,
             },
+            mpl: aim.mpl,
             rules: Rules::default(),
         };
         let nodes = scenario.each_node().count();
