@@ -57,7 +57,7 @@ pub fn run(args: &SimulateArgs, out: &mut impl Write) -> anyhow::Result<()> {
     for name in &names {
         let mut scenario = Scenario::find(name)?;
         if !args.policies.is_empty() {
-            scenario.policies.clone_from(&args.policies);
+            scenario.choose(&args.policies)?;
         }
         scenarios.push(scenario);
     }

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use crate::policy;
+
 /// The scenarios that come with the program, with their texts.
 macro_rules! built_in {
     ($($name:literal),* $(,)?) => {
@@ -346,7 +348,26 @@ impl Scenario {
                 key,
                 problem,
             })?;
+        let policies = std::mem::take(&mut scenario.policies);
+        scenario.choose(&policies)?;
         Ok(scenario)
+    }
+
+    /// Other policies.
+    pub fn choose(&mut self, policies: &[String]) -> Result<(), ScenarioError> {
+        let is_unknown = |name: &&String| !policy::NAMES.contains(&name.as_str());
+        if let Some(unknown) = policies.iter().find(is_unknown) {
+            return Err(ScenarioError::Value {
+                file: self.name.clone(),
+                key: "policies".into(),
+                problem: format!(
+                    "there is no policy {unknown:?}; there are {}",
+                    policy::NAMES.join(", ")
+                ),
+            });
+        }
+        self.policies = policies.to_vec();
+        Ok(())
     }
 
     /// The settings of each node.
