@@ -126,7 +126,8 @@ class Site:
     def start_nodes(self) -> None:
         for name in self.names:
             node = Node(name, "master", self._flags)
-            command = stack.serve(node, f"127.0.0.1:{self._service}", self._run, 1, self._replication)
+            data = stack.sqlite(node, self._run, self._replication)
+            command = stack.serve(node, f"127.0.0.1:{self._service}", 1, data)
             self._start(name, [word.replace("127.0.0.1", self._address(name)) for word in command])
         for name in self.names:
             url = f"http://{self._address(name)}:{self._service}/readyz"
