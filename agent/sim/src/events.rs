@@ -17,7 +17,7 @@ impl Time {
     }
 
     pub fn after(self, seconds: f64) -> Self {
-        Time(self.0 + Time::seconds(seconds).0)
+        Time(self.0.saturating_add(Time::seconds(seconds).0))
     }
 }
 

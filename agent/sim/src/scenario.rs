@@ -48,6 +48,9 @@ pub const NAMES: [&str; BUILT_IN.len()] = {
 const MOST_NODES: usize = 10_000;
 const MOST_CLIENTS: u32 = 1_000_000;
 const MOST_SECONDS: f64 = 86_400.0;
+const MOST_KEYS: u32 = 1_000_000;
+/// Memory is set aside for as many.
+const MOST_CACHED: u64 = 10_000_000;
 
 /// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -433,8 +436,8 @@ impl Scenario {
                 "must be two numbers above 0, the smaller first".into(),
             );
         }
-        if clients.keys == 0 {
-            return wrong("clients.keys", "must be at least 1".into());
+        if clients.keys == 0 || clients.keys > MOST_KEYS {
+            return wrong("clients.keys", format!("must be within 1 and {MOST_KEYS}"));
         }
         if !part(clients.queries) {
             return wrong("clients.queries", "must be within 0 and 1".into());
@@ -495,6 +498,16 @@ impl Scenario {
             if !(node.contention.is_finite() && node.contention >= 0.0) {
                 return wrong(&key, "contention must not be below 0".into());
             }
+            if node.cache_keys > clients.keys {
+                return wrong(&key, "cache_keys must be at most clients.keys".into());
+            }
+        }
+        let cached = |group: &NodeSettings| u64::from(group.count) * u64::from(group.cache_keys);
+        if self.nodes.iter().map(cached).sum::<u64>() > MOST_CACHED {
+            return wrong(
+                "nodes",
+                format!("must cache at most {MOST_CACHED} keys in all"),
+            );
         }
         for (i, change) in self.changes.iter().enumerate() {
             let key = format!("changes[{i}]");

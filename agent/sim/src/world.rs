@@ -69,7 +69,7 @@ pub struct World<'a> {
 impl<'a> World<'a> {
     pub fn new(scenario: &'a Scenario, name: &str, seed: u64) -> Result<Self, ScenarioError> {
         let bounds = DelayHistogram::fine_bounds();
-        let nodes: Vec<Node> = scenario
+        let mut nodes: Vec<Node> = scenario
             .each_node()
             .zip(0u64..)
             .filter_map(|(settings, place)| {
@@ -85,7 +85,6 @@ impl<'a> World<'a> {
                 policy::NAMES.join(", ")
             ),
         })?;
-        let mut nodes = nodes;
         if policy.sheds_in_nodes() {
             nodes.iter_mut().for_each(Node::shed_by_age);
         }
@@ -263,7 +262,7 @@ impl<'a> World<'a> {
 
     fn proxy(&self, slot: u32) -> usize {
         let request = &self.requests[slot as usize];
-        // An open stream has one client, so that its requests are spread by key.
+        // All requests of an open stream are of one client.
         let who = if self.scenario.clients.count > 0 {
             request.client
         } else {

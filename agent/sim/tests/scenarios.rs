@@ -65,6 +65,16 @@ fn what_is_wrong_is_named_with_file_and_key() {
             "test.toml: clients.phases[0]: must have think",
         ),
         (
+            "items = [80, 80]",
+            "items = [80, 80]\nkeys = 9000000",
+            "test.toml: clients.keys: ",
+        ),
+        (
+            "workers = 8",
+            "workers = 8\ncache_keys = 2",
+            "test.toml: nodes[0]: cache_keys",
+        ),
+        (
             "from = 0.0",
             "from = 1.0",
             "test.toml: clients.phases: the first must be from 0",
