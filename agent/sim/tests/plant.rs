@@ -69,8 +69,7 @@ fn contention_costs_throughput() {
 #[test]
 fn a_cache_of_half_the_keys_hits_half_of_the_time() {
     let node = "cores = 8\nworkers = 8\nitem_seconds = 0.0001\ncache_keys = 50\ncache_saves = 0.5";
-    let mut scenario = scenario(0.5, 200, "[100, 100]", node);
-    scenario.clients.keys = 100;
+    let scenario = scenario(0.5, 200, "[100, 100]\nkeys = 100", node);
     let outcome = run(&scenario, "rr", 1).unwrap();
     near(outcome.cache.0 as f64 / outcome.cache.1 as f64, 0.5);
 }
