@@ -23,7 +23,8 @@ pub use measure::{Outcome, Second};
 pub use policy::NAMES as POLICIES;
 pub use report::section;
 pub use scenario::{NAMES as SCENARIOS, Phase, Scenario, ScenarioError};
-pub use summary::{PolicySummary, Spread, Summary, summarise};
+use summary::summarise;
+pub use summary::{PolicySummary, Summary};
 
 /// Runs one policy of a scenario on one seed.
 pub fn run(scenario: &Scenario, policy: &str, seed: u64) -> Result<Outcome, ScenarioError> {

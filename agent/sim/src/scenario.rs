@@ -360,17 +360,21 @@ impl Scenario {
     pub fn choose(&mut self, policies: &[String]) -> Result<(), ScenarioError> {
         let is_unknown = |name: &&String| !policy::NAMES.contains(&name.as_str());
         if let Some(unknown) = policies.iter().find(is_unknown) {
-            return Err(ScenarioError::Value {
-                file: self.name.clone(),
-                key: "policies".into(),
-                problem: format!(
-                    "there is no policy {unknown:?}; there are {}",
-                    policy::NAMES.join(", ")
-                ),
-            });
+            return Err(self.has_no_policy(unknown));
         }
         self.policies = policies.to_vec();
         Ok(())
+    }
+
+    pub(crate) fn has_no_policy(&self, name: &str) -> ScenarioError {
+        ScenarioError::Value {
+            file: self.name.clone(),
+            key: "policies".into(),
+            problem: format!(
+                "there is no policy {name:?}; there are {}",
+                policy::NAMES.join(", ")
+            ),
+        }
     }
 
     /// The settings of each node.

@@ -77,14 +77,7 @@ impl<'a> World<'a> {
                 Node::new(settings.clone(), bounds.clone(), of_node)
             })
             .collect();
-        let policy = policy::named(name, scenario).ok_or_else(|| ScenarioError::Value {
-            file: scenario.name.clone(),
-            key: "policies".into(),
-            problem: format!(
-                "there is no policy {name:?}; there are {}",
-                policy::NAMES.join(", ")
-            ),
-        })?;
+        let policy = policy::named(name, scenario).ok_or_else(|| scenario.has_no_policy(name))?;
         if policy.sheds_in_nodes() {
             nodes.iter_mut().for_each(Node::shed_by_age);
         }

@@ -50,7 +50,7 @@ pub fn drawn(random: &mut dyn FnMut() -> u32, count: usize) -> usize {
 
 impl Policy for Random {
     fn place(&mut self, ask: &Ask<'_>, random: &mut dyn FnMut() -> u32) -> Placed {
-        let live: Vec<usize> = (0..ask.up.len()).filter(|node| ask.up[*node]).collect();
+        let live = ask.live();
         Placed::on((!live.is_empty()).then(|| live[drawn(random, live.len())]))
     }
 

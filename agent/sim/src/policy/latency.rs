@@ -64,7 +64,7 @@ impl PeakEwma {
 
 impl Policy for PeakEwma {
     fn place(&mut self, ask: &Ask<'_>, random: &mut dyn FnMut() -> u32) -> Placed {
-        let live: Vec<usize> = (0..ask.up.len()).filter(|node| ask.up[*node]).collect();
+        let live = ask.live();
         if live.is_empty() {
             return Placed::Refused;
         }
@@ -182,7 +182,7 @@ impl Prequal {
 
 impl Policy for Prequal {
     fn place(&mut self, ask: &Ask<'_>, random: &mut dyn FnMut() -> u32) -> Placed {
-        let live: Vec<usize> = (0..ask.up.len()).filter(|node| ask.up[*node]).collect();
+        let live = ask.live();
         if live.is_empty() {
             return Placed::Refused;
         }

@@ -24,6 +24,14 @@ pub struct Ask<'a> {
     pub nodes: &'a [Node],
 }
 
+impl Ask<'_> {
+    /// The nodes that are up.
+    fn live(&self) -> Vec<usize> {
+        let nodes = 0..self.up.len();
+        nodes.filter(|node| self.up[*node]).collect()
+    }
+}
+
 /// Where it goes.
 pub enum Placed {
     Node { node: usize, held: Option<Held> },

@@ -168,6 +168,22 @@ impl Node {
         });
         status.unwrap().code()
     }
+
+    /// Each purchase is read on every slave as soon as it is answered.
+    pub fn writes_are_read_on(&self, slaves: &[Node]) {
+        for round in 0..20 {
+            let before = self.cash(7);
+            // The rows are in the slaves' caches when the write comes.
+            assert!(slaves.iter().all(|slave| slave.cash(7) == before));
+            let answer = self.purchase(7);
+            assert_eq!(answer.status, 200, "{}", answer.body);
+            let after = answer.body["cash_after"].as_i64().unwrap();
+            assert!(after < before);
+            for slave in slaves {
+                assert_eq!(slave.cash(7), after, "round {round}");
+            }
+        }
+    }
 }
 
 impl Drop for Node {
