@@ -6,7 +6,7 @@ local ring_of = require("plimsoll.ring")
 local M = {}
 
 local FUNCTIONS = { "nodes", "ring", "proxies", "shares", "observations" }
-local LIBRARY_VERSION = 5
+local LIBRARY_VERSION = 6
 local FIRST_WAIT, LONGEST_WAIT = 0.1, 5
 -- How soon is asked again by who is new, and so has a part only of what is free, and told that much of the shares
 -- was given up, for which others wait.

@@ -23,7 +23,7 @@
 
 -- luacheck: read_globals struct
 
-local VERSION = 5
+local VERSION = 6
 
 local MAX_NODES = 255
 local MAX_PROXIES = 4096
@@ -648,7 +648,8 @@ end
 
 -- A share in whole requests of mean cost, as far as they are free: a part of a request is of use to nobody,
 -- and many proxies would keep one each. Of less than one request it is what it is.
--- @param dither number within 0..1, another for each share and time, so that the mean of many is what is wanted
+-- @param dither number within 0..1, spread evenly over the proxies, so that together they have what is wanted;
+--   another at each time, so that in the mean each has
 local function in_requests(wanted, free, mean_cost, dither)
   local most = math.min(wanted, free)
   -- Of a billion requests one more or less is nothing, and what is beyond numbers cannot be counted.
@@ -658,6 +659,17 @@ local function in_requests(wanted, free, mean_cost, dither)
   -- Sums of shares drift by less than this.
   local whole_ones = math.min(math.floor(wanted / mean_cost + dither), math.floor(free / mean_cost + 1e-9))
   return math.min(whole_ones * mean_cost, free)
+end
+
+-- How many proxies come before it by name.
+local function place_of(proxy, proxies)
+  local before = 0
+  for name in pairs(proxies) do
+    if name < proxy then
+      before = before + 1
+    end
+  end
+  return before
 end
 
 -- What of the nodes' bounds this proxy may use. Shares go by demand. One is raised only by what the
@@ -678,8 +690,9 @@ local function grant(keys, asked, proxy, is_new, proxies, count, now)
   local sums, owns = get_all(keys[5], names), get_all(keys[4], fields)
   local shares, new_sums = {}, {}
   local turn = now % math.max(#asked, 1) + 1
-  local phase = tonumber(redis.sha1hex(proxy):sub(1, 8), 16) / 0x100000000
-  local round = math.floor(now / ROUNDED_MS + phase)
+  -- They change their rounding one after the other, so that at any time it is spread evenly.
+  local place = place_of(proxy, proxies)
+  local round = place + math.floor(now / ROUNDED_MS + place / count)
   for i, entry in ipairs(asked) do
     local held, wish = parse_share(owns[i])
     local all_held, all_wish = parse_sum(sums[i])
@@ -700,7 +713,7 @@ local function grant(keys, asked, proxy, is_new, proxies, count, now)
     end
     local granted = math.min(wanted, free)
     if count > 1 then
-      granted = in_requests(wanted, free, entry.node.mean_cost, (phase + (round + i) * GOLDEN) % 1)
+      granted = in_requests(wanted, free, entry.node.mean_cost, (round + i) * GOLDEN % 1)
     end
     entry.granted = exact(granted)
     local kept, kept_text = math.min(entry.held, held), entry.granted
