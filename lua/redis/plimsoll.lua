@@ -509,7 +509,7 @@ end
 local live_proxies
 
 -- report(node, instance, bound, bound_jobs, mean_cost, jobs, load, lease_ms, slots, dead_band, settle_ms, address)
---   jobs: active requests. load: delay over the SLA's target. Both for the schedulers.
+--   jobs: active requests. load: delay over the SLA's target, or the host's. Both for the schedulers.
 --   bound 0: the node is drained and owns nothing. lease_ms 0: it leaves at once.
 --   settle_ms: how long a ring made from nothing waits for the other nodes.
 --   address: "host:port" that proxies connect to; may be left out.

@@ -6,6 +6,7 @@
 mod controller;
 pub mod dispatch;
 mod histogram;
+pub mod host;
 mod mpl;
 mod observation;
 mod reason;

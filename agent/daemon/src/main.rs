@@ -8,6 +8,7 @@ mod connection;
 mod control_loop;
 mod envoy;
 mod health_probe;
+mod host_load;
 mod http;
 mod identify;
 mod jobs;

@@ -10,6 +10,8 @@ use arc_swap::ArcSwap;
 use plimsoll_core::{Cost, Decision, Flow, Seconds, Settings};
 use serde::{Deserialize, Serialize};
 
+use crate::host_load::HostLoads;
+
 /// How a service's node is, apart from its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -50,6 +52,10 @@ pub struct ServiceState {
     pub delay: Option<DelaySummary>,
     /// Jobs in the node at the end of the last period.
     pub jobs: Option<f64>,
+    /// The host's load, where `service.load` asks for it.
+    pub host_load: HostLoads,
+    /// What schedulers are told is the node's load.
+    pub load: f64,
     /// Backlog: jobs times mean cost.
     pub backlog: Option<Cost>,
     /// Unix time of the last step, for people.

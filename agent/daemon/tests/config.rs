@@ -170,3 +170,44 @@ fn each_controller_takes_its_own_keys_and_no_others() {
         assert!(problem.contains(key), "{wrong}: {problem}");
     }
 }
+
+#[test]
+fn each_kind_of_load_takes_its_own_keys_and_no_others() {
+    let with = |keys: &str| check(&format!("{GOOD}[service.load]\n{keys}\n"));
+    for good in [
+        "kind = \"delay\"",
+        "kind = \"cpu\"\ncgroup = \"/system.slice/mariadb.service\"",
+        "kind = \"network\"\ninterface = \"eth0.7\"",
+        "kind = \"cpu+network\"\ninterface = \"eth0\"\nspeed = 1000000000",
+    ] {
+        with(good).unwrap();
+    }
+    for (wrong, key) in [
+        ("kind = \"disk\"", "service[0].load.kind"),
+        ("speed = 1e9", "service[0].load.speed"),
+        (
+            "kind = \"network\"\ncgroup = \"/a\"",
+            "service[0].load.cgroup",
+        ),
+        (
+            "kind = \"cpu\"\ncgroup = \"/a/../b\"",
+            "service[0].load.cgroup",
+        ),
+        ("kind = \"cpu\"\ncgroup = \"a\"", "service[0].load.cgroup"),
+        (
+            "kind = \"network\"\nspeed = 1e9",
+            "service[0].load.interface",
+        ),
+        (
+            "kind = \"network\"\ninterface = \"../x\"",
+            "service[0].load.interface",
+        ),
+        (
+            "kind = \"network\"\ninterface = \"eth0\"\nspeed = nan",
+            "service[0].load.speed",
+        ),
+    ] {
+        let problem = with(wrong).unwrap_err();
+        assert!(problem.contains(key), "{wrong}: {problem}");
+    }
+}

@@ -145,6 +145,10 @@ cost = "work_seconds_count"
 [service.jobs]
 kind = "sockets"
 port = {port}
+[service.load]
+kind = "cpu+network"
+interface = "lo"
+speed = 1e9
 [service.health]
 kind = "tcp"
 address = "127.0.0.1:{port}"

@@ -69,7 +69,7 @@ pub struct NodeShare {
     pub bound_jobs: f64,
     /// Its active requests.
     pub jobs: f64,
-    /// Its load, delay over SLA.
+    /// Its load: delay over the SLA's target, or its host's.
     pub load: f64,
 }
 

@@ -189,6 +189,7 @@ pub(crate) mod tests {
     use plimsoll_core::{BoundLimits, Cost, Decision, Law, Reason, Rules, Settings, Sla};
 
     use super::*;
+    use crate::host_load::HostLoads;
 
     pub(crate) fn state(bound_jobs: f64, weight_percent: u16) -> ServiceState {
         let cost = Cost(bound_jobs);
@@ -237,6 +238,8 @@ pub(crate) mod tests {
             stepped_at: 0.0,
             stepped: std::time::Instant::now(),
             observed_at: None,
+            host_load: HostLoads::default(),
+            load: 0.0,
             source_error: None,
         }
     }

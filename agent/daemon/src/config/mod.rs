@@ -88,6 +88,8 @@ pub struct ServiceConfig {
     pub source: SourceConfig,
     /// Where the number of jobs comes from.
     pub jobs: JobsConfig,
+    /// What stands for the node's load.
+    pub load: LoadConfig,
     /// The local probe.
     pub health: Option<HealthConfig>,
     /// Its place in a ring.
@@ -154,6 +156,40 @@ pub enum JobsConfig {
         /// Time between looks.
         sample_interval: Duration,
     },
+}
+
+/// What schedulers are told is the node's load.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LoadConfig {
+    /// The delay over the SLA's target.
+    Delay,
+    /// The host's; the sum of the parts.
+    Host(HostLoadConfig),
+}
+
+/// Parts of the host's load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostLoadConfig {
+    /// Of CPUs.
+    pub cpu: Option<CpuConfig>,
+    /// Of the network.
+    pub network: Option<NetworkConfig>,
+}
+
+/// Whose CPU load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CpuConfig {
+    /// A control group in place of the agent's own.
+    pub cgroup: Option<PathBuf>,
+}
+
+/// Which interface's load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetworkConfig {
+    /// This one; without it all but the loopback.
+    pub interface: Option<String>,
+    /// Its speed in bits per second, in place of the kernel's.
+    pub speed: Option<f64>,
 }
 
 /// The local probe.

@@ -113,6 +113,8 @@ pub struct Service {
     pub source: Source,
     #[serde(default)]
     pub jobs: Jobs,
+    #[serde(default)]
+    pub load: Load,
     pub health: Option<Health>,
     pub ring: Option<Ring>,
 }
@@ -194,6 +196,15 @@ pub struct Jobs {
     pub port: Option<u16>,
     #[serde(default, with = "humantime_serde")]
     pub sample_interval: Option<Duration>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    pub kind: Option<String>,
+    pub cgroup: Option<PathBuf>,
+    pub interface: Option<String>,
+    pub speed: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -465,6 +465,36 @@ const TABLES: &[(&str, &str, &[Row])] = &[
         ],
     ),
     (
+        "[service.load]",
+        "What the schedulers `load_informed` of the second tier take for this node's load, and what the metrics show: docs/load-and-jobs.md. The same kind on all nodes of a ring.",
+        &[
+            (
+                "kind",
+                "`delay`, `cpu`, `network`, `cpu+network`",
+                "`\"delay\"`",
+                "The delay over the SLA's target; the CPUs' load; the load of the busiest network interface; or the sum of both. While the host's load cannot be read, the last one stands for 10s or three periods, and the delay's after that.",
+            ),
+            (
+                "cgroup",
+                "path below `/sys/fs/cgroup`",
+                "the agent's own",
+                "Control group of the service, such as `/system.slice/mariadb.service`. Where it or one above it is limited to fewer CPUs than there are, by quota or by number, the CPU load is that of what it may use; otherwise that of the machine.",
+            ),
+            (
+                "interface",
+                "interface name",
+                "all but `lo`",
+                "Network interface whose load counts; of all of those whose speed is known, the busiest.",
+            ),
+            (
+                "speed",
+                "1e3 to 1e13, bits per second",
+                "the kernel's",
+                "Speed of `interface`, each way. Virtual interfaces often have none or a wrong one in `/sys/class/net/*/speed`.",
+            ),
+        ],
+    ),
+    (
         "[service.health]",
         "A local probe; without this table the node is always up.",
         &[

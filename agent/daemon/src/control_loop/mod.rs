@@ -17,9 +17,11 @@ use tracing::{debug, info, warn};
 use crate::{
     config::ServiceConfig,
     health_probe::{self, Verdict},
+    host_load::HostLoad,
     metrics::Metrics,
     overrides::Overrides,
     ring::RingBoard,
+    sources::SourceError,
     state::{DelaySummary, NodeState, ServiceState, SharedState, unix_now},
 };
 use observe::{Observed, Observer};
@@ -97,6 +99,7 @@ struct Service {
     weight_bound: DeadBand,
     meter: FlowMeter,
     observer: Observer,
+    host_load: HostLoad,
     verdict: watch::Receiver<Verdict>,
     probe: Probe,
     last: Last,
@@ -129,6 +132,7 @@ struct Last {
     stepped_at: f64,
     observed_at: Option<f64>,
     source_error: Option<String>,
+    load_error: Option<String>,
     reason: Option<Reason>,
 }
 
@@ -161,6 +165,7 @@ impl Service {
                 context.metrics.clone(),
                 Arc::clone(&context.rings),
             ),
+            host_load: HostLoad::new(&config.service.load, config.period),
             verdict,
             probe,
             last: Last::default(),
@@ -182,6 +187,7 @@ impl Service {
             (self.verdict, self.probe) = start_probe(new, known);
         }
         self.observer.reconfigure(new.clone());
+        self.host_load.reconfigure(&new.load, config.period);
         self.config = config;
         Ok(())
     }
@@ -192,7 +198,9 @@ impl Service {
     }
 
     async fn period(&mut self, context: &LoopContext) {
-        let observed = self.observer.observe().await;
+        let (observed, load) =
+            tokio::join!(self.observer.observe(), self.host_load.read(Instant::now()));
+        self.note_load(context, load.err());
         let name = &self.config.service.name;
         self.controller.force(context.overrides.forced_bound(name));
         self.last.stepped = Some(Instant::now());
@@ -269,6 +277,30 @@ impl Service {
         self.last.observed_at = Some(self.last.stepped_at);
     }
 
+    fn note_load(&mut self, context: &LoopContext, error: Option<SourceError>) {
+        let service = self.config.service.name.as_str();
+        let error = error.map(|error| error.to_string());
+        if let Some(message) = &error {
+            context.metrics.source.failed(service, "load");
+            // Once a cause, not once a period.
+            if self.last.load_error != error {
+                warn!(%service, kind = "load", "the host's load cannot be read, the last one stands for a while: {message}");
+            }
+        } else if self.last.load_error.is_some() {
+            info!(%service, "the host's load is known again");
+        }
+        self.last.load_error = error;
+    }
+
+    /// The host's load; where that is not asked for or not known, the delay over the SLA's target.
+    fn load(&self) -> f64 {
+        let target = self.config.service.settings.sla.target().get();
+        let delay = self.controller.decision().control_delay;
+        let of_delay = || delay.map_or(0.0, |delay| delay.get() / target);
+        let of_host = self.host_load.load(Instant::now());
+        of_host.unwrap_or_else(of_delay)
+    }
+
     fn measure(&mut self, observation: &Observation) {
         let decision = self.controller.decision();
         let (mean_cost, bound) = (decision.mean_cost.get(), decision.bound.get());
@@ -304,6 +336,8 @@ impl Service {
             failed: last.failed,
             delay: last.delay,
             jobs: last.jobs,
+            host_load: self.host_load.known(Instant::now()),
+            load: self.load(),
             backlog: last.jobs.map(|jobs| Cost(jobs * decision.mean_cost.get())),
             stepped_at: last.stepped_at,
             stepped: stepped.into_std(),

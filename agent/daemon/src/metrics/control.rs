@@ -35,6 +35,9 @@ pub struct ControlMetrics {
     backlog: GaugeVec,
     recent_peak: GaugeVec,
     jobs: GaugeVec,
+    load: GaugeVec,
+    cpu_load: GaugeVec,
+    network_load: GaugeVec,
     mean_cost: GaugeVec,
     weight: GaugeVec,
     up: GaugeVec,
@@ -145,6 +148,21 @@ impl ControlMetrics {
                 "jobs",
                 "Jobs in the node; absent while they are unknown.",
             )?,
+            load: gauge(
+                "plimsoll_load",
+                "1 at the limit",
+                "What schedulers are told is the node's load: the delay over the SLA's target, or the host's load (`service.load`).",
+            )?,
+            cpu_load: gauge(
+                "plimsoll_cpu_load",
+                "1 a CPU in full use",
+                "CPU load of the host, or of what the service may use of it: the share used, and from 95 % on how many wait for each CPU; absent where it is not measured or not known.",
+            )?,
+            network_load: gauge(
+                "plimsoll_network_load",
+                "packets that wait",
+                "Load of the busiest network interface, ρ / (1 - ρ) for a utilisation ρ; absent where it is not measured or not known.",
+            )?,
             mean_cost: gauge(
                 "plimsoll_mean_cost",
                 "cost units a request",
@@ -207,6 +225,7 @@ impl ControlMetrics {
             (&self.bound_nominal, limits.nominal.get()),
             (&self.bound_jobs, decision.bound_jobs),
             (&self.recent_peak, decision.recent_peak.get()),
+            (&self.load, state.load),
             (&self.mean_cost, decision.mean_cost.get()),
             (&self.weight, state.weight_percent.into()),
             (&self.up, truth(state.health == Health::Up)),
@@ -237,6 +256,8 @@ impl ControlMetrics {
                 &self.control_delay,
                 decision.control_delay.map(|delay| delay.get()),
             ),
+            (&self.cpu_load, state.host_load.cpu),
+            (&self.network_load, state.host_load.network),
             (&self.jobs, state.jobs),
             (&self.backlog, state.backlog.map(|backlog| backlog.get())),
         ] {

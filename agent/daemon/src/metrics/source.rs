@@ -36,7 +36,7 @@ impl SourceMetrics {
             failures: catalogue.counters(
                 "plimsoll_source_failures_total",
                 "observations",
-                "Observations that failed, by kind; `jobs`: only the jobs are unknown.",
+                "Observations that failed, by kind; `jobs`, `load`: only the jobs, or the host's load, are unknown.",
                 &[Label::service(), kinds],
             )?,
             last_success: catalogue.gauges(

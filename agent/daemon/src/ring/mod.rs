@@ -281,7 +281,6 @@ impl Member<'_> {
         let out = down || set.drain;
         let decision = &state.decision;
         let bound = set.bound.unwrap_or(decision.bound).get();
-        let target = state.settings.sla.target().get();
         Report {
             node: &self.ring.node,
             instance: self.instance,
@@ -293,9 +292,7 @@ impl Member<'_> {
             },
             mean_cost: decision.mean_cost.get(),
             jobs: state.jobs.unwrap_or(0.0),
-            load: decision
-                .control_delay
-                .map_or(0.0, |delay| delay.get() / target),
+            load: state.load,
             lease,
             slots: self.ring.slots,
             dead_band: self.ring.dead_band,

@@ -28,11 +28,12 @@ pub use log_line::{LINE_RESULTS, LOG_FORMAT};
 const LONGEST_MESSAGE: usize = 400;
 
 /// Every kind of [`SourceError`].
-pub const KINDS: [&str; 10] = [
+pub const KINDS: [&str; 11] = [
     "bind",
     "buckets",
     "garbage",
     "jobs",
+    "load",
     "no_series",
     "status",
     "timeout",
