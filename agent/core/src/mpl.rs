@@ -135,7 +135,12 @@ impl MplEstimator {
     /// jobs. `None` until there is one.
     pub(crate) fn step(&mut self, jobs: f64, throughput: f64, limit: f64) -> Option<f64> {
         let usable = jobs > 0.0 && jobs.is_finite() && throughput > 0.0 && throughput.is_finite();
-        if !usable || jobs < FULL * limit {
+        // Proxies apply it in whole jobs.
+        if !usable || jobs < FULL * limit.floor().max(1.0) {
+            return self.level;
+        }
+        // One job at a time says nothing of two: the other limit has to let them in first.
+        if limit < 2.0 && self.level.is_some_and(|level| level >= 2.0) {
             return self.level;
         }
         if self.samples == 0 {
@@ -167,7 +172,9 @@ impl MplEstimator {
             Some(Slope::Peak(peak)) => peak,
         };
         let near = wanted.clamp(level * (1.0 - MOST_DOWN), level * (1.0 + MOST_UP));
-        self.level = Some(near.max(1.0));
+        // Jobs are whole: from one up is to two.
+        let from_one = level < 2.0 && near > level;
+        self.level = Some(if from_one { 2.0 } else { near.max(1.0) });
         self.level
     }
 

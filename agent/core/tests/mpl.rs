@@ -120,3 +120,33 @@ fn little_demand_leaves_the_level_alone() {
     }
     assert_eq!(controller.decision().bound.get(), 64.0);
 }
+
+#[test]
+fn a_best_level_of_two_jobs_is_found_from_far_above_and_from_one() {
+    for nominal in [20.0, 1.0] {
+        let mut settings = settings(1.0, Objective::Quantile(0.95), nominal);
+        settings.mpl = true;
+        settings.limits.min = Cost(1.0);
+        let mut controller = NodeController::new(settings).unwrap();
+        let mut random = SmallRng::seed_from_u64(1);
+        let mut done = Vec::new();
+        for _ in 0..100 {
+            let jobs = controller.decision().bound_jobs.floor();
+            let throughput = 120.0 * jobs.min(5.0) / (1.0 + 0.6 * (jobs - 2.0).max(0.0));
+            // A slot is empty now and then as the period ends.
+            let present = if random.random::<f64>() < 0.8 {
+                jobs
+            } else {
+                jobs - 1.0
+            };
+            let mut seen =
+                plants::observation(1.0, &vec![jobs / throughput; throughput as usize], jobs);
+            seen.jobs = Some(present);
+            controller.step(Some(&seen));
+            done.push(throughput);
+        }
+        let settled = &done[40..];
+        let mean = settled.iter().sum::<f64>() / settled.len() as f64;
+        assert!(mean >= 0.85 * 240.0, "from {nominal}: {mean}: {done:?}");
+    }
+}

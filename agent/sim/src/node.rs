@@ -218,6 +218,12 @@ impl Node {
         self.speed = speed;
     }
 
+    /// Jobs slow one another by so much from now on.
+    pub fn contend(&mut self, now: Time, contention: f64) {
+        self.advance(now);
+        self.settings.contention = contention;
+    }
+
     /// A connection with a request for `items` of `key`.
     pub fn offer(&mut self, now: Time, request: u32, key: u32, items: f64, chance: f64) -> Offer {
         match self.health {

@@ -14,8 +14,14 @@ macro_rules! built_in {
 }
 
 const BUILT_IN: &[(&str, &str)] = built_in![
+    "chronos",
     "chronos-c",
+    "chronos-c-1",
+    "chronos-c-2",
+    "chronos-c-3",
+    "chronos-c-4",
     "chronos-c-removal",
+    "middle-r-mpl",
     "thesis-equal-3",
     "thesis-equal",
     "thesis-equal-100",
@@ -32,6 +38,10 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "retry-storm",
     "varying",
     "contention",
+    "stale-news-1",
+    "stale-news-2",
+    "stale-news-5",
+    "stale-news-10",
     "large",
 ];
 /// Their names.
@@ -267,7 +277,7 @@ pub struct Change {
     pub count: u32,
     /// What.
     pub to: State,
-    /// For `slow` and `failing`: how fast it is, and what part fails.
+    /// For `slow`, `failing` and `contended`: how fast it is, what part fails, how much jobs slow one another.
     pub value: Option<f64>,
 }
 
@@ -285,6 +295,8 @@ pub enum State {
     Slow,
     /// Answers this part of the requests with an error at once.
     Failing,
+    /// Jobs slow one another by this much (`contention`); else it stays as it is.
+    Contended,
 }
 
 /// Settings of the policies, where a scenario has others than Plimsoll's and the peers' defaults.
@@ -358,7 +370,7 @@ impl Scenario {
 
     /// Other policies.
     pub fn choose(&mut self, policies: &[String]) -> Result<(), ScenarioError> {
-        let is_unknown = |name: &&String| !policy::NAMES.contains(&name.as_str());
+        let is_unknown = |name: &&String| !policy::is_known(name);
         if let Some(unknown) = policies.iter().find(is_unknown) {
             return Err(self.has_no_policy(unknown));
         }
@@ -524,12 +536,15 @@ impl Scenario {
             let value = match change.to {
                 State::Slow => change.value.is_some_and(positive),
                 State::Failing => change.value.is_some_and(part),
+                State::Contended => change
+                    .value
+                    .is_some_and(|value| value.is_finite() && value >= 0.0),
                 _ => change.value.is_none(),
             };
             if !value {
                 return wrong(
                     &key,
-                    "slow needs a value above 0, failing one within 0 and 1, others none".into(),
+                    "slow needs a value above 0, failing one within 0 and 1, contended one from 0 on, others none".into(),
                 );
             }
         }

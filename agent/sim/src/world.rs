@@ -503,9 +503,14 @@ impl<'a> World<'a> {
         let change = self.scenario.changes[index as usize];
         for node in change.node..change.node + change.count {
             let place = node as usize;
+            if change.to == State::Contended {
+                self.nodes[place].contend(self.now, change.value.unwrap_or(0.0));
+                self.plan(node);
+                continue;
+            }
             let was_down = self.nodes[place].health == Health::Down;
             self.nodes[place].health = match change.to {
-                State::Good | State::Slow => Health::Good,
+                State::Good | State::Slow | State::Contended => Health::Good,
                 State::Down => Health::Down,
                 State::BlackHole => Health::BlackHole,
                 State::Failing => Health::Failing(change.value.unwrap_or(1.0)),

@@ -45,6 +45,22 @@ def test_chronos_c_totals_and_means_are_the_papers(shown):
     assert by["rr"]["mean_delay_s"] == pytest.approx(2.41, abs=0.27)
 
 
+def test_chronos_orders_open_ac_and_feedback_as_the_paper(shown):
+    mean = {policy: run["mean_delay_s"] for policy, run in runs(shown, "chronos").items()}
+    assert mean["rr"] == pytest.approx(4.02, abs=0.53)
+    assert mean["ac"] == pytest.approx(3.56, abs=0.83)
+    assert mean["rr"] > mean["ac"] > mean["fc-prop-mean"]
+
+
+@pytest.mark.parametrize("slaves", [1, 2, 3, 4])
+def test_timely_work_grows_with_the_slaves_in_the_papers_order(shown, slaves):
+    timely = {policy: run["timely_items_per_s"] for policy, run in runs(shown, f"chronos-c-{slaves}").items()}
+    assert timely["fc-hash-mean"] >= timely["fc-prop-mean"] > 2 * timely["rr"]
+    if slaves > 1:
+        fewer = runs(shown, f"chronos-c-{slaves - 1}")
+        assert timely["fc-hash-mean"] > fewer["fc-hash-mean"]["timely_items_per_s"]
+
+
 def test_fc_hash_beats_round_robin_and_prop_by_more_than_the_paper(shown):
     by = runs(shown, "chronos-c")
     timely = {policy: run["timely_items_per_s"] for policy, run in by.items()}
@@ -88,6 +104,24 @@ def test_where_concurrency_hurts_the_multiprogramming_level_does_more(shown):
     # From the 20th period on, against the best limit of a sweep (nine requests a node).
     late = limited["series"]["timely_items_per_s"][20:]
     assert sum(late) / len(late) >= 0.95 * by["static"]["timely_items_per_s"]
+
+
+def test_the_multiprogramming_level_follows_load_and_conflicts(shown):
+    """Middle-R, experiment 1.3: within 10 % of the best fixed level from the 20th period of each phase on."""
+    by = runs(shown, "middle-r-mpl")
+    fixed = [
+        run["series"]["timely_items_per_s"] for policy, run in by.items() if policy.startswith("static-")
+    ]
+    ours = by["fc-prop-mpl"]["series"]["timely_items_per_s"]
+    for begin, end in ((0, 60), (60, 120), (120, 160)):
+        settled = slice(begin + 10, end)
+        assert sum(ours[settled]) >= 0.9 * max(sum(one[settled]) for one in fixed), begin
+
+
+def test_old_news_costs_plimsoll_little(shown):
+    for policy in OURS:
+        fresh, old = (runs(shown, f"stale-news-{age}")[policy]["timely_items_per_s"] for age in (1, 10))
+        assert old >= 0.95 * fresh
 
 
 @pytest.mark.parametrize("policy", OURS)

@@ -2,6 +2,7 @@
 //! they were published with.
 
 mod balance;
+mod bounded;
 mod latency;
 mod limits;
 mod oracle;
@@ -89,13 +90,14 @@ pub trait Policy {
     }
 }
 
-/// All of them.
-pub const NAMES: [&str; 22] = [
+/// All of them; `static-` and a number is `static` with that limit.
+pub const NAMES: [&str; 23] = [
     "rr",
     "random",
     "leastconn",
     "static",
     "prop",
+    "ac",
     "fc-prop-mean",
     "fc-hash-mean",
     "fc-prop",
@@ -114,6 +116,16 @@ pub const NAMES: [&str; 22] = [
     "codel",
     "oracle",
 ];
+
+/// Whether there is a policy of this name.
+pub fn is_known(name: &str) -> bool {
+    NAMES.contains(&name) || static_limit(name).is_some()
+}
+
+fn static_limit(name: &str) -> Option<f64> {
+    let jobs: u32 = name.strip_prefix("static-")?.parse().ok()?;
+    (jobs > 0).then(|| f64::from(jobs))
+}
 
 /// A policy by its name.
 pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
@@ -134,6 +146,7 @@ pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
         "leastconn" => Box::new(balance::LeastConn::new(scenario)),
         "codel" => Box::new(balance::LeastConn::new(scenario).shedding()),
         "prop" => Box::new(balance::Prop::new(scenario)?),
+        "ac" => Box::new(bounded::Ac::new(scenario)?),
         "static" => Box::new(limits::Limited::new(
             scenario,
             limits::Kind::Static(scenario.tuning.static_jobs),
@@ -176,6 +189,9 @@ pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
             };
             Box::new(thesis::Thesis::new(scenario, policy))
         }
-        _ => return None,
+        _ => Box::new(limits::Limited::new(
+            scenario,
+            limits::Kind::Static(static_limit(name)?),
+        )),
     })
 }
