@@ -211,3 +211,50 @@ fn each_kind_of_load_takes_its_own_keys_and_no_others() {
         assert!(problem.contains(key), "{wrong}: {problem}");
     }
 }
+
+#[test]
+fn each_kind_of_jobs_takes_its_own_keys_and_no_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let password = directory.path().join("password");
+    std::fs::write(&password, "x\n").unwrap();
+    let with = |keys: &str| {
+        let keys = keys.replace("PASSWORD", &format!("{password:?}"));
+        check(&format!("{GOOD}[service.jobs]\n{keys}\n"))
+    };
+    for good in [
+        "kind = \"none\"",
+        "kind = \"sockets\"\nport = 1",
+        "kind = \"mysql\"\naddress = \"127.0.0.1:3306\"\nuser = \"a\"\npassword_file = PASSWORD",
+        "kind = \"postgresql\"\naddress = \"unix:///run/postgresql/.s.PGSQL.5432\"\nuser = \"a\"\ndatabase = \"b\"",
+    ] {
+        with(good).unwrap();
+    }
+    let mysql = "kind = \"mysql\"\naddress = \"localhost:3306\"\nuser = \"a\"\n";
+    for (wrong, key) in [
+        ("kind = \"oracle\"".to_owned(), "service[0].jobs.kind"),
+        ("user = \"a\"".to_owned(), "service[0].jobs.user"),
+        (format!("{mysql}port = 1"), "service[0].jobs.port"),
+        (format!("{mysql}gauge = \"g\""), "service[0].jobs.gauge"),
+        (
+            format!("{mysql}database = \"b\""),
+            "service[0].jobs.database",
+        ),
+        (
+            format!("{mysql}password_file = \"/none\""),
+            "service[0].jobs.password_file",
+        ),
+        (mysql.replace("user = \"a\"", ""), "service[0].jobs.user"),
+        (mysql.replace("\"a\"", "\"\""), "service[0].jobs.user"),
+        (
+            mysql.replace("localhost:3306", "unix://a"),
+            "service[0].jobs.address",
+        ),
+        (
+            mysql.replace("localhost:3306", "localhost"),
+            "service[0].jobs.address",
+        ),
+    ] {
+        let problem = with(&wrong).unwrap_err();
+        assert!(problem.contains(key), "{wrong}: {problem}");
+    }
+}

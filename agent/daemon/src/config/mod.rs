@@ -23,7 +23,9 @@ use crate::{
 
 pub use locate::ConfigError;
 pub use reference::markdown;
-pub use values::{HttpUrl, Level, LogFormat, LogListen, host_port, http_url};
+pub use values::{
+    DatabaseAddress, HttpUrl, Level, LogFormat, LogListen, Secret, host_port, http_url,
+};
 
 /// Labels that a series must have, with these values.
 pub type Labels = BTreeMap<String, String>;
@@ -156,6 +158,44 @@ pub enum JobsConfig {
         /// Time between looks.
         sample_interval: Duration,
     },
+    /// Active clients of a database.
+    Database(DatabaseConfig),
+}
+
+/// A database that is asked for its active clients.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DatabaseConfig {
+    /// Whose protocol it talks.
+    pub kind: DatabaseKind,
+    /// Where it is.
+    pub address: DatabaseAddress,
+    /// Who asks.
+    pub user: String,
+    /// Its password.
+    pub password: Option<Secret>,
+    /// For each question.
+    pub timeout: Duration,
+}
+
+/// Databases whose protocol the agent talks.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DatabaseKind {
+    /// MySQL or MariaDB.
+    MySql,
+    /// PostgreSQL.
+    PostgreSql {
+        /// One of the server's databases to connect to; the count is of all of them.
+        database: String,
+    },
+}
+
+impl std::fmt::Display for DatabaseKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            DatabaseKind::MySql => "mysql",
+            DatabaseKind::PostgreSql { .. } => "postgresql",
+        })
+    }
 }
 
 /// What schedulers are told is the node's load.

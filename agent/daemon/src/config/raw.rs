@@ -196,6 +196,10 @@ pub struct Jobs {
     pub port: Option<u16>,
     #[serde(default, with = "humantime_serde")]
     pub sample_interval: Option<Duration>,
+    pub address: Option<String>,
+    pub user: Option<String>,
+    pub password_file: Option<PathBuf>,
+    pub database: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

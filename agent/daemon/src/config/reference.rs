@@ -433,9 +433,9 @@ const TABLES: &[(&str, &str, &[Row])] = &[
         &[
             (
                 "kind",
-                "`prometheus`, `sockets`, `none`",
+                "`prometheus`, `sockets`, `mysql`, `postgresql`, `none`",
                 "`\"none\"`",
-                "A gauge, established TCP connections, or unknown.",
+                "A gauge, established TCP connections, the active clients of a database, or unknown: docs/load-and-jobs.md.",
             ),
             (
                 "gauge",
@@ -461,6 +461,30 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "duration, 10ms to 1day",
                 "`\"100ms\"`",
                 "Time between looks at `/proc/net/tcp`, so that the peak is known.",
+            ),
+            (
+                "address",
+                "host:port, `unix:///path`",
+                "required for `mysql`, `postgresql`",
+                "Where the database (MySQL, MariaDB; PostgreSQL) listens; no TLS. The path is that of the socket itself, such as `unix:///run/postgresql/.s.PGSQL.5432`.",
+            ),
+            (
+                "user",
+                "1 to 120 bytes",
+                "required for `mysql`, `postgresql`",
+                "Who asks, once a period. In MySQL it needs no privilege but to log in, in PostgreSQL the role `pg_monitor` or `pg_read_all_stats`.",
+            ),
+            (
+                "password_file",
+                "path",
+                "none",
+                "File with the password, read at start and reload.",
+            ),
+            (
+                "database",
+                "1 to 120 bytes",
+                "`\"postgres\"`",
+                "Of `postgresql`: the database to connect to. Active clients of all databases count.",
             ),
         ],
     ),

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
 use plimsoll_core::{BoundLimits, Cost, Law, PiForm, PiGains, Rules, Seconds, Settings, Sla};
 
 use super::{
-    Config, CpuConfig, HealthConfig, HealthTarget, HostLoadConfig, HttpUrl, JobsConfig, Level,
-    LoadConfig, LogFormat, LogListen, NetworkConfig, PrometheusConfig, ServiceConfig, SourceConfig,
-    locate::Wrong, raw, values,
+    Config, CpuConfig, DatabaseConfig, DatabaseKind, HealthConfig, HealthTarget, HostLoadConfig,
+    HttpUrl, JobsConfig, Level, LoadConfig, LogFormat, LogListen, NetworkConfig, PrometheusConfig,
+    Secret, ServiceConfig, SourceConfig, locate::Wrong, raw, values,
 };
 use crate::{
     agent_check::{OnShutdown, SendWords},
@@ -718,6 +718,18 @@ fn jobs(
         ("port", raw.port.is_some()),
         ("sample_interval", raw.sample_interval.is_some()),
     ];
+    let of_databases = [
+        ("address", raw.address.is_some()),
+        ("user", raw.user.is_some()),
+        ("password_file", raw.password_file.is_some()),
+    ];
+    let of_postgresql = [("database", raw.database.is_some())];
+    if !matches!(kind, "mysql" | "postgresql") {
+        only_for(path, kind, &of_databases)?;
+    }
+    if kind != "postgresql" {
+        only_for(path, kind, &of_postgresql)?;
+    }
     match kind {
         "none" => {
             only_for(path, kind, &of_gauge)?;
@@ -767,11 +779,48 @@ fn jobs(
                 None => wrong(format!("{path}.port"), "is required for kind = \"sockets\""),
             }
         }
+        "mysql" | "postgresql" => {
+            only_for(path, kind, &of_gauge)?;
+            only_for(path, kind, &of_sockets)?;
+            database(path, raw, kind, period).map(JobsConfig::Database)
+        }
         other => wrong(
             format!("{path}.kind"),
-            format!("must be one of \"prometheus\", \"sockets\", \"none\", is {other:?}"),
+            format!(
+                "must be one of \"prometheus\", \"sockets\", \"mysql\", \"postgresql\", \"none\", is {other:?}"
+            ),
         ),
     }
+}
+
+fn database(path: &str, raw: &raw::Jobs, kind: &str, period: Duration) -> Checked<DatabaseConfig> {
+    let text = |key: &str, text: &str| {
+        // The protocols end it with a zero.
+        if text.is_empty() || text.len() > LONGEST_NAME || text.contains('\0') {
+            let problem = format!("must have 1 to {LONGEST_NAME} bytes, none of them zero");
+            return wrong(format!("{path}.{key}"), problem);
+        }
+        Ok(text.to_owned())
+    };
+    let address = required(format!("{path}.address"), raw.address.as_ref(), kind)?;
+    let user = required(format!("{path}.user"), raw.user.as_ref(), kind)?;
+    let password = raw.password_file.as_deref();
+    let password = password.map(|file| secret(&format!("{path}.password_file"), file));
+    Ok(DatabaseConfig {
+        kind: match kind {
+            "mysql" => DatabaseKind::MySql,
+            _ => DatabaseKind::PostgreSql {
+                database: text("database", raw.database.as_deref().unwrap_or("postgres"))?,
+            },
+        },
+        address: at(
+            &format!("{path}.address"),
+            values::database_address(address),
+        )?,
+        user: text("user", user)?,
+        password: password.transpose()?.map(Secret::new),
+        timeout: period.min(READ_TIMEOUT),
+    })
 }
 
 fn load(path: &str, raw: &raw::Load) -> Checked<LoadConfig> {

@@ -42,6 +42,55 @@ impl std::str::FromStr for HttpUrl {
     }
 }
 
+/// Where a database listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DatabaseAddress {
+    /// Host and port.
+    Tcp(String),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+impl std::fmt::Display for DatabaseAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DatabaseAddress::Tcp(address) => f.write_str(address),
+            DatabaseAddress::Unix(path) => write!(f, "unix://{}", path.display()),
+        }
+    }
+}
+
+/// `host:port` or `unix:///path`.
+pub fn database_address(text: &str) -> Result<DatabaseAddress, String> {
+    match text.strip_prefix("unix://") {
+        Some(path) if path.starts_with('/') => Ok(DatabaseAddress::Unix(path.into())),
+        Some(_) => Err(format!("must be \"unix:///PATH\", is {text:?}")),
+        None => host_port(text).map(DatabaseAddress::Tcp),
+    }
+}
+
+/// A text that is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps it.
+    pub fn new(text: String) -> Self {
+        Secret(text)
+    }
+
+    /// The text, for whom it is meant.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
 /// Where HAProxy's log lines arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogListen {

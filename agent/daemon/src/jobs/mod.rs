@@ -1,5 +1,6 @@
 //! Where the number of jobs in the node comes from.
 
+mod database;
 mod gauge;
 mod sockets;
 
@@ -14,6 +15,16 @@ pub struct JobCount {
     pub peak: Option<f64>,
 }
 
+impl JobCount {
+    /// Where what was in between is not known.
+    fn at_the_end(now: f64) -> Self {
+        JobCount {
+            now: Some(now),
+            peak: None,
+        }
+    }
+}
+
 /// A source of jobs.
 #[derive(Debug)]
 pub enum Jobs {
@@ -23,6 +34,8 @@ pub enum Jobs {
     Gauge(gauge::Gauge),
     /// Established connections.
     Sockets(sockets::Sockets),
+    /// A database's own count.
+    Database(Box<database::Database>),
 }
 
 impl Jobs {
@@ -40,6 +53,9 @@ impl Jobs {
                 port,
                 sample_interval,
             } => Jobs::Sockets(sockets::Sockets::watch(*port, *sample_interval)),
+            JobsConfig::Database(config) => {
+                Jobs::Database(Box::new(database::Database::new(config.clone())))
+            }
         }
     }
 
@@ -47,10 +63,8 @@ impl Jobs {
     pub async fn count(&mut self) -> Result<JobCount, SourceError> {
         match self {
             Jobs::None => Ok(JobCount::default()),
-            Jobs::Gauge(gauge) => gauge.read().await.map(|now| JobCount {
-                now: Some(now),
-                peak: None,
-            }),
+            Jobs::Gauge(gauge) => gauge.read().await.map(JobCount::at_the_end),
+            Jobs::Database(database) => database.count().await.map(JobCount::at_the_end),
             Jobs::Sockets(sockets) => sockets.take().await,
         }
     }

@@ -1,0 +1,163 @@
+//! Jobs in a database, asked once a period over one connection that is kept.
+
+mod mysql;
+mod postgresql;
+mod stream;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    task::{JoinError, JoinHandle},
+    time::{Instant, error::Elapsed, timeout},
+};
+
+use crate::{
+    config::{DatabaseConfig, DatabaseKind},
+    sources::SourceError,
+};
+
+/// After the first failure, and after many; with jitter, so that agents do not knock in step.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+/// See [`SHORTEST_PAUSE`].
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Proving a password may take a slow machine longer than a question: it goes on while periods pass.
+const LONGEST_LOGIN: Duration = Duration::from_secs(5);
+
+enum Connection {
+    MySql(mysql::Connection),
+    PostgreSql(postgresql::Connection),
+}
+
+/// What becomes of a task with this limit. In one of its own, whatever a server says can at worst
+/// make that one panic, and it ends by itself where nobody waits for it any more.
+type Task<T> = JoinHandle<Result<Result<T, String>, Elapsed>>;
+
+enum Link {
+    Closed,
+    Opening(Task<Connection>),
+    Open(Connection),
+}
+
+/// A database server.
+pub struct Database {
+    config: Arc<DatabaseConfig>,
+    link: Link,
+    failures: u32,
+    not_before: Instant,
+    why: String,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Database");
+        shown.field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// Connects when it is first asked.
+    pub fn new(config: DatabaseConfig) -> Self {
+        Database {
+            config: Arc::new(config),
+            link: Link::Closed,
+            failures: 0,
+            not_before: Instant::now(),
+            why: String::new(),
+        }
+    }
+
+    /// Active clients other than the agent.
+    pub async fn count(&mut self) -> Result<f64, SourceError> {
+        let connection = match std::mem::replace(&mut self.link, Link::Closed) {
+            Link::Open(connection) => connection,
+            Link::Opening(task) => self.opened(task).await?,
+            Link::Closed if Instant::now() < self.not_before => {
+                return Err(SourceError::new("jobs", &self.why));
+            }
+            Link::Closed => {
+                let login = open(Arc::clone(&self.config));
+                let task = tokio::spawn(timeout(LONGEST_LOGIN, login));
+                self.opened(task).await?
+            }
+        };
+        let limit = self.config.timeout;
+        let asking = ask(Arc::clone(&self.config), connection);
+        match outcome(tokio::spawn(timeout(limit, asking)).await, limit) {
+            Ok((connection, jobs)) => {
+                self.link = Link::Open(connection);
+                self.failures = 0;
+                Ok(jobs)
+            }
+            Err(problem) => Err(self.lost(&problem)),
+        }
+    }
+
+    async fn opened(&mut self, mut task: Task<Connection>) -> Result<Connection, SourceError> {
+        let limit = self.config.timeout;
+        let Ok(ended) = timeout(limit, &mut task).await else {
+            self.link = Link::Opening(task);
+            let limit = humantime::format_duration(limit);
+            return Err(self.failed(&format!("no login within {limit}, it goes on")));
+        };
+        outcome(ended, LONGEST_LOGIN).map_err(|problem| self.lost(&problem))
+    }
+
+    fn lost(&mut self, problem: &str) -> SourceError {
+        let pause = SHORTEST_PAUSE * 2u32.pow(self.failures.min(16));
+        let jitter = 0.5 + 0.5 * fastrand::f64();
+        self.not_before = Instant::now() + pause.min(LONGEST_PAUSE).mul_f64(jitter);
+        self.failures = self.failures.saturating_add(1);
+        self.failed(problem)
+    }
+
+    fn failed(&mut self, problem: &str) -> SourceError {
+        let DatabaseConfig { kind, address, .. } = &*self.config;
+        self.why = format!("{kind} at {address}: {problem}");
+        SourceError::new("jobs", &self.why)
+    }
+}
+
+fn outcome<T>(
+    ended: Result<Result<Result<T, String>, Elapsed>, JoinError>,
+    limit: Duration,
+) -> Result<T, String> {
+    match ended {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(format!(
+            "no answer within {}",
+            humantime::format_duration(limit)
+        )),
+        Err(_) => Err("an answer that makes no sense".to_owned()),
+    }
+}
+
+async fn open(config: Arc<DatabaseConfig>) -> Result<Connection, String> {
+    let stream = stream::open(&config.address).await?;
+    Ok(match config.kind {
+        DatabaseKind::MySql => Connection::MySql(mysql::Connection::open(&config, stream).await?),
+        DatabaseKind::PostgreSql { .. } => {
+            Connection::PostgreSql(postgresql::Connection::open(&config, stream).await?)
+        }
+    })
+}
+
+async fn ask(
+    config: Arc<DatabaseConfig>,
+    mut connection: Connection,
+) -> Result<(Connection, f64), String> {
+    let jobs = match &mut connection {
+        Connection::MySql(connection) => connection.jobs().await?,
+        Connection::PostgreSql(connection) => connection.jobs(&config).await?,
+    };
+    Ok((connection, jobs))
+}
+
+/// Which keys an operator should look at where a user was not let in.
+fn not_let_in(config: &DatabaseConfig, said: &str) -> String {
+    let keys = match config.password {
+        Some(_) => "see jobs.user and jobs.password_file",
+        None => "see jobs.user; there is no jobs.password_file",
+    };
+    format!("user {:?} is not let in, {keys}: {said}", config.user)
+}

@@ -1,0 +1,108 @@
+//! A socket to a database that gives no more bytes than an exchange may have.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, ready},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpStream, UnixStream},
+};
+
+use crate::config::DatabaseAddress;
+
+/// Bytes of one exchange: a login, or a question and its answer. Either takes a few hundred.
+const MOST_BYTES: usize = 64 << 10;
+
+/// What an exchange may still read.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<AtomicUsize>);
+
+impl Budget {
+    /// Begins another exchange.
+    pub fn renew(&self) {
+        self.0.store(MOST_BYTES, Ordering::Release);
+    }
+}
+
+trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
+
+/// See above.
+pub struct Stream {
+    socket: Box<dyn Socket>,
+    budget: Budget,
+    /// Whether it never leaves this machine's kernel.
+    pub is_local: bool,
+}
+
+/// Connects.
+pub async fn open(address: &DatabaseAddress) -> Result<Stream, String> {
+    let opened: io::Result<Box<dyn Socket>> = match address {
+        DatabaseAddress::Tcp(address) => TcpStream::connect(address).await.and_then(|stream| {
+            stream.set_nodelay(true)?;
+            Ok(Box::new(stream) as Box<dyn Socket>)
+        }),
+        DatabaseAddress::Unix(path) => UnixStream::connect(path)
+            .await
+            .map(|stream| Box::new(stream) as Box<dyn Socket>),
+    };
+    let budget = Budget(Arc::new(AtomicUsize::new(MOST_BYTES)));
+    Ok(Stream {
+        socket: opened.map_err(|error| format!("cannot connect: {error}"))?,
+        budget,
+        is_local: matches!(address, DatabaseAddress::Unix(_)),
+    })
+}
+
+impl Stream {
+    /// To renew it by.
+    pub fn budget(&self) -> Budget {
+        self.budget.clone()
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let left = self.budget.0.load(Ordering::Acquire);
+        if left == 0 {
+            let problem = format!("an answer of more than {MOST_BYTES} bytes");
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, problem)));
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.socket).poll_read(context, buffer))?;
+        let read = buffer.filled().len() - before;
+        self.budget
+            .0
+            .store(left.saturating_sub(read), Ordering::Release);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+}
