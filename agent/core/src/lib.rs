@@ -9,6 +9,7 @@ mod histogram;
 pub mod host;
 mod mpl;
 mod observation;
+pub mod placement;
 mod reason;
 pub mod ring;
 pub mod schedule;

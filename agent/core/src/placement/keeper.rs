@@ -1,0 +1,388 @@
+//! Who has the last word on primaries: the part of the hand-over of which there is one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{
+    Change, Delta, DispatcherId, MOST_DISPATCHERS, MOST_NAMED, NameError, NodeId, ObjectSet, State,
+    Table, check_name, rest_of,
+};
+
+/// Changes that are kept for who has missed some.
+const LOGGED: usize = 32;
+
+/// What the keeper refuses. Nothing has changed then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeeperError {
+    /// A dispatcher that has not joined, or was taken for gone: it suspends its follower and joins under a new number.
+    Unknown(DispatcherId),
+    /// A dispatcher joins that has joined before.
+    Joined(DispatcherId),
+    /// There are [`MOST_DISPATCHERS`].
+    TooMany,
+    /// A version that there has not been.
+    Ahead {
+        /// The keeper's.
+        have: u64,
+        /// The one that was told of.
+        told: u64,
+    },
+    /// There is no such entry.
+    NoEntry(ObjectSet),
+    /// A node that is down cannot be a primary.
+    Down(NodeId),
+    /// No name of an object set.
+    Name(NameError),
+    /// There are [`MOST_NAMED`] names with entries of their own.
+    Full,
+}
+
+impl std::fmt::Display for KeeperError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            KeeperError::Unknown(id) => write!(f, "dispatcher {id} has not joined"),
+            KeeperError::Joined(id) => write!(f, "dispatcher {id} has joined before"),
+            KeeperError::TooMany => write!(f, "there are {MOST_DISPATCHERS} dispatchers"),
+            KeeperError::Ahead { have, told } => {
+                write!(f, "version {told} has not been: the table is at {have}")
+            }
+            KeeperError::NoEntry(ObjectSet::Named(name)) => {
+                write!(f, "object set {name} has no entry of its own")
+            }
+            KeeperError::NoEntry(ObjectSet::Rest(rest)) => write!(f, "there is no rest {rest}"),
+            KeeperError::Down(node) => write!(f, "node {node} is down"),
+            KeeperError::Name(error) => error.fmt(f),
+            KeeperError::Full => write!(f, "there are {MOST_NAMED} object sets with entries"),
+        }
+    }
+}
+
+impl std::error::Error for KeeperError {}
+
+/// What a dispatcher needs that knows some version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Nothing.
+    None,
+    /// These changes, in order.
+    Deltas(Vec<Delta>),
+    /// The whole table.
+    Table(Table),
+}
+
+/// A hand-over under way.
+#[derive(Clone, Debug)]
+struct Move {
+    /// The version that said so.
+    since: u64,
+    to: NodeId,
+    /// The entry goes, as its name is cold.
+    forget: bool,
+    /// Of a rest: names that get entries of their own on the way.
+    names: BTreeMap<Box<str>, NodeId>,
+    /// Dispatchers that have not said yet that they are through.
+    waits: BTreeSet<DispatcherId>,
+}
+
+/// The keeper of the table.
+///
+/// A set's requests run at one node at a time, provided that a dispatcher that is said to have left sends nothing any
+/// more, and that who vouches for a node knows.
+#[derive(Clone, Debug)]
+pub struct Keeper {
+    table: Table,
+    dispatchers: BTreeSet<DispatcherId>,
+    moves: BTreeMap<ObjectSet, Move>,
+    down: BTreeSet<NodeId>,
+    /// A dispatcher has left that may have had requests there.
+    in_doubt: BTreeSet<NodeId>,
+    log: VecDeque<Delta>,
+    forgotten: u64,
+}
+
+impl Keeper {
+    /// With a table that nobody has acted on yet.
+    pub fn new(table: Table) -> Self {
+        Keeper {
+            table,
+            dispatchers: BTreeSet::new(),
+            moves: BTreeMap::new(),
+            down: BTreeSet::new(),
+            in_doubt: BTreeSet::new(),
+            log: VecDeque::new(),
+            forgotten: 0,
+        }
+    }
+
+    /// After a loss of all but the table: every primary is in doubt, and nothing moves before somebody has vouched for
+    /// it, which may be once no dispatcher of before sends any more.
+    pub fn recovered(table: Table) -> Self {
+        let mut keeper = Keeper::new(table);
+        keeper.doubt_all();
+        // What was on its way goes on where it was.
+        let leaving = keeper
+            .table
+            .entries()
+            .filter_map(|(set, state)| match state {
+                State::Leaving(from) => Some((set, from)),
+                State::Settled(_) => None,
+            });
+        let leaving: Vec<_> = leaving.collect();
+        for (set, from) in leaving {
+            keeper.moves.insert(set, keeper.fresh(from));
+        }
+        keeper
+    }
+
+    /// The table.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Whether any hand-over is under way.
+    pub fn is_moving(&self) -> bool {
+        !self.moves.is_empty()
+    }
+
+    /// Names that had an entry of their own and lost it, as they were the coldest.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// Nodes that somebody has to vouch for before sets leave them.
+    pub fn in_doubt(&self) -> impl Iterator<Item = NodeId> {
+        self.in_doubt.iter().copied()
+    }
+
+    /// What a dispatcher needs that knows this version, or none.
+    pub fn news(&self, known: Option<u64>) -> News {
+        let newest = self.table.version();
+        match known {
+            Some(known) if known >= newest => News::None,
+            Some(known) if self.log.front().is_some_and(|first| first.from <= known) => {
+                let newer = self.log.iter().filter(|delta| delta.from >= known);
+                News::Deltas(newer.cloned().collect())
+            }
+            _ => News::Table(self.table.clone()),
+        }
+    }
+
+    /// A dispatcher begins. It lets nobody in before it has the table of now.
+    pub fn join(&mut self, id: DispatcherId) -> Result<Table, KeeperError> {
+        if self.dispatchers.contains(&id) {
+            return Err(KeeperError::Joined(id));
+        }
+        if self.dispatchers.len() >= MOST_DISPATCHERS {
+            return Err(KeeperError::TooMany);
+        }
+        self.dispatchers.insert(id);
+        Ok(self.table.clone())
+    }
+
+    /// A dispatcher's [`report`](super::Follower::report). Late and doubled ones do no harm.
+    pub fn heard(
+        &mut self,
+        id: DispatcherId,
+        version: u64,
+        busy: &[ObjectSet],
+    ) -> Result<(), KeeperError> {
+        let have = self.table.version();
+        if !self.dispatchers.contains(&id) {
+            return Err(KeeperError::Unknown(id));
+        }
+        if version > have {
+            return Err(KeeperError::Ahead {
+                have,
+                told: version,
+            });
+        }
+        let busy: BTreeSet<&ObjectSet> = busy.iter().collect();
+        for (set, hand_over) in &mut self.moves {
+            if version >= hand_over.since && !busy.contains(set) {
+                hand_over.waits.remove(&id);
+            }
+        }
+        self.finish();
+        Ok(())
+    }
+
+    /// A dispatcher is gone and sends nothing any more. `idle`: it said that nothing of it was under way or in doubt;
+    /// else nodes may still be at work on its requests.
+    pub fn left(&mut self, id: DispatcherId, idle: bool) {
+        if !self.dispatchers.remove(&id) {
+            return;
+        }
+        for hand_over in self.moves.values_mut() {
+            hand_over.waits.remove(&id);
+        }
+        if !idle {
+            self.doubt_all();
+        }
+        self.finish();
+    }
+
+    /// Somebody who can tell says that a node is through with the requests of all dispatchers that have left.
+    pub fn vouched(&mut self, node: NodeId) {
+        self.in_doubt.remove(&node);
+        self.finish();
+    }
+
+    /// A node seems to be down: nothing goes to it, and what was on its way there stays where it is. That says nothing
+    /// of what still runs on it: for sets to leave it, dispatchers have to be through with it as with any other, and
+    /// are once their connections have ended and somebody has vouched that it is dead.
+    pub fn node_down(&mut self, node: NodeId) {
+        self.down.insert(node);
+        for (set, hand_over) in &mut self.moves {
+            if hand_over.to == node
+                && let Some(state) = self.table.state(set)
+            {
+                hand_over.to = state.primary();
+            }
+            hand_over.names.retain(|_, to| *to != node);
+        }
+        self.finish();
+    }
+
+    /// It is back.
+    pub fn node_up(&mut self, node: NodeId) {
+        self.down.remove(&node);
+        self.finish();
+    }
+
+    /// Begins to carry a plan out. Where a set is on its way already, it goes to the new primary instead.
+    pub fn begin(&mut self, changes: &[Change]) -> Result<(), KeeperError> {
+        self.check(changes)?;
+        let mut entries = Vec::new();
+        for change in changes {
+            let set = match change {
+                Change::Move(set, _) => set.clone(),
+                Change::Name(name, _) => ObjectSet::Rest(rest_of(name)),
+                Change::Forget(name) => ObjectSet::Named(name.clone()),
+            };
+            let Some(state) = self.table.state(&set) else {
+                continue;
+            };
+            let from = state.primary();
+            if !self.moves.contains_key(&set) {
+                if matches!(change, Change::Move(_, to) if *to == from) {
+                    continue;
+                }
+                entries.push((set.clone(), Some(State::Leaving(from))));
+                self.moves.insert(set.clone(), self.fresh(from));
+            }
+            let Some(hand_over) = self.moves.get_mut(&set) else {
+                continue;
+            };
+            match change {
+                Change::Move(_, to) => {
+                    hand_over.to = *to;
+                    hand_over.forget = false;
+                }
+                Change::Name(name, to) => {
+                    hand_over.names.insert(name.clone(), *to);
+                }
+                Change::Forget(_) => hand_over.forget = true,
+            }
+        }
+        self.publish(entries);
+        self.finish();
+        Ok(())
+    }
+
+    fn check(&self, changes: &[Change]) -> Result<(), KeeperError> {
+        let pending: usize = self
+            .moves
+            .values()
+            .map(|hand_over| hand_over.names.len())
+            .sum();
+        let mut names = self.table.named() + pending;
+        for change in changes {
+            match change {
+                Change::Move(set, _) if self.table.state(set).is_none() => {
+                    return Err(KeeperError::NoEntry(set.clone()));
+                }
+                Change::Move(_, to) | Change::Name(_, to) if self.down.contains(to) => {
+                    return Err(KeeperError::Down(*to));
+                }
+                Change::Move(..) => {}
+                Change::Name(name, _) => {
+                    check_name(name).map_err(KeeperError::Name)?;
+                    names += 1;
+                    if names > MOST_NAMED {
+                        return Err(KeeperError::Full);
+                    }
+                }
+                Change::Forget(name) if !self.table.is_named(name) => {
+                    return Err(KeeperError::NoEntry(ObjectSet::Named(name.clone())));
+                }
+                Change::Forget(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A hand-over that the next version tells of and that everybody has to hear of.
+    fn fresh(&self, to: NodeId) -> Move {
+        Move {
+            since: self.table.version() + 1,
+            to,
+            forget: false,
+            names: BTreeMap::new(),
+            waits: self.dispatchers.clone(),
+        }
+    }
+
+    fn doubt_all(&mut self) {
+        let primaries = self.table.entries().map(|(_, state)| state.primary());
+        self.in_doubt.extend(primaries);
+    }
+
+    /// Names the new primaries of sets that everybody is through with.
+    fn finish(&mut self) {
+        let mut entries = Vec::new();
+        let mut done = Vec::new();
+        for (set, hand_over) in &self.moves {
+            let Some(from) = self.table.state(set).map(State::primary) else {
+                continue;
+            };
+            let has_primary = hand_over.forget || !self.down.contains(&hand_over.to);
+            if !hand_over.waits.is_empty() || self.in_doubt.contains(&from) || !has_primary {
+                continue;
+            }
+            done.push(set.clone());
+            if hand_over.forget {
+                self.forgotten += 1;
+                entries.push((set.clone(), None));
+            } else {
+                entries.push((set.clone(), Some(State::Settled(hand_over.to))));
+            }
+            for (name, to) in &hand_over.names {
+                if !self.table.is_named(name) && !self.down.contains(to) {
+                    let set = ObjectSet::Named(name.clone());
+                    entries.push((set, Some(State::Settled(*to))));
+                }
+            }
+        }
+        for set in done {
+            self.moves.remove(&set);
+        }
+        self.publish(entries);
+    }
+
+    fn publish(&mut self, entries: Vec<(ObjectSet, Option<State>)>) {
+        if entries.is_empty() {
+            return;
+        }
+        let from = self.table.version();
+        let delta = Delta {
+            from,
+            to: from + 1,
+            entries,
+        };
+        if self.table.apply(&delta).is_ok() {
+            self.log.push_back(delta);
+            if self.log.len() > LOGGED {
+                self.log.pop_front();
+            }
+        }
+    }
+}

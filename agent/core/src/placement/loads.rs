@@ -1,0 +1,111 @@
+//! What requests ask for, by object set, in bounded memory.
+
+use std::collections::BTreeMap;
+
+use super::{MOST_NAMED, NameError, ObjectSet, RESTS, SetLoad, check_name, rest_of};
+
+/// Weight of the newest period, once there were enough; until then all count alike.
+const SMOOTHING: f64 = 0.2;
+/// After a period this part of the names stays at most, the hottest, so that there is room for new ones.
+const KEPT: f64 = 0.75;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    smoothed: f64,
+    now: f64,
+    periods: u32,
+}
+
+impl Load {
+    fn end_period(&mut self) {
+        self.periods = self.periods.saturating_add(1);
+        let weight = SMOOTHING.max(1.0 / f64::from(self.periods));
+        self.smoothed += weight * (self.now - self.smoothed);
+        self.now = 0.0;
+    }
+}
+
+/// Counts what requests ask for.
+///
+/// Middle-R counts the transactions at work on an object set, those that wait included, by their mean time. What is
+/// counted here is the cost of the requests that came in a period, those that were refused or had to wait included:
+/// the same but for a factor while all is well, and what a set would need where it is not.
+#[derive(Clone, Debug)]
+pub struct SetLoads {
+    names: BTreeMap<Box<str>, Load>,
+    rests: Vec<Load>,
+    most: usize,
+    forgotten: u64,
+}
+
+impl Default for SetLoads {
+    fn default() -> Self {
+        SetLoads::new(MOST_NAMED)
+    }
+}
+
+impl SetLoads {
+    /// Counts as many names one by one; what is beyond counts for their rests.
+    pub fn new(most: usize) -> Self {
+        SetLoads {
+            names: BTreeMap::new(),
+            rests: vec![Load::default(); usize::from(RESTS)],
+            most,
+            forgotten: 0,
+        }
+    }
+
+    /// A request of this cost for an object set came. What is no name is refused and counts for nothing.
+    pub fn came(&mut self, name: &str, cost: f64) -> Result<(), NameError> {
+        check_name(name)?;
+        let cost = super::assign::usable(cost);
+        if let Some(load) = self.names.get_mut(name) {
+            load.now += cost;
+        } else if self.names.len() < self.most {
+            let load = Load {
+                now: cost,
+                ..Load::default()
+            };
+            self.names.insert(name.into(), load);
+        } else {
+            self.rests[usize::from(rest_of(name))].now += cost;
+        }
+        Ok(())
+    }
+
+    /// A period is over: smooths, and forgets names that nobody asks for, and the coldest where room gets short.
+    pub fn end_period(&mut self) {
+        self.rests.iter_mut().for_each(Load::end_period);
+        self.names.values_mut().for_each(Load::end_period);
+        let total: f64 = self.names.values().map(|load| load.smoothed).sum();
+        let before = self.names.len();
+        self.names.retain(|_, load| load.smoothed > 1e-9 * total);
+        let most = (KEPT * self.most as f64) as usize;
+        if self.names.len() > most {
+            let mut loads: Vec<f64> = self.names.values().map(|load| load.smoothed).collect();
+            let (_, least, _) = loads.select_nth_unstable_by(most, |a, b| b.total_cmp(a));
+            let least = *least;
+            // Those as hot as the first that is too many go, too.
+            self.names.retain(|_, load| load.smoothed > least);
+        }
+        self.forgotten += (before - self.names.len()) as u64;
+    }
+
+    /// Names that were counted one by one and are no longer, since the start.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// The smoothed loads, cost a period, of all that had any.
+    pub fn loads(&self) -> Vec<SetLoad> {
+        let rests = self.rests.iter().zip(0..).map(|(load, rest)| SetLoad {
+            set: ObjectSet::Rest(rest),
+            load: load.smoothed,
+        });
+        let names = self.names.iter().map(|(name, load)| SetLoad {
+            set: ObjectSet::Named(name.clone()),
+            load: load.smoothed,
+        });
+        rests.chain(names).filter(|set| set.load > 0.0).collect()
+    }
+}

@@ -1,0 +1,90 @@
+//! Which node is the primary of which object set: global adaptation of Middle-R (section 4), without I/O.
+//!
+//! An *object set* is what a request that writes may touch: a table, a customer, a path. Its *primary* is the one
+//! node at which such requests run. Loads are given; a [`Planner`] says which sets to move so that the nodes are
+//! loaded evenly, and only if that is worth it. A set moves by a hand-over: the [`Keeper`], of which there is one in
+//! a cluster, says that it leaves; dispatchers, each with a [`Follower`], let nobody in and tell when theirs are
+//! through; only then does the keeper name the new primary. So no two nodes run requests of one set at a time,
+//! whatever messages are lost, late or doubled. There is no clock in it.
+//!
+//! Memory is bounded: at most [`MOST_NAMED`] sets have an entry of their own. All others share [`RESTS`] entries by
+//! the hash of their names, so that every name has a primary and none has to be asked for. A name that is hot and
+//! should be elsewhere than its rest gets an entry; the coldest lose theirs, which is counted.
+
+mod assign;
+mod follower;
+mod keeper;
+mod loads;
+mod plan;
+mod table;
+
+pub use assign::{branch_and_bound, greedy, improve, variance};
+pub use follower::{Follower, Route, Ticket};
+pub use keeper::{Keeper, KeeperError, News};
+pub use loads::SetLoads;
+pub use plan::{Change, PlanReason, PlanSettings, Planned, Planner, SetLoad};
+pub use table::{Delta, Gap, ObjectSet, State, Table};
+
+use crate::ring::key_hash;
+
+/// A node, by a number that is never given to another one.
+pub type NodeId = u32;
+/// A dispatcher, by a number that is never given to another one, nor to the same one after a restart.
+pub type DispatcherId = u64;
+
+/// Entries that names without one of their own share.
+pub const RESTS: u16 = 64;
+/// Object sets with an entry of their own, at most.
+pub const MOST_NAMED: usize = 16_384;
+/// Dispatchers, at most.
+pub const MOST_DISPATCHERS: usize = 4096;
+/// The longest name of an object set, in bytes.
+pub const MOST_NAME_BYTES: usize = 128;
+
+/// Why a text names no object set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameError {
+    /// It is empty.
+    Empty,
+    /// It is longer than [`MOST_NAME_BYTES`]; this many bytes.
+    Long(usize),
+    /// The byte at this place is not a visible ASCII character.
+    Character(usize),
+}
+
+impl std::fmt::Display for NameError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NameError::Empty => write!(f, "the name of an object set must not be empty"),
+            NameError::Long(bytes) => write!(
+                f,
+                "the name of an object set has {bytes} bytes: must be at most {MOST_NAME_BYTES}"
+            ),
+            NameError::Character(at) => write!(
+                f,
+                "byte {at} in the name of an object set is not visible ASCII"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+/// Refuses what cannot be the name of an object set: 1 to [`MOST_NAME_BYTES`] visible ASCII characters can.
+pub fn check_name(name: &str) -> Result<(), NameError> {
+    if name.is_empty() {
+        return Err(NameError::Empty);
+    }
+    if name.len() > MOST_NAME_BYTES {
+        return Err(NameError::Long(name.len()));
+    }
+    match name.bytes().position(|byte| !byte.is_ascii_graphic()) {
+        Some(at) => Err(NameError::Character(at)),
+        None => Ok(()),
+    }
+}
+
+/// The entry that a name shares with others while it has none of its own.
+pub fn rest_of(name: &str) -> u16 {
+    (key_hash(name.as_bytes()) % u32::from(RESTS)) as u16
+}

@@ -1,0 +1,253 @@
+//! Whether object sets should move, and which.
+
+use super::{
+    MOST_NAMED, NodeId, ObjectSet, Table,
+    assign::{branch_and_bound, cheapest_each, greedy, improve, usable, variance},
+    rest_of,
+};
+use std::collections::BTreeMap;
+
+/// Partial placements that branch and bound may look at in one plan.
+const MOST_VISITED: usize = 5_000;
+/// What moves less is taken, if its variance is at most this much more.
+const FEWER_MOVES: f64 = 1.05;
+/// Or if the standard deviation is at most this part of the threshold.
+const GOOD: f64 = 0.5;
+/// This part of the variance there was is none.
+const EVEN: f64 = 1e-6;
+/// A name is worth an entry of its own from this part of a node's mean load on, and keeps it down to a tenth of that.
+const WORTH_NAMING: f64 = 0.01;
+const WORTH_KEEPING: f64 = 0.001;
+
+/// When a plan is worth carrying out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlanSettings {
+    /// Nothing moves while the standard deviation of the nodes' loads is at most this part of their mean. Middle-R
+    /// compares the variance with a threshold that it does not tell; a part of the mean is one for all loads.
+    /// Default 0.1.
+    pub threshold: f64,
+    /// Nothing moves unless that takes away this part of the variance (Middle-R: "a significant percentage").
+    /// Default 0.5.
+    pub gain: f64,
+}
+
+impl Default for PlanSettings {
+    fn default() -> Self {
+        PlanSettings {
+            threshold: 0.1,
+            gain: 0.5,
+        }
+    }
+}
+
+/// The load of a name or a rest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SetLoad {
+    /// What.
+    pub set: ObjectSet,
+    /// In any unit that is the same for all; what is no number above 0 is 0.
+    pub load: f64,
+}
+
+/// Why a plan is as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanReason {
+    /// The load is even enough.
+    Even,
+    /// It is not, but what could be reached is not worth it.
+    NoGain,
+    /// Sets move.
+    Uneven,
+    /// There is no node to place them on.
+    NoNodes,
+}
+
+/// One change of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A set gets another primary.
+    Move(ObjectSet, NodeId),
+    /// A name that had no entry of its own gets one, with this primary.
+    Name(Box<str>, NodeId),
+    /// A name loses its entry; its rest's primary is its own again.
+    Forget(Box<str>),
+}
+
+/// A plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// Why.
+    pub reason: PlanReason,
+    /// Standard deviation over mean of the nodes' loads as they are; 0 without load.
+    pub before: f64,
+    /// As they will be.
+    pub after: f64,
+    /// What changes.
+    pub changes: Vec<Change>,
+}
+
+/// Plans.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Planner {
+    settings: PlanSettings,
+}
+
+impl Planner {
+    /// With settings.
+    pub fn new(settings: PlanSettings) -> Self {
+        Planner { settings }
+    }
+
+    /// What to change in `table`, given the loads of the names and rests that had any, and the capacity of each node
+    /// (in any unit; 0 or less: nothing is placed there). Whoever has a primary without capacity gets another one,
+    /// whether the load is even or not.
+    pub fn plan(
+        &self,
+        table: &Table,
+        loads: &[SetLoad],
+        capacities: &BTreeMap<NodeId, f64>,
+    ) -> Planned {
+        let ids: Vec<NodeId> = capacities.keys().copied().collect();
+        let sizes: Vec<f64> = capacities.values().map(|size| usable(*size)).collect();
+        let all: f64 = sizes.iter().sum();
+        if all <= 0.0 {
+            return planned(PlanReason::NoNodes, 0.0, 0.0, Vec::new());
+        }
+        let place = |node: NodeId| ids.binary_search(&node).ok().filter(|i| sizes[*i] > 0.0);
+        let units = units(
+            table,
+            loads,
+            sizes.iter().filter(|size| **size > 0.0).count(),
+        );
+        let of: Vec<f64> = units.iter().map(|unit| unit.load).collect();
+        // Who has no primary that lives gets one on top of what the others have.
+        let known: Vec<Option<usize>> = units.iter().map(|unit| place(unit.primary)).collect();
+        let now = cheapest_each(&of, &sizes, &known);
+        let mean = of.iter().sum::<f64>() / all;
+        let spread = |primaries: &[usize]| {
+            let spread = variance(&of, &sizes, primaries).sqrt() / mean;
+            if spread.is_finite() { spread } else { 0.0 }
+        };
+        let before = spread(&now);
+        let (reason, chosen) = if before <= self.settings.threshold {
+            (PlanReason::Even, now)
+        } else {
+            let good = (GOOD * self.settings.threshold * mean).powi(2);
+            let found = best(&of, &sizes, &now, good);
+            let is_worth = variance(&of, &sizes, &found)
+                <= (1.0 - self.settings.gain) * variance(&of, &sizes, &now);
+            if is_worth {
+                (PlanReason::Uneven, found)
+            } else {
+                (PlanReason::NoGain, now)
+            }
+        };
+        let after = spread(&chosen);
+        let changes = units.iter().zip(chosen).filter_map(|(unit, node)| {
+            let to = ids[node];
+            match (&unit.set, unit.has_entry) {
+                (ObjectSet::Named(name), true) if unit.load < unit.worth_keeping => {
+                    Some(Change::Forget(name.clone()))
+                }
+                _ if to == unit.primary => None,
+                (ObjectSet::Named(name), false) => Some(Change::Name(name.clone(), to)),
+                _ => Some(Change::Move(unit.set.clone(), to)),
+            }
+        });
+        planned(reason, before, after, changes.collect())
+    }
+}
+
+fn planned(reason: PlanReason, before: f64, after: f64, changes: Vec<Change>) -> Planned {
+    Planned {
+        reason,
+        before,
+        after,
+        changes,
+    }
+}
+
+/// What is placed as one.
+struct Unit {
+    set: ObjectSet,
+    load: f64,
+    primary: NodeId,
+    has_entry: bool,
+    /// Entries with less load are given up.
+    worth_keeping: f64,
+}
+
+/// Every entry of the table, and the names without one that are worth one.
+fn units(table: &Table, loads: &[SetLoad], nodes: usize) -> Vec<Unit> {
+    let mut known: BTreeMap<&ObjectSet, f64> = BTreeMap::new();
+    for SetLoad { set, load } in loads {
+        *known.entry(set).or_default() += usable(*load);
+    }
+    let mean = known.values().sum::<f64>() / nodes as f64;
+    let room = MOST_NAMED.saturating_sub(table.named());
+    // When there is little room left, entries have to be worth as much as new ones.
+    let worth_keeping = if room < MOST_NAMED / 4 {
+        WORTH_NAMING * mean
+    } else {
+        WORTH_KEEPING * mean
+    };
+    let mut units: Vec<Unit> = table
+        .entries()
+        .map(|(set, state)| Unit {
+            load: known.get(&set).copied().unwrap_or(0.0),
+            primary: state.primary(),
+            has_entry: true,
+            worth_keeping: if mean > 0.0 { worth_keeping } else { 0.0 },
+            set,
+        })
+        .collect();
+    let mut hot: Vec<(&str, f64)> = known
+        .iter()
+        .filter_map(|(set, load)| match set {
+            ObjectSet::Named(name) if !table.is_named(name) => Some((&**name, *load)),
+            _ => None,
+        })
+        .collect();
+    hot.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+    for (i, (name, load)) in hot.into_iter().enumerate() {
+        let Some(rest) = table.rest(rest_of(name)) else {
+            continue;
+        };
+        if i < room && load >= WORTH_NAMING * mean {
+            units.push(Unit {
+                set: ObjectSet::Named(name.into()),
+                load,
+                primary: rest.primary(),
+                has_entry: false,
+                worth_keeping: 0.0,
+            });
+        } else if let Some(unit) = units.get_mut(usize::from(rest_of(name))) {
+            // The table's entries begin with the rests.
+            unit.load += load;
+        }
+    }
+    units
+}
+
+/// The least variance that was found; but fewer moves, where they come to nearly as little, or to no more than `good`.
+fn best(loads: &[f64], capacities: &[f64], now: &[usize], good: f64) -> Vec<usize> {
+    let mut near = now.to_vec();
+    improve(loads, capacities, &mut near);
+    let Some(mut anew) = greedy(loads, capacities) else {
+        return near;
+    };
+    improve(loads, capacities, &mut anew);
+    branch_and_bound(loads, capacities, &mut anew, MOST_VISITED);
+    // What has no load has no reason to move.
+    for (set, node) in anew.iter_mut().enumerate() {
+        if usable(loads[set]) == 0.0 {
+            *node = now[set];
+        }
+    }
+    let of = |primaries: &[usize]| variance(loads, capacities, primaries);
+    if of(&near) <= (FEWER_MOVES * of(&anew) + EVEN * of(now)).max(good) {
+        near
+    } else {
+        anew
+    }
+}

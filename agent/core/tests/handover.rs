@@ -1,0 +1,402 @@
+//! The hand-over of object sets, tried by chance: messages that are lost, late and doubled, dispatchers and nodes that
+//! die and come back, requests that end without an answer. No two nodes ever run requests of one name at a time, and in
+//! the end every name has a primary.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_core::placement::*;
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+
+const NODES: u32 = 4;
+const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "orders", "customers/7", "stock"];
+
+/// A request at a node.
+struct Running {
+    request: u64,
+    name: &'static str,
+    /// As which it was sent.
+    sender: DispatcherId,
+    /// Its connection has ended.
+    orphan: bool,
+}
+
+#[derive(Default)]
+struct Proxy {
+    id: Option<DispatcherId>,
+    follower: Follower,
+    tickets: BTreeMap<u64, Ticket>,
+    /// Numbers it had, whose requests may still run.
+    had: BTreeSet<DispatcherId>,
+}
+
+#[derive(Clone)]
+enum Letter {
+    ToKeeper(DispatcherId, u64, Vec<ObjectSet>),
+    Change(DispatcherId, Delta),
+    Whole(DispatcherId, Table),
+}
+
+struct World {
+    random: SmallRng,
+    keeper: Keeper,
+    proxies: Vec<Proxy>,
+    nodes: Vec<Vec<Running>>,
+    alive: Vec<bool>,
+    letters: Vec<Letter>,
+    /// Gone, and the keeper has not heard of it.
+    silent: Vec<DispatcherId>,
+    departed: BTreeSet<DispatcherId>,
+    next: u64,
+    moved: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        World {
+            random: SmallRng::seed_from_u64(seed),
+            keeper: Keeper::new(Table::new(|rest| u32::from(rest) % NODES)),
+            proxies: (0..3).map(|_| Proxy::default()).collect(),
+            nodes: (0..NODES).map(|_| Vec::new()).collect(),
+            alive: vec![true; NODES as usize],
+            letters: Vec::new(),
+            silent: Vec::new(),
+            departed: BTreeSet::new(),
+            next: 1,
+            moved: 0,
+        }
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        self.random.random_range(0..count)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Connections of a proxy, or of one request of it, end; the nodes know nothing of it.
+    fn cut(&mut self, proxy: usize, only: Option<u64>) {
+        let Proxy {
+            follower, tickets, ..
+        } = &mut self.proxies[proxy];
+        let all = std::mem::take(tickets);
+        for (request, ticket) in all {
+            if only.is_some_and(|only| only != request) {
+                tickets.insert(request, ticket);
+                continue;
+            }
+            follower.unanswered(ticket);
+            for_each(&mut self.nodes, |running| {
+                running.orphan |= running.request == request;
+            });
+        }
+    }
+
+    fn join(&mut self, proxy: usize) {
+        let id = self.number();
+        let table = self.keeper.join(id).unwrap();
+        let proxy = &mut self.proxies[proxy];
+        proxy.id = Some(id);
+        proxy.had.insert(id);
+        proxy.follower.joined(table);
+    }
+
+    fn tell(&mut self, proxy: usize) {
+        let Proxy { id, follower, .. } = &self.proxies[proxy];
+        if let (Some(id), Some((version, busy))) = (id, follower.report()) {
+            self.letters.push(Letter::ToKeeper(*id, version, busy));
+        }
+    }
+
+    fn fetch(&mut self, proxy: usize) {
+        let Proxy { id, follower, .. } = &self.proxies[proxy];
+        let Some(id) = *id else { return };
+        match self.keeper.news(follower.version()) {
+            News::None => {}
+            News::Deltas(deltas) => {
+                let letters = deltas.into_iter().map(|delta| Letter::Change(id, delta));
+                self.letters.extend(letters);
+            }
+            News::Table(table) => self.letters.push(Letter::Whole(id, table)),
+        }
+    }
+
+    fn deliver(&mut self, letter: Letter) {
+        let of = |world: &World, id: DispatcherId| {
+            world.proxies.iter().position(|proxy| proxy.id == Some(id))
+        };
+        match letter {
+            Letter::ToKeeper(id, version, busy) => {
+                let heard = self.keeper.heard(id, version, &busy);
+                if heard == Err(KeeperError::Unknown(id))
+                    && let Some(proxy) = of(self, id)
+                {
+                    self.proxies[proxy].follower.suspend();
+                    self.proxies[proxy].id = None;
+                } else if !matches!(heard, Ok(()) | Err(KeeperError::Unknown(_))) {
+                    panic!("{heard:?}");
+                }
+            }
+            Letter::Change(id, delta) => {
+                if let Some(proxy) = of(self, id)
+                    && self.proxies[proxy].follower.on_delta(&delta) == Err(Gap::Missed)
+                    && self.random.random()
+                {
+                    self.letters
+                        .push(Letter::Whole(id, self.keeper.table().clone()));
+                }
+            }
+            // A letter to an earlier self may come, too: nothing tells them apart.
+            Letter::Whole(id, table) => {
+                let proxy = self
+                    .proxies
+                    .iter()
+                    .position(|proxy| proxy.had.contains(&id));
+                if let Some(proxy) = proxy {
+                    self.proxies[proxy].follower.on_table(table);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, proxy: usize) {
+        let name = NAMES[self.below(NAMES.len())];
+        let request = self.number();
+        let Proxy {
+            id,
+            follower,
+            tickets,
+            ..
+        } = &mut self.proxies[proxy];
+        let Route::Go(ticket) = follower.route(name).unwrap() else {
+            return;
+        };
+        let node = ticket.node() as usize;
+        if !self.alive[node] {
+            // Refused at once.
+            return follower.answered(ticket);
+        }
+        let sender = id.unwrap();
+        tickets.insert(request, ticket);
+        self.nodes[node].push(Running {
+            request,
+            name,
+            sender,
+            orphan: false,
+        });
+    }
+
+    fn end(&mut self, node: usize) {
+        if self.nodes[node].is_empty() {
+            return;
+        }
+        let which = self.below(self.nodes[node].len());
+        let done = self.nodes[node].swap_remove(which);
+        for proxy in &mut self.proxies {
+            if let Some(ticket) = proxy.tickets.remove(&done.request) {
+                proxy.follower.answered(ticket);
+            }
+        }
+    }
+
+    /// Those who can tell do.
+    fn vouch(&mut self, node: usize) {
+        for proxy in &mut self.proxies {
+            let at_work = |running: &Running| running.orphan && proxy.had.contains(&running.sender);
+            if !self.nodes[node].iter().any(at_work) {
+                proxy.follower.vouched(node as u32);
+            }
+        }
+        let departed = &self.departed;
+        if !self.nodes[node]
+            .iter()
+            .any(|running| departed.contains(&running.sender))
+        {
+            self.keeper.vouched(node as u32);
+        }
+    }
+
+    fn plan(&mut self) {
+        let to = self.below(NODES as usize) as u32;
+        let name = NAMES[self.below(NAMES.len())];
+        let set = self.keeper.table().set_of(name);
+        let change = match self.below(4) {
+            0 if !self.keeper.table().is_named(name) => Change::Name(name.into(), to),
+            1 if self.keeper.table().is_named(name) => Change::Forget(name.into()),
+            _ => Change::Move(set, to),
+        };
+        let before = self.keeper.table().version();
+        match self.keeper.begin(&[change]) {
+            Ok(()) | Err(KeeperError::Down(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+        self.moved += u64::from(self.keeper.table().version() > before);
+    }
+
+    fn crash(&mut self, proxy: usize) {
+        let gone = std::mem::take(&mut self.proxies[proxy]);
+        self.silent.extend(gone.id);
+        for id in gone.had {
+            for_each(&mut self.nodes, |running| {
+                running.orphan |= running.sender == id;
+            });
+        }
+    }
+
+    fn step(&mut self) {
+        let proxy = self.below(self.proxies.len());
+        let node = self.below(NODES as usize);
+        match self.below(100) {
+            0..25 => self.send(proxy),
+            25..45 => self.end(node),
+            45..50 => {
+                let tickets: Vec<u64> = self.proxies[proxy].tickets.keys().copied().collect();
+                if !tickets.is_empty() {
+                    let request = tickets[self.below(tickets.len())];
+                    self.cut(proxy, Some(request));
+                }
+            }
+            50..58 => self.fetch(proxy),
+            58..66 => self.tell(proxy),
+            66..80 if !self.letters.is_empty() => {
+                let which = self.below(self.letters.len());
+                let letter = match self.below(10) {
+                    // Lost, and doubled.
+                    0 => return drop(self.letters.swap_remove(which)),
+                    1 | 2 => self.letters[which].clone(),
+                    _ => self.letters.swap_remove(which),
+                };
+                self.deliver(letter);
+            }
+            80..86 => self.plan(),
+            86..90 => self.vouch(node),
+            90 => self.crash(proxy),
+            91 => {
+                // The keeper was not heard for long.
+                self.proxies[proxy].follower.suspend();
+                self.silent.extend(self.proxies[proxy].id.take());
+            }
+            92 => {
+                if self.proxies[proxy].follower.is_idle()
+                    && let Some(id) = self.proxies[proxy].id.take()
+                {
+                    self.proxies[proxy] = Proxy::default();
+                    self.keeper.left(id, true);
+                }
+            }
+            93 | 94 => {
+                if let Some(id) = self.silent.pop() {
+                    self.departed.insert(id);
+                    self.keeper.left(id, false);
+                }
+            }
+            95 => {
+                self.alive[node] = false;
+                self.nodes[node].clear();
+            }
+            96 => self.keeper.node_down(node as u32),
+            97 => {
+                self.alive[node] = true;
+                self.keeper.node_up(node as u32);
+            }
+            _ if self.proxies[proxy].id.is_none() => self.join(proxy),
+            _ => {}
+        }
+    }
+
+    fn check(&self) {
+        for name in NAMES {
+            let runs = |node: &Vec<Running>| node.iter().any(|running| running.name == name);
+            let at: Vec<usize> = (0..self.nodes.len())
+                .filter(|node| runs(&self.nodes[*node]))
+                .collect();
+            assert!(at.len() <= 1, "{name} runs at {at:?}");
+        }
+    }
+
+    /// No more faults: everybody is told everything, and every request ends.
+    fn settle(&mut self) {
+        for node in 0..NODES {
+            self.keeper.node_up(node);
+        }
+        self.keeper.node_down(2);
+        for id in std::mem::take(&mut self.silent) {
+            self.departed.insert(id);
+            self.keeper.left(id, false);
+        }
+        self.letters.clear();
+        for proxy in 0..self.proxies.len() {
+            if self.proxies[proxy].id.is_none() {
+                self.join(proxy);
+            }
+        }
+        let on_it = self.keeper.table().entries();
+        let off = on_it.filter(|(_, state)| state.primary() == 2);
+        let off: Vec<Change> = off.map(|(set, _)| Change::Move(set, 1)).collect();
+        self.keeper.begin(&off).unwrap();
+        for proxy in 0..self.proxies.len() {
+            self.cut(proxy, None);
+        }
+        self.nodes.iter_mut().for_each(Vec::clear);
+        for node in 0..NODES as usize {
+            self.vouch(node);
+        }
+        for _ in 0..3 {
+            for proxy in 0..self.proxies.len() {
+                self.fetch(proxy);
+                for letter in std::mem::take(&mut self.letters) {
+                    self.deliver(letter);
+                }
+                self.tell(proxy);
+                for letter in std::mem::take(&mut self.letters) {
+                    self.deliver(letter);
+                }
+            }
+        }
+        assert!(!self.keeper.is_moving());
+        for (set, state) in self.keeper.table().entries() {
+            assert!(
+                matches!(state, State::Settled(node) if node != 2),
+                "{set:?} {state:?}"
+            );
+        }
+        for proxy in &mut self.proxies {
+            for name in NAMES {
+                let Route::Go(ticket) = proxy.follower.route(name).unwrap() else {
+                    panic!("{name} waits for ever");
+                };
+                let set = self.keeper.table().set_of(name);
+                let State::Settled(primary) = self.keeper.table().state(&set).unwrap() else {
+                    panic!("{name} is not settled");
+                };
+                assert_eq!(ticket.node(), primary);
+                proxy.follower.answered(ticket);
+            }
+        }
+    }
+}
+
+fn for_each(nodes: &mut [Vec<Running>], each: impl Fn(&mut Running)) {
+    nodes.iter_mut().flatten().for_each(each);
+}
+
+#[test]
+fn no_name_ever_runs_at_two_nodes_and_all_have_a_primary_in_the_end() {
+    let mut moved = 0;
+    for seed in 0..1_000 {
+        let mut world = World::new(seed);
+        for proxy in 0..3 {
+            world.join(proxy);
+        }
+        for _ in 0..400 {
+            world.step();
+            world.check();
+        }
+        world.settle();
+        moved += world.moved;
+    }
+    // Or nothing was tried.
+    assert!(moved > 5_000, "{moved}");
+}
