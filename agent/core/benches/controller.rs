@@ -25,6 +25,7 @@ fn step(c: &mut Criterion) {
             form: PiForm::Velocity,
         },
         mpl: false,
+        self_tuned: false,
         rules: Rules::default(),
     };
     let mut controller = NodeController::new(settings).unwrap();

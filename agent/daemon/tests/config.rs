@@ -152,6 +152,9 @@ fn each_controller_takes_its_own_keys_and_no_others() {
     for good in [
         "kind = \"pi\"\nkp = 0.3\nki = 2.0\nform = \"double-integrating\"",
         "kind = \"parabola\"\nkp = 0.3\nki = 2.0",
+        "gains = \"auto\"",
+        "kind = \"parabola\"\ngains = \"auto\"\nkp = 0.3",
+        "gains = \"fixed\"",
         "kind = \"proportional\"\ngain = 0.4",
         "kind = \"inverse-delay\"",
         "kind = \"fixed\"",
@@ -165,6 +168,15 @@ fn each_controller_takes_its_own_keys_and_no_others() {
             "service[0].controller.gain",
         ),
         ("kind = \"fixed\"\nkp = 0.4", "service[0].controller.kp"),
+        ("gains = \"best\"", "service[0].controller.gains"),
+        (
+            "kind = \"inverse-delay\"\ngains = \"auto\"",
+            "service[0].controller.gains",
+        ),
+        (
+            "form = \"double-integrating\"\ngains = \"auto\"",
+            "service[0].controller.gains",
+        ),
     ] {
         let problem = with(wrong).unwrap_err();
         assert!(problem.contains(key), "{wrong}: {problem}");

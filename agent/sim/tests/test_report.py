@@ -83,7 +83,7 @@ def test_the_thesis_order_of_schedulers(shown, mix):
     assert slow["job-informed"] > slow["weighted-round-robin"]
 
 
-@pytest.mark.parametrize("policy", OURS)
+@pytest.mark.parametrize("policy", (*OURS, "fc-prop-auto"))
 def test_timely_work_under_overload_is_that_of_the_oracle(shown, policy):
     by = runs(shown, "overload")
     for ours, best in zip(by[policy]["phases"], by["oracle"]["phases"], strict=True):
@@ -124,14 +124,14 @@ def test_old_news_costs_plimsoll_little(shown):
         assert old >= 0.95 * fresh
 
 
-@pytest.mark.parametrize("policy", OURS)
+@pytest.mark.parametrize("policy", (*OURS, "fc-prop-auto"))
 def test_a_step_to_1_4_times_the_capacity_is_within_the_sla_in_three_periods(shown, policy):
     run = runs(shown, "step")[policy]
     assert run["settled"]
     assert run["settling_s"] <= 3
 
 
-@pytest.mark.parametrize("policy", OURS)
+@pytest.mark.parametrize("policy", (*OURS, "fc-prop-auto"))
 def test_no_bound_drifts_in_half_an_hour(shown, policy):
     bounds = runs(shown, "drift")[policy]["series"]["bounds_items"]
     early, late = bounds[120:420], bounds[-300:]

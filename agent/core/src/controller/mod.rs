@@ -6,6 +6,7 @@
 
 mod law;
 mod settings;
+mod tuner;
 mod window;
 
 pub use settings::{BoundLimits, Law, PiForm, PiGains, Rules, Settings, SettingsError};
@@ -14,6 +15,7 @@ use serde::Serialize;
 
 use crate::{Cost, Observation, Reason, Seconds, mpl::MplEstimator};
 use law::LawState;
+use tuner::Tuner;
 use window::Window;
 
 /// Share of the way an idle or unused bound goes back in one period.
@@ -59,6 +61,8 @@ pub struct Decision {
     pub bound_jobs: f64,
     /// Recent peak backlog, decaying.
     pub recent_peak: Cost,
+    /// The gains in use, where the law has any.
+    pub gains: Option<PiGains>,
 }
 
 /// Keeps one node's backlog bound.
@@ -69,6 +73,7 @@ pub struct NodeController {
     law: LawState,
     window: Window,
     mpl: MplEstimator,
+    tuner: Tuner,
     mean_cost: Option<f64>,
     recent_peak: f64,
     empty_periods: u32,
@@ -99,6 +104,7 @@ impl NodeController {
             law: LawState::default(),
             window: Window::default(),
             mpl: MplEstimator::default(),
+            tuner: Tuner::default(),
             mean_cost: None,
             recent_peak: 0.0,
             empty_periods: 0,
@@ -115,6 +121,7 @@ impl NodeController {
                 mean_cost: Cost(1.0),
                 bound_jobs: nominal.get().max(1.0),
                 recent_peak: Cost(0.0),
+                gains: None,
             },
         })
     }
@@ -126,6 +133,10 @@ impl NodeController {
             self.law.reset();
             self.window.clear();
             self.mpl.forget();
+            self.tuner = Tuner::default();
+        }
+        if settings.self_tuned != self.settings.self_tuned {
+            self.tuner = Tuner::default();
         }
         self.settings = settings;
         self.bound = self
@@ -150,12 +161,16 @@ impl NodeController {
     pub fn step(&mut self, observation: Option<&Observation>) -> Decision {
         let previous = self.bound;
         let (wanted, reason, signal) = match observation {
-            None => (previous, Reason::SourceLost, Signal::default()),
+            None => {
+                self.tuner.gap();
+                (previous, Reason::SourceLost, Signal::default())
+            }
             Some(observation) => self.judge(observation),
         };
         let (bound, reason) = match self.forced {
             Some(forced) => {
                 self.law.reset();
+                self.tuner.gap();
                 (forced, Reason::Fixed)
             }
             None => {
@@ -175,6 +190,7 @@ impl NodeController {
             mean_cost: Cost(mean_cost),
             bound_jobs: (bound / mean_cost).clamp(1.0, MOST_JOBS),
             recent_peak: Cost(self.recent_peak),
+            gains: self.gains(),
         };
         self.decision
     }
@@ -210,6 +226,7 @@ impl NodeController {
             observation.jobs.is_some_and(|jobs| jobs >= 1.0),
         );
         if observation.ended() == 0 {
+            self.tuner.gap();
             return self.nothing_ended(observation, had_jobs);
         }
         self.empty_periods = 0;
@@ -317,6 +334,10 @@ impl NodeController {
             measured,
             control: Some(control),
         };
+        self.learn(
+            control,
+            failing || self.over_bound(foretold, observation.jobs).is_some(),
+        );
         let before = self.law;
         let wanted = self.law_wants(error, control);
         if !matches!(self.settings.law, Law::Pi { .. }) {
@@ -364,13 +385,49 @@ impl NodeController {
         (wanted, reason, signal)
     }
 
+    /// Has the gains follow what the node did with the bound that it had.
+    fn learn(&mut self, control: Seconds, disturbed: bool) {
+        let Settings { sla, law, .. } = self.settings;
+        let Law::Pi { gains, .. } = law else { return };
+        if !self.settings.self_tuned {
+            return;
+        }
+        if disturbed || self.lightly_loaded() {
+            self.tuner.gap();
+            return;
+        }
+        let periods = sla.settling.get() / self.window.seconds();
+        let ratio = control.get() / sla.target().get();
+        self.tuner.note(self.bound, ratio, periods, gains);
+    }
+
+    /// The gains in use, where the law has any.
+    fn gains(&self) -> Option<PiGains> {
+        match self.settings.law {
+            Law::Pi { gains, .. } => Some(self.tuner.gains(gains)),
+            _ => None,
+        }
+    }
+
     fn law_wants(&mut self, error: f64, control: Seconds) -> f64 {
         let Settings {
-            sla, limits, law, ..
+            sla,
+            limits,
+            mut law,
+            ..
         } = self.settings;
+        if let (Law::Pi { gains, .. }, Some(found)) = (&mut law, self.gains()) {
+            *gains = found;
+        }
         let ratio = control.get() / sla.target().get();
-        self.law
-            .wanted(&law, self.bound, limits.nominal.get(), error, ratio)
+        let wanted = self
+            .law
+            .wanted(&law, self.bound, limits.nominal.get(), error, ratio);
+        if self.settings.self_tuned {
+            // High gains must not empty the node for one bad period.
+            return wanted.max(self.bound * DEEPEST_CUT);
+        }
+        wanted
     }
 
     /// The backlog that finishes within the target at the present rate, when what waits will take

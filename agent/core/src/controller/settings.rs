@@ -105,6 +105,9 @@ pub struct Settings {
     /// Whether it also stays at the multiprogramming level: the fewest jobs at which the node does nearly all that it
     /// can, where that is less.
     pub mpl: bool,
+    /// Whether the law's gains are found from how the delay answers to the bound. Those given are where it begins,
+    /// and what it falls back to.
+    pub self_tuned: bool,
     /// When it may not.
     pub rules: Rules,
 }
@@ -203,6 +206,19 @@ impl Settings {
                 return error("controller.gain", format!("must be in (0, 1], is {gain}"));
             }
             _ => {}
+        }
+        let tunable = matches!(
+            law,
+            Law::Pi {
+                form: PiForm::Velocity,
+                ..
+            }
+        );
+        if self.self_tuned && !tunable {
+            return error(
+                "controller.gains",
+                "\"auto\" needs the velocity form of the PI law".into(),
+            );
         }
         if rules.min_samples == 0 {
             return error("rules.min_samples", "must be at least 1".into());

@@ -43,6 +43,10 @@ impl Window {
         self.periods
     }
 
+    pub(super) fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
     pub(super) fn peak_backlog(&self) -> Cost {
         Cost(self.peak_backlog)
     }

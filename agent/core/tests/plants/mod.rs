@@ -31,6 +31,7 @@ pub fn settings(delay: f64, objective: Objective, nominal: f64) -> Settings {
             form: PiForm::Velocity,
         },
         mpl: false,
+        self_tuned: false,
         rules: Rules::default(),
     }
 }

@@ -211,6 +211,7 @@ pub(crate) mod tests {
                 },
                 law: Law::Fixed,
                 mpl: false,
+                self_tuned: false,
                 rules: Rules::default(),
             },
             decision: Decision {
@@ -223,6 +224,7 @@ pub(crate) mod tests {
                 mean_cost: Cost(1.0),
                 bound_jobs,
                 recent_peak: cost,
+                gains: None,
             },
             weight_percent,
             weight_bound: Cost(bound_jobs),

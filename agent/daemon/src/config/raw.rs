@@ -144,6 +144,7 @@ pub struct Bound {
 #[serde(deny_unknown_fields)]
 pub struct Controller {
     pub kind: Option<String>,
+    pub gains: Option<String>,
     pub kp: Option<f64>,
     pub ki: Option<f64>,
     pub form: Option<String>,

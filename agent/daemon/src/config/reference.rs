@@ -269,6 +269,12 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "See docs/control.md.",
             ),
             (
+                "gains",
+                "`fixed`, `auto`",
+                "`\"fixed\"`",
+                "`auto`: `pi` and `parabola` find their gains from how the delay answers to the bound; `kp` and `ki` are where they begin and what they fall back to.",
+            ),
+            (
                 "kp",
                 "above 0",
                 "`0.25`",
@@ -278,7 +284,7 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "ki",
                 "0 or more",
                 "`1.0`",
-                "Integral gain of `pi`, on the relative error.",
+                "Integral gain of `pi` and `parabola`, on the relative error.",
             ),
             (
                 "form",

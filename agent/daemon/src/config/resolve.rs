@@ -485,6 +485,7 @@ fn settings(path: &str, raw: &raw::Service) -> Checked<Settings> {
     let kind = controller.kind.as_deref().unwrap_or("pi");
     let table = format!("{path}.controller");
     let pi_keys = [
+        ("gains", controller.gains.is_some()),
         ("kp", controller.kp.is_some()),
         ("ki", controller.ki.is_some()),
         ("form", controller.form.is_some()),
@@ -526,6 +527,12 @@ fn settings(path: &str, raw: &raw::Service) -> Checked<Settings> {
             );
         }
     };
+    let self_tuned = word(
+        &format!("{table}.gains"),
+        controller.gains.as_deref(),
+        false,
+        &[("fixed", false), ("auto", true)],
+    )?;
     let rules = Rules::default();
     let settings = Settings {
         sla: Sla {
@@ -549,6 +556,7 @@ fn settings(path: &str, raw: &raw::Service) -> Checked<Settings> {
         },
         law,
         mpl: kind == "parabola",
+        self_tuned,
         rules: Rules {
             min_samples: raw.rules.min_samples.unwrap_or(rules.min_samples),
             window_periods: raw.rules.window_periods.unwrap_or(rules.window_periods),

@@ -42,6 +42,7 @@ pub struct ControlMetrics {
     weight: GaugeVec,
     up: GaugeVec,
     overridden: GaugeVec,
+    gain: GaugeVec,
     bound_changes: IntCounterVec,
     steps: IntCounterVec,
     pub(super) services: Services,
@@ -91,6 +92,7 @@ impl ControlMetrics {
             Label::service(),
             Label::one_of("what", ["drain", "health", "weight", "bound"]),
         ];
+        let gains = [Label::service(), Label::one_of("gain", ["kp", "ki"])];
         let delay = catalogue.gauges(
             "plimsoll_delay_seconds",
             "seconds",
@@ -184,6 +186,12 @@ impl ControlMetrics {
                 "Whether an operator has set this by hand.",
                 &what,
             )?,
+            gain: catalogue.gauges(
+                "plimsoll_controller_gain",
+                RATIO,
+                "Gains in use, on the relative error; absent where the law has none.",
+                &gains,
+            )?,
             bound_changes: catalogue.counters(
                 "plimsoll_bound_changes_total",
                 "steps",
@@ -265,6 +273,17 @@ impl ControlMetrics {
                 Some(value) => gauge.with_label_values(&service).set(value),
                 // The count of a while ago would pass for the one of now. Absent already is as good.
                 None => drop(gauge.remove_label_values(&service)),
+            }
+        }
+        let gains = decision.gains;
+        for (gain, value) in [
+            ("kp", gains.map(|gains| gains.kp)),
+            ("ki", gains.map(|gains| gains.ki)),
+        ] {
+            let labels = [service[0], gain];
+            match value {
+                Some(value) => self.gain.with_label_values(&labels).set(value),
+                None => drop(self.gain.remove_label_values(&labels)),
             }
         }
         for (what, is_set) in [

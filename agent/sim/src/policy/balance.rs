@@ -149,6 +149,7 @@ impl Prop {
             },
             law: Law::InverseDelay,
             mpl: false,
+            self_tuned: false,
             rules: Rules::default(),
         };
         let nodes = scenario.each_node().count();

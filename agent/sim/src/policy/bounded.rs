@@ -34,6 +34,7 @@ impl Bounds {
             },
             law,
             mpl: aim.mpl,
+            self_tuned: aim.self_tuned,
             rules: Rules::default(),
         };
         let nodes = scenario.each_node().count();
@@ -83,6 +84,7 @@ impl Ac {
             objective: Objective::Mean,
             set_point: 1.0,
             mpl: false,
+            self_tuned: false,
         };
         let law = Law::Proportional { gain: GAIN };
         Some(Ac(Bounds::new(scenario, law, mean)?))

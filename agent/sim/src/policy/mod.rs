@@ -91,7 +91,7 @@ pub trait Policy {
 }
 
 /// All of them; `static-` and a number is `static` with that limit.
-pub const NAMES: [&str; 23] = [
+pub const NAMES: [&str; 24] = [
     "rr",
     "random",
     "leastconn",
@@ -103,6 +103,7 @@ pub const NAMES: [&str; 23] = [
     "fc-prop",
     "fc-hash",
     "fc-prop-mpl",
+    "fc-prop-auto",
     "round-robin",
     "weighted-round-robin",
     "weighted-random",
@@ -134,11 +135,13 @@ pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
         objective: Objective::Quantile(0.95),
         set_point: 0.9,
         mpl: false,
+        self_tuned: false,
     };
     let mean = Aim {
         objective: Objective::Mean,
         set_point: 1.0,
         mpl: false,
+        self_tuned: false,
     };
     Some(match name {
         "rr" => Box::new(balance::RoundRobin::new(scenario)),
@@ -160,6 +163,13 @@ pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
         "fc-hash" => Box::new(plimsoll::Plimsoll::new(scenario, true, tail)?),
         "fc-prop-mpl" => {
             let aim = Aim { mpl: true, ..tail };
+            Box::new(plimsoll::Plimsoll::new(scenario, false, aim)?)
+        }
+        "fc-prop-auto" => {
+            let aim = Aim {
+                self_tuned: true,
+                ..tail
+            };
             Box::new(plimsoll::Plimsoll::new(scenario, false, aim)?)
         }
         "fc-prop-mean" => Box::new(plimsoll::Plimsoll::new(scenario, false, mean)?),

@@ -22,6 +22,8 @@ pub struct Aim {
     pub set_point: f64,
     /// Whether the bound stays at the multiprogramming level, too.
     pub mpl: bool,
+    /// Whether the gains are found on the way.
+    pub self_tuned: bool,
 }
 
 /// The scenario's promise, held so.
@@ -91,6 +93,7 @@ impl Plimsoll {
                 form: PiForm::Velocity,
             },
             mpl: aim.mpl,
+            self_tuned: aim.self_tuned,
             rules: Rules::default(),
         };
         let nodes = scenario.each_node().count();

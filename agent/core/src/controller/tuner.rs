@@ -1,0 +1,300 @@
+//! Self-tuning: the node's answer to its bound, found while it is controlled, and gains for that answer.
+//!
+//! The model is `ln y(k) = a ln y(k-1) + b₁ ln d(k) + b₂ ln d(k-1) + c`, with `y` the delay over the target and `d`
+//! the bound in force: in logarithms its gain is that of the relative law, whatever the service takes. It is found
+//! by recursive least squares with selective forgetting (Åström and Wittenmark, *Adaptive Control*, chapter 2;
+//! Parkum, Poulsen and Holst 1992): the level `c` drifts and jumps with load and capacity, what the node answers
+//! does not.
+
+use super::PiGains;
+
+const PARAMETERS: usize = 4;
+const LEVEL: usize = 3;
+/// A queue that half follows its bound within a period, which is the node the default gains are for.
+const PRIOR: [f64; PARAMETERS] = [0.5, 0.5, 0.0, 0.0];
+/// Standard deviations of that. The covariance never gets larger: a loop that stands still tells nothing, and must
+/// not make the estimate ready to believe anything.
+const PRIOR_SPREAD: [f64; PARAMETERS] = [0.3, 0.3, 0.3, 10.0];
+/// Of a sample's weight, what is left after the next.
+const FORGETTING: f64 = 0.99;
+/// How far the level drifts within a period.
+const DRIFT: f64 = 0.01;
+/// An error of prediction of so many standard deviations is a jump of the level.
+const JUMP: f64 = 3.0;
+/// Noise of the logarithm of the delay: at first, and its limits.
+const NOISE: f64 = 0.1;
+const NOISES: (f64, f64) = (0.01, 0.5);
+/// Weight of the newest error of prediction.
+const NEWEST: f64 = 0.05;
+/// No gains of its own before as many samples.
+const SAMPLES: u32 = 8;
+/// Nor while less of the prior's variance is gone.
+const KNOWN: f64 = 0.5;
+
+/// Less than this is not told from no answer.
+const LEAST_ANSWER: f64 = 0.05;
+const MOST_MEMORY: f64 = 0.95;
+/// Delays beyond say only that they are.
+const RATIOS: (f64, f64) = (0.05, 20.0);
+/// To 2 % of a step is settled, and it takes this part of the time that the SLA gives: a step of the load is met with
+/// the error at its limit, which takes longer than the linear loop.
+const SETTLED: f64 = 4.0;
+const PART: f64 = 0.5;
+/// Where the slower pole may be.
+const POLES: (f64, f64) = (0.4, 0.9);
+/// The least part the proportional term has of a loop: without it there is no damping where the model errs.
+const LEAST_PROPORTIONAL: f64 = 0.1;
+/// The gains found stay within these multiples of the default ones.
+const MULTIPLES: (f64, f64) = (0.25, 2.0);
+/// Noise may move the bound by so much a period, as a standard deviation.
+const JITTER: f64 = 0.05;
+/// The loop must bear so much more gain, and so much with a period of dead time that the model does not have.
+const GAIN_MARGIN: f64 = 1.6;
+const DEAD_MARGIN: f64 = 1.2;
+/// Part of the way to the gains found that is gone in a step.
+const APPROACH: f64 = 0.2;
+
+/// Finds gains for one node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tuner {
+    found: [f64; PARAMETERS],
+    covariance: [[f64; PARAMETERS]; PARAMETERS],
+    noise: f64,
+    samples: u32,
+    /// Errors of prediction, squared and smoothed: the model's, and of "as the period before".
+    missed: [f64; 2],
+    /// Bound of the first sample, so that logarithms are near 0.
+    unit: Option<f64>,
+    /// Delay and bound of the period before.
+    before: Option<[f64; 2]>,
+    gains: Option<PiGains>,
+}
+
+impl Default for Tuner {
+    fn default() -> Self {
+        let mut covariance = [[0.0; PARAMETERS]; PARAMETERS];
+        for (i, spread) in PRIOR_SPREAD.iter().enumerate() {
+            covariance[i][i] = spread * spread;
+        }
+        Tuner {
+            found: PRIOR,
+            covariance,
+            noise: NOISE * NOISE,
+            samples: 0,
+            missed: [0.0; 2],
+            unit: None,
+            before: None,
+            gains: None,
+        }
+    }
+}
+
+impl Tuner {
+    /// The gains in use; `default` until there are better ones.
+    pub(super) fn gains(&self, default: PiGains) -> PiGains {
+        self.gains.unwrap_or(default)
+    }
+
+    /// The delay was not the bound's doing.
+    pub(super) fn gap(&mut self) {
+        self.before = None;
+    }
+
+    /// Takes a period in which the bound was filled: `ratio` is its delay over the target, `periods` those the SLA
+    /// gives to settle.
+    pub(super) fn note(&mut self, bound: f64, ratio: f64, periods: f64, default: PiGains) {
+        let y = ratio.clamp(RATIOS.0, RATIOS.1).ln();
+        let u = (bound / *self.unit.get_or_insert(bound)).ln();
+        if !(y.is_finite() && u.is_finite()) {
+            *self = Tuner::default();
+            return;
+        }
+        let Some([y_before, u_before]) = self.before.replace([y, u]) else {
+            return;
+        };
+        self.learn([y_before, u, u_before, 1.0], y);
+        if let Some(wanted) = self.wanted(periods, default) {
+            self.gains = Some(between(self.gains(default), wanted, APPROACH));
+        }
+    }
+
+    fn learn(&mut self, x: [f64; PARAMETERS], y: f64) {
+        self.forget();
+        let predicted: f64 = x.iter().zip(&self.found).map(|(x, found)| x * found).sum();
+        let error = y - predicted;
+        let along = times(&self.covariance, &x);
+        let of_model: f64 = x.iter().zip(&along).map(|(x, along)| x * along).sum();
+        let mut variance = self.noise + of_model;
+        let jumped = self.samples >= SAMPLES && error * error > JUMP * JUMP * variance;
+        if jumped {
+            self.covariance[LEVEL][LEVEL] += error * error;
+        } else {
+            let noise = self.noise + NEWEST * (error * error * self.noise / variance - self.noise);
+            self.noise = noise.clamp(NOISES.0 * NOISES.0, NOISES.1 * NOISES.1);
+            for (missed, error) in self.missed.iter_mut().zip([error, y - x[0]]) {
+                *missed += NEWEST * (error * error - *missed);
+            }
+        }
+        let along = times(&self.covariance, &x);
+        variance = self.noise
+            + x.iter()
+                .zip(&along)
+                .map(|(x, along)| x * along)
+                .sum::<f64>();
+        for (i, found) in self.found.iter_mut().enumerate() {
+            *found += along[i] / variance * error;
+        }
+        for i in 0..PARAMETERS {
+            for j in 0..PARAMETERS {
+                self.covariance[i][j] -= along[i] * along[j] / variance;
+            }
+        }
+        self.samples = self.samples.saturating_add(1);
+        let sound = self.found.iter().chain(self.covariance.iter().flatten());
+        if !sound.copied().all(f64::is_finite) {
+            *self = Tuner {
+                gains: self.gains,
+                ..Tuner::default()
+            };
+        }
+    }
+
+    /// Makes the estimate less sure, up to what it was before there was any.
+    fn forget(&mut self) {
+        let mut scale = [1.0; PARAMETERS];
+        for (i, scale) in scale.iter_mut().enumerate() {
+            let variance = self.covariance[i][i];
+            if i == LEVEL {
+                self.covariance[i][i] = variance + DRIFT * DRIFT;
+            } else if variance > 0.0 {
+                let most = PRIOR_SPREAD[i] * PRIOR_SPREAD[i] / variance;
+                *scale = (1.0 / FORGETTING).min(most).max(1.0).sqrt();
+            }
+        }
+        for (row, of_row) in self.covariance.iter_mut().zip(scale) {
+            for (entry, of_column) in row.iter_mut().zip(scale) {
+                *entry *= of_row * of_column;
+            }
+        }
+    }
+
+    /// Gains for what is known of the node: the default ones where that cannot be or foretells nothing, `None` where it
+    /// is too little.
+    fn wanted(&self, periods: f64, default: PiGains) -> Option<PiGains> {
+        if self.samples < SAMPLES {
+            return None;
+        }
+        let [a, b1, b2, _] = self.found;
+        if self.missed[0] > self.missed[1] || b1 + b2 < 0.0 {
+            return Some(default);
+        }
+        let variance = self.covariance[1][1] + self.covariance[2][2] + 2.0 * self.covariance[1][2];
+        let prior = PRIOR_SPREAD[1].powi(2) + PRIOR_SPREAD[2].powi(2);
+        if variance > (1.0 - KNOWN) * prior || b1 + b2 < LEAST_ANSWER || a > MOST_MEMORY {
+            return None;
+        }
+        let spread = variance.max(0.0).sqrt();
+        let wanted = placed(
+            Answer {
+                a: a.max(0.0),
+                b1,
+                b2,
+            },
+            spread,
+            periods,
+        );
+        let sum = default.kp * (1.0 + default.ki);
+        let most = (JITTER / self.noise.sqrt()).clamp(sum, MULTIPLES.1 * sum);
+        let (kp, integral) = wanted;
+        let scale = (most / (kp + integral)).min(1.0);
+        let within = |gain: f64, default: f64| {
+            (gain * scale).clamp(MULTIPLES.0 * default, MULTIPLES.1 * default)
+        };
+        let kp = within(kp, default.kp);
+        Some(PiGains {
+            kp,
+            ki: within(integral, default.kp * default.ki) / kp,
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Answer {
+    a: f64,
+    b1: f64,
+    b2: f64,
+}
+
+/// `K_P` and `K_P K_I` that put the closed loop's poles where it settles within `periods`, as far as it can bear.
+///
+/// With the plant taken as `b z / (z - a)`, `b = b₁ + b₂`, and the law `K_P [(K_I + 1) z - 1] / (z (z - 1))` the poles
+/// are the roots of `z² - (1 + a - K_P (K_I + 1) b) z + a - K_P b`.
+fn placed(answer: Answer, spread: f64, periods: f64) -> (f64, f64) {
+    let Answer { a, b1, b2 } = answer;
+    // What is not sure may be larger.
+    let b = b1 + b2 + spread;
+    let slow = (-SETTLED / (PART * periods)).exp().clamp(POLES.0, POLES.1);
+    let product = (slow * slow).min(a - LEAST_PROPORTIONAL);
+    let fast = product / slow;
+    let mut kp = (a - product) / b;
+    let mut integral = (1.0 - slow) * (1.0 - fast) / b;
+    let larger = b / (b1 + b2);
+    let answer = Answer {
+        a,
+        b1: larger * b1,
+        b2: larger * b2,
+    };
+    for _ in 0..40 {
+        if bears(answer, kp, integral) {
+            break;
+        }
+        kp *= 0.9;
+        integral *= 0.9;
+    }
+    (kp, integral)
+}
+
+/// Whether the loop is stable with [`GAIN_MARGIN`], and with [`DEAD_MARGIN`] and a period of dead time more than the
+/// model has. Its poles are the roots of `z (z - 1) (z - a) + (g z - K_P) (b₁ z + b₂)`, `g = K_P (K_I + 1)`.
+fn bears(answer: Answer, kp: f64, integral: f64) -> bool {
+    let Answer { a, b1, b2 } = answer;
+    let with = |margin: f64| {
+        let (kp, g) = (margin * kp, margin * (kp + integral));
+        [g * b1, g * b2 - kp * b1, -kp * b2]
+    };
+    let [c2, c1, c0] = with(GAIN_MARGIN);
+    let [d2, d1, d0] = with(DEAD_MARGIN);
+    is_stable([1.0, -1.0 - a + c2, a + c1, c0]) && is_stable([1.0, -1.0 - a, a + d2, d1, d0])
+}
+
+/// Whether all roots are within the unit circle (Schur and Cohn). Coefficients, the highest power first.
+fn is_stable<const N: usize>(mut coefficients: [f64; N]) -> bool {
+    for degree in (1..N).rev() {
+        let reflection = coefficients[degree] / coefficients[0];
+        if reflection.is_nan() || reflection.abs() >= 1.0 {
+            return false;
+        }
+        let before = coefficients;
+        for i in 0..degree {
+            coefficients[i] = before[i] - reflection * before[degree - i];
+        }
+    }
+    true
+}
+
+/// Part of the way from one to the other.
+fn between(from: PiGains, to: PiGains, part: f64) -> PiGains {
+    let mean = |from: f64, to: f64| from + part * (to - from);
+    let kp = mean(from.kp, to.kp);
+    PiGains {
+        kp,
+        ki: mean(from.kp * from.ki, to.kp * to.ki) / kp,
+    }
+}
+
+fn times(
+    matrix: &[[f64; PARAMETERS]; PARAMETERS],
+    vector: &[f64; PARAMETERS],
+) -> [f64; PARAMETERS] {
+    matrix.map(|row| row.iter().zip(vector).map(|(a, b)| a * b).sum())
+}

@@ -1,0 +1,75 @@
+//! Where the gains that the agent finds by itself put the poles, judged by other code than found them.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use plimsoll_core::{
+    BoundLimits, Cost, DelayHistogram, Law, NodeController, Objective, Observation, PiForm,
+    PiGains, Rules, Seconds, Settings, Sla,
+};
+use plimsoll_science::{Arx, ControlLoop};
+
+/// Gains found on `ln s(k) = a ln s(k-1) + b ln d(k)` and a level that jumps now and then.
+fn found(a: f64, b: f64, settling: f64) -> PiGains {
+    let mut controller = NodeController::new(Settings {
+        sla: Sla {
+            delay: Seconds(1.0),
+            overshoot: Seconds(1.1),
+            settling: Seconds(settling),
+            objective: Objective::Mean,
+            set_point: 1.0,
+        },
+        limits: BoundLimits {
+            min: Cost(1.0),
+            max: Cost(1e9),
+            nominal: Cost(1000.0),
+        },
+        law: Law::Pi {
+            gains: PiGains::default(),
+            form: PiForm::Velocity,
+        },
+        mpl: false,
+        self_tuned: true,
+        rules: Rules::default(),
+    })
+    .unwrap();
+    let (mut delay, mut level) = (1.0f64, 0.0);
+    let mut bound = 1000.0f64;
+    for period in 0..600 {
+        if period % 30 == 0 {
+            level = 0.3 * f64::from(period).sin();
+        }
+        delay = (a * delay.ln() + b * (bound / 1000.0).ln() + (1.0 - a) * level).exp();
+        let mut delays = DelayHistogram::empty(DelayHistogram::fine_bounds()).unwrap();
+        for _ in 0..20 {
+            assert!(delays.record(Seconds(delay)));
+        }
+        let seen = Observation {
+            period: Seconds(1.0),
+            delays,
+            failed: 0,
+            finished_cost: None,
+            jobs: None,
+            peak_jobs: Some(bound),
+            oldest_age: None,
+        };
+        bound = controller.step(Some(&seen)).bound.get();
+    }
+    controller.decision().gains.unwrap()
+}
+
+#[test]
+fn the_slowest_pole_is_where_the_sla_wants_it() {
+    // exp(-4 / (T_v / 2)): within 2 % in half the time that the SLA gives.
+    for (a, b, settling) in [(0.5, 1.0, 10.0), (0.3, 1.0, 10.0), (0.5, 1.2, 16.0)] {
+        let gains = found(a, b, settling);
+        let plant = Arx::new(&[a], &[b]).unwrap();
+        let poles = ControlLoop::new(&plant, gains, PiForm::Velocity)
+            .poles()
+            .unwrap();
+        let wanted = (-8.0f64 / settling).exp();
+        let slowest = poles[0].norm();
+        assert!(
+            (slowest - wanted).abs() < 0.06,
+            "a {a}, b {b}, T_v {settling}: {gains:?}, poles {poles:?}, wanted {wanted}"
+        );
+    }
+}
