@@ -7,7 +7,7 @@ pub const SATURATED: f64 = 0.95;
 
 /// How often the kernel renews its load average, in seconds. Looking twice in between would compare
 /// a figure with itself.
-const RENEWED: f64 = 5.0;
+pub const RENEWED: f64 = 5.0;
 
 /// CPU time since some start, both in one unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

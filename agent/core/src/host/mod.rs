@@ -5,7 +5,7 @@
 mod cpu;
 mod network;
 
-pub use cpu::{CpuLoad, CpuSample, CpuTime, QueueAverage, SATURATED};
+pub use cpu::{CpuLoad, CpuSample, CpuTime, QueueAverage, RENEWED, SATURATED};
 pub use network::{LinkBytes, MOST_UTILISATION, link_utilisation, network_load};
 
 /// Why two readings of counters tell nothing.

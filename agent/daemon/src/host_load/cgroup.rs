@@ -10,8 +10,10 @@ use super::{
     machine::CpuSet,
 };
 
-/// Threads whose state is looked at; with more the queue is long anyhow.
-const MOST_THREADS: usize = 4096;
+/// Threads whose state is looked at, each some 20 µs; of more, every second or third and so on.
+const MOST_LOOKED_AT: usize = 1024;
+/// Threads that are known of.
+const MOST_THREADS: usize = 1 << 16;
 /// Groups below the limited one that are looked into for threads.
 const MOST_GROUPS: usize = 256;
 /// Levels from a group to the root that are looked at.
@@ -200,6 +202,8 @@ impl Group {
     /// own do not count. `None` where no thread's state can be seen.
     pub fn queue(&self, roots: &Roots, path: &Path) -> Option<Queue> {
         let threads = self.threads(path);
+        let step = threads.len().div_ceil(MOST_LOOKED_AT).max(1);
+        let each = step as f64;
         let own: HashSet<String> = std::fs::read_dir(roots.proc.join("self/task"))
             .into_iter()
             .flatten()
@@ -207,12 +211,13 @@ impl Group {
             .collect();
         let mut queue = Queue::default();
         let mut seen = false;
-        for thread in threads {
+        for thread in threads.iter().step_by(step) {
             // One of another name space of processes.
             if thread == "0" {
                 continue;
             }
-            let file = roots.proc.join(&thread).join("stat");
+            // Without `task` the figures of all threads of its process are added up.
+            let file = roots.proc.join(format!("{thread}/task/{thread}/stat"));
             // It may have ended meanwhile.
             let Ok(text) = files::read(&file, SHORT) else {
                 continue;
@@ -223,8 +228,8 @@ impl Group {
                 .rsplit_once(") ")
                 .and_then(|(_, rest)| rest.chars().next());
             match state {
-                Some('R') if !own.contains(&thread) => queue.running += 1.0,
-                Some('D') => queue.blocked += 1.0,
+                Some('R') if !own.contains(thread) => queue.running += each,
+                Some('D') => queue.blocked += each,
                 _ => {}
             }
         }

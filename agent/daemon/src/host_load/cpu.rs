@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use plimsoll_core::host::{CpuLoad, CpuSample, CpuTime, QueueAverage, SATURATED};
+use plimsoll_core::host::{CpuLoad, CpuSample, CpuTime, QueueAverage, RENEWED, SATURATED};
 
 use super::{
-    cgroup::Group,
+    cgroup::{Group, Queue},
     files::Roots,
     machine::{self, CpuSet, Cpus},
 };
@@ -25,6 +25,8 @@ pub struct CpuReader {
     named: Option<PathBuf>,
     load: CpuLoad,
     average: QueueAverage,
+    /// Of groups in full use: the queue, where it can be seen, and seconds since it was counted.
+    queue: Option<(Option<Queue>, f64)>,
     /// Of groups: CPU time that was there to use, in microseconds.
     offered: f64,
     /// Seconds not yet in there, since readings failed.
@@ -39,6 +41,7 @@ impl CpuReader {
             named,
             load: CpuLoad::default(),
             average: QueueAverage::default(),
+            queue: None,
             offered: 0.0,
             elapsed: 0.0,
             base: None,
@@ -91,10 +94,15 @@ impl CpuReader {
         let (waiting, average) = match of_group {
             None => machine::queue(&roots.proc)?,
             Some((group, path)) => {
-                // While the CPUs are not in full use those that run are all there are.
-                let is_full = share >= SATURATED;
-                let queue = is_full.then(|| group.queue(roots, &path)).flatten();
-                let queue = queue.unwrap_or_default();
+                let queue = match self.queue {
+                    // While the CPUs are not in full use those that run are all there are.
+                    _ if share < SATURATED => None,
+                    // Threads may be many, and the kernel does not count more often.
+                    Some((queue, age)) if age + seconds < RENEWED => Some((queue, age + seconds)),
+                    _ => Some((group.queue(roots, &path), 0.0)),
+                };
+                self.queue = queue;
+                let queue = queue.and_then(|(queue, _)| queue).unwrap_or_default();
                 let running = (queue.running + queue.blocked).max(share * cpus);
                 (queue.running, self.average.add(running, seconds))
             }

@@ -60,7 +60,7 @@ impl Tree {
     fn thread(&self, number: u32, state: char) {
         // A name that looks like the rest of the line.
         let text = format!("{number} (a) R b) {state} 1 1 1 0 -1\n");
-        self.write(&format!("proc/{number}/stat"), &text);
+        self.write(&format!("proc/{number}/task/{number}/stat"), &text);
     }
 
     fn roots(&self) -> Roots {
@@ -182,6 +182,21 @@ fn of_a_container_of_version_2() {
     assert_eq!(cpu.read(), Ok(None), "the machine's from here on");
     tree.ticks([(950, 450), (950, 350)]);
     is(cpu.read(), 0.5);
+}
+
+#[test]
+fn of_many_threads_some_stand_for_all() {
+    let tree = Tree::new();
+    tree.write("proc/self/cgroup", "0::/\n");
+    tree.cgroup("cgroup.controllers", "cpu\n");
+    let all: String = (1..=2048).map(|thread| format!("{thread}\n")).collect();
+    tree.cgroup("cgroup.threads", &all);
+    for thread in 1..=2048 {
+        tree.thread(thread, if thread % 4 < 2 { 'R' } else { 'S' });
+    }
+    let group = cgroup::Group::find(&tree.roots(), None).unwrap().unwrap();
+    let queue = group.queue(&tree.roots(), Path::new("")).unwrap();
+    assert_eq!(queue.running, 1024.0);
 }
 
 #[test]
