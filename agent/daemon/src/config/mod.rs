@@ -1,5 +1,7 @@
 //! The agent's configuration: read, checked as a whole, and only then used.
 
+mod jobs;
+mod load;
 mod locate;
 mod raw;
 mod reference;

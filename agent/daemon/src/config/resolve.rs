@@ -5,9 +5,8 @@ use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
 use plimsoll_core::{BoundLimits, Cost, Law, PiForm, PiGains, Rules, Seconds, Settings, Sla};
 
 use super::{
-    Config, CpuConfig, DatabaseConfig, DatabaseKind, HealthConfig, HealthTarget, HostLoadConfig,
-    HttpUrl, JobsConfig, Level, LoadConfig, LogFormat, LogListen, NetworkConfig, PrometheusConfig,
-    Secret, ServiceConfig, SourceConfig, locate::Wrong, raw, values,
+    Config, HealthConfig, HealthTarget, HttpUrl, Level, LogFormat, LogListen, PrometheusConfig,
+    ServiceConfig, SourceConfig, jobs, load, locate::Wrong, raw, values,
 };
 use crate::{
     agent_check::{OnShutdown, SendWords},
@@ -15,23 +14,23 @@ use crate::{
     ring::{LinkMode, LinkSettings, RingSettings},
 };
 
-type Checked<T> = Result<T, Wrong>;
+pub(super) type Checked<T> = Result<T, Wrong>;
 
 const DAY: Duration = Duration::from_secs(86_400);
-const MILLI: Duration = Duration::from_millis(1);
+pub(super) const MILLI: Duration = Duration::from_millis(1);
 /// How long reading metrics may take, unless the period is shorter.
-const READ_TIMEOUT: Duration = Duration::from_millis(500);
+pub(super) const READ_TIMEOUT: Duration = Duration::from_millis(500);
 /// Fits in an agent-check line together with the proxy's name.
-const LONGEST_NAME: usize = 120;
+pub(super) const LONGEST_NAME: usize = 120;
 
-fn wrong<T>(key: impl Into<String>, problem: impl Into<String>) -> Checked<T> {
+pub(super) fn wrong<T>(key: impl Into<String>, problem: impl Into<String>) -> Checked<T> {
     Err(Wrong {
         key: key.into(),
         problem: problem.into(),
     })
 }
 
-fn at<T>(key: &str, value: Result<T, String>) -> Checked<T> {
+pub(super) fn at<T>(key: &str, value: Result<T, String>) -> Checked<T> {
     value.or_else(|problem| wrong(key, problem))
 }
 
@@ -39,7 +38,7 @@ fn word<T: Copy>(key: &str, text: Option<&str>, default: T, words: &[(&str, T)])
     text.map_or(Ok(default), |text| at(key, values::one_of(text, words)))
 }
 
-fn duration(
+pub(super) fn duration(
     key: &str,
     value: Option<Duration>,
     default: Duration,
@@ -56,7 +55,7 @@ fn duration(
     Ok(value)
 }
 
-fn number(key: &str, value: f64, range: std::ops::RangeInclusive<f64>) -> Checked<f64> {
+pub(super) fn number(key: &str, value: f64, range: std::ops::RangeInclusive<f64>) -> Checked<f64> {
     if range.contains(&value) {
         return Ok(value);
     }
@@ -70,7 +69,11 @@ fn number(key: &str, value: f64, range: std::ops::RangeInclusive<f64>) -> Checke
     )
 }
 
-fn required<'a>(key: String, value: Option<&'a String>, kind: &str) -> Checked<&'a String> {
+pub(super) fn required<'a>(
+    key: String,
+    value: Option<&'a String>,
+    kind: &str,
+) -> Checked<&'a String> {
     match value {
         Some(value) => Ok(value),
         None => wrong(key, format!("is required for kind = {kind:?}")),
@@ -78,7 +81,7 @@ fn required<'a>(key: String, value: Option<&'a String>, kind: &str) -> Checked<&
 }
 
 /// Refuses keys that belong to another kind.
-fn only_for(table: &str, kind: &str, others: &[(&str, bool)]) -> Checked<()> {
+pub(super) fn only_for(table: &str, kind: &str, others: &[(&str, bool)]) -> Checked<()> {
     match others.iter().find(|(_, set)| *set) {
         Some((key, _)) => wrong(
             format!("{table}.{key}"),
@@ -234,9 +237,9 @@ fn resolve_service(path: &str, raw: raw::Service, period: Duration) -> Checked<S
                 ("maxconn", SendWords::Maxconn),
             ],
         )?,
-        jobs: jobs(&format!("{path}.jobs"), &raw.jobs, &source, period)?,
+        jobs: jobs::jobs(&format!("{path}.jobs"), &raw.jobs, &source, period)?,
         source,
-        load: load(&format!("{path}.load"), &raw.load)?,
+        load: load::load(&format!("{path}.load"), &raw.load)?,
         health: raw
             .health
             .as_ref()
@@ -326,7 +329,7 @@ fn redis(raw: &raw::Redis) -> Checked<LinkSettings> {
 }
 
 /// The text of a file, without the end of its last line.
-fn secret(key: &str, file: &Path) -> Checked<String> {
+pub(super) fn secret(key: &str, file: &Path) -> Checked<String> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
         Err(error) => wrong(key, format!("{}: {error}", file.display())),
@@ -702,210 +705,12 @@ fn source(path: &str, raw: &raw::Source, period: Duration) -> Checked<SourceConf
     }
 }
 
-fn metric_name(key: &str, name: &str) -> Checked<()> {
+pub(super) fn metric_name(key: &str, name: &str) -> Checked<()> {
     let fine = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b':';
     if name.is_empty() || !name.bytes().all(fine) || name.as_bytes()[0].is_ascii_digit() {
         return wrong(key, format!("must be a metric name, is {name:?}"));
     }
     Ok(())
-}
-
-fn jobs(
-    path: &str,
-    raw: &raw::Jobs,
-    source: &SourceConfig,
-    period: Duration,
-) -> Checked<JobsConfig> {
-    let kind = raw.kind.as_deref().unwrap_or("none");
-    let of_gauge = [
-        ("gauge", raw.gauge.is_some()),
-        ("labels", raw.labels.is_some()),
-        ("url", raw.url.is_some()),
-    ];
-    let of_sockets = [
-        ("port", raw.port.is_some()),
-        ("sample_interval", raw.sample_interval.is_some()),
-    ];
-    let of_databases = [
-        ("address", raw.address.is_some()),
-        ("user", raw.user.is_some()),
-        ("password_file", raw.password_file.is_some()),
-    ];
-    let of_postgresql = [("database", raw.database.is_some())];
-    if !matches!(kind, "mysql" | "postgresql") {
-        only_for(path, kind, &of_databases)?;
-    }
-    if kind != "postgresql" {
-        only_for(path, kind, &of_postgresql)?;
-    }
-    match kind {
-        "none" => {
-            only_for(path, kind, &of_gauge)?;
-            only_for(path, kind, &of_sockets)?;
-            Ok(JobsConfig::None)
-        }
-        "prometheus" => {
-            only_for(path, kind, &of_sockets)?;
-            let gauge = required(format!("{path}.gauge"), raw.gauge.as_ref(), kind)?;
-            metric_name(&format!("{path}.gauge"), gauge)?;
-            let url = raw
-                .url
-                .as_deref()
-                .map(|url| at(&format!("{path}.url"), values::http_url(url)))
-                .transpose()?;
-            let url = match source {
-                // One scrape serves both.
-                SourceConfig::Prometheus(source) => url.filter(|url| *url != source.url),
-                SourceConfig::HaproxyLog { .. } | SourceConfig::Proxies if url.is_none() => {
-                    return wrong(
-                        format!("{path}.url"),
-                        "is required where the source is not a scrape",
-                    );
-                }
-                SourceConfig::HaproxyLog { .. } | SourceConfig::Proxies => url,
-            };
-            Ok(JobsConfig::Prometheus {
-                gauge: gauge.clone(),
-                labels: raw.labels.clone().unwrap_or_default(),
-                url,
-                timeout: period.min(READ_TIMEOUT),
-            })
-        }
-        "sockets" => {
-            only_for(path, kind, &of_gauge)?;
-            match raw.port {
-                Some(port) if port > 0 => Ok(JobsConfig::Sockets {
-                    port,
-                    sample_interval: duration(
-                        &format!("{path}.sample_interval"),
-                        raw.sample_interval,
-                        100 * MILLI,
-                        10 * MILLI,
-                    )?,
-                }),
-                Some(_) => wrong(format!("{path}.port"), "must be from 1 to 65535, is 0"),
-                None => wrong(format!("{path}.port"), "is required for kind = \"sockets\""),
-            }
-        }
-        "mysql" | "postgresql" => {
-            only_for(path, kind, &of_gauge)?;
-            only_for(path, kind, &of_sockets)?;
-            database(path, raw, kind, period).map(JobsConfig::Database)
-        }
-        other => wrong(
-            format!("{path}.kind"),
-            format!(
-                "must be one of \"prometheus\", \"sockets\", \"mysql\", \"postgresql\", \"none\", is {other:?}"
-            ),
-        ),
-    }
-}
-
-fn database(path: &str, raw: &raw::Jobs, kind: &str, period: Duration) -> Checked<DatabaseConfig> {
-    let text = |key: &str, text: &str| {
-        // The protocols end it with a zero.
-        if text.is_empty() || text.len() > LONGEST_NAME || text.contains('\0') {
-            let problem = format!("must have 1 to {LONGEST_NAME} bytes, none of them zero");
-            return wrong(format!("{path}.{key}"), problem);
-        }
-        Ok(text.to_owned())
-    };
-    let address = required(format!("{path}.address"), raw.address.as_ref(), kind)?;
-    let user = required(format!("{path}.user"), raw.user.as_ref(), kind)?;
-    let password = raw.password_file.as_deref();
-    let password = password.map(|file| secret(&format!("{path}.password_file"), file));
-    Ok(DatabaseConfig {
-        kind: match kind {
-            "mysql" => DatabaseKind::MySql,
-            _ => DatabaseKind::PostgreSql {
-                database: text("database", raw.database.as_deref().unwrap_or("postgres"))?,
-            },
-        },
-        address: at(
-            &format!("{path}.address"),
-            values::database_address(address),
-        )?,
-        user: text("user", user)?,
-        password: password.transpose()?.map(Secret::new),
-        timeout: period.min(READ_TIMEOUT),
-    })
-}
-
-fn load(path: &str, raw: &raw::Load) -> Checked<LoadConfig> {
-    let kind = raw.kind.as_deref().unwrap_or("delay");
-    let (of_cpu, of_network) = match kind {
-        "delay" => (false, false),
-        "cpu" => (true, false),
-        "network" => (false, true),
-        "cpu+network" => (true, true),
-        other => {
-            return wrong(
-                format!("{path}.kind"),
-                format!(
-                    "must be one of \"delay\", \"cpu\", \"network\", \"cpu+network\", is {other:?}"
-                ),
-            );
-        }
-    };
-    if !of_cpu {
-        only_for(path, kind, &[("cgroup", raw.cgroup.is_some())])?;
-    }
-    if !of_network {
-        let keys = [
-            ("interface", raw.interface.is_some()),
-            ("speed", raw.speed.is_some()),
-        ];
-        only_for(path, kind, &keys)?;
-    }
-    if !(of_cpu || of_network) {
-        return Ok(LoadConfig::Delay);
-    }
-    let cpu = of_cpu.then(|| cgroup(path, raw)).transpose()?;
-    let network = of_network.then(|| network(path, raw)).transpose()?;
-    Ok(LoadConfig::Host(HostLoadConfig { cpu, network }))
-}
-
-fn cgroup(path: &str, raw: &raw::Load) -> Checked<CpuConfig> {
-    if let Some(cgroup) = &raw.cgroup {
-        let leads_up = |part| part == std::path::Component::ParentDir;
-        if !cgroup.is_absolute() || cgroup.components().any(leads_up) {
-            return wrong(
-                format!("{path}.cgroup"),
-                format!(
-                    "must be a path such as \"/system.slice/mariadb.service\", without \"..\", is {cgroup:?}"
-                ),
-            );
-        }
-    }
-    Ok(CpuConfig {
-        cgroup: raw.cgroup.clone(),
-    })
-}
-
-fn network(path: &str, raw: &raw::Load) -> Checked<NetworkConfig> {
-    if let Some(name) = &raw.interface {
-        let fine = |b: u8| b.is_ascii_graphic() && b != b'/';
-        // As the kernel has it.
-        if !(1..=15).contains(&name.len()) || !name.bytes().all(fine) || name.starts_with('.') {
-            return wrong(
-                format!("{path}.interface"),
-                format!("must be an interface's name such as \"eth0\", is {name:?}"),
-            );
-        }
-    }
-    if let Some(speed) = raw.speed {
-        if raw.interface.is_none() {
-            return wrong(
-                format!("{path}.speed"),
-                format!("needs {path}.interface: it is the speed of one interface"),
-            );
-        }
-        number(&format!("{path}.speed"), speed, 1e3..=1e13)?;
-    }
-    Ok(NetworkConfig {
-        interface: raw.interface.clone(),
-        speed: raw.speed,
-    })
 }
 
 fn health(path: &str, raw: &raw::Health) -> Checked<HealthConfig> {

@@ -1,0 +1,83 @@
+//! `[service.load]`: what stands for the node's load.
+
+use super::{
+    CpuConfig, HostLoadConfig, LoadConfig, NetworkConfig, raw,
+    resolve::{Checked, number, only_for, wrong},
+};
+
+pub fn load(path: &str, raw: &raw::Load) -> Checked<LoadConfig> {
+    let kind = raw.kind.as_deref().unwrap_or("delay");
+    let (of_cpu, of_network) = match kind {
+        "delay" => (false, false),
+        "cpu" => (true, false),
+        "network" => (false, true),
+        "cpu+network" => (true, true),
+        other => {
+            return wrong(
+                format!("{path}.kind"),
+                format!(
+                    "must be one of \"delay\", \"cpu\", \"network\", \"cpu+network\", is {other:?}"
+                ),
+            );
+        }
+    };
+    if !of_cpu {
+        only_for(path, kind, &[("cgroup", raw.cgroup.is_some())])?;
+    }
+    if !of_network {
+        let keys = [
+            ("interface", raw.interface.is_some()),
+            ("speed", raw.speed.is_some()),
+        ];
+        only_for(path, kind, &keys)?;
+    }
+    if !(of_cpu || of_network) {
+        return Ok(LoadConfig::Delay);
+    }
+    let cpu = of_cpu.then(|| cgroup(path, raw)).transpose()?;
+    let network = of_network.then(|| network(path, raw)).transpose()?;
+    Ok(LoadConfig::Host(HostLoadConfig { cpu, network }))
+}
+
+fn cgroup(path: &str, raw: &raw::Load) -> Checked<CpuConfig> {
+    if let Some(cgroup) = &raw.cgroup {
+        let leads_up = |part| part == std::path::Component::ParentDir;
+        if !cgroup.is_absolute() || cgroup.components().any(leads_up) {
+            return wrong(
+                format!("{path}.cgroup"),
+                format!(
+                    "must be a path such as \"/system.slice/mariadb.service\", without \"..\", is {cgroup:?}"
+                ),
+            );
+        }
+    }
+    Ok(CpuConfig {
+        cgroup: raw.cgroup.clone(),
+    })
+}
+
+fn network(path: &str, raw: &raw::Load) -> Checked<NetworkConfig> {
+    if let Some(name) = &raw.interface {
+        let fine = |b: u8| b.is_ascii_graphic() && b != b'/';
+        // As the kernel has it.
+        if !(1..=15).contains(&name.len()) || !name.bytes().all(fine) || name.starts_with('.') {
+            return wrong(
+                format!("{path}.interface"),
+                format!("must be an interface's name such as \"eth0\", is {name:?}"),
+            );
+        }
+    }
+    if let Some(speed) = raw.speed {
+        if raw.interface.is_none() {
+            return wrong(
+                format!("{path}.speed"),
+                format!("needs {path}.interface: it is the speed of one interface"),
+            );
+        }
+        number(&format!("{path}.speed"), speed, 1e3..=1e13)?;
+    }
+    Ok(NetworkConfig {
+        interface: raw.interface.clone(),
+        speed: raw.speed,
+    })
+}
