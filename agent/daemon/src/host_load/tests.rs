@@ -411,8 +411,11 @@ fn of_this_machine() {
     let load = loop {
         match cpu.read(&roots, 0.001) {
             Ok(load) => break load.unwrap(),
-            // Until a tick has passed.
-            Err(problem) => assert!(problem.contains("no time"), "{problem}"),
+            // Until a tick has passed; a hypervisor may take stolen time back.
+            Err(problem) => assert!(
+                problem.contains("no time") || problem.contains("went back"),
+                "{problem}"
+            ),
         }
     };
     assert!((0.0..1e6).contains(&load), "{load}");
