@@ -26,6 +26,7 @@ fn place(c: &mut Criterion) {
         .map(|(i, load)| SetLoad {
             set: ObjectSet::Named(name(i)),
             load: *load,
+            noise: 0.0,
         })
         .collect();
     let nodes: BTreeMap<NodeId, f64> = (0..100).map(|node| (node, 1.0)).collect();

@@ -22,7 +22,7 @@ use std::sync::{
 pub use measure::{Outcome, Second};
 pub use policy::NAMES as POLICIES;
 pub use report::section;
-pub use scenario::{NAMES as SCENARIOS, Phase, Scenario, ScenarioError};
+pub use scenario::{Change, NAMES as SCENARIOS, Phase, Scenario, ScenarioError, State};
 use summary::summarise;
 pub use summary::{PolicySummary, Summary};
 

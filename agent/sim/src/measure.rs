@@ -42,8 +42,10 @@ pub struct Outcome {
     pub node_items: Vec<f64>,
     /// Requests whose key was cached, and all.
     pub cache: (u64, u64),
-    /// Slots that changed owner.
+    /// Slots that changed owner, or object sets that changed their primary.
     pub slots_moved: u64,
+    /// Transactions that began at a node while others of their object set ran at another one.
+    pub two_primaries: u64,
 }
 
 /// Collects it.
@@ -68,6 +70,7 @@ impl Recorder {
                 node_items: vec![0.0; nodes],
                 cache: (0, 0),
                 slots_moved: 0,
+                two_primaries: 0,
             },
         }
     }
@@ -112,6 +115,10 @@ impl Recorder {
             second.errors += 1;
         }
         self.outcome.errors += u64::from(sent >= self.from);
+    }
+
+    pub fn two_primaries(&mut self) {
+        self.outcome.two_primaries += 1;
     }
 
     /// As a second begins.

@@ -25,6 +25,9 @@ use crate::{
 const SHED_INTERVAL: f64 = 0.1;
 const SHED_TARGET: f64 = 0.005;
 
+/// In place of a request: what other nodes wrote, to be applied here.
+const APPLIED: u32 = u32::MAX;
+
 /// What is in the node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Job {
@@ -99,6 +102,8 @@ pub struct Node {
     /// Work in queue and service, in seconds of one core, as the oracle knows it.
     work: f64,
     swallowed: Vec<(u32, Time)>,
+    /// Jobs in the node that apply what others wrote; agents do not see them.
+    applying: usize,
     shed: Option<Shed>,
     chances: Xoshiro256PlusPlus,
     seen: Seen,
@@ -151,15 +156,21 @@ impl Node {
             cache_misses: 0,
             work: 0.0,
             swallowed: Vec::new(),
+            applying: 0,
             shed: None,
             chances: Xoshiro256PlusPlus::seed_from_u64(seed),
             seen: Seen::new(bounds, Time::default(), 0)?,
         })
     }
 
-    /// Requests in the node.
+    /// Jobs in the node.
     pub fn jobs(&self) -> usize {
         self.queue.len() + self.running.len() + self.swallowed.len()
+    }
+
+    /// Those of them that are requests.
+    fn requests(&self) -> usize {
+        self.jobs() - self.applying
     }
 
     /// Capacity with a cache that always misses and the best concurrency, items/s; nothing while it does not answer.
@@ -261,13 +272,34 @@ impl Node {
             work,
             since: now,
         };
+        self.take(job);
+        self.seen.peak = self.seen.peak.max(self.requests());
+        Offer::Taken
+    }
+
+    fn take(&mut self, job: Job) {
         if self.running.len() < self.settings.workers as usize {
             self.serve(job);
         } else {
             self.queue.push_back(job);
         }
-        self.seen.peak = self.seen.peak.max(self.jobs());
-        Offer::Taken
+    }
+
+    /// Another node has finished a transaction of so many items; `part` of its work is to be done here, too.
+    pub fn apply(&mut self, now: Time, items: f64, part: f64) {
+        if matches!(self.health, Health::Down | Health::BlackHole) || part <= 0.0 {
+            return;
+        }
+        self.advance(now);
+        let work = items * self.settings.item_seconds * part;
+        self.work += work;
+        self.applying += 1;
+        self.take(Job {
+            request: APPLIED,
+            items,
+            work,
+            since: now,
+        });
     }
 
     fn serve(&mut self, job: Job) {
@@ -295,7 +327,7 @@ impl Node {
         next.map(|at| (at, self.version))
     }
 
-    /// The planned job is done. Returns its request.
+    /// The planned job is done. Returns its request, if it was one.
     pub fn finish(&mut self, now: Time) -> Option<u32> {
         self.advance(now);
         self.planned = None;
@@ -307,6 +339,10 @@ impl Node {
         }
         if self.running.is_empty() {
             self.work = 0.0;
+        }
+        if job.request == APPLIED {
+            self.applying -= 1;
+            return None;
         }
         self.seen
             .delays
@@ -340,7 +376,11 @@ impl Node {
         while let Some(oldest) = self.queue.front()
             && now.get() - oldest.since.get() > most
         {
-            shed.dropped.push(oldest.request);
+            if oldest.request == APPLIED {
+                self.applying -= 1;
+            } else {
+                shed.dropped.push(oldest.request);
+            }
             self.work -= oldest.work;
             self.queue.pop_front();
         }
@@ -375,7 +415,9 @@ impl Node {
                 .map(|Reverse(running)| running.job.request),
         );
         lost.extend(self.swallowed.drain(..).map(|(request, _)| request));
+        lost.retain(|request| *request != APPLIED);
         lost.sort_unstable();
+        self.applying = 0;
         self.work = 0.0;
         if let Some(cache) = &mut self.cache {
             cache.clear();
@@ -400,21 +442,23 @@ impl Node {
 
     /// A period is over; what an agent's source tells of it.
     pub fn observe(&mut self, now: Time) -> Option<Observation> {
-        let fresh = Seen::new(self.seen.delays.upper_bounds().clone(), now, self.jobs())?;
+        let fresh = Seen::new(
+            self.seen.delays.upper_bounds().clone(),
+            now,
+            self.requests(),
+        )?;
         let seen = std::mem::replace(&mut self.seen, fresh);
-        let queued = self.queue.iter().map(|job| job.since);
-        let running = self
-            .running
-            .iter()
-            .map(|Reverse(running)| running.job.since);
+        let running = self.running.iter().map(|Reverse(running)| &running.job);
+        let taken = self.queue.iter().chain(running);
+        let requests = taken.filter(|job| job.request != APPLIED);
         let swallowed = self.swallowed.iter().map(|(_, since)| *since);
-        let oldest = queued.chain(running).chain(swallowed).min();
+        let oldest = requests.map(|job| job.since).chain(swallowed).min();
         Some(Observation {
             period: Seconds(now.get() - seen.since.get()),
             finished_cost: (seen.delays.count() > 0).then_some(Cost(seen.cost)),
             delays: seen.delays,
             failed: seen.failed,
-            jobs: Some(self.jobs() as f64),
+            jobs: Some(self.requests() as f64),
             peak_jobs: Some(seen.peak as f64),
             oldest_age: oldest.map(|since| Seconds(now.get() - since.get())),
         })

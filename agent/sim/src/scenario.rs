@@ -22,6 +22,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "chronos-c-4",
     "chronos-c-removal",
     "middle-r-mpl",
+    "middle-r-placement",
     "thesis-equal-3",
     "thesis-equal",
     "thesis-equal-100",
@@ -59,6 +60,8 @@ const MOST_NODES: usize = 10_000;
 const MOST_CLIENTS: u32 = 1_000_000;
 const MOST_SECONDS: f64 = 86_400.0;
 const MOST_KEYS: u32 = 1_000_000;
+/// Where all nodes have work with each transaction.
+const MOST_WRITTEN: usize = 100;
 /// Memory is set aside for as many.
 const MOST_CACHED: u64 = 10_000_000;
 
@@ -119,6 +122,8 @@ pub struct Scenario {
     pub proxies: u32,
     /// Who sends.
     pub clients: Clients,
+    /// What is not a query runs at the nodes, and all of them have work with it; without this at a master.
+    pub writes: Option<Writes>,
     /// Groups of equal nodes.
     pub nodes: Vec<NodeSettings>,
     /// What happens on the way.
@@ -174,6 +179,14 @@ pub struct Clients {
 
 fn whole() -> f64 {
     1.0
+}
+
+/// What transactions mean to the nodes.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Writes {
+    /// Part of a transaction's work that each other node has with what it wrote.
+    pub apply: f64,
 }
 
 /// Requests larger than most.
@@ -496,6 +509,14 @@ impl Scenario {
         let count: usize = self.nodes.iter().map(|group| group.count as usize).sum();
         if count == 0 || count > MOST_NODES {
             return wrong("nodes", format!("must be within 1 and {MOST_NODES} in all"));
+        }
+        if let Some(Writes { apply }) = self.writes {
+            if !part(apply) {
+                return wrong("writes.apply", "must be within 0 and 1".into());
+            }
+            if count > MOST_WRITTEN {
+                return wrong("writes", format!("takes at most {MOST_WRITTEN} nodes"));
+            }
         }
         for (i, node) in self.nodes.iter().enumerate() {
             let key = format!("nodes[{i}]");

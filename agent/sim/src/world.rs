@@ -22,6 +22,8 @@ const SYN_RETRIES: u8 = 5;
 const LEAST_PAUSE: f64 = 0.001;
 /// An error costs a node this long.
 const ERROR_SECONDS: f64 = 0.001;
+/// A proxy that holds a request back looks again after this long.
+const HELD_SECONDS: f64 = 0.01;
 /// Who gives up much of a share tells it after this long.
 const EARLY_SECONDS: f64 = 0.1;
 /// Periods are jittered by up to this part, so that agents do not act in step.
@@ -35,6 +37,10 @@ struct Request {
     turn: u32,
     key: u32,
     items: f64,
+    /// A transaction that runs at a node.
+    writes: bool,
+    /// Since when its proxy holds it back.
+    held_since: Option<Time>,
     sent: Time,
     accepted: Time,
     /// Of the client, after failures.
@@ -59,6 +65,8 @@ pub struct World<'a> {
     up: Vec<bool>,
     crowd: Crowd,
     hashes: Vec<u32>,
+    /// The nodes at which transactions of each key run, one entry each.
+    writers: Vec<Vec<u32>>,
     policy: Box<dyn Policy>,
     requests: Vec<Request>,
     free: Vec<u32>,
@@ -90,6 +98,10 @@ impl<'a> World<'a> {
             up: vec![true; nodes.len()],
             crowd: Crowd::new(&scenario.clients, capacity, seed),
             hashes: hashes.collect(),
+            writers: match scenario.writes {
+                Some(_) => vec![Vec::new(); scenario.clients.keys as usize],
+                None => Vec::new(),
+            },
             policy,
             requests: Vec::new(),
             free: Vec::new(),
@@ -213,7 +225,8 @@ impl<'a> World<'a> {
             }
         }
         let wish = self.crowd.wish(client);
-        if !wish.query {
+        let writes = !wish.query && self.scenario.writes.is_some();
+        if !wish.query && !writes {
             let answered = self.now.after(self.scenario.clients.transaction_seconds);
             let pause = self.crowd.pause(client, answered.get());
             self.events.put(answered.after(pause), Event::Send(client));
@@ -226,6 +239,7 @@ impl<'a> World<'a> {
             turn: request.turn.wrapping_add(1),
             key: wish.key,
             items: wish.items,
+            writes,
             sent: self.now,
             ..Request::default()
         };
@@ -277,8 +291,10 @@ impl<'a> World<'a> {
         let ask = Ask {
             now: now.get(),
             proxy: self.proxy(slot),
+            key: request.key,
             hash: self.hashes[request.key as usize],
             items: request.items,
+            held: request.held_since.map(|since| now.get() - since.get()),
             up: &self.up,
             nodes: &self.nodes,
         };
@@ -291,6 +307,11 @@ impl<'a> World<'a> {
                 self.connect(slot, node as u32);
             }
             Placed::Refused => self.refuse(slot),
+            Placed::Later => {
+                self.requests[slot as usize].held_since.get_or_insert(now);
+                let later = self.now.after(HELD_SECONDS);
+                self.events.put(later, Event::Arrive(slot));
+            }
         }
     }
 
@@ -302,6 +323,13 @@ impl<'a> World<'a> {
         match self.nodes[node as usize].offer(self.now, slot, key, items, chance) {
             Offer::Taken => {
                 request.accepted = self.now;
+                if request.writes {
+                    let running = &mut self.writers[key as usize];
+                    if running.iter().any(|other| *other != node) {
+                        self.recorder.two_primaries();
+                    }
+                    running.push(node);
+                }
                 self.plan(node);
             }
             Offer::Swallowed => request.accepted = self.now,
@@ -338,6 +366,7 @@ impl<'a> World<'a> {
     fn finish(&mut self, node: u32) {
         let finished = self.nodes[node as usize].finish(self.now);
         for dropped in self.nodes[node as usize].take_dropped() {
+            self.wrote(dropped, node, false);
             if self.requests[dropped as usize].orphaned {
                 self.release_slot(dropped);
             } else {
@@ -347,6 +376,7 @@ impl<'a> World<'a> {
         }
         self.plan(node);
         let Some(slot) = finished else { return };
+        self.wrote(slot, node, true);
         let now = self.now.get();
         let request = &self.requests[slot as usize];
         if request.orphaned {
@@ -363,6 +393,27 @@ impl<'a> World<'a> {
         self.next_request(slot);
     }
 
+    /// A transaction has left a node; the others apply what it `committed`.
+    fn wrote(&mut self, slot: u32, node: u32, committed: bool) {
+        let (Some(writes), request) = (self.scenario.writes, &self.requests[slot as usize]) else {
+            return;
+        };
+        if !request.writes {
+            return;
+        }
+        let items = request.items;
+        let running = &mut self.writers[request.key as usize];
+        if let Some(place) = running.iter().position(|at| *at == node) {
+            running.swap_remove(place);
+        }
+        if committed {
+            for other in (0..self.nodes.len() as u32).filter(|other| *other != node) {
+                self.nodes[other as usize].apply(self.now, items, writes.apply);
+                self.plan(other);
+            }
+        }
+    }
+
     /// The policy hears of the end of an attempt.
     fn tell(&mut self, slot: u32, status: Option<u16>) {
         let proxy = self.proxy(slot);
@@ -376,6 +427,7 @@ impl<'a> World<'a> {
             node: node as usize,
             delay: self.now.get() - request.accepted.max(request.sent).get(),
             found: request.found,
+            key: request.key,
             items: request.items,
             status,
         };
@@ -415,6 +467,7 @@ impl<'a> World<'a> {
         }
         request.tries += 1;
         request.redispatched = false;
+        request.held_since = None;
         request.syns = 0;
         request.turn = request.turn.wrapping_add(1);
         let (client, tries) = (request.client, request.tries);
@@ -429,10 +482,11 @@ impl<'a> World<'a> {
         if request.orphaned {
             return;
         }
-        let (client, key, items, sent, tries) = (
+        let (client, key, items, writes, sent, tries) = (
             request.client,
             request.key,
             request.items,
+            request.writes,
             request.sent,
             request.tries,
         );
@@ -454,6 +508,7 @@ impl<'a> World<'a> {
                 turn: fresh.turn.wrapping_add(1),
                 key,
                 items,
+                writes,
                 sent,
                 tries,
                 ..Request::default()
@@ -527,6 +582,7 @@ impl<'a> World<'a> {
                     _ => self.nodes[place].drop_swallowed(),
                 };
                 for slot in lost {
+                    self.wrote(slot, node, false);
                     if self.requests[slot as usize].orphaned {
                         self.release_slot(slot);
                     } else {

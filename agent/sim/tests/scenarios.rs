@@ -114,6 +114,16 @@ fn what_is_wrong_is_named_with_file_and_key() {
             "test.toml: changes[0]: slow needs a value",
         ),
         (
+            "[[nodes]]",
+            "[writes]\napply = 1.5\n[[nodes]]",
+            "test.toml: writes.apply: must be within 0 and 1",
+        ),
+        (
+            "[[nodes]]\n",
+            "[writes]\napply = 0.5\n[[nodes]]\ncount = 101\n",
+            "test.toml: writes: takes at most 100 nodes",
+        ),
+        (
             "policies = ['rr']",
             "policies = ['static-0']",
             "test: policies: there is no policy \"static-0\"",

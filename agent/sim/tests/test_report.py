@@ -118,6 +118,21 @@ def test_the_multiprogramming_level_follows_load_and_conflicts(shown):
         assert sum(ours[settled]) >= 0.9 * max(sum(one[settled]) for one in fixed), begin
 
 
+def test_placement_does_what_the_best_fixed_one_does_from_the_fourth_period_on(shown):
+    """The first decision is made at the end of the first period."""
+    by = runs(shown, "middle-r-placement")
+    ours, best = (by[policy]["series"]["timely_items_per_s"] for policy in ("placement", "primary-even"))
+    assert ours[4] >= 0.95 * best[4]
+    assert sum(ours[4:]) >= 0.95 * sum(best[4:])
+    assert by["primary-one"]["timely_items_per_s"] == pytest.approx(60, rel=0.05)
+
+
+def test_an_even_load_is_left_alone(shown):
+    by = runs(shown, "middle-r-placement")
+    assert by["placement-even"]["slots_moved_per_s"] == 0
+    assert by["placement-even"]["series"] == by["primary-even"]["series"]
+
+
 def test_old_news_costs_plimsoll_little(shown):
     for policy in OURS:
         fresh, old = (runs(shown, f"stale-news-{age}")[policy]["timely_items_per_s"] for age in (1, 10))

@@ -12,16 +12,27 @@ const KEPT: f64 = 0.75;
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     smoothed: f64,
+    /// Variance of it.
+    noise: f64,
     now: f64,
+    /// Sum of the squares of the costs: what the variance of their sum is where requests come by chance.
+    squares: f64,
     periods: u32,
 }
 
 impl Load {
+    fn add(&mut self, cost: f64) {
+        self.now += cost;
+        self.squares += cost * cost;
+    }
+
     fn end_period(&mut self) {
         self.periods = self.periods.saturating_add(1);
         let weight = SMOOTHING.max(1.0 / f64::from(self.periods));
         self.smoothed += weight * (self.now - self.smoothed);
-        self.now = 0.0;
+        let kept = (1.0 - weight) * (1.0 - weight);
+        self.noise = kept * self.noise + weight * weight * self.squares;
+        (self.now, self.squares) = (0.0, 0.0);
     }
 }
 
@@ -60,15 +71,13 @@ impl SetLoads {
         check_name(name)?;
         let cost = super::assign::usable(cost);
         if let Some(load) = self.names.get_mut(name) {
-            load.now += cost;
+            load.add(cost);
         } else if self.names.len() < self.most {
-            let load = Load {
-                now: cost,
-                ..Load::default()
-            };
+            let mut load = Load::default();
+            load.add(cost);
             self.names.insert(name.into(), load);
         } else {
-            self.rests[usize::from(rest_of(name))].now += cost;
+            self.rests[usize::from(rest_of(name))].add(cost);
         }
         Ok(())
     }
@@ -101,10 +110,12 @@ impl SetLoads {
         let rests = self.rests.iter().zip(0..).map(|(load, rest)| SetLoad {
             set: ObjectSet::Rest(rest),
             load: load.smoothed,
+            noise: load.noise,
         });
         let names = self.names.iter().map(|(name, load)| SetLoad {
             set: ObjectSet::Named(name.clone()),
             load: load.smoothed,
+            noise: load.noise,
         });
         rests.chain(names).filter(|set| set.load > 0.0).collect()
     }

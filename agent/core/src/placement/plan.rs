@@ -11,20 +11,24 @@ use std::collections::BTreeMap;
 const MOST_VISITED: usize = 5_000;
 /// What moves less is taken, if its variance is at most this much more.
 const FEWER_MOVES: f64 = 1.05;
+/// A variance is taken for more than chance from so many times what chance makes.
+const CHANCE: f64 = 2.0;
 /// Or if the standard deviation is at most this part of the threshold.
 const GOOD: f64 = 0.5;
 /// This part of the variance there was is none.
 const EVEN: f64 = 1e-6;
-/// A name is worth an entry of its own from this part of a node's mean load on, and keeps it down to a tenth of that.
+/// A name is worth an entry of its own from this part of a node's mean load on.
 const WORTH_NAMING: f64 = 0.01;
-const WORTH_KEEPING: f64 = 0.001;
+/// Those that are worth none keep theirs while as many are free.
+const FREE: usize = MOST_NAMED / 4;
 
 /// When a plan is worth carrying out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanSettings {
-    /// Nothing moves while the standard deviation of the nodes' loads is at most this part of their mean. Middle-R
+    /// Nothing moves while the standard deviation of the nodes' loads is at most this part of their mean; the variance
+    /// may be more by twice what it would be by chance. Middle-R
     /// compares the variance with a threshold that it does not tell; a part of the mean is one for all loads.
-    /// Default 0.1.
+    /// Default 0.2.
     pub threshold: f64,
     /// Nothing moves unless that takes away this part of the variance (Middle-R: "a significant percentage").
     /// Default 0.5.
@@ -34,7 +38,7 @@ pub struct PlanSettings {
 impl Default for PlanSettings {
     fn default() -> Self {
         PlanSettings {
-            threshold: 0.1,
+            threshold: 0.2,
             gain: 0.5,
         }
     }
@@ -47,6 +51,8 @@ pub struct SetLoad {
     pub set: ObjectSet,
     /// In any unit that is the same for all; what is no number above 0 is 0.
     pub load: f64,
+    /// The variance that the load has by chance, as few requests were counted; 0 where it is certain.
+    pub noise: f64,
 }
 
 /// Why a plan is as it is.
@@ -129,7 +135,12 @@ impl Planner {
             if spread.is_finite() { spread } else { 0.0 }
         };
         let before = spread(&now);
-        let (reason, chosen) = if before <= self.settings.threshold {
+        let by_chance = units.iter().zip(&now);
+        let by_chance: f64 = by_chance
+            .map(|(unit, node)| unit.noise / sizes[*node])
+            .sum();
+        let even = (self.settings.threshold * mean).powi(2) + CHANCE * by_chance / all;
+        let (reason, chosen) = if variance(&of, &sizes, &now) <= even {
             (PlanReason::Even, now)
         } else {
             let good = (GOOD * self.settings.threshold * mean).powi(2);
@@ -171,6 +182,7 @@ fn planned(reason: PlanReason, before: f64, after: f64, changes: Vec<Change>) ->
 struct Unit {
     set: ObjectSet,
     load: f64,
+    noise: f64,
     primary: NodeId,
     has_entry: bool,
     /// Entries with less load are given up.
@@ -179,37 +191,42 @@ struct Unit {
 
 /// Every entry of the table, and the names without one that are worth one.
 fn units(table: &Table, loads: &[SetLoad], nodes: usize) -> Vec<Unit> {
-    let mut known: BTreeMap<&ObjectSet, f64> = BTreeMap::new();
-    for SetLoad { set, load } in loads {
-        *known.entry(set).or_default() += usable(*load);
+    let mut known: BTreeMap<&ObjectSet, (f64, f64)> = BTreeMap::new();
+    for SetLoad { set, load, noise } in loads {
+        let (sum, noises) = known.entry(set).or_default();
+        *sum += usable(*load);
+        *noises += usable(*noise);
     }
-    let mean = known.values().sum::<f64>() / nodes as f64;
+    let mean = known.values().map(|(load, _)| load).sum::<f64>() / nodes as f64;
     let room = MOST_NAMED.saturating_sub(table.named());
-    // When there is little room left, entries have to be worth as much as new ones.
-    let worth_keeping = if room < MOST_NAMED / 4 {
+    let worth_keeping = if room < FREE {
         WORTH_NAMING * mean
     } else {
-        WORTH_KEEPING * mean
+        0.0
     };
     let mut units: Vec<Unit> = table
         .entries()
-        .map(|(set, state)| Unit {
-            load: known.get(&set).copied().unwrap_or(0.0),
-            primary: state.primary(),
-            has_entry: true,
-            worth_keeping: if mean > 0.0 { worth_keeping } else { 0.0 },
-            set,
+        .map(|(set, state)| {
+            let (load, noise) = known.get(&set).copied().unwrap_or_default();
+            Unit {
+                load,
+                noise,
+                primary: state.primary(),
+                has_entry: true,
+                worth_keeping,
+                set,
+            }
         })
         .collect();
-    let mut hot: Vec<(&str, f64)> = known
+    let mut hot: Vec<(&str, (f64, f64))> = known
         .iter()
         .filter_map(|(set, load)| match set {
             ObjectSet::Named(name) if !table.is_named(name) => Some((&**name, *load)),
             _ => None,
         })
         .collect();
-    hot.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
-    for (i, (name, load)) in hot.into_iter().enumerate() {
+    hot.sort_by(|a, b| b.1.0.total_cmp(&a.1.0).then(a.0.cmp(b.0)));
+    for (i, (name, (load, noise))) in hot.into_iter().enumerate() {
         let Some(rest) = table.rest(rest_of(name)) else {
             continue;
         };
@@ -217,6 +234,7 @@ fn units(table: &Table, loads: &[SetLoad], nodes: usize) -> Vec<Unit> {
             units.push(Unit {
                 set: ObjectSet::Named(name.into()),
                 load,
+                noise,
                 primary: rest.primary(),
                 has_entry: false,
                 worth_keeping: 0.0,
@@ -224,6 +242,7 @@ fn units(table: &Table, loads: &[SetLoad], nodes: usize) -> Vec<Unit> {
         } else if let Some(unit) = units.get_mut(usize::from(rest_of(name))) {
             // The table's entries begin with the rests.
             unit.load += load;
+            unit.noise += noise;
         }
     }
     units

@@ -6,6 +6,7 @@ mod bounded;
 mod latency;
 mod limits;
 mod oracle;
+mod placement;
 mod plimsoll;
 mod sharing;
 mod thesis;
@@ -18,8 +19,11 @@ use crate::{node::Node, scenario::Scenario};
 pub struct Ask<'a> {
     pub now: f64,
     pub proxy: usize,
+    pub key: u32,
     pub hash: u32,
     pub items: f64,
+    /// For how long it has waited at its proxy, if it was told to.
+    pub held: Option<f64>,
     pub up: &'a [bool],
     /// What only the oracle may look at, and a node's answer to a probe.
     pub nodes: &'a [Node],
@@ -35,8 +39,13 @@ impl Ask<'_> {
 
 /// Where it goes.
 pub enum Placed {
-    Node { node: usize, held: Option<Held> },
+    Node {
+        node: usize,
+        held: Option<Held>,
+    },
     Refused,
+    /// It waits at its proxy, and asks again soon.
+    Later,
 }
 
 impl Placed {
@@ -53,6 +62,7 @@ pub struct Ended {
     pub delay: f64,
     /// Requests in the node when this one came.
     pub found: usize,
+    pub key: u32,
     pub items: f64,
     /// Of the node's answer; nothing where none came.
     pub status: Option<u16>,
@@ -80,7 +90,7 @@ pub trait Policy {
     fn bounds(&self) -> f64 {
         0.0
     }
-    /// Slots of a ring that changed owner.
+    /// Slots of a ring that changed owner, or object sets that changed their primary.
     fn slots_moved(&self) -> u64 {
         0
     }
@@ -91,7 +101,7 @@ pub trait Policy {
 }
 
 /// All of them; `static-` and a number is `static` with that limit.
-pub const NAMES: [&str; 24] = [
+pub const NAMES: [&str; 28] = [
     "rr",
     "random",
     "leastconn",
@@ -116,6 +126,10 @@ pub const NAMES: [&str; 24] = [
     "gradient2",
     "codel",
     "oracle",
+    "primary-one",
+    "primary-even",
+    "placement",
+    "placement-even",
 ];
 
 /// Whether there is a policy of this name.
@@ -130,6 +144,7 @@ fn static_limit(name: &str) -> Option<f64> {
 
 /// A policy by its name.
 pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
+    use placement::Start;
     use plimsoll::Aim;
     let tail = Aim {
         objective: Objective::Quantile(0.95),
@@ -149,6 +164,25 @@ pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
         "leastconn" => Box::new(balance::LeastConn::new(scenario)),
         "codel" => Box::new(balance::LeastConn::new(scenario).shedding()),
         "prop" => Box::new(balance::Prop::new(scenario)?),
+        "primary-one" => Box::new(placement::Placement::new(
+            scenario,
+            Start::One,
+            false,
+            tail,
+        )?),
+        "primary-even" => Box::new(placement::Placement::new(
+            scenario,
+            Start::Even,
+            false,
+            tail,
+        )?),
+        "placement" => Box::new(placement::Placement::new(scenario, Start::One, true, tail)?),
+        "placement-even" => Box::new(placement::Placement::new(
+            scenario,
+            Start::Even,
+            true,
+            tail,
+        )?),
         "ac" => Box::new(bounded::Ac::new(scenario)?),
         "static" => Box::new(limits::Limited::new(
             scenario,
