@@ -5,6 +5,7 @@
 
 mod controller;
 pub mod dispatch;
+pub mod freshness;
 mod histogram;
 pub mod host;
 mod mpl;
