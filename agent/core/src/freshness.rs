@@ -2,9 +2,9 @@
 //! as often as they are read (Chronos, section 2.2: FC-CU).
 //!
 //! An *item* is a datum with a value in time, as the price of a stock. Its access update ratio (eq. 1) is accesses
-//! over updates; below 1 it is *cold*. Where a bound was lowered because the node was full, cold items get the period
-//! `min(p / AUR, P_max)` (eq. 2), the coldest first, until the updates left out make up for what was taken from the
-//! bound. Hot items keep theirs. The paper does not say how periods come back; here a part of them does in each
+//! over updates; below 1 it is *cold*. While the node is full, cold items get the period `min(p / AUR, P_max)` (eq. 2), the coldest
+//! first, in each period as many as make up for what was taken from the bound (step 3 of section 2.1), and for a
+//! twentieth of the work at least. Hot items keep theirs. The paper does not say how periods come back; here a part of them does in each
 //! period in which the node is no longer full.
 
 use std::collections::BTreeMap;
@@ -28,6 +28,9 @@ const LEAST_FACTOR: f64 = 1.05;
 const FORGOTTEN_PART: usize = 16;
 /// Periods without overload before the first items come back, and the most after those that came too early.
 const CALM: (u32, u32) = (3, 10);
+/// Of a full node's work, what updates make room for in a period even where the bound was not lowered: the requests
+/// that it keeps out are not seen here.
+const FULL: f64 = 0.05;
 /// Of the items that are to come back, this part does in each period.
 const BACK_PART: usize = 8;
 /// Time that is said to have passed is no longer than this.
@@ -45,7 +48,7 @@ pub struct FreshnessSettings {
 /// How full the node was, as far as updates are concerned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pressure {
-    /// It was full, and this part of its bound was taken.
+    /// It was full; updates are to give way that make up this part of its work.
     Over(f64),
     /// Nothing is known, or nothing has to change.
     Held,
@@ -65,11 +68,7 @@ impl Pressure {
             | Reason::LateSignal
             | Reason::OverBound
             | Reason::Stalled
-            | Reason::Mpl
-                if lowered > 0.0 =>
-            {
-                Pressure::Over(lowered)
-            }
+            | Reason::Mpl => Pressure::Over(lowered.max(FULL)),
             // It cannot be lowered any more.
             Reason::AtMin => Pressure::Over(1.0),
             Reason::LightLoad

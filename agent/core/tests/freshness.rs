@@ -214,7 +214,7 @@ fn pressure_is_what_the_controller_decided() {
     assert_eq!(Pressure::of(&decision), Pressure::Held);
     for (reason, bound, wanted) in [
         ("over_sla", 80.0, Pressure::Over(0.2)),
-        ("under_sla", 120.0, Pressure::Held),
+        ("under_sla", 120.0, Pressure::Over(0.05)),
         ("at_min", 100.0, Pressure::Over(1.0)),
         ("light_load", 100.0, Pressure::Light),
         ("source_lost", 100.0, Pressure::Held),

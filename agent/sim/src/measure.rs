@@ -1,5 +1,7 @@
 //! What a run showed.
 
+use crate::policy::UpdateLoad;
+
 /// Sums of one second, by the time at which things ended; `offered` by the time they were sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Second {
@@ -21,6 +23,12 @@ pub struct Second {
     pub capacity: f64,
     /// Sum of all bounds, in items.
     pub bounds: f64,
+    /// Updates of temporal data a second, by all nodes.
+    pub updates: f64,
+    /// Mean age of temporal data when they are read, seconds.
+    pub age: f64,
+    /// The longest period between two updates of an item, seconds.
+    pub longest: f64,
 }
 
 /// One run of one policy on one seed.
@@ -127,6 +135,21 @@ impl Recorder {
             second.capacity = capacity;
             second.bounds = bounds;
         }
+    }
+
+    /// Likewise, of the nodes' updates.
+    pub fn updates(&mut self, at: f64, loads: impl Iterator<Item = UpdateLoad>) {
+        let Some(second) = self.second(at) else {
+            return;
+        };
+        let mut nodes: f64 = 0.0;
+        for load in loads {
+            nodes += 1.0;
+            second.updates += load.per_second;
+            second.age += load.age;
+            second.longest = second.longest.max(load.longest);
+        }
+        second.age /= nodes.max(1.0);
     }
 
     pub fn done(mut self, cache: (u64, u64), slots_moved: u64) -> Outcome {

@@ -89,6 +89,8 @@ pub struct Node {
     pub health: Health,
     /// Speed over the configured one.
     speed: f64,
+    /// Part of the cores' time that updates take, which come before everything else.
+    updating: f64,
     queue: VecDeque<Job>,
     running: BinaryHeap<Reverse<Running>>,
     /// Virtual time: work that each job in service has had since the start.
@@ -145,6 +147,7 @@ impl Node {
             settings,
             health: Health::Good,
             speed: 1.0,
+            updating: 0.0,
             queue: VecDeque::new(),
             running: BinaryHeap::new(),
             served: 0.0,
@@ -177,7 +180,8 @@ impl Node {
     pub fn capacity(&self) -> f64 {
         match self.health {
             Health::Good | Health::Failing(_) => {
-                f64::from(self.settings.cores) * self.speed / self.settings.item_seconds
+                f64::from(self.settings.cores) * self.speed * (1.0 - self.updating)
+                    / self.settings.item_seconds
             }
             Health::Down | Health::BlackHole => 0.0,
         }
@@ -209,7 +213,8 @@ impl Node {
     fn rate(&self, n: usize, jobs: usize) -> f64 {
         let over = jobs as f64 - f64::from(self.settings.contention_from);
         let slowed = 1.0 + self.settings.contention * over.max(0.0);
-        (n as f64).min(f64::from(self.settings.cores)) * self.speed / slowed
+        let free = self.speed * (1.0 - self.updating);
+        (n as f64).min(f64::from(self.settings.cores)) * free / slowed
     }
 
     /// Brings virtual time up to now.
@@ -227,6 +232,12 @@ impl Node {
     pub fn set_speed(&mut self, now: Time, speed: f64) {
         self.advance(now);
         self.speed = speed;
+    }
+
+    /// Updates take so many cores' time from now on.
+    pub fn update(&mut self, now: Time, cores: f64) {
+        self.advance(now);
+        self.updating = (cores / f64::from(self.settings.cores)).min(0.99);
     }
 
     /// Jobs slow one another by so much from now on.

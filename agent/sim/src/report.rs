@@ -123,6 +123,25 @@ fn phases(out: &mut String, summary: &Summary) -> std::fmt::Result {
     Ok(())
 }
 
+/// What freshness was paid.
+fn updates(out: &mut String, summary: &Summary) -> std::fmt::Result {
+    out.push_str(
+        "| policy | updates/s | age when read, s | longest period, s |\n|---|---|---|---|\n",
+    );
+    for run in &summary.runs {
+        writeln!(
+            out,
+            "| {} | {} | {} | {} |",
+            run.policy,
+            figure(run, "updates_per_s", 0),
+            figure(run, "age_at_access_s", 2),
+            figure(run, "longest_period_s", 2),
+        )?;
+    }
+    out.push('\n');
+    Ok(())
+}
+
 /// The part of one scenario.
 pub fn section(scenario: &Scenario, summary: &Summary) -> Result<String, std::fmt::Error> {
     let mut out = String::new();
@@ -163,6 +182,9 @@ pub fn section(scenario: &Scenario, summary: &Summary) -> Result<String, std::fm
         )?;
     }
     out.push('\n');
+    if scenario.updates.is_some() {
+        updates(&mut out, summary)?;
+    }
     if summary.runs.iter().any(|run| run.phases.len() > 1) {
         phases(&mut out, summary)?;
     }
@@ -182,5 +204,15 @@ pub fn section(scenario: &Scenario, summary: &Summary) -> Result<String, std::fm
         "mean_delay_s",
         2,
     )?;
+    if scenario.updates.is_some() {
+        chart(
+            &mut out,
+            summary,
+            "Mean age of temporal data when they are read",
+            "s",
+            "age_at_access_s",
+            2,
+        )?;
+    }
     Ok(out)
 }

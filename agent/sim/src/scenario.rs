@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::policy;
+use crate::policy::{self, UpdateLoad};
 
 /// The scenarios that come with the program, with their texts.
 macro_rules! built_in {
@@ -37,6 +37,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "slowdown",
     "fast-errors",
     "retry-storm",
+    "updates",
     "varying",
     "contention",
     "stale-news-1",
@@ -59,6 +60,9 @@ pub const NAMES: [&str; BUILT_IN.len()] = {
 const MOST_NODES: usize = 10_000;
 const MOST_CLIENTS: u32 = 1_000_000;
 const MOST_SECONDS: f64 = 86_400.0;
+/// Items that are updated, in a node and in all.
+const MOST_UPDATED: u32 = 100_000;
+const MOST_UPDATED_IN_ALL: u64 = 1_000_000;
 const MOST_KEYS: u32 = 1_000_000;
 /// Where all nodes have work with each transaction.
 const MOST_WRITTEN: usize = 100;
@@ -126,6 +130,8 @@ pub struct Scenario {
     pub writes: Option<Writes>,
     /// Groups of equal nodes.
     pub nodes: Vec<NodeSettings>,
+    /// Temporal data that each node updates before it does anything else.
+    pub updates: Option<Updates>,
     /// What happens on the way.
     #[serde(default)]
     pub changes: Vec<Change>,
@@ -277,6 +283,35 @@ pub enum Order {
     Random,
 }
 
+/// Temporal data: what is read is as old as its last update.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Updates {
+    /// How many items.
+    pub items: u32,
+    /// Seconds between two updates of one, while nothing is wrong.
+    pub period: f64,
+    /// The most a policy may make of it (`P_max`).
+    pub longest: f64,
+    /// One core's time for an update.
+    pub update_seconds: f64,
+    /// Items that a request reads.
+    pub reads: f64,
+    /// Exponent of Zipf's law by which items are read; 0 is evenly.
+    pub skew: f64,
+}
+
+impl Updates {
+    /// What they come to while nobody makes their periods longer.
+    pub(crate) fn load(&self) -> UpdateLoad {
+        UpdateLoad {
+            per_second: f64::from(self.items) / self.period,
+            age: self.period / 2.0,
+            longest: self.period,
+        }
+    }
+}
+
 /// What happens to nodes.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -386,6 +421,16 @@ impl Scenario {
         let is_unknown = |name: &&String| !policy::is_known(name);
         if let Some(unknown) = policies.iter().find(is_unknown) {
             return Err(self.has_no_policy(unknown));
+        }
+        let of_updates = |name: &&String| name.ends_with("-updates");
+        if self.updates.is_none()
+            && let Some(name) = policies.iter().find(of_updates)
+        {
+            return Err(ScenarioError::Value {
+                file: self.name.clone(),
+                key: "policies".into(),
+                problem: format!("{name} needs [updates], what there is to update"),
+            });
         }
         self.policies = policies.to_vec();
         Ok(())
@@ -518,6 +563,9 @@ impl Scenario {
                 return wrong("writes", format!("takes at most {MOST_WRITTEN} nodes"));
             }
         }
+        if let Some(updates) = &self.updates {
+            check_updates(updates, &self.nodes)?;
+        }
         for (i, node) in self.nodes.iter().enumerate() {
             let key = format!("nodes[{i}]");
             if node.cores == 0 || node.workers == 0 || node.backlog == 0 || node.weight == 0 {
@@ -590,4 +638,45 @@ impl Scenario {
         }
         Ok(())
     }
+}
+
+fn check_updates(updates: &Updates, nodes: &[NodeSettings]) -> Result<(), (String, String)> {
+    let wrong = |key: &str, problem: String| Err((format!("updates.{key}"), problem));
+    let positive = |value: f64| value.is_finite() && value > 0.0;
+    let count: u64 = nodes.iter().map(|node| u64::from(node.count)).sum();
+    let all = u64::from(updates.items).saturating_mul(count);
+    if updates.items == 0 || updates.items > MOST_UPDATED || all > MOST_UPDATED_IN_ALL {
+        return wrong(
+            "items",
+            format!(
+                "must be within 1 and {MOST_UPDATED}, and {MOST_UPDATED_IN_ALL} in all nodes together"
+            ),
+        );
+    }
+    if !(0.01..=3600.0).contains(&updates.period) {
+        return wrong("period", "must be within 0.01 and 3600 s".into());
+    }
+    if !(updates.period..=3600.0).contains(&updates.longest) {
+        return wrong(
+            "longest",
+            "must not be below updates.period, and at most 3600 s".into(),
+        );
+    }
+    let taken = updates.load().per_second * updates.update_seconds;
+    let fewest = nodes.iter().map(|node| node.cores).min().unwrap_or(0);
+    if !(positive(updates.update_seconds) && taken < f64::from(fewest)) {
+        return wrong(
+            "update_seconds",
+            format!(
+                "must be above 0 and leave a node something to do: updates take {taken} of its {fewest} cores"
+            ),
+        );
+    }
+    if !(positive(updates.reads) && updates.reads <= 1e6) {
+        return wrong("reads", "must be above 0 and at most 1000000".into());
+    }
+    if !(0.0..=10.0).contains(&updates.skew) {
+        return wrong("skew", "must be within 0 and 10".into());
+    }
+    Ok(())
 }

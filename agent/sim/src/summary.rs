@@ -180,6 +180,12 @@ pub fn figures(scenario: &Scenario, outcome: &Outcome) -> Figures {
         ("overshoot_s", f64::NAN),
         ("settling_s", f64::NAN),
     ]);
+    if scenario.updates.is_some() {
+        let longest = measured.iter().map(|s| s.longest).fold(0.0, f64::max);
+        found.insert("updates_per_s", total(|s| s.updates, measured) / n);
+        found.insert("age_at_access_s", total(|s| s.age, measured) / n);
+        found.insert("longest_period_s", longest);
+    }
     if let Some(event) = scenario.event {
         let after = &outcome.seconds[event as usize..];
         let above = after
@@ -243,6 +249,18 @@ fn policy(scenario: &Scenario, runs: &[&Outcome]) -> PolicySummary {
         .iter()
         .filter_map(|run| has_settled(scenario, run))
         .collect();
+    let mut of_seconds = BTreeMap::from([
+        ("timely_items_per_s", series(&|s| s.timely)),
+        ("ideal_items_per_s", series(&|s| s.offered.min(s.capacity))),
+        ("offered_items_per_s", series(&|s| s.offered)),
+        ("mean_delay_s", series(&mean_delay)),
+        ("refused_per_s", series(&|s| s.refused as f64)),
+        ("bounds_items", series(&|s| s.bounds)),
+    ]);
+    if scenario.updates.is_some() {
+        of_seconds.insert("age_at_access_s", series(&|s| s.age));
+        of_seconds.insert("longest_period_s", series(&|s| s.longest));
+    }
     PolicySummary {
         policy: runs[0].policy.clone(),
         proxy: "simulated",
@@ -251,14 +269,7 @@ fn policy(scenario: &Scenario, runs: &[&Outcome]) -> PolicySummary {
         settled: (!settled.is_empty()).then(|| settled.iter().all(|settled| *settled)),
         phases: phases(scenario, runs),
         node_shares: items.iter().enumerate().map(share).collect(),
-        series: BTreeMap::from([
-            ("timely_items_per_s", series(&|s| s.timely)),
-            ("ideal_items_per_s", series(&|s| s.offered.min(s.capacity))),
-            ("offered_items_per_s", series(&|s| s.offered)),
-            ("mean_delay_s", series(&mean_delay)),
-            ("refused_per_s", series(&|s| s.refused as f64)),
-            ("bounds_items", series(&|s| s.bounds)),
-        ]),
+        series: of_seconds,
     }
 }
 

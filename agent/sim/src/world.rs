@@ -89,6 +89,12 @@ impl<'a> World<'a> {
         if policy.sheds_in_nodes() {
             nodes.iter_mut().for_each(Node::shed_by_age);
         }
+        if let Some(updates) = &scenario.updates {
+            let cores = updates.load().per_second * updates.update_seconds;
+            for node in &mut nodes {
+                node.update(Time::default(), cores);
+            }
+        }
         let capacity = nodes.iter().map(Node::capacity).sum();
         let hashes =
             (0..scenario.clients.keys).map(|key| key_hash(format!("S{key:04}").as_bytes()));
@@ -149,6 +155,12 @@ impl<'a> World<'a> {
                 let capacity = self.nodes.iter().map(Node::capacity).sum();
                 self.recorder
                     .nodes(f64::from(second), capacity, self.policy.bounds());
+                if let Some(updates) = &self.scenario.updates {
+                    let nodes = 0..self.nodes.len();
+                    let fixed = updates.load();
+                    let loads = nodes.map(|node| self.policy.updates(node).unwrap_or(fixed));
+                    self.recorder.updates(f64::from(second), loads);
+                }
                 second += 1;
             }
             if at >= end {
@@ -549,6 +561,13 @@ impl<'a> World<'a> {
             && let Some(seen) = seen
         {
             self.policy.observed(self.now.get(), place, &seen);
+        }
+        if let Some(updates) = &self.scenario.updates
+            && let Some(load) = self.policy.updates(place)
+        {
+            let cores = load.per_second * updates.update_seconds;
+            self.nodes[place].update(self.now, cores);
+            self.plan(node);
         }
         let next = self.now.after(self.jittered());
         self.events.put(next, Event::Period(node));

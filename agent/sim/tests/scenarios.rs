@@ -125,6 +125,11 @@ fn what_is_wrong_is_named_with_file_and_key() {
         ),
         (
             "policies = ['rr']",
+            "policies = ['fc-prop-updates']",
+            "test: policies: fc-prop-updates needs [updates]",
+        ),
+        (
+            "policies = ['rr']",
             "policies = ['static-0']",
             "test: policies: there is no policy \"static-0\"",
         ),
@@ -137,6 +142,29 @@ fn what_is_wrong_is_named_with_file_and_key() {
     for (from, to, expected) in cases {
         let found = problem(&GOOD.replace(from, to));
         assert!(found.starts_with(expected), "{to}: {found}");
+    }
+    let updates = format!(
+        "{GOOD}[updates]\nitems = 100\nperiod = 0.5\nlongest = 5.0\nupdate_seconds = 0.001\nreads = 2.0\nskew = 1.0\n"
+    );
+    assert_eq!(problem(&updates), "nothing");
+    for (from, to, key) in [
+        ("items = 100", "items = 0", "items"),
+        ("items = 100", "items = 900000", "items"),
+        ("period = 0.5", "period = 0", "period"),
+        ("longest = 5.0", "longest = 0.1", "longest"),
+        (
+            "update_seconds = 0.001",
+            "update_seconds = 0.1",
+            "update_seconds",
+        ),
+        ("reads = 2.0", "reads = nan", "reads"),
+        ("skew = 1.0", "skew = -1", "skew"),
+    ] {
+        let found = problem(&updates.replace(from, to));
+        assert!(
+            found.starts_with(&format!("test.toml: updates.{key}: ")),
+            "{to}: {found}"
+        );
     }
     let unknown = problem(&GOOD.replace("workers", "worker"));
     assert!(

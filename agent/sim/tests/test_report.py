@@ -133,6 +133,22 @@ def test_an_even_load_is_left_alone(shown):
     assert by["placement-even"]["series"] == by["primary-even"]["series"]
 
 
+def test_cold_data_give_way_under_overload_and_come_back(shown):
+    """FC-CU of Chronos: the most timely work, no period above P_max, all back 30 s after the overload."""
+    for scenario in ("chronos", "updates"):
+        by = runs(shown, scenario)
+        best = by["fc-prop-updates"]
+        others = [run["timely_items_per_s"] for policy, run in by.items() if not policy.endswith("-updates")]
+        assert best["timely_items_per_s"] > 1.1 * max(others)
+        assert 2.5 < best["longest_period_s"] <= 5
+        assert best["p95_delay_s"] <= {"chronos": 2, "updates": 1}[scenario]
+    longest = runs(shown, "updates")["fc-prop-updates"]["series"]["longest_period_s"]
+    # At the start the bound is too small for the load.
+    assert longest[30:60] == [0.5] * 30
+    assert max(longest[60:180]) > 2.5
+    assert longest[210:] == [0.5] * len(longest[210:])
+
+
 def test_old_news_costs_plimsoll_little(shown):
     for policy in OURS:
         fresh, old = (runs(shown, f"stale-news-{age}")[policy]["timely_items_per_s"] for age in (1, 10))

@@ -85,6 +85,7 @@ impl Ac {
             set_point: 1.0,
             mpl: false,
             self_tuned: false,
+            updates: false,
         };
         let law = Law::Proportional { gain: GAIN };
         Some(Ac(Bounds::new(scenario, law, mean)?))

@@ -10,6 +10,9 @@ mod placement;
 mod plimsoll;
 mod sharing;
 mod thesis;
+mod updates;
+
+pub use updates::UpdateLoad;
 
 use plimsoll_core::{Objective, Observation, dispatch::Held, schedule};
 
@@ -82,6 +85,10 @@ pub trait Policy {
     fn ended(&mut self, ended: &Ended, held: Option<Held>);
     /// A node's agent has seen a period.
     fn observed(&mut self, _now: f64, _node: usize, _seen: &Observation) {}
+    /// What updates of a node's temporal data come to, if the policy has a say in it.
+    fn updates(&self, _node: usize) -> Option<UpdateLoad> {
+        None
+    }
     /// A proxy gets its news. Returns whether it should ask again soon.
     fn exchange(&mut self, _now: f64, _proxy: usize, _up: &[bool]) -> bool {
         false
@@ -101,7 +108,7 @@ pub trait Policy {
 }
 
 /// All of them; `static-` and a number is `static` with that limit.
-pub const NAMES: [&str; 28] = [
+pub const NAMES: [&str; 30] = [
     "rr",
     "random",
     "leastconn",
@@ -114,6 +121,8 @@ pub const NAMES: [&str; 28] = [
     "fc-hash",
     "fc-prop-mpl",
     "fc-prop-auto",
+    "fc-prop-mean-updates",
+    "fc-prop-updates",
     "round-robin",
     "weighted-round-robin",
     "weighted-random",
@@ -151,12 +160,14 @@ pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
         set_point: 0.9,
         mpl: false,
         self_tuned: false,
+        updates: false,
     };
     let mean = Aim {
         objective: Objective::Mean,
         set_point: 1.0,
         mpl: false,
         self_tuned: false,
+        updates: false,
     };
     Some(match name {
         "rr" => Box::new(balance::RoundRobin::new(scenario)),
@@ -202,6 +213,20 @@ pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
         "fc-prop-auto" => {
             let aim = Aim {
                 self_tuned: true,
+                ..tail
+            };
+            Box::new(plimsoll::Plimsoll::new(scenario, false, aim)?)
+        }
+        "fc-prop-mean-updates" => {
+            let aim = Aim {
+                updates: true,
+                ..mean
+            };
+            Box::new(plimsoll::Plimsoll::new(scenario, false, aim)?)
+        }
+        "fc-prop-updates" => {
+            let aim = Aim {
+                updates: true,
                 ..tail
             };
             Box::new(plimsoll::Plimsoll::new(scenario, false, aim)?)

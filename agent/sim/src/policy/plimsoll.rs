@@ -7,7 +7,10 @@ use plimsoll_core::{
     ring::{RingTable, ring_sizes, worth_moving},
 };
 
-use super::{Ask, Ended, Placed, Policy, balance::RoundRobin, sharing::Sharing};
+use super::{
+    Ask, Ended, Placed, Policy, UpdateLoad, balance::RoundRobin, sharing::Sharing,
+    updates::Updating,
+};
 use crate::scenario::Scenario;
 
 /// A node's word holds for this long, in periods.
@@ -24,6 +27,8 @@ pub struct Aim {
     pub mpl: bool,
     /// Whether the gains are found on the way.
     pub self_tuned: bool,
+    /// Whether cold data are updated less often under overload.
+    pub updates: bool,
 }
 
 /// The scenario's promise, held so.
@@ -50,6 +55,8 @@ struct Word {
 /// All agents and dispatchers of a cluster.
 pub struct Plimsoll {
     controllers: Vec<NodeController>,
+    /// A node each; none where updates are left alone.
+    updating: Vec<Updating>,
     names: Vec<String>,
     /// The last word of each, and the one before, as news takes its time.
     words: Vec<[Word; 2]>,
@@ -128,6 +135,9 @@ impl Plimsoll {
         };
         Some(Plimsoll {
             controllers: controllers.ok()?,
+            updating: (0..if aim.updates { nodes } else { 0 })
+                .filter_map(|_| Updating::new(scenario))
+                .collect(),
             names,
             words: vec![[Word::default(); 2]; nodes],
             network: scenario.network_seconds,
@@ -200,6 +210,9 @@ impl Policy for Plimsoll {
 
     fn observed(&mut self, now: f64, node: usize, seen: &Observation) {
         let decision = self.controllers[node].step(Some(seen));
+        if let Some(updating) = self.updating.get_mut(node) {
+            updating.observed(seen, &decision);
+        }
         let measured = decision.measured_delay.map_or(0.0, Seconds::get);
         let word = Word {
             at: now,
@@ -244,6 +257,10 @@ impl Policy for Plimsoll {
             dispatcher.on_ring(ring.clone(), self.names.clone());
         }
         early && dispatchers > 1
+    }
+
+    fn updates(&self, node: usize) -> Option<UpdateLoad> {
+        Some(self.updating.get(node)?.load())
     }
 
     fn bounds(&self) -> f64 {

@@ -1,0 +1,89 @@
+//! Update periods of a node's temporal data, by the code of `plimsoll_core::freshness`.
+
+use plimsoll_core::{
+    Cost, Decision, Observation, Seconds,
+    freshness::{FreshnessSettings, Pressure, UpdatePeriods},
+};
+
+use crate::scenario::{Scenario, Updates};
+
+/// Of one node.
+pub struct Updating {
+    settings: Updates,
+    names: Vec<String>,
+    /// Part of all reads that each item has, by Zipf's law.
+    shares: Vec<f64>,
+    periods: UpdatePeriods,
+    load: UpdateLoad,
+}
+
+/// What updates come to.
+#[derive(Clone, Copy, Debug)]
+pub struct UpdateLoad {
+    /// Of all items.
+    pub per_second: f64,
+    /// Mean age of what is read, seconds.
+    pub age: f64,
+    /// The longest period that an item has, seconds.
+    pub longest: f64,
+}
+
+impl Updating {
+    /// `None` where nothing is updated.
+    pub fn new(scenario: &Scenario) -> Option<Self> {
+        let settings = scenario.updates?;
+        let weights = (1..=settings.items).map(|rank| f64::from(rank).powf(-settings.skew));
+        let weights: Vec<f64> = weights.collect();
+        let sum: f64 = weights.iter().sum();
+        // An update takes so much time, as items of requests count by theirs.
+        let item_seconds = scenario.nodes.first()?.item_seconds;
+        let mut periods = UpdatePeriods::new(FreshnessSettings {
+            longest: Seconds(settings.longest),
+            update_cost: Cost(settings.update_seconds / item_seconds),
+        });
+        let names: Vec<String> = (0..settings.items).map(|n| format!("I{n:05}")).collect();
+        for name in &names {
+            periods.declare(name, Seconds(settings.period)).ok()?;
+        }
+        Some(Updating {
+            settings,
+            names,
+            shares: weights.into_iter().map(|weight| weight / sum).collect(),
+            periods,
+            load: settings.load(),
+        })
+    }
+
+    /// After a controller's step.
+    pub fn observed(&mut self, seen: &Observation, decision: &Decision) {
+        // Who reads what is not drawn for each request: the mean of it is taken.
+        let reads = seen.delays.count() as f64 * self.settings.reads;
+        for (name, share) in self.names.iter().zip(&self.shares) {
+            self.periods.accessed(name, reads * share);
+        }
+        let work = seen.finished_cost.map_or(0.0, Cost::get) / seen.period.get();
+        let pressure = Pressure::of(decision);
+        if self.periods.step(seen.period, pressure, Cost(work)) {
+            self.load = self.loaded();
+        }
+    }
+
+    pub fn load(&self) -> UpdateLoad {
+        self.load
+    }
+
+    fn loaded(&self) -> UpdateLoad {
+        let own = self.settings.period;
+        let period = |name: &String| self.periods.period(name).map_or(own, Seconds::get);
+        let periods: Vec<f64> = self.names.iter().map(period).collect();
+        UpdateLoad {
+            per_second: periods.iter().map(|period| 1.0 / period).sum(),
+            age: periods
+                .iter()
+                .zip(&self.shares)
+                .map(|(period, share)| share * period / 2.0)
+                .sum(),
+            longest: periods.iter().copied().fold(0.0, f64::max),
+        }
+    }
+}
