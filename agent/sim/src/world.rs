@@ -281,13 +281,14 @@ impl<'a> World<'a> {
 
     fn proxy(&self, slot: u32) -> usize {
         let request = &self.requests[slot as usize];
-        // All requests of an open stream are of one client.
-        let who = if self.scenario.clients.count > 0 {
-            request.client
-        } else {
-            request.turn ^ request.key
-        };
-        (who % self.scenario.proxies) as usize
+        let proxies = self.scenario.proxies;
+        if self.scenario.clients.count > 0 {
+            return (request.client % proxies) as usize;
+        }
+        // All requests of an open stream are of one client: each goes anywhere, whatever its key.
+        let each = u64::from(request.turn) << 32 | u64::from(slot);
+        let mixed = each.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        ((mixed * u64::from(proxies)) >> 32) as usize
     }
 
     fn arrive(&mut self, slot: u32) {

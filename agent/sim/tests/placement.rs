@@ -51,6 +51,8 @@ fn nodes_that_die_during_the_hand_over_lose_nothing_but_what_they_had() {
                 value: None,
             };
             scenario.changes = vec![change(at, State::Down), change(30.0, State::Good)];
+            // Eight nodes have some to spare.
+            scenario.clients.phases[0].load = Some(0.27);
             scenario.clients.patience = Some(0.5);
             scenario.clients.phases.push(Phase {
                 from: 55.0,
@@ -61,15 +63,11 @@ fn nodes_that_die_during_the_hand_over_lose_nothing_but_what_they_had() {
             assert_eq!(outcome.two_primaries, 0, "node {node} at {at}, seed {seed}");
             let ended = outcome.delays.len() as u64 + outcome.refused + outcome.errors;
             assert_eq!(ended, outcome.sent);
-            // Of 180, less what clients do not wait for; one node would do 60.
-            assert!(
-                total(&outcome, 15, 30) > 140.0,
-                "{node} at {at}, seed {seed}"
-            );
-            assert!(
-                total(&outcome, 40, 55) > 150.0,
-                "{node} at {at}, seed {seed}"
-            );
+            // Of 146, less what clients do not wait for; one node would do 60.
+            for (from, to) in [(15, 30), (40, 55)] {
+                let done = total(&outcome, from, to);
+                assert!(done > 130.0, "node {node} at {at}, seed {seed}: {done}");
+            }
         }
     }
 }

@@ -263,7 +263,12 @@ impl Keeper {
             };
             let from = state.primary();
             if !self.moves.contains_key(&set) {
-                if matches!(change, Change::Move(_, to) if *to == from) {
+                let is_so = match change {
+                    Change::Move(_, to) => *to == from,
+                    Change::Name(name, _) => self.table.is_named(name),
+                    Change::Forget(_) => false,
+                };
+                if is_so {
                     continue;
                 }
                 entries.push((set.clone(), Some(State::Leaving(from))));

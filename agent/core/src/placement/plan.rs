@@ -7,8 +7,8 @@ use super::{
 };
 use std::collections::BTreeMap;
 
-/// Partial placements that branch and bound may look at in one plan.
-const MOST_VISITED: usize = 5_000;
+/// Partial placements that branch and bound may look at in one plan, times nodes.
+const MOST_VISITED: usize = 50_000;
 /// What moves less is taken, if its variance is at most this much more.
 const FEWER_MOVES: f64 = 1.05;
 /// A variance is taken for more than chance from so many times what chance makes.
@@ -256,7 +256,8 @@ fn best(loads: &[f64], capacities: &[f64], now: &[usize], good: f64) -> Vec<usiz
         return near;
     };
     improve(loads, capacities, &mut anew);
-    branch_and_bound(loads, capacities, &mut anew, MOST_VISITED);
+    let visits = MOST_VISITED / capacities.len().max(1);
+    branch_and_bound(loads, capacities, &mut anew, visits);
     // What has no load has no reason to move.
     for (set, node) in anew.iter_mut().enumerate() {
         if usable(loads[set]) == 0.0 {
