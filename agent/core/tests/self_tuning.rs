@@ -257,6 +257,36 @@ fn turning_it_on_moves_nothing() {
 }
 
 #[test]
+fn in_weeks_of_noise_and_jumps_the_estimate_stays_sound() {
+    let answer = Answer {
+        base: 0.3,
+        power: 1.5,
+        memory: 0.4,
+        dead: 0,
+        noise: 0.1,
+    };
+    let mut plant = Plant::new(answer, 3);
+    let mut controller = NodeController::new(self_tuned(true)).unwrap();
+    let mut bound = 100.0;
+    let mut late = 0.0f64;
+    for period in 0..20_000 {
+        if period % 97 == 0 {
+            plant.rate = if plant.rate > 75.0 { 50.0 } else { 100.0 };
+            plant.bounds.clear();
+        }
+        let decision = controller.step(Some(&plant.period(bound)));
+        bound = decision.bound.get();
+        if period >= 19_000 {
+            late += (plant.delay / TARGET).ln().powi(2);
+        }
+    }
+    let gains = controller.decision().gains.unwrap();
+    assert_ne!(gains, PiGains::default());
+    // A tenth off, as a root mean square, noise and jumps of the load included.
+    assert!(late / 1000.0 < 0.015, "{late}");
+}
+
+#[test]
 fn it_needs_a_pi_law_of_the_velocity_form() {
     for law in [
         Law::Fixed,

@@ -150,8 +150,10 @@ impl Tuner {
             }
         }
         self.samples = self.samples.saturating_add(1);
-        let sound = self.found.iter().chain(self.covariance.iter().flatten());
-        if !sound.copied().all(f64::is_finite) {
+        let mut numbers = self.found.iter().chain(self.covariance.iter().flatten());
+        let sound = numbers.all(|number| number.is_finite())
+            && (0..PARAMETERS).all(|i| self.covariance[i][i] > 0.0);
+        if !sound {
             *self = Tuner {
                 gains: self.gains,
                 ..Tuner::default()
