@@ -75,7 +75,9 @@ impl MariaDb {
             .tempdir_in("/tmp")
             .unwrap();
         done(
+            // A server that starts removes the temporary tables of others from a directory they share.
             Command::new("mariadb-install-db")
+                .env("TMPDIR", directory.path())
                 .arg("--no-defaults")
                 .arg(format!("--user={}", whoami()))
                 .arg(data(&directory))
@@ -102,6 +104,7 @@ impl MariaDb {
         let log = File::create(self.directory.path().join("log")).unwrap();
         let mut command = tied("KILL");
         command
+            .env("TMPDIR", self.directory.path())
             .args(["--", "/usr/sbin/mariadbd", "--no-defaults"])
             .arg(format!("--user={}", whoami()))
             .arg(data(&self.directory))
