@@ -9,12 +9,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Cost, Decision, Reason, Seconds};
+use crate::{
+    Cost, Decision, Reason, Seconds,
+    placement::{MOST_NAME_BYTES, check_name},
+};
 
 /// Items that are watched, at most. Of more the coldest are forgotten: they are updated at their own periods.
 pub const MOST_ITEMS: usize = 100_000;
-/// The longest name of an item, in bytes.
-pub const MOST_NAME_BYTES: usize = 128;
 /// Shortest and longest period an item may have.
 pub const PERIODS: (Seconds, Seconds) = (Seconds(1e-3), Seconds(86_400.0));
 
@@ -84,7 +85,7 @@ impl Pressure {
 /// Why an item is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemError {
-    /// Names have 1 to [`MOST_NAME_BYTES`] visible ASCII characters.
+    /// Items are named as object sets are: 1 to [`MOST_NAME_BYTES`] visible ASCII characters.
     Name,
     /// Periods are within [`PERIODS`].
     Period,
@@ -172,11 +173,7 @@ impl UpdatePeriods {
     /// An item that is updated every `period` while nothing is wrong. One that is known gets the new period as its
     /// own; there may be no room for another one, which then keeps its own for now.
     pub fn declare(&mut self, name: &str, period: Seconds) -> Result<(), ItemError> {
-        let is_name = (1..=MOST_NAME_BYTES).contains(&name.len())
-            && name.bytes().all(|byte| byte.is_ascii_graphic());
-        if !is_name {
-            return Err(ItemError::Name);
-        }
+        check_name(name).map_err(|_| ItemError::Name)?;
         let own = period.get();
         if !(PERIODS.0.get()..=PERIODS.1.get()).contains(&own) {
             return Err(ItemError::Period);

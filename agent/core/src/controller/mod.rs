@@ -129,13 +129,13 @@ impl NodeController {
     /// Takes new settings and keeps its state; on an error nothing changes.
     pub fn reconfigure(&mut self, settings: Settings) -> Result<(), SettingsError> {
         settings.validate()?;
-        if settings.sla != self.settings.sla || settings.law != self.settings.law {
+        let other_loop = settings.sla != self.settings.sla || settings.law != self.settings.law;
+        if other_loop {
             self.law.reset();
             self.window.clear();
             self.mpl.forget();
-            self.tuner = Tuner::default();
         }
-        if settings.self_tuned != self.settings.self_tuned {
+        if other_loop || settings.self_tuned != self.settings.self_tuned {
             self.tuner = Tuner::default();
         }
         self.settings = settings;
@@ -334,10 +334,8 @@ impl NodeController {
             measured,
             control: Some(control),
         };
-        self.learn(
-            control,
-            failing || self.over_bound(foretold, observation.jobs).is_some(),
-        );
+        let over_bound = self.over_bound(foretold, observation.jobs);
+        self.learn(control, failing || over_bound.is_some());
         let before = self.law;
         let wanted = self.law_wants(error, control);
         if !matches!(self.settings.law, Law::Pi { .. }) {
@@ -350,7 +348,7 @@ impl NodeController {
         if failing {
             return (wanted, Reason::Errors, signal);
         }
-        if let Some(floor) = self.over_bound(foretold, observation.jobs)
+        if let Some(floor) = over_bound
             && wanted < floor
         {
             self.law = before;

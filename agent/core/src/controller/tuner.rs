@@ -30,7 +30,6 @@ const NEWEST: f64 = 0.05;
 const SAMPLES: u32 = 8;
 /// Nor while less of the prior's variance is gone.
 const KNOWN: f64 = 0.5;
-
 /// Less than this is not told from no answer.
 const LEAST_ANSWER: f64 = 0.05;
 const MOST_MEMORY: f64 = 0.95;
@@ -120,14 +119,13 @@ impl Tuner {
 
     fn learn(&mut self, x: [f64; PARAMETERS], y: f64) {
         self.forget();
-        let predicted: f64 = x.iter().zip(&self.found).map(|(x, found)| x * found).sum();
-        let error = y - predicted;
-        let along = times(&self.covariance, &x);
-        let of_model: f64 = x.iter().zip(&along).map(|(x, along)| x * along).sum();
-        let mut variance = self.noise + of_model;
+        let error = y - dot(&x, &self.found);
+        let mut along = times(&self.covariance, &x);
+        let variance = self.noise + dot(&x, &along);
         let jumped = self.samples >= SAMPLES && error * error > JUMP * JUMP * variance;
         if jumped {
             self.covariance[LEVEL][LEVEL] += error * error;
+            along = times(&self.covariance, &x);
         } else {
             let noise = self.noise + NEWEST * (error * error * self.noise / variance - self.noise);
             self.noise = noise.clamp(NOISES.0 * NOISES.0, NOISES.1 * NOISES.1);
@@ -135,12 +133,7 @@ impl Tuner {
                 *missed += NEWEST * (error * error - *missed);
             }
         }
-        let along = times(&self.covariance, &x);
-        variance = self.noise
-            + x.iter()
-                .zip(&along)
-                .map(|(x, along)| x * along)
-                .sum::<f64>();
+        let variance = self.noise + dot(&x, &along);
         for (i, found) in self.found.iter_mut().enumerate() {
             *found += along[i] / variance * error;
         }
@@ -294,9 +287,13 @@ fn between(from: PiGains, to: PiGains, part: f64) -> PiGains {
     }
 }
 
+fn dot(a: &[f64; PARAMETERS], b: &[f64; PARAMETERS]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
 fn times(
     matrix: &[[f64; PARAMETERS]; PARAMETERS],
     vector: &[f64; PARAMETERS],
 ) -> [f64; PARAMETERS] {
-    matrix.map(|row| row.iter().zip(vector).map(|(a, b)| a * b).sum())
+    matrix.map(|row| dot(&row, vector))
 }

@@ -1,14 +1,9 @@
 //! A bound of items for each node, by any control law over the mean or a quantile, without dispatchers and shares:
 //! what a node does that admits by itself.
 
-use plimsoll_core::{
-    BoundLimits, Cost, Law, NodeController, Objective, Observation, Rules, Settings, dispatch::Held,
-};
+use plimsoll_core::{Law, NodeController, Observation, dispatch::Held};
 
-use super::{
-    Ask, Ended, Placed, Policy,
-    plimsoll::{Aim, sla},
-};
+use super::{Ask, Ended, Placed, Policy, plimsoll::Aim};
 use crate::scenario::Scenario;
 
 /// Gain of AC, the agent's default.
@@ -24,26 +19,11 @@ pub struct Bounds {
 impl Bounds {
     /// `None` where the scenario's numbers are none a controller can work with.
     pub fn new(scenario: &Scenario, law: Law, aim: Aim) -> Option<Self> {
-        let tuning = &scenario.tuning;
-        let settings = Settings {
-            sla: sla(scenario, aim.objective, aim.set_point),
-            limits: BoundLimits {
-                min: Cost(tuning.min),
-                max: Cost(1e9),
-                nominal: Cost(tuning.nominal),
-            },
-            law,
-            mpl: aim.mpl,
-            self_tuned: aim.self_tuned,
-            rules: Rules::default(),
-        };
-        let nodes = scenario.each_node().count();
-        let controllers: Result<Vec<_>, _> =
-            (0..nodes).map(|_| NodeController::new(settings)).collect();
+        let controllers = aim.controllers(scenario, law)?;
         Some(Bounds {
-            controllers: controllers.ok()?,
-            bounds: vec![tuning.nominal; nodes],
-            backlogs: vec![0.0; nodes],
+            bounds: vec![scenario.tuning.nominal; controllers.len()],
+            backlogs: vec![0.0; controllers.len()],
+            controllers,
         })
     }
 
@@ -79,22 +59,15 @@ impl Bounds {
 pub struct Ac(Bounds);
 
 impl Ac {
-    pub fn new(scenario: &Scenario) -> Option<Self> {
-        let mean = Aim {
-            objective: Objective::Mean,
-            set_point: 1.0,
-            mpl: false,
-            self_tuned: false,
-            updates: false,
-        };
+    pub fn new(scenario: &Scenario, aim: Aim) -> Option<Self> {
         let law = Law::Proportional { gain: GAIN };
-        Some(Ac(Bounds::new(scenario, law, mean)?))
+        Some(Ac(Bounds::new(scenario, law, aim)?))
     }
 }
 
 impl Policy for Ac {
     fn place(&mut self, ask: &Ask<'_>, _: &mut dyn FnMut() -> u32) -> Placed {
-        let live = (0..ask.up.len()).filter(|node| ask.up[*node]);
+        let live = ask.live().into_iter();
         let most_room = live.max_by(|a, b| self.0.room(*a).total_cmp(&self.0.room(*b)));
         Placed::on(most_room.filter(|node| self.0.admit(*node, ask.items)))
     }

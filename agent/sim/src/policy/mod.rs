@@ -194,7 +194,7 @@ pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
             true,
             tail,
         )?),
-        "ac" => Box::new(bounded::Ac::new(scenario)?),
+        "ac" => Box::new(bounded::Ac::new(scenario, mean)?),
         "static" => Box::new(limits::Limited::new(
             scenario,
             limits::Kind::Static(scenario.tuning.static_jobs),

@@ -31,6 +31,29 @@ pub struct Aim {
     pub updates: bool,
 }
 
+impl Aim {
+    /// A controller for each node, within the scenario's limits. `None` where they are none that it can work with.
+    pub fn controllers(self, scenario: &Scenario, law: Law) -> Option<Vec<NodeController>> {
+        let tuning = &scenario.tuning;
+        let settings = Settings {
+            sla: sla(scenario, self.objective, self.set_point),
+            limits: BoundLimits {
+                min: Cost(tuning.min),
+                max: Cost(1e9),
+                nominal: Cost(tuning.nominal),
+            },
+            law,
+            mpl: self.mpl,
+            self_tuned: self.self_tuned,
+            rules: Rules::default(),
+        };
+        scenario
+            .each_node()
+            .map(|_| NodeController::new(settings).ok())
+            .collect()
+    }
+}
+
 /// The scenario's promise, held so.
 pub fn sla(scenario: &Scenario, objective: Objective, set_point: f64) -> Sla {
     Sla {
@@ -88,20 +111,9 @@ impl Plimsoll {
     /// `None` where the scenario's numbers are none a controller can work with.
     pub fn new(scenario: &Scenario, by_hash: bool, aim: Aim) -> Option<Self> {
         let tuning = &scenario.tuning;
-        let settings = Settings {
-            sla: sla(scenario, aim.objective, aim.set_point),
-            limits: BoundLimits {
-                min: Cost(tuning.min),
-                max: Cost(1e9),
-                nominal: Cost(tuning.nominal),
-            },
-            law: Law::Pi {
-                gains: PiGains::default(),
-                form: PiForm::Velocity,
-            },
-            mpl: aim.mpl,
-            self_tuned: aim.self_tuned,
-            rules: Rules::default(),
+        let law = Law::Pi {
+            gains: PiGains::default(),
+            form: PiForm::Velocity,
         };
         let nodes = scenario.each_node().count();
         let proxies = scenario.proxies as usize;
@@ -116,8 +128,6 @@ impl Plimsoll {
             spill: tuning.spill,
             least_cost: 1.0,
         };
-        let controllers: Result<Vec<_>, _> =
-            (0..nodes).map(|_| NodeController::new(settings)).collect();
         let names: Vec<String> = (1..=nodes).map(|node| format!("node{node}")).collect();
         let mut dispatchers = vec![Dispatcher::new(dispatch); proxies];
         // In the scenario's order, so that places are nodes.
@@ -134,7 +144,7 @@ impl Plimsoll {
             None
         };
         Some(Plimsoll {
-            controllers: controllers.ok()?,
+            controllers: aim.controllers(scenario, law)?,
             updating: (0..if aim.updates { nodes } else { 0 })
                 .filter_map(|_| Updating::new(scenario))
                 .collect(),

@@ -77,7 +77,7 @@ impl Updating {
         let period = |name: &String| self.periods.period(name).map_or(own, Seconds::get);
         let periods: Vec<f64> = self.names.iter().map(period).collect();
         UpdateLoad {
-            per_second: periods.iter().map(|period| 1.0 / period).sum(),
+            per_second: self.periods.updates_per_second().0,
             age: periods
                 .iter()
                 .zip(&self.shares)
