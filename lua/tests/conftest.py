@@ -10,6 +10,7 @@ import redis
 from compose.lab.processes import TIED, free_ports, wait_until
 
 LIBRARY = Path(__file__).resolve().parents[1] / "redis" / "plimsoll.lua"
+PLACEMENT = LIBRARY.with_name("placement.lua")
 
 
 def owner(key: str, names: list[str], owners: bytes) -> str:
@@ -63,6 +64,87 @@ class Cluster:
         return {name: owners.count(i) for i, name in enumerate(names) if name}
 
 
+class Placement:
+    """The functions of placement for one cluster's keys."""
+
+    GENERATION = "g1"
+
+    def __init__(self, server: redis.Redis, name: str = "test") -> None:
+        self.server = server
+        self.meta = f"plimsoll:{{{name}}}:placement"
+        self.table, self.log, self.dispatchers, self.busy, self.loads, self.gone = (
+            f"{self.meta}:{part}" for part in ("table", "log", "dispatchers", "busy", "loads", "gone")
+        )
+        self.keys = [self.meta, self.table, self.log, self.dispatchers, self.busy, self.loads, self.gone]
+        self.epoch = 0
+
+    def call(self, function: str, *arguments):
+        return told(self.server.fcall(f"plimsoll_placement_{function}", 7, *self.keys, *arguments))
+
+    def status(self):
+        return told(self.server.fcall_ro("plimsoll_placement_status", 7, *self.keys))
+
+    def claim(self, agent="keeper", lease=60_000, told_lease=10_000, limit=60_000, when_lost="serve"):
+        word, *rest = self.call("claim", agent, lease, told_lease, limit, when_lost)
+        if word == "keeper":
+            (self.epoch,) = rest
+        return word, *rest
+
+    def open(self, generation=GENERATION, version=1, wait=0, ids="", agent="keeper", **named):
+        entries = " ".join(f"*{rest} node{rest % 2 + 1}" for rest in range(64))
+        entries += "".join(f" ={name} {state}" for name, state in named.items())
+        return self.call("open", agent, self.epoch, generation, version, wait, ids, entries)
+
+    def start(self, **other) -> None:
+        """A keeper and a table."""
+        self.claim(**other)
+        self.open()
+
+    def publish(self, delta: str, generation=GENERATION, agent="keeper"):
+        return self.call("publish", agent, self.epoch, generation, delta)
+
+    def join(self, id_: str):
+        return self.call("join", id_)
+
+    def report(self, id_, version, busy="-", loads="-", generation=GENERATION):
+        return self.call("report", id_, generation, version, busy, loads)
+
+    def read(self, lease=60_000, limit=60_000, loads=0, plan="", agent="keeper"):
+        reply = self.call("read", agent, self.epoch, lease, limit, loads, plan)
+        generation, version, open_in, ahead, wishes, count, gone = reply[:7]
+        flat = reply[7:]
+        dispatchers = {
+            flat[i]: {
+                "age": flat[i + 1],
+                "version": flat[i + 2],
+                "joined": flat[i + 3],
+                "busy": flat[i + 4],
+            }
+            for i in range(0, 5 * count, 5)
+        }
+        flat = flat[5 * count :]
+        return {
+            "generation": generation,
+            "version": version,
+            "open_in": open_in,
+            "ahead": ahead,
+            "wishes": wishes,
+            "dispatchers": dispatchers,
+            "gone": dict(zip(flat[: 2 * gone : 2], flat[1 : 2 * gone : 2], strict=True)),
+            "loads": {
+                name: float(cost)
+                for name, cost in zip(flat[2 * gone :: 2], flat[2 * gone + 1 :: 2], strict=True)
+            },
+        }
+
+
+def told(answer):
+    """An answer with its texts as text."""
+    if isinstance(answer, list):
+        return [told(part) for part in answer]
+    return answer.decode() if isinstance(answer, bytes) else answer
+
+
 class Redis:
     """A redis-server that can be lost and come back empty."""
 
@@ -81,7 +163,8 @@ class Redis:
                 [*TIED, *command, "--dir", str(self._directory)], stdout=log, stderr=log
             )
         wait_until("redis", self._answers, 10, lambda: None)
-        self.client.function_load(LIBRARY.read_text(), replace=True)
+        for library in (LIBRARY, PLACEMENT):
+            self.client.function_load(library.read_text(), replace=True)
 
     def _answers(self) -> bool:
         try:
@@ -110,6 +193,12 @@ def server(tmp_path_factory) -> Iterator[redis.Redis]:
 def cluster(server: redis.Redis) -> Cluster:
     server.flushdb()
     return Cluster(server)
+
+
+@pytest.fixture
+def placement(server: redis.Redis) -> Placement:
+    server.flushdb()
+    return Placement(server)
 
 
 @pytest.fixture

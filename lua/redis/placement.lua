@@ -1,0 +1,961 @@
+#!lua name=plimsoll_placement
+
+-- Plimsoll's placement: which node is the primary of which object set, and who has to know before one moves.
+--
+-- Redis 7.0 and later, Valkey. It decides nothing: the keeper, of which there is one, reads what dispatchers say and
+-- writes the table; what is here makes each step atomic and refuses a keeper that has been replaced. Time is the
+-- server's own. Nothing that is read back is trusted.
+--
+-- Keys, all with the prefix P = `plimsoll:{cluster}:placement` and so in one hash slot of a Redis Cluster:
+--   KEYS[1] P               hash  generation, version, open_at; epoch, keeper, keeper_end; lease, request_limit,
+--                                 when_lost; members (counts who came and went), ahead (a version that somebody
+--                                 told and that there is not), wishes, plan, seen (time of the last call)
+--   KEYS[2] P:table         hash  set -> "node" or ">node" (it leaves it)
+--   KEYS[3] P:log           list  the last changes, as published
+--   KEYS[4] P:dispatchers   hash  id -> "heard version joined lease when_lost"
+--   KEYS[5] P:busy          hash  id -> sets that are leaving and of which something is under way there
+--   KEYS[6] P:loads         hash  set -> cost, of all dispatchers since the keeper read it last
+--   KEYS[7] P:gone          hash  id -> when a dispatcher went of which something may be under way still
+-- Times are in ms. Set: `=NAME`, or `*N` for a rest; in loads also `*N:NAME`, a name that has no entry.
+--
+-- Changes are published on the channel named as KEYS[1]: "<generation> <from> <to> <set> <state> …", with "-" for an
+-- entry that goes, or "<generation> <to> full" where reading the table is cheaper.
+
+local VERSION = 1
+
+local MAX_DISPATCHERS = 4096
+local MAX_ENTRIES = 16384 + 64
+local RESTS = 64
+local MAX_LEASE_MS = 3600000
+local MAX_NUMBER = 1e15
+local MAX_NAME = 128
+local MAX_ID = 200
+local MAX_RECORD_BYTES = 1024
+-- Sets that leave at a time, and pairs of loads in one report.
+local MAX_BUSY = 1024
+local MAX_PAIRS = 1024
+-- Loads kept until the keeper reads them.
+local MAX_LOADS = 32768
+local MAX_WISHES = 64
+local MAX_PLAN = 200
+local LOGGED = 32
+-- A longer change is not kept: who missed it reads the table.
+local MAX_DELTA_BYTES = 65536
+-- When more have gone the longest gone are forgotten: doubt lasts until the last one's is over.
+local MAX_GONE = 256
+-- On top of its lease, before a dispatcher that holds is taken for gone.
+local HOLD_MARGIN_MS = 1000
+-- Who asks for a table that there is not asks again then.
+local WAIT_MS = 500
+
+local function fail(text)
+  return redis.error_reply("ERR plimsoll: " .. text)
+end
+
+local function refuse(word, text)
+  return redis.error_reply(word .. " plimsoll: " .. text)
+end
+
+local function now_ms()
+  local time = redis.call("TIME")
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+
+local function number(text, low, high)
+  local value = tonumber(text)
+  -- NaN is the only value that differs from itself.
+  if value == nil or value ~= value or value < low or value > high then
+    return nil
+  end
+  return value
+end
+
+local function whole(text, low, high)
+  local value = number(text, low, high)
+  return value and value == math.floor(value) and value or nil
+end
+
+local function exact(value)
+  return string.format("%.17g", value)
+end
+
+-- A parser that remembers what it made of up to `most` texts: they are read far more often than written.
+local function remembering(most, parse)
+  local known, count = {}, 0
+  return function(text)
+    local found = known[text]
+    if found == nil then
+      if count == most then
+        known, count = {}, 0
+      end
+      found = parse(text) or false
+      known[text], count = found, count + 1
+    end
+    return found
+  end
+end
+
+local function is_node(text)
+  return type(text) == "string" and #text <= MAX_NAME and text ~= "-" and text:find("^[%w._:/%-]+$") ~= nil
+end
+
+-- "node", or ">node" for one that is being left.
+local is_state = remembering(1024, function(text)
+  return is_node(text:sub(1, 1) == ">" and text:sub(2) or text)
+end)
+
+local function is_rest(text)
+  local rest = whole(text, 0, RESTS - 1)
+  return rest ~= nil and text == string.format("%d", rest)
+end
+
+local function is_object_name(text)
+  return #text <= MAX_NAME and text:find("^[!-~]+$") ~= nil
+end
+
+-- What an entry may be named.
+local is_set = remembering(32768, function(text)
+  local kind, rest = text:sub(1, 1), text:sub(2)
+  if kind == "=" then
+    return is_object_name(rest)
+  end
+  return kind == "*" and is_rest(rest)
+end)
+
+-- What a load may be told of.
+local is_loaded = remembering(32768, function(text)
+  if is_set(text) then
+    return true
+  end
+  local rest, name = text:match("^%*(%d%d?):(.+)$")
+  return rest ~= nil and is_rest(rest) and is_object_name(name)
+end)
+
+local function is_word(text, most)
+  return type(text) == "string" and #text <= most and text:find("^[!-~]+$") ~= nil
+end
+
+-- The part of an id that stays the same after a restart; nil where it is no id.
+local function name_of(id)
+  return is_word(id, MAX_ID) and id:match("^([^#]+)#[^#]+$") or nil
+end
+
+local BAD_ID = "id must be NAME#INSTANCE, 3..200 visible ASCII characters with one #"
+local BAD_GENERATION = "generation must be 1..64 visible ASCII characters"
+local BAD_VERSION = "version must be a whole number within 0..1e15"
+local WHAT_A_SET_IS = "an object set is =NAME or *0..*63, NAME 1..128 visible ASCII characters"
+local BAD_EPOCH = "epoch must be a whole number within 0..1e15"
+
+-- The values of any number of fields; false where there is none.
+local function get_all(key, fields)
+  local values = {}
+  for first = 1, #fields, 1000 do
+    for i, value in ipairs(redis.call("HMGET", key, unpack(fields, first, math.min(first + 999, #fields)))) do
+      values[first + i - 1] = value
+    end
+  end
+  return values
+end
+
+local function set_all(key, flat)
+  for first = 1, #flat, 1000 do
+    redis.call("HSET", key, unpack(flat, first, math.min(first + 999, #flat)))
+  end
+end
+
+local function drop(key, fields)
+  for first = 1, #fields, 1000 do
+    redis.call("HDEL", key, unpack(fields, first, math.min(first + 999, #fields)))
+  end
+end
+
+local function pairs_of(flat)
+  local i = -1
+  return function()
+    i = i + 2
+    return flat[i], flat[i + 1]
+  end
+end
+
+local function append(list, more)
+  for _, value in ipairs(more) do
+    list[#list + 1] = value
+  end
+end
+
+-- Of "heard version joined lease when_lost": when it was heard last, the version it told, that it joined at.
+local function parse_dispatcher(text)
+  if not text or #text > MAX_RECORD_BYTES then
+    return nil
+  end
+  local heard, version, joined, lease, when_lost = text:match("^(%d+) (%d+) (%d+) (%d+) (%a+)$")
+  local found = {
+    heard = whole(heard, 0, MAX_NUMBER), version = whole(version, 0, MAX_NUMBER),
+    joined = whole(joined, 0, MAX_NUMBER), lease = whole(lease, 0, MAX_LEASE_MS), holds = when_lost == "hold",
+  }
+  if found.heard and found.version and found.joined and found.lease then
+    return found
+  end
+end
+
+local function write_dispatcher(keys, id, known)
+  local mode = known.holds and "hold" or "serve"
+  local words = { exact(known.heard), exact(known.version), exact(known.joined), exact(known.lease), mode }
+  redis.call("HSET", keys[4], id, table.concat(words, " "))
+end
+
+-- Moves every time that was noted. What cannot be read counts from now.
+local function shift(keys, now, seen, away)
+  for id, text in pairs_of(redis.call("HGETALL", keys[4])) do
+    local known = name_of(id) and parse_dispatcher(text)
+    if known then
+      known.heard = known.heard <= seen and math.max(0, known.heard + away) or now
+      write_dispatcher(keys, id, known)
+    end
+  end
+  for id, text in pairs_of(redis.call("HGETALL", keys[7])) do
+    local since = whole(text, 0, seen)
+    redis.call("HSET", keys[7], id, exact(since and math.max(0, since + away) or now))
+  end
+  for _, field in ipairs({ "keeper_end", "open_at" }) do
+    local till = whole(redis.call("HGET", keys[1], field) or "", 1, seen + 2 * MAX_LEASE_MS)
+    if till then
+      redis.call("HSET", keys[1], field, exact(math.max(1, till + away)))
+    end
+  end
+end
+
+-- Time in which nobody could call does not count, or else the first to come back would find everybody silent. Of a
+-- silence a third of a lease counts all the same. A clock that was set, or another server's after a failover, moves
+-- what was noted just so.
+local function tell_time(keys)
+  local now = now_ms()
+  local fields = redis.call("HMGET", keys[1], "seen", "lease")
+  local seen, lease = whole(fields[1] or "", 1, MAX_NUMBER), whole(fields[2] or "", 1, MAX_LEASE_MS) or 0
+  redis.call("HSET", keys[1], "seen", exact(now))
+  local away = seen and now - seen or 0
+  if away > 0 then
+    away = math.max(0, away - math.floor(lease / 3))
+  end
+  if away ~= 0 then
+    shift(keys, now, seen, away)
+  end
+  return now
+end
+
+-- What is in force, or is to be at open_at; nil where there is nothing, or nothing to be trusted.
+local function read_meta(keys)
+  local fields = redis.call("HMGET", keys[1], "generation", "version", "open_at", "lease", "request_limit", "when_lost",
+    "ahead")
+  local meta = {
+    generation = fields[1], version = whole(fields[2] or "", 1, MAX_NUMBER),
+    open_at = whole(fields[3] or "", 0, MAX_NUMBER),
+    lease = whole(fields[4] or "", 1, MAX_LEASE_MS), request_limit = whole(fields[5] or "", 0, MAX_LEASE_MS),
+    when_lost = fields[6], ahead = whole(fields[7] or "", 0, MAX_NUMBER) or 0,
+  }
+  local has_all = meta.version and meta.open_at and meta.lease and meta.request_limit
+  if has_all and is_word(meta.generation or "", 64) and (meta.when_lost == "serve" or meta.when_lost == "hold") then
+    return meta
+  end
+end
+
+local function open_in(meta, now)
+  return math.max(0, math.min(meta.open_at - now, 2 * MAX_LEASE_MS))
+end
+
+-- All entries, and whether they are a table: every rest has a primary.
+local function read_table(keys)
+  local flat, rests = {}, 0
+  if redis.call("HLEN", keys[2]) > 2 * MAX_ENTRIES then
+    return flat, false
+  end
+  for set, state in pairs_of(redis.call("HGETALL", keys[2])) do
+    if #set <= MAX_NAME + 1 and is_set(set) and is_state(state) then
+      flat[#flat + 1], flat[#flat + 2] = set, state
+      rests = rests + (set:sub(1, 1) == "*" and 1 or 0)
+    end
+  end
+  return flat, rests == RESTS
+end
+
+-- The changes since a version, oldest first; nil where they are not all known.
+local function changes_since(keys, version, newest)
+  local found, at = {}, version
+  for _, delta in ipairs(redis.call("LRANGE", keys[3], -LOGGED, -1)) do
+    local from, to = delta:sub(1, 64):match("^(%d+) (%d+)")
+    from, to = whole(from, 0, MAX_NUMBER), whole(to, 0, MAX_NUMBER)
+    if from and to and from == at and to > at then
+      found[#found + 1], at = delta, to
+    end
+  end
+  return at == newest and found or nil
+end
+
+-- Somebody knows more of the table than Redis does: it has lost what it had acknowledged.
+local function note_ahead(keys, meta, version)
+  if version > meta.ahead then
+    redis.call("HSET", keys[1], "ahead", exact(version))
+  end
+end
+
+-- The keeper is to look.
+local function damaged(keys, meta)
+  note_ahead(keys, meta, meta.version + 1)
+  return fail("the table in Redis is damaged: somebody else wrote to " .. keys[2])
+end
+
+-- What somebody lacks that knows this version of this generation: `same`, nothing or changes; `whole`, the table.
+local function news(keys, meta, generation, version, same, whole_table)
+  if generation == meta.generation and version <= meta.version then
+    local changes = version == meta.version and {} or changes_since(keys, version, meta.version)
+    if changes then
+      append(same, changes)
+      return same
+    end
+  end
+  append(whole_table, { meta.generation, meta.version })
+  local entries, is_whole = read_table(keys)
+  if not is_whole then
+    return damaged(keys, meta)
+  end
+  append(whole_table, entries)
+  return whole_table
+end
+
+local function members_changed(keys)
+  local members = whole(redis.call("HGET", keys[1], "members") or "", 0, MAX_NUMBER - 1) or 0
+  redis.call("HSET", keys[1], "members", exact(members + 1))
+end
+
+local function note_gone(keys, id, now)
+  if redis.call("HLEN", keys[7]) >= MAX_GONE then
+    local oldest, least
+    for other, text in pairs_of(redis.call("HGETALL", keys[7])) do
+      local since = whole(text, 0, MAX_NUMBER) or 0
+      if not least or since < least then
+        oldest, least = other, since
+      end
+    end
+    redis.call("HDEL", keys[7], oldest)
+  end
+  redis.call("HSET", keys[7], id, exact(now))
+end
+
+-- A dispatcher is no more.
+local function remove(keys, id, idle, now)
+  redis.call("HDEL", keys[4], id)
+  redis.call("HDEL", keys[5], id)
+  if not idle then
+    note_gone(keys, id, now)
+  end
+  members_changed(keys)
+end
+
+-- join(id): { "open", generation, version, lease_ms, request_limit_ms, when_lost, set, state, … }, or { "wait", ms }
+-- where no table is in force: let nobody in, and ask again then.
+--   id: NAME#INSTANCE. Another one of the same name is dead, and replaced by this.
+local function join(keys, args)
+  local id = args[1]
+  local name = name_of(id)
+  if not name then return fail(BAD_ID) end
+  local now = tell_time(keys)
+  local meta = read_meta(keys)
+  if not meta or meta.ahead > meta.version then
+    return { "wait", WAIT_MS }
+  end
+  if meta.open_at > now then
+    return { "wait", math.max(1, open_in(meta, now)) }
+  end
+  if redis.call("HEXISTS", keys[4], id) == 1 or redis.call("HEXISTS", keys[7], id) == 1 then
+    return fail("dispatcher " .. id .. " has joined before: an id is never used twice")
+  end
+  local entries, is_whole = read_table(keys)
+  if not is_whole then
+    return damaged(keys, meta)
+  end
+  local count = 0
+  for _, other in ipairs(redis.call("HKEYS", keys[4])) do
+    if name_of(other) == name then
+      remove(keys, other, false, now)
+    else
+      count = count + 1
+    end
+  end
+  if count >= MAX_DISPATCHERS then
+    return fail("the cluster has " .. MAX_DISPATCHERS .. " dispatchers, which is the most")
+  end
+  write_dispatcher(keys, id, {
+    heard = now, version = meta.version, joined = meta.version, lease = meta.lease, holds = meta.when_lost == "hold",
+  })
+  members_changed(keys)
+  local reply = { "open", meta.generation, meta.version, meta.lease, meta.request_limit, meta.when_lost }
+  append(reply, entries)
+  return reply
+end
+
+-- A blank-separated list, "-" for none; nil where it is too long or has what it must not have.
+local function parse_busy(text)
+  if text == "-" then
+    return ""
+  end
+  if not text or #text > MAX_BUSY * (MAX_NAME + 2) then
+    return nil
+  end
+  local sets = {}
+  for set in text:gmatch("%S+") do
+    if #sets == MAX_BUSY or #set > MAX_NAME + 1 or not is_set(set) then
+      return nil
+    end
+    sets[#sets + 1] = set
+  end
+  return table.concat(sets, " ")
+end
+
+local function parse_loads(text)
+  if text == "-" then
+    return {}, {}
+  end
+  if not text or #text > MAX_PAIRS * (MAX_NAME + 32) then
+    return nil
+  end
+  local sets, costs, set = {}, {}, nil
+  for word in text:gmatch("%S+") do
+    if not set then
+      if #sets == MAX_PAIRS or #word > MAX_NAME + 4 or not is_loaded(word) then
+        return nil
+      end
+      set = word
+    else
+      local cost = number(word, 0, MAX_NUMBER)
+      if not cost then
+        return nil
+      end
+      sets[#sets + 1], costs[#costs + 1], set = set, cost, nil
+    end
+  end
+  if not set then
+    return sets, costs
+  end
+end
+
+-- Adds what one dispatcher told to what others did. Where there is no room for a name it counts for its rest.
+local function add_loads(keys, sets, costs)
+  if #sets == 0 then
+    return
+  end
+  local room = MAX_LOADS - redis.call("HLEN", keys[6])
+  local sums, order = {}, {}
+  local function add(set, cost)
+    if not sums[set] then
+      order[#order + 1], sums[set] = set, 0
+    end
+    sums[set] = sums[set] + cost
+  end
+  for i, known in ipairs(get_all(keys[6], sets)) do
+    local set = sets[i]
+    if not known and not sums[set] then
+      room = room - 1
+      set = room >= 0 and set or set:match("^(%*%d+)")
+    end
+    if set then
+      add(set, costs[i])
+    end
+  end
+  local flat = {}
+  for i, known in ipairs(get_all(keys[6], order)) do
+    local sum = sums[order[i]] + (number(known or "", 0, MAX_NUMBER) or 0)
+    flat[2 * i - 1], flat[2 * i] = order[i], string.format("%.9g", math.min(sum, MAX_NUMBER))
+  end
+  set_all(keys[6], flat)
+end
+
+-- report(id, generation, version, busy, loads): { "ok", version, delta, … }, or { "table", generation, version, set,
+-- state, … } for who missed too much. An error that begins with UNKNOWN: let nobody in, join anew under a new id.
+--   busy: blank-separated sets that are leaving and of which something is under way or in doubt there, or "-".
+--   loads: set and cost of what began since the last report, blank-separated, or "-".
+local function report(keys, args)
+  local id, generation, version = args[1], args[2], whole(args[3], 0, MAX_NUMBER)
+  if not name_of(id) then return fail(BAD_ID) end
+  if not is_word(generation, 64) then return fail(BAD_GENERATION) end
+  if not version then return fail(BAD_VERSION) end
+  local busy = parse_busy(args[4])
+  if not busy then
+    return fail("busy must be - or at most " .. MAX_BUSY .. " sets: " .. WHAT_A_SET_IS)
+  end
+  local sets, costs = parse_loads(args[5])
+  if not sets then
+    return fail("loads must be - or at most " .. MAX_PAIRS
+      .. " pairs of a set, =NAME, *N or *N:NAME, and a cost within 0..1e15")
+  end
+  local now = tell_time(keys)
+  local known = parse_dispatcher(redis.call("HGET", keys[4], id))
+  if not known then
+    return refuse("UNKNOWN", "dispatcher " .. id .. " has not joined, or was taken for gone: join anew under a new id")
+  end
+  local meta = read_meta(keys)
+  if not meta or meta.generation ~= generation then
+    return refuse("UNKNOWN", "generation " .. generation .. " is not in force: join anew under a new id")
+  end
+  if version > meta.version then
+    note_ahead(keys, meta, version)
+    return refuse("UNKNOWN", "version " .. exact(version) .. " is not known here, the table is at "
+      .. exact(meta.version) .. ": join anew under a new id")
+  end
+  local reply = news(keys, meta, generation, version, { "ok", meta.version }, { "table" })
+  if reply.err then
+    return reply
+  end
+  known.heard, known.version = now, version
+  write_dispatcher(keys, id, known)
+  if busy == "" then
+    redis.call("HDEL", keys[5], id)
+  else
+    redis.call("HSET", keys[5], id, busy)
+  end
+  add_loads(keys, sets, costs)
+  return reply
+end
+
+-- leave(id, idle): 1, or 0 where it was not known.
+--   idle: 1 where nothing of it is under way or in doubt, else 0.
+local function leave(keys, args)
+  local id, idle = args[1], whole(args[2], 0, 1)
+  if not name_of(id) then return fail(BAD_ID) end
+  if not idle then return fail("idle must be 0 or 1") end
+  local now = tell_time(keys)
+  if redis.call("HEXISTS", keys[4], id) == 0 then
+    return 0
+  end
+  remove(keys, id, idle == 1, now)
+  return 1
+end
+
+-- Who is the keeper: its id, epoch, and for how many ms it still has the lease.
+local function read_keeper(keys, now)
+  local fields = redis.call("HMGET", keys[1], "keeper", "epoch", "keeper_end")
+  local till = whole(fields[3] or "", 0, now + MAX_LEASE_MS) or 0
+  local keeper = is_word(fields[1] or "", MAX_ID) and fields[1] or ""
+  return keeper, whole(fields[2] or "", 0, MAX_NUMBER - 1) or 0, math.max(0, till - now)
+end
+
+local function parse_agent(args)
+  if not is_word(args[1], MAX_ID) then return nil, fail("agent must be 1..200 visible ASCII characters") end
+  local epoch = whole(args[2], 0, MAX_NUMBER)
+  if not epoch then return nil, fail(BAD_EPOCH) end
+  return epoch
+end
+
+-- Nil where it is the keeper's newest word; else what to answer.
+local function fenced(keys, agent, epoch, now)
+  local keeper, newest = read_keeper(keys, now)
+  if keeper == "" then
+    return refuse("FENCED", "there is no keeper: claim")
+  end
+  if keeper ~= agent or newest ~= epoch then
+    return refuse("FENCED", "epoch " .. exact(epoch) .. " of " .. agent .. " is over: the keeper is " .. keeper
+      .. " with epoch " .. exact(newest))
+  end
+end
+
+-- claim(agent, lease_ms, dispatcher_lease_ms, request_limit_ms, when_lost): { "keeper", epoch }, where nobody else has
+-- the lease, or { "other", keeper, ms it still has it }.
+--   agent: the id of this run of it. The others are what dispatchers are told when they join.
+local function claim(keys, args)
+  local agent, lease, told = args[1], whole(args[2], 1, MAX_LEASE_MS), whole(args[3], 1, MAX_LEASE_MS)
+  local request_limit, when_lost = whole(args[4], 0, MAX_LEASE_MS), args[5]
+  if not is_word(agent, MAX_ID) then return fail("agent must be 1..200 visible ASCII characters") end
+  if not lease then return fail("lease_ms must be a whole number within 1..3600000") end
+  if not told then return fail("dispatcher_lease_ms must be a whole number within 1..3600000") end
+  if not request_limit then return fail("request_limit_ms must be a whole number within 0..3600000") end
+  if when_lost ~= "serve" and when_lost ~= "hold" then return fail("when_lost must be serve or hold") end
+  local now = tell_time(keys)
+  local keeper, epoch, left = read_keeper(keys, now)
+  if keeper ~= "" and keeper ~= agent and left > 0 then
+    return { "other", keeper, left }
+  end
+  redis.call(
+    "HSET", keys[1],
+    "keeper", agent,
+    "epoch", exact(epoch + 1),
+    "keeper_end", exact(now + lease),
+    "lease", exact(told),
+    "request_limit", exact(request_limit),
+    "when_lost", when_lost
+  )
+  -- Costs of nobody knows how long.
+  redis.call("DEL", keys[6])
+  return { "keeper", epoch + 1 }
+end
+
+-- resign(agent, epoch): the lease is free at once. 1, or 0 where it is another's.
+local function resign(keys, args)
+  local epoch, bad = parse_agent(args)
+  if bad then return bad end
+  local now = tell_time(keys)
+  if fenced(keys, args[1], epoch, now) then
+    return 0
+  end
+  redis.call("HSET", keys[1], "keeper_end", "0")
+  return 1
+end
+
+-- Takes those for gone that hold and have not been heard for too long, and drops what cannot be read.
+local function look_at_dispatchers(keys, now)
+  local flat, count = {}, 0
+  for id, text in pairs_of(redis.call("HGETALL", keys[4])) do
+    local known = name_of(id) and parse_dispatcher(text)
+    if not known then
+      -- Somebody may serve by it all the same.
+      remove(keys, id, name_of(id) == nil, now)
+    elseif known.holds and now - known.heard > known.lease + HOLD_MARGIN_MS then
+      remove(keys, id, false, now)
+    else
+      count = count + 1
+      append(flat, { id, math.max(0, now - known.heard), known.version, known.joined, "" })
+    end
+  end
+  local ids = {}
+  for i = 1, count do
+    ids[i] = flat[5 * i - 4]
+  end
+  for i, busy in ipairs(get_all(keys[5], ids)) do
+    flat[5 * i] = busy and #busy <= MAX_BUSY * (MAX_NAME + 2) and busy or ""
+  end
+  return flat, count
+end
+
+-- Of those that went: who did so long enough ago is dropped.
+local function look_at_gone(keys, now, request_limit)
+  local flat, over = {}, {}
+  for id, text in pairs_of(redis.call("HGETALL", keys[7])) do
+    local since = whole(text, 0, MAX_NUMBER)
+    if not since or since > now then
+      -- Somebody else wrote it, or the clock was set.
+      since = now
+      redis.call("HSET", keys[7], id, exact(now))
+    end
+    if now - since > request_limit or #id > MAX_ID then
+      over[#over + 1] = id
+    else
+      append(flat, { id, now - since })
+    end
+  end
+  drop(keys[7], over)
+  return flat
+end
+
+-- read(agent, epoch, lease_ms, request_limit_ms, with_loads, plan): all that the keeper goes by, and its lease anew.
+--   request_limit_ms: who has gone for longer leaves no doubt.
+--   with_loads: 1 to take the loads told so far. plan: what was planned last, for people.
+-- { generation, version, open_in_ms, ahead, wishes, dispatchers, gone, id, age_ms, version, joined at, busy, … of each
+-- dispatcher, id, age_ms, … of each that has gone, set, cost, … }; generation is empty where there is no table.
+--   ahead: a version that somebody knows and Redis does not, or 0. wishes: "set node …", told once.
+local function read(keys, args)
+  local epoch, bad = parse_agent(args)
+  if bad then return bad end
+  local lease, request_limit = whole(args[3], 1, MAX_LEASE_MS), whole(args[4], 0, MAX_LEASE_MS)
+  local with_loads, plan = whole(args[5], 0, 1), args[6]
+  if not lease then return fail("lease_ms must be a whole number within 1..3600000") end
+  if not request_limit then return fail("request_limit_ms must be a whole number within 0..3600000") end
+  if not with_loads then return fail("with_loads must be 0 or 1") end
+  if not plan or #plan > MAX_PLAN then return fail("plan must be at most " .. MAX_PLAN .. " bytes") end
+  local now = tell_time(keys)
+  local other = fenced(keys, args[1], epoch, now)
+  if other then
+    return other
+  end
+  local wishes = redis.call("HGET", keys[1], "wishes")
+  redis.call("HSET", keys[1], "keeper_end", exact(now + lease), "plan", plan)
+  redis.call("HDEL", keys[1], "wishes")
+  local dispatchers, count = look_at_dispatchers(keys, now)
+  local gone = look_at_gone(keys, now, request_limit)
+  local meta = read_meta(keys)
+  local reply = {
+    meta and meta.generation or "", meta and meta.version or 0, meta and open_in(meta, now) or 0,
+    meta and meta.ahead > meta.version and meta.ahead or 0, wishes or "", count, #gone / 2,
+  }
+  append(reply, dispatchers)
+  append(reply, gone)
+  if with_loads == 1 then
+    for set, cost in pairs_of(redis.call("HGETALL", keys[6])) do
+      if #set <= MAX_NAME + 4 and is_loaded(set) and number(cost, 0, MAX_NUMBER) then
+        append(reply, { set, cost })
+      end
+    end
+    redis.call("DEL", keys[6])
+  end
+  return reply
+end
+
+-- Of "set state …": the entries, the names to drop, and all words; nil and what is wrong.
+local function parse_entries(text, may_drop)
+  local flat, dropped, words, set = {}, {}, {}, nil
+  for word in text:gmatch("%S+") do
+    words[#words + 1] = word
+    if not set then
+      if #word > MAX_NAME + 1 or not is_set(word) then
+        return nil, WHAT_A_SET_IS
+      end
+      set = word
+    else
+      if word == "-" and may_drop and set:sub(1, 1) == "=" then
+        dropped[#dropped + 1] = set
+      elseif #word <= MAX_NAME + 1 and is_state(word) then
+        flat[#flat + 1], flat[#flat + 2] = set, word
+      else
+        return nil, "the state of " .. set .. " must be the name of a node, or > and that"
+      end
+      set = nil
+    end
+    if #words > 2 * MAX_ENTRIES then
+      return nil, "there are more than " .. MAX_ENTRIES .. " entries"
+    end
+  end
+  if set then
+    return nil, "object set " .. set .. " has no state"
+  end
+  return flat, dropped, words
+end
+
+-- open(agent, epoch, generation, version, wait_ms, ids, entries): a table that does not go on from the one before.
+--   wait_ms: nobody is told of it before, as somebody may still act on another one.
+--   ids: blank-separated, dispatchers that may do so for as long as nobody says that they are dead.
+--   entries: "set state …" with every rest.
+local function open(keys, args)
+  local epoch, bad = parse_agent(args)
+  if bad then return bad end
+  local generation, version, wait = args[3], whole(args[4], 1, MAX_NUMBER), whole(args[5], 0, 2 * MAX_LEASE_MS)
+  if not is_word(generation, 64) then return fail(BAD_GENERATION) end
+  if not version then return fail("version must be a whole number within 1..1e15") end
+  if not wait then return fail("wait_ms must be a whole number within 0..7200000") end
+  local ids = args[6] or ""
+  if #ids > MAX_DISPATCHERS * (MAX_ID + 1) then return fail("there are too many ids") end
+  for id in ids:gmatch("%S+") do
+    if not name_of(id) then return fail(BAD_ID) end
+  end
+  local flat, problem = parse_entries(args[7] or "", false)
+  if not flat then return fail(problem) end
+  local is_there = {}
+  for set in pairs_of(flat) do
+    is_there[set] = true
+  end
+  for rest = 0, RESTS - 1 do
+    if not is_there["*" .. rest] then return fail("rest *" .. rest .. " has no state") end
+  end
+  local now = tell_time(keys)
+  local other = fenced(keys, args[1], epoch, now)
+  if other then
+    return other
+  end
+  if redis.call("HGET", keys[1], "generation") == generation then
+    return fail("generation " .. generation .. " has been: a table that does not go on needs another")
+  end
+  redis.call("DEL", keys[2], keys[3], keys[5], keys[6])
+  redis.call("HDEL", keys[1], "ahead", "wishes")
+  set_all(keys[2], flat)
+  local lease = whole(redis.call("HGET", keys[1], "lease") or "", 1, MAX_LEASE_MS) or MAX_LEASE_MS
+  local holds = redis.call("HGET", keys[1], "when_lost") == "hold"
+  for id in ids:gmatch("%S+") do
+    if redis.call("HEXISTS", keys[4], id) == 0 and redis.call("HEXISTS", keys[7], id) == 0 then
+      write_dispatcher(keys, id, { heard = now, version = 0, joined = 0, lease = lease, holds = holds })
+    end
+  end
+  -- Of the versions that they told none is of this table.
+  for id, text in pairs_of(redis.call("HGETALL", keys[4])) do
+    local known = parse_dispatcher(text)
+    if known then
+      known.version, known.joined = 0, 0
+      write_dispatcher(keys, id, known)
+    end
+  end
+  redis.call("HSET", keys[1], "generation", generation, "version", exact(version), "open_at", exact(now + wait))
+  members_changed(keys)
+  redis.call("PUBLISH", keys[1], generation .. " " .. exact(version) .. " full")
+  return 1
+end
+
+-- publish(agent, epoch, generation, delta): the table goes on from "from" to "to" of "from to set state …".
+-- An error that begins with FENCED: there is another keeper. With BEHIND: the table in Redis is not at "from", or seems
+-- to have lost changes.
+local function publish(keys, args)
+  local epoch, bad = parse_agent(args)
+  if bad then return bad end
+  local generation, delta = args[3], args[4] or ""
+  if not is_word(generation, 64) then return fail(BAD_GENERATION) end
+  local from, to, entries = delta:match("^(%d+) (%d+) (.+)$")
+  from, to = whole(from, 1, MAX_NUMBER), whole(to, 1, MAX_NUMBER)
+  if not from or not to or to <= from then
+    return fail("a change is two versions within 1..1e15, the second one higher, and entries")
+  end
+  local flat, dropped, words = parse_entries(entries, true)
+  if not flat then return fail(dropped) end
+  local now = tell_time(keys)
+  local other = fenced(keys, args[1], epoch, now)
+  if other then
+    return other
+  end
+  local meta = read_meta(keys)
+  if not meta or meta.generation ~= generation or meta.version ~= from then
+    return refuse("BEHIND", "the table here is " .. (meta and meta.generation .. " " .. exact(meta.version) or "none")
+      .. ", and not " .. generation .. " " .. exact(from))
+  end
+  if meta.ahead > from then
+    return refuse("BEHIND", "somebody knows version " .. exact(meta.ahead) .. ", the table here is at " .. exact(from))
+  end
+  drop(keys[2], dropped)
+  set_all(keys[2], flat)
+  local text = exact(from) .. " " .. exact(to) .. " " .. table.concat(words, " ")
+  redis.call("HSET", keys[1], "version", exact(to))
+  if #text > MAX_DELTA_BYTES then
+    redis.call("DEL", keys[3])
+    redis.call("PUBLISH", keys[1], generation .. " " .. exact(to) .. " full")
+  else
+    redis.call("RPUSH", keys[3], text)
+    redis.call("LTRIM", keys[3], -LOGGED, -1)
+    redis.call("PUBLISH", keys[1], generation .. " " .. text)
+  end
+  return to
+end
+
+-- heed(agent, epoch): the keeper has looked at the table, and knows better than who told a version that is not.
+local function heed(keys, args)
+  local epoch, bad = parse_agent(args)
+  if bad then return bad end
+  local now = tell_time(keys)
+  local other = fenced(keys, args[1], epoch, now)
+  if other then
+    return other
+  end
+  redis.call("HDEL", keys[1], "ahead")
+  return 1
+end
+
+-- follow(generation, version, members): what an agent lacks of the table, so that it can give it back to a Redis that
+-- lost it. { "none" }, or { "ok", members, ids, version, delta, … }, or { "table", members, ids, generation, version,
+-- set, state, … }.
+--   members: the number heard last; ids are the dispatchers, blank-separated, where it is another now.
+local function follow(keys, args)
+  local generation, version, members = args[1], whole(args[2], 0, MAX_NUMBER), whole(args[3], 0, MAX_NUMBER)
+  if not is_word(generation, 64) then return fail(BAD_GENERATION) end
+  if not version then return fail(BAD_VERSION) end
+  if not members then return fail("members must be a whole number within 0..1e15") end
+  tell_time(keys)
+  local meta = read_meta(keys)
+  if not meta then
+    return { "none" }
+  end
+  if generation == meta.generation and version > meta.version then
+    note_ahead(keys, meta, version)
+    return { "ok", members, "", meta.version }
+  end
+  local newest = whole(redis.call("HGET", keys[1], "members") or "", 0, MAX_NUMBER) or 0
+  local ids = {}
+  if newest ~= members then
+    for _, id in ipairs(redis.call("HKEYS", keys[4])) do
+      ids[#ids + 1] = name_of(id) and id or nil
+    end
+  end
+  local list = table.concat(ids, " ")
+  return news(keys, meta, generation, version, { "ok", newest, list, meta.version }, { "table", newest, list })
+end
+
+-- status(): for people. { generation, version, open_in_ms, keeper, epoch, ms the keeper has the lease, lease_ms,
+-- request_limit_ms, when_lost, plan, dispatchers, gone, id, age_ms, version, … of each dispatcher, id, age_ms, … of
+-- each that went }; generation is empty where there is no table.
+local function status(keys)
+  local now = now_ms()
+  local meta = read_meta(keys)
+  local keeper, epoch, left = read_keeper(keys, now)
+  local plan = redis.call("HGET", keys[1], "plan") or ""
+  local dispatchers, gone = {}, {}
+  for id, text in pairs_of(redis.call("HGETALL", keys[4])) do
+    local known = name_of(id) and parse_dispatcher(text)
+    if known then
+      append(dispatchers, { id, math.max(0, now - known.heard), known.version })
+    end
+  end
+  for id, text in pairs_of(redis.call("HGETALL", keys[7])) do
+    append(gone, { id, math.max(0, now - (whole(text, 0, MAX_NUMBER) or now)) })
+  end
+  local reply = {
+    meta and meta.generation or "", meta and meta.version or 0, meta and open_in(meta, now) or 0, keeper, epoch, left,
+    meta and meta.lease or 0, meta and meta.request_limit or 0, meta and meta.when_lost or "", plan:sub(1, MAX_PLAN),
+    #dispatchers / 3, #gone / 2,
+  }
+  append(reply, dispatchers)
+  append(reply, gone)
+  return reply
+end
+
+-- forget(id): somebody who knows says that a dispatcher is dead. 1, or 0 where there is none of that id.
+local function forget(keys, args)
+  local id = args[1]
+  if not name_of(id) then return fail(BAD_ID) end
+  local now = tell_time(keys)
+  if redis.call("HEXISTS", keys[4], id) == 0 then
+    return 0
+  end
+  remove(keys, id, false, now)
+  return 1
+end
+
+-- wish(set, node): asks the keeper to move a set. How many wishes wait for it.
+local function wish(keys, args)
+  local set, node = args[1] or "", args[2] or ""
+  if #set > MAX_NAME + 1 or not is_set(set) then
+    return fail(WHAT_A_SET_IS)
+  end
+  if not is_node(node) then return fail("node name must be 1..128 of A-Za-z0-9._:/-") end
+  tell_time(keys)
+  local wishes = redis.call("HGET", keys[1], "wishes") or ""
+  local _, words = wishes:gsub("%S+", "")
+  if words >= 2 * MAX_WISHES then
+    return fail(MAX_WISHES .. " moves wait for a keeper, which is the most")
+  end
+  redis.call("HSET", keys[1], "wishes", (wishes == "" and "" or wishes .. " ") .. set .. " " .. node)
+  return words / 2 + 1
+end
+
+-- Says which key is somebody else's, before anything is written.
+local function on_keys(function_name, callback)
+  return function(keys, args)
+    if #keys ~= 7 then
+      return fail(function_name .. " needs 7 keys")
+    end
+    for i, key in ipairs(keys) do
+      local kind, wanted = redis.call("TYPE", key).ok, i == 3 and "list" or "hash"
+      if kind ~= wanted and kind ~= "none" then
+        return fail("key " .. key .. " holds a " .. kind .. " and not a " .. wanted
+          .. ": delete it, or rename the cluster")
+      end
+    end
+    return callback(keys, args)
+  end
+end
+
+local function register(name, callback)
+  redis.register_function("plimsoll_placement_" .. name, on_keys(name, callback))
+end
+
+register("join", join)
+register("report", report)
+register("leave", leave)
+register("claim", claim)
+register("resign", resign)
+register("read", read)
+register("open", open)
+register("publish", publish)
+register("heed", heed)
+register("follow", follow)
+register("forget", forget)
+register("wish", wish)
+redis.register_function({
+  function_name = "plimsoll_placement_status", callback = on_keys("status", status), flags = { "no-writes" },
+})
+redis.register_function({
+  function_name = "plimsoll_placement_version",
+  callback = function()
+    return VERSION
+  end,
+  flags = { "no-writes", "allow-stale" },
+})

@@ -1,0 +1,562 @@
+"""The function library of placement on a real Redis."""
+
+import re
+import time
+
+import pytest
+import redis
+
+from lua.tests.conftest import PLACEMENT, Placement
+
+HOSTILE = ["nan", "-nan", "inf", "-inf", "-1", "1e16", "", "x", "0x", "1 2"]
+ONE, TWO = "lb1/1#a", "lb2/1#b"
+
+
+def now_ms(server: redis.Redis) -> int:
+    seconds, micros = server.time()
+    return seconds * 1000 + micros // 1000
+
+
+def age(placement: Placement, by: int) -> None:
+    """As if all but the last call had been so many ms earlier."""
+    server = placement.server
+    for id_, record in server.hgetall(placement.dispatchers).items():
+        heard, rest = record.split(b" ", 1)
+        server.hset(placement.dispatchers, id_, b"%d %s" % (int(heard) - by, rest))
+    for id_, since in server.hgetall(placement.gone).items():
+        server.hset(placement.gone, id_, int(since) - by)
+    for field in ("keeper_end", "open_at"):
+        till = server.hget(placement.meta, field)
+        if till is not None:
+            server.hset(placement.meta, field, int(till) - by)
+
+
+def table_of(entries: list[str]) -> dict[str, str]:
+    return dict(zip(entries[::2], entries[1::2], strict=True))
+
+
+# Who joins, reports and leaves.
+
+
+def test_without_a_table_nobody_is_let_in(placement):
+    word, wait = placement.join(ONE)
+    assert word == "wait"
+    assert wait > 0
+    placement.claim()
+    assert placement.join(ONE)[0] == "wait"
+    assert not placement.server.exists(placement.dispatchers)
+
+
+def test_who_joins_gets_the_table_and_what_to_keep_to(placement):
+    placement.claim(told_lease=7000, limit=30_000, when_lost="hold")
+    placement.open(A17="node3", B=">node1")
+    word, generation, version, lease, limit, when_lost, *entries = placement.join(ONE)
+    assert (word, generation, version, lease, limit, when_lost) == ("open", "g1", 1, 7000, 30_000, "hold")
+    table = table_of(entries)
+    assert len(table) == 66
+    assert (table["=A17"], table["=B"], table["*0"], table["*63"]) == ("node3", ">node1", "node1", "node2")
+
+
+def test_a_report_is_answered_with_what_is_missing(placement):
+    placement.start()
+    placement.join(ONE)
+    assert placement.report(ONE, 1) == ["ok", 1]
+    assert placement.publish("1 2 *0 >node1") == 2
+    assert placement.publish("2 3 *0 node2 =A node1") == 3
+    assert placement.report(ONE, 1) == ["ok", 3, "1 2 *0 >node1", "2 3 *0 node2 =A node1"]
+    assert placement.report(ONE, 2) == ["ok", 3, "2 3 *0 node2 =A node1"]
+    assert placement.report(ONE, 3) == ["ok", 3]
+    placement.publish("3 4 =A -")
+    for version in range(4, 40):
+        placement.publish(f"{version} {version + 1} *1 node{version % 2 + 1}")
+    word, generation, version, *entries = placement.report(ONE, 3)
+    assert (word, generation, version) == ("table", "g1", 40)
+    table = table_of(entries)
+    assert table["*0"] == "node2"
+    assert "=A" not in table
+    assert placement.server.llen(placement.log) == 32
+
+
+def test_a_long_change_is_read_as_a_table(placement):
+    placement.start()
+    placement.join(ONE)
+    listener = placement.server.pubsub(ignore_subscribe_messages=True)
+    listener.subscribe(placement.meta)
+    listener.get_message(timeout=1)
+    names = [f"={n:0>100}" for n in range(1000)]
+    placement.publish("1 2 " + " ".join(f"{name} node1" for name in names))
+    placement.publish("2 3 *0  >node1")
+    told = []
+    deadline = time.monotonic() + 5
+    while len(told) < 2 and time.monotonic() < deadline:
+        message = listener.get_message(timeout=0.1)
+        told += [message["data"].decode()] if message else []
+    assert told == ["g1 2 full", "g1 2 3 *0 >node1"]
+    assert placement.report(ONE, 1)[0] == "table"
+    assert placement.report(ONE, 2) == ["ok", 3, "2 3 *0 >node1"]
+
+
+def test_who_was_forgotten_or_is_of_another_table_joins_anew(placement):
+    placement.start()
+    with pytest.raises(redis.ResponseError, match=r"^UNKNOWN plimsoll: dispatcher lb1/1#a has not joined"):
+        placement.report(ONE, 1)
+    placement.join(ONE)
+    with pytest.raises(redis.ResponseError, match=r"^UNKNOWN.*generation g0"):
+        placement.report(ONE, 1, generation="g0")
+    assert placement.call("forget", ONE) == 1
+    assert placement.call("forget", ONE) == 0
+    with pytest.raises(redis.ResponseError, match=r"^UNKNOWN"):
+        placement.report(ONE, 1)
+    with pytest.raises(redis.ResponseError, match="never used twice"):
+        placement.join(ONE)
+    assert placement.join("lb1/1#a2")[0] == "open"
+    assert list(placement.read()["gone"]) == [ONE]
+
+
+def test_an_id_is_never_used_twice(placement):
+    placement.start()
+    placement.join(ONE)
+    with pytest.raises(redis.ResponseError, match="never used twice"):
+        placement.join(ONE)
+    assert list(placement.read()["dispatchers"]) == [ONE]
+
+
+def test_a_successor_of_the_same_name_says_that_the_one_before_is_dead(placement):
+    placement.start()
+    placement.join(ONE)
+    placement.join(TWO)
+    placement.report(ONE, 1, busy="*0")
+    placement.join("lb1/1#next")
+    seen = placement.read()
+    assert set(seen["dispatchers"]) == {TWO, "lb1/1#next"}
+    assert list(seen["gone"]) == [ONE]
+    assert not placement.server.hexists(placement.busy, ONE)
+
+
+@pytest.mark.parametrize("idle", [0, 1])
+def test_who_leaves_idle_leaves_no_doubt(placement, idle):
+    placement.start()
+    placement.join(ONE)
+    assert placement.call("leave", ONE, idle) == 1
+    assert placement.call("leave", ONE, idle) == 0
+    seen = placement.read()
+    assert seen["dispatchers"] == {}
+    assert list(seen["gone"]) == ([] if idle else [ONE])
+
+
+def test_what_is_busy_and_asked_for_is_what_was_told_last(placement):
+    placement.start()
+    for id_ in (ONE, TWO):
+        placement.join(id_)
+    placement.report(ONE, 1, busy="*0 =A", loads="*0 10 *0:hot 2.5 =A 1")
+    placement.report(TWO, 1, loads="*0 1 *0:hot 0.5")
+    placement.report(ONE, 1, busy="=A", loads="=A 2")
+    seen = placement.read(loads=1)
+    assert {id_: known["busy"] for id_, known in seen["dispatchers"].items()} == {ONE: "=A", TWO: ""}
+    assert seen["loads"] == {"*0": 11, "*0:hot": 3, "=A": 3}
+    assert placement.read(loads=1)["loads"] == {}
+    placement.report(ONE, 1, loads="*0 0.25")
+    assert placement.read()["loads"] == {}
+    assert placement.read(loads=1)["loads"] == {"*0": 0.25}
+
+
+# The keeper.
+
+
+def test_there_is_one_keeper_and_the_one_before_is_refused(placement):
+    assert placement.claim("one") == ("keeper", 1)
+    word, keeper, left = placement.claim("two")
+    assert (word, keeper) == ("other", "one")
+    assert 0 < left <= 60_000
+    placement.open(agent="one")
+    placement.join(ONE)
+    age(placement, 100_000)
+    assert placement.claim("two") == ("keeper", 2)
+    for call in (
+        lambda: placement.call("publish", "one", 1, "g1", "1 2 *0 >node1"),
+        lambda: placement.call("publish", "one", 2, "g1", "1 2 *0 >node1"),
+        lambda: placement.call("read", "one", 1, 60_000, 60_000, 1, ""),
+        lambda: placement.call("heed", "one", 1),
+        lambda: placement.call(
+            "open", "one", 1, "g2", 2, 0, "", " ".join(f"*{rest} n" for rest in range(64))
+        ),
+    ):
+        with pytest.raises(redis.ResponseError, match=r"^FENCED.*the keeper is two with epoch 2"):
+            call()
+    assert placement.report(ONE, 1) == ["ok", 1]
+    assert placement.publish("1 2 *0 >node1", agent="two") == 2
+
+
+def test_a_keeper_that_claims_again_is_another(placement):
+    placement.claim()
+    placement.open()
+    assert placement.claim() == ("keeper", 2)
+    with pytest.raises(redis.ResponseError, match=r"^FENCED"):
+        placement.call("publish", "keeper", 1, "g1", "1 2 *0 >node1")
+
+
+def test_a_keeper_that_resigns_is_followed_at_once(placement):
+    placement.claim("one")
+    assert placement.call("resign", "two", 1) == 0
+    assert placement.call("resign", "one", 1) == 1
+    assert placement.claim("two") == ("keeper", 2)
+
+
+def test_a_change_goes_on_from_the_table_or_is_refused(placement):
+    placement.start()
+    for delta in ("2 3 *0 node2", "7 8 *0 node2"):
+        with pytest.raises(redis.ResponseError, match=r"^BEHIND.*g1 1"):
+            placement.publish(delta)
+    with pytest.raises(redis.ResponseError, match=r"^BEHIND"):
+        placement.publish("1 2 *0 node2", generation="g2")
+    assert placement.read()["version"] == 1
+
+
+def test_a_version_that_is_not_says_that_redis_lost_some(placement):
+    placement.start()
+    placement.join(ONE)
+    with pytest.raises(redis.ResponseError, match=r"^UNKNOWN.*version 5 is not known here"):
+        placement.report(ONE, 5)
+    assert placement.read()["ahead"] == 5
+    # Until the keeper has looked nobody is let in and nothing moves.
+    assert placement.join(TWO)[0] == "wait"
+    with pytest.raises(redis.ResponseError, match=r"^BEHIND.*somebody knows version 5"):
+        placement.publish("1 2 *0 node2")
+    placement.call("heed", "keeper", placement.epoch)
+    assert placement.join(TWO)[0] == "open"
+    assert placement.call("follow", "g1", 9, 0)[0] == "ok"
+    assert placement.read()["ahead"] == 9
+    placement.open(generation="g2", version=10)
+    assert placement.read()["ahead"] == 0
+
+
+def test_a_table_is_given_back_and_nobody_is_let_in_before_its_time(placement):
+    placement.start()
+    placement.join(ONE)
+    placement.claim()
+    placement.open(generation="g2", version=5, wait=60_000, ids=TWO)
+    word, wait = placement.join("lb3/1#c")
+    assert word == "wait"
+    assert 0 < wait <= 60_000
+    with pytest.raises(redis.ResponseError, match=r"^UNKNOWN.*generation g1"):
+        placement.report(ONE, 1)
+    # Both may act on another table for as long as nobody says otherwise.
+    seen = placement.read()
+    assert {id_: known["version"] for id_, known in seen["dispatchers"].items()} == {ONE: 0, TWO: 0}
+    assert 0 < seen["open_in"] <= 60_000
+    age(placement, 60_000)
+    assert placement.join("lb3/1#c")[1:3] == ["g2", 5]
+    with pytest.raises(redis.ResponseError, match="g2 has been"):
+        placement.open(generation="g2")
+
+
+def test_those_that_hold_are_taken_for_gone_and_those_that_serve_are_not(placement):
+    placement.start(when_lost="serve")
+    placement.join("serves/1#a")
+    placement.claim(when_lost="hold")
+    placement.join("holds/1#a")
+    age(placement, 10_500)
+    assert set(placement.read()["dispatchers"]) == {"serves/1#a", "holds/1#a"}
+    age(placement, 600)
+    seen = placement.read()
+    assert set(seen["dispatchers"]) == {"serves/1#a"}
+    assert list(seen["gone"]) == ["holds/1#a"]
+    with pytest.raises(redis.ResponseError, match=r"^UNKNOWN"):
+        placement.report("holds/1#a", 1)
+
+
+def test_the_doubt_of_who_has_gone_is_over_after_a_time(placement):
+    placement.start()
+    placement.join(ONE)
+    placement.call("forget", ONE)
+    age(placement, 59_000)
+    assert 59_000 <= placement.read()["gone"][ONE] <= 60_000
+    age(placement, 2_000)
+    assert placement.read()["gone"] == {}
+    assert not placement.server.exists(placement.gone)
+
+
+def test_a_new_keeper_starts_with_loads_of_its_own(placement):
+    placement.start()
+    placement.join(ONE)
+    placement.report(ONE, 1, loads="*0 1e9")
+    placement.claim()
+    assert placement.read(loads=1)["loads"] == {}
+
+
+def test_an_agent_follows_the_table_and_who_is_there(placement):
+    assert placement.call("follow", "-", 0, 0) == ["none"]
+    placement.start()
+    placement.join(ONE)
+    word, members, ids, generation, version, *entries = placement.call("follow", "-", 0, 0)
+    assert (word, ids, generation, version, len(entries)) == ("table", ONE, "g1", 1, 128)
+    assert placement.call("follow", "g1", 1, members) == ["ok", members, "", 1]
+    placement.publish("1 2 *0 node2")
+    placement.join(TWO)
+    word, later, ids, version, *deltas = placement.call("follow", "g1", 1, members)
+    assert (word, version, deltas) == ("ok", 2, ["1 2 *0 node2"])
+    assert later > members
+    assert set(ids.split()) == {ONE, TWO}
+
+
+def test_wishes_are_told_once(placement):
+    placement.start()
+    assert placement.call("wish", "=A17", "node2") == 1
+    assert placement.call("wish", "*3", "node1") == 2
+    assert placement.read()["wishes"] == "=A17 node2 *3 node1"
+    assert placement.read()["wishes"] == ""
+    for n in range(64):
+        placement.call("wish", f"={n}", "node1")
+    with pytest.raises(redis.ResponseError, match="64 moves wait"):
+        placement.call("wish", "=more", "node1")
+
+
+def test_people_are_told_how_it_is(placement):
+    assert placement.status()[:4] == ["", 0, 0, ""]
+    placement.start()
+    placement.join(ONE)
+    placement.join(TWO)
+    placement.call("forget", TWO)
+    placement.read(plan="even")
+    generation, version, open_in, keeper, epoch, left, *rest = placement.status()
+    assert (generation, version, open_in, keeper, epoch) == ("g1", 1, 0, "keeper", 1)
+    assert 0 < left <= 60_000
+    assert rest[:6] == [10_000, 60_000, "serve", "even", 1, 1]
+    assert (rest[6], rest[8], rest[9]) == (ONE, 1, TWO)
+
+
+# Time.
+
+
+@pytest.mark.parametrize("by", [30_000, 3_600_000, -600_000])
+def test_a_silence_or_a_set_clock_silences_nobody_and_ends_no_doubt(placement, by):
+    placement.start(when_lost="hold")
+    for id_ in (ONE, TWO):
+        placement.join(id_)
+    placement.call("forget", TWO)
+    server = placement.server
+    age(placement, by)
+    server.hset(placement.meta, "seen", int(server.hget(placement.meta, "seen")) - by)
+    assert placement.claim("other")[:2] == ("other", "keeper")
+    seen = placement.read()
+    assert list(seen["dispatchers"]) == [ONE]
+    assert seen["dispatchers"][ONE]["age"] <= 5000
+    assert seen["gone"][TWO] <= 5000
+
+
+@pytest.mark.parametrize("seen", ["nan", "-1", "0", "1e300", "x", "1", "9" * 400])
+def test_a_garbled_time_of_the_last_call_loses_nobody(placement, seen):
+    placement.start(when_lost="hold")
+    placement.join(ONE)
+    placement.server.hset(placement.meta, "seen", seen)
+    assert list(placement.read()["dispatchers"]) == [ONE]
+
+
+# Hostile input.
+
+
+@pytest.mark.parametrize("id_", ["", "a", "a#", "#a", "a#b#c", "a b#c", "a#b\n", "x" * 199 + "#a", "é#a"])
+def test_hostile_ids_are_refused(placement, id_):
+    placement.start()
+    for call in (
+        lambda: placement.join(id_),
+        lambda: placement.report(id_, 1),
+        lambda: placement.call("leave", id_, 1),
+        lambda: placement.call("forget", id_),
+    ):
+        with pytest.raises(redis.ResponseError, match="id must be NAME#INSTANCE"):
+            call()
+    if id_.strip() == id_ != "":
+        with pytest.raises(redis.ResponseError, match="id must be NAME#INSTANCE"):
+            placement.open(generation="g2", ids=id_)
+
+
+@pytest.mark.parametrize(
+    "set_", ["a", "=", "*64", "*-1", "*01", "*1.0", "*nan", "=" + "x" * 129, "=é", "*0:a"]
+)
+def test_hostile_object_sets_are_refused(placement, set_):
+    placement.start()
+    placement.join(ONE)
+    for call in (
+        lambda: placement.report(ONE, 1, busy=set_),
+        lambda: placement.publish(f"1 2 {set_} node1"),
+        lambda: placement.call("wish", set_, "node1"),
+    ):
+        with pytest.raises(redis.ResponseError, match="an object set is =NAME or"):
+            call()
+    if set_ != "*0:a":
+        with pytest.raises(redis.ResponseError, match="loads must be"):
+            placement.report(ONE, 1, loads=f"{set_} 1")
+    assert placement.read(loads=1) | {"dispatchers": {}} == placement.read(loads=1) | {"dispatchers": {}}
+
+
+@pytest.mark.parametrize("state", ["", ">", "-", ">-", "a,b", ">>a", "x" * 129, "é"])
+def test_hostile_states_are_refused(placement, state):
+    placement.start()
+    with pytest.raises(redis.ResponseError, match="state"):
+        placement.publish(f"1 2 *0 {state}")
+    assert placement.read()["version"] == 1
+
+
+@pytest.mark.parametrize(
+    "delta", ["", "1", "1 2", "1 1 *0 a", "2 1 *0 a", "x y *0 a", "1 1e3 *0 a", "1 2 *0 a *1"]
+)
+def test_changes_that_cannot_be_are_refused(placement, delta):
+    placement.start()
+    with pytest.raises(redis.ResponseError, match="plimsoll: "):
+        placement.publish(delta)
+    assert placement.read()["version"] == 1
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_hostile_numbers_are_refused_and_nothing_is_lost(placement, value):
+    placement.start()
+    placement.join(ONE)
+    agent = ("keeper", placement.epoch)
+    for call in (
+        lambda: placement.report(ONE, value),
+        lambda: placement.report(ONE, 1, loads=f"*0 {value}"),
+        lambda: placement.call("leave", ONE, value),
+        lambda: placement.call("claim", "keeper", value, 1000, 1000, "serve"),
+        lambda: placement.call("claim", "keeper", 1000, value, 1000, "serve"),
+        lambda: placement.call("claim", "keeper", 1000, 1000, value, "serve"),
+        lambda: placement.call("claim", "keeper", 1000, 1000, 1000, value),
+        lambda: placement.call("read", "keeper", value, 1000, 1000, 0, ""),
+        lambda: placement.call("read", *agent, value, 1000, 0, ""),
+        lambda: placement.call("read", *agent, 1000, value, 0, ""),
+        lambda: placement.call("read", *agent, 1000, 1000, value, ""),
+        lambda: placement.open(generation="g2", version=value),
+        lambda: placement.open(generation="g2", wait=value),
+        lambda: placement.call("follow", "g1", value, 0),
+        lambda: placement.call("follow", "g1", 1, value),
+    ):
+        with pytest.raises(redis.ResponseError, match="plimsoll: "):
+            call()
+    assert placement.report(ONE, 1) == ["ok", 1]
+    seen = placement.read(loads=1)
+    assert (seen["version"], seen["ahead"], seen["loads"]) == (1, 0, {})
+
+
+def test_too_much_at_once_is_refused(placement):
+    placement.start()
+    placement.join(ONE)
+    sets = [f"={n}" for n in range(1025)]
+    with pytest.raises(redis.ResponseError, match="at most 1024 sets"):
+        placement.report(ONE, 1, busy=" ".join(sets))
+    with pytest.raises(redis.ResponseError, match="at most 1024 pairs"):
+        placement.report(ONE, 1, loads=" ".join(f"{name} 1" for name in sets))
+    with pytest.raises(redis.ResponseError, match="loads must be"):
+        placement.report(ONE, 1, loads="*0 1 *1")
+    placement.report(ONE, 1, busy=" ".join(sets[1:]), loads=" ".join(f"{name} 1" for name in sets[1:]))
+
+
+def test_names_beyond_the_room_for_loads_count_for_their_rests(placement):
+    placement.start()
+    placement.join(ONE)
+    for first in range(0, 33_792, 1024):
+        names = (f"*{n % 64}:{n}" for n in range(first, first + 1024))
+        placement.report(ONE, 1, loads=" ".join(f"{name} 1" for name in names))
+    assert placement.server.hlen(placement.loads) <= 32_768 + 64
+    assert sum(placement.read(loads=1)["loads"].values()) == 33_792
+
+
+def test_a_cluster_has_so_many_dispatchers(placement):
+    placement.start()
+    record = f"{now_ms(placement.server)} 1 1 10000 serve"
+    placement.server.hset(placement.dispatchers, mapping={f"p{n}/1#a": record for n in range(4096)})
+    with pytest.raises(redis.ResponseError, match="4096 dispatchers"):
+        placement.join(ONE)
+    # A successor is no new one.
+    assert placement.join("p7/1#b")[0] == "open"
+
+
+def test_a_proxy_that_crashes_again_and_again_costs_bounded_memory(placement):
+    placement.start()
+    for n in range(300):
+        placement.join(f"lb1/1#{n}")
+    assert placement.server.hlen(placement.gone) == 256
+    assert "lb1/1#298" in placement.read()["gone"]
+
+
+def test_hostile_records_are_dropped_and_leave_doubt_where_somebody_may_serve(placement):
+    placement.start()
+    placement.join(ONE)
+    server = placement.server
+    for n, record in enumerate(
+        ("", "x", "1 2 3", "nan 1 1 1 serve", "9" * 2_000_000, "1 1 1 99999999 serve")
+    ):
+        server.hset(placement.dispatchers, f"bad/{n}#a", record)
+    server.hset(placement.dispatchers, "no id", "x")
+    server.hset(placement.gone, mapping={"lb9/1#x": "nan", "lb8/1#x": "9" * 300, "x" * 1000: "1"})
+    server.hset(placement.loads, mapping={"*0": "nan", "x": "1", "=" + "x" * 500: "1", "*1": "-5", "*2": "3"})
+    server.hset(placement.busy, ONE, "x" * 1_000_000)
+    seen = placement.read(loads=1)
+    assert list(seen["dispatchers"]) == [ONE]
+    assert seen["dispatchers"][ONE]["busy"] == ""
+    assert set(seen["gone"]) == {f"bad/{n}#a" for n in range(6)} | {"lb9/1#x", "lb8/1#x"}
+    assert seen["loads"] == {"*2": 3}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("generation", "a b"),
+        ("generation", "x" * 100),
+        ("version", "nan"),
+        ("version", "0"),
+        ("open_at", "x"),
+        ("lease", "0"),
+        ("request_limit", "-1"),
+        ("when_lost", "panic"),
+    ],
+)
+def test_a_damaged_head_is_no_table(placement, field, value):
+    placement.start()
+    placement.join(ONE)
+    placement.server.hset(placement.meta, field, value)
+    assert placement.join(TWO)[0] == "wait"
+    with pytest.raises(redis.ResponseError, match="UNKNOWN"):
+        placement.report(ONE, 1)
+    assert placement.read()["generation"] == ""
+
+
+@pytest.mark.parametrize("damage", [("*5", None), ("*5", "a,b"), ("=A", "x")])
+def test_a_damaged_table_is_not_handed_out_and_the_keeper_hears_of_it(placement, damage):
+    placement.start()
+    placement.join(ONE)
+    name, state = damage
+    if state is None:
+        placement.server.hdel(placement.table, name)
+    else:
+        placement.server.hset(placement.table, name, state)
+    if name == "=A":
+        assert placement.join(TWO)[0] == "open"
+        return
+    with pytest.raises(
+        redis.ResponseError, match=r"damaged: somebody else wrote to plimsoll:\{test\}:placement:table"
+    ):
+        placement.join(TWO)
+    assert placement.read()["ahead"] == 2
+    placement.open(generation="g2", version=2)
+    assert placement.join(TWO)[0] == "open"
+
+
+@pytest.mark.parametrize("part", ["meta", "table", "log", "dispatchers", "busy", "loads", "gone"])
+def test_a_key_of_another_type_is_named_and_left_alone(placement, part):
+    key = getattr(placement, part)
+    placement.server.set(key, "x")
+    wanted = "list" if part == "log" else "hash"
+    for call in (lambda: placement.join(ONE), placement.claim, placement.status):
+        with pytest.raises(redis.ResponseError, match=f"{re.escape(key)} holds a string and not a {wanted}"):
+            call()
+    assert placement.server.keys() == [key.encode()]
+
+
+def test_all_seven_keys_are_needed(placement):
+    with pytest.raises(redis.ResponseError, match="join needs 7 keys"):
+        placement.server.fcall("plimsoll_placement_join", 6, *placement.keys[:6], ONE)
+
+
+def test_the_library_tells_its_version(placement):
+    told = int(re.search(r"^local VERSION = (\d+)$", PLACEMENT.read_text(), re.MULTILINE)[1])
+    assert placement.server.fcall_ro("plimsoll_placement_version", 0) == told
