@@ -88,6 +88,14 @@ pub struct ServeArgs {
     /// The master's `--replication-listen`; required on a slave (SQLite).
     #[arg(long)]
     pub master: Option<SocketAddr>,
+    /// On a slave: take transactions too, do their work here, and have the master commit them
+    /// (SQLite).
+    #[arg(long)]
+    pub primary: bool,
+    /// Directory shared by all nodes of a machine, in which each claims the object set of a write
+    /// (header X-Object-Set) while the write is at it; two nodes at once are counted and refused.
+    #[arg(long, value_name = "DIR")]
+    pub witness_directory: Option<PathBuf>,
     /// A slave silent for this long is dropped; a slave that hears nothing for half of it is not ready.
     #[arg(long, default_value = "2s", value_parser = duration)]
     pub replication_timeout: Duration,
@@ -140,6 +148,14 @@ impl ServeArgs {
     /// Checks ranges and what one flag asks of another.
     pub fn validate(&self) -> Result<()> {
         let s = &self.service;
+        ensure!(
+            !self.primary || self.role == Role::Slave,
+            "--primary: a master takes transactions anyway; it is for --role slave"
+        );
+        ensure!(
+            !self.primary || self.database.is_none(),
+            "--primary: not with --database, since a standby of PostgreSQL takes no writes"
+        );
         ensure!(!self.name.is_empty(), "--name: must not be empty");
         ensure!(
             self.name.bytes().all(|b| b.is_ascii_graphic()),

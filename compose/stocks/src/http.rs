@@ -20,16 +20,16 @@ use tracing::error;
 
 use crate::catalog::Catalog;
 use crate::cli::MAX_ITEMS;
-use crate::inflight::Inflight;
+use crate::inflight::{Inflight, Presence};
 use crate::metrics::{Class, Metrics};
 use crate::pool::{Job, Pool, Work};
 use crate::rows::Items;
 use crate::store::{InDoubt, Store, Unavailable};
 use crate::transaction::{self, Refusal, Side};
 use crate::views;
+use crate::witness::{Claim, Witness, object_set};
 
 const MAX_BODY: usize = 4096;
-const MAX_SHARES: i64 = 1_000_000;
 const QUERY_ITEMS: i64 = 80;
 /// Of a transaction: its six rows, and a look at the stock.
 const TRANSACTION_ITEMS: i64 = 20;
@@ -38,7 +38,9 @@ const TRANSACTION_ROWS: usize = 6;
 
 pub struct App {
     name: HeaderValue,
-    slave: bool,
+    /// Whether it takes transactions.
+    writes: bool,
+    witness: Option<Witness>,
     pub metrics: Arc<Metrics>,
     inflight: Arc<Inflight>,
     node: OnceLock<Node>,
@@ -61,12 +63,18 @@ pub struct Reply {
 }
 
 impl App {
-    pub fn new(name: String, slave: bool, metrics: Arc<Metrics>, inflight: Arc<Inflight>) -> Self {
+    pub fn new(
+        name: String,
+        writes: bool,
+        witness: Option<Witness>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
             name: HeaderValue::from_str(&name).unwrap_or(HeaderValue::from_static("invalid")),
-            slave,
+            writes,
+            witness,
             metrics,
-            inflight,
+            inflight: Arc::default(),
             node: OnceLock::new(),
             stopping: false.into(),
         }
@@ -123,23 +131,56 @@ impl App {
         self.message(StatusCode::INTERNAL_SERVER_ERROR, text)
     }
 
+    /// Claims the object set of a write for this node, where there is a witness.
+    fn claim(&self, headers: &HeaderMap) -> Result<Option<Claim>, Box<Response>> {
+        let Some(witness) = &self.witness else {
+            return Ok(None);
+        };
+        let set = match object_set(headers) {
+            Ok(set) => set,
+            Err(why) => return Err(Box::new(self.message(StatusCode::BAD_REQUEST, why))),
+        };
+        match witness.claim(set) {
+            Ok(claim) => {
+                self.metrics.primary_claims.inc();
+                Ok(Some(claim))
+            }
+            Err(why) => {
+                if why.is_violation() {
+                    self.metrics.primary_violations.inc();
+                }
+                self.metrics.failed(Class::Transaction);
+                error!("{why}");
+                let text = why.to_string();
+                Err(Box::new(
+                    self.message(StatusCode::INTERNAL_SERVER_ERROR, text),
+                ))
+            }
+        }
+    }
+
     /// Queues the work, waits for the worker and, after a transaction, for the slaves.
     async fn answer(
         &self,
         class: Class,
-        arrived: Instant,
+        arrival: Arrival,
         node: &Node,
         asked: usize,
         work: Work<Reply>,
     ) -> Response {
-        let ticket = Arc::new(self.inflight.enter(arrived, asked));
+        let Arrival { at: arrived, claim } = arrival;
+        let ticket = self.inflight.enter(arrived, asked);
+        let presence = Arc::new(Presence {
+            _ticket: ticket,
+            _claim: claim,
+        });
         let mut unanswered = Unanswered(Some((&self.metrics, class)));
         let (reply, replied) = oneshot::channel();
         let job = Job {
             arrived,
             work,
             reply,
-            ticket: Arc::clone(&ticket),
+            presence: Arc::clone(&presence),
         };
         if node.pool.submit(job).is_err() {
             return self.message(StatusCode::SERVICE_UNAVAILABLE, "the queue is full");
@@ -155,7 +196,7 @@ impl App {
             node.store.acknowledged(sequence).await;
         }
         unanswered.0 = None;
-        drop(ticket);
+        drop(presence);
         let touched = items.hits + items.misses;
         self.metrics.cache_hits.inc_by(items.hits as u64);
         self.metrics.cache_misses.inc_by(items.misses as u64);
@@ -168,6 +209,18 @@ impl App {
             HeaderValue::from_static("application/json"),
         );
         (reply.status, headers, reply.body).into_response()
+    }
+}
+
+/// When a request came, and what it claims while it is here.
+struct Arrival {
+    at: Instant,
+    claim: Option<Claim>,
+}
+
+impl From<Instant> for Arrival {
+    fn from(at: Instant) -> Self {
+        Self { at, claim: None }
     }
 }
 
@@ -245,7 +298,8 @@ async fn stock(
     let catalog = Arc::clone(&node.catalog);
     let work: Work<Reply> =
         Box::new(move |reader| view(views::stock(reader, &catalog, id, items)?));
-    app.answer(Class::Query, arrived, node, items, work).await
+    app.answer(Class::Query, arrived.into(), node, items, work)
+        .await
 }
 
 async fn portfolio(
@@ -271,7 +325,8 @@ async fn portfolio(
     let catalog = Arc::clone(&node.catalog);
     let work: Work<Reply> =
         Box::new(move |reader| view(views::portfolio(reader, &catalog, account, items)?));
-    app.answer(Class::Query, arrived, node, items, work).await
+    app.answer(Class::Query, arrived.into(), node, items, work)
+        .await
 }
 
 fn view(mut items: Items) -> Result<(Items, Reply)> {
@@ -296,23 +351,34 @@ struct Order {
     shares: i64,
 }
 
-async fn purchase(app: State<Arc<App>>, query: ItemsResult, body: Bytes) -> Response {
-    transact(app, Side::Purchase, query, body).await
+async fn purchase(
+    app: State<Arc<App>>,
+    headers: HeaderMap,
+    query: ItemsResult,
+    body: Bytes,
+) -> Response {
+    transact(app, Side::Purchase, &headers, query, &body).await
 }
 
-async fn sale(app: State<Arc<App>>, query: ItemsResult, body: Bytes) -> Response {
-    transact(app, Side::Sale, query, body).await
+async fn sale(
+    app: State<Arc<App>>,
+    headers: HeaderMap,
+    query: ItemsResult,
+    body: Bytes,
+) -> Response {
+    transact(app, Side::Sale, &headers, query, &body).await
 }
 
 async fn transact(
     State(app): State<Arc<App>>,
     side: Side,
+    headers: &HeaderMap,
     query: ItemsResult,
-    body: Bytes,
+    body: &[u8],
 ) -> Response {
     let arrived = Instant::now();
-    if app.slave {
-        let text = "this node is a slave: transactions go to the master";
+    if !app.writes {
+        let text = "this node is a slave: transactions go to the master or to a --primary";
         let mut response = app.message(StatusCode::METHOD_NOT_ALLOWED, text);
         response
             .headers_mut()
@@ -323,14 +389,10 @@ async fn transact(
         Ok(Query(query)) => query.clamp(TRANSACTION_ITEMS),
         Err(bad) => return app.message(StatusCode::BAD_REQUEST, bad.body_text()),
     };
-    let order: Order = match serde_json::from_slice(&body) {
+    let order: Order = match serde_json::from_slice(body) {
         Ok(order) => order,
         Err(bad) => return app.message(StatusCode::BAD_REQUEST, format!("body: {bad}")),
     };
-    if !(1..=MAX_SHARES).contains(&order.shares) {
-        let text = format!("shares {}: must be within 1..={MAX_SHARES}", order.shares);
-        return app.message(StatusCode::BAD_REQUEST, text);
-    }
     let node = match app.ready() {
         Ok(node) => node,
         Err(why) => return app.unavailable(Class::Transaction, why),
@@ -343,6 +405,14 @@ async fn transact(
         account: order.account,
         stock,
         shares: order.shares,
+    };
+    let order = match order.check() {
+        Ok(order) => order,
+        Err(why) => return app.message(StatusCode::BAD_REQUEST, why),
+    };
+    let claim = match app.claim(headers) {
+        Ok(claim) => claim,
+        Err(refused) => return *refused,
     };
     let catalog = Arc::clone(&node.catalog);
     let work: Work<Reply> = Box::new(move |reader| {
@@ -362,7 +432,8 @@ async fn transact(
         };
         Ok((touched, reply))
     });
-    app.answer(Class::Transaction, arrived, node, items, work)
+    let arrival = Arrival { at: arrived, claim };
+    app.answer(Class::Transaction, arrival, node, items, work)
         .await
 }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::witness::Claim;
+
 #[derive(Default)]
 pub struct Inflight(Mutex<State>);
 
@@ -25,6 +27,12 @@ pub struct Ticket {
     owner: Arc<Inflight>,
     id: u64,
     items: usize,
+}
+
+/// What a request holds as long as it is at this node, also when its client has gone.
+pub struct Presence {
+    pub _ticket: Ticket,
+    pub _claim: Option<Claim>,
 }
 
 impl Inflight {

@@ -17,6 +17,7 @@ mod sqlite;
 mod store;
 mod transaction;
 mod views;
+mod witness;
 
 use std::process::ExitCode;
 

@@ -40,6 +40,8 @@ pub struct Metrics {
     pub slaves: IntGauge,
     pub slaves_dropped: IntCounter,
     pub snapshots: IntCounter,
+    pub primary_claims: IntCounter,
+    pub primary_violations: IntCounter,
     pub replication_ready: IntGauge,
 }
 
@@ -107,6 +109,14 @@ impl Metrics {
             snapshots: counter(
                 "stocks_replication_snapshots_total",
                 "Snapshots sent by a master or restored by a slave.",
+            )?,
+            primary_claims: counter(
+                "stocks_primary_claims_total",
+                "Writes whose object set this node could claim for itself.",
+            )?,
+            primary_violations: counter(
+                "stocks_primary_violations_total",
+                "Writes whose object set another node had claimed: two primaries at once.",
             )?,
             replication_ready: gauge(
                 "stocks_replication_ready",

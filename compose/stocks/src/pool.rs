@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use tokio::sync::oneshot;
 
 use crate::cli::ServiceArgs;
-use crate::inflight::Ticket;
+use crate::inflight::Presence;
 use crate::rows::{Items, Reader};
 
 /// How far a worker's clock may lag behind: late wake-ups are made good, a stopped process is not.
@@ -24,7 +24,7 @@ pub struct Job<T> {
     pub work: Work<T>,
     pub reply: oneshot::Sender<Result<(Items, T)>>,
     /// Kept to the end of the work, also when the client has gone.
-    pub ticket: Arc<Ticket>,
+    pub presence: Arc<Presence>,
 }
 
 pub struct Pool<T> {
@@ -87,7 +87,7 @@ impl<T: Send + 'static> Pool<T> {
                 arrived,
                 work,
                 reply,
-                ticket,
+                presence,
             } = self.next();
             // Nobody waits for the answer any more: a client or proxy gave up in the queue.
             if reply.is_closed() {
@@ -100,7 +100,7 @@ impl<T: Send + 'static> Pool<T> {
                 clock = clock.max(arrived).max(earliest) + cost(service, items);
                 std::thread::sleep(clock.saturating_duration_since(Instant::now()));
             }
-            drop(ticket);
+            drop(presence);
             // The client may have gone during the sleep; the time was spent all the same.
             let _ = reply.send(outcome);
         }

@@ -12,12 +12,12 @@ use crate::cache::RowCache;
 use crate::catalog::Dimensions;
 use crate::cli::{Role, ServeArgs};
 use crate::http::{self, App};
-use crate::inflight::Inflight;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::prices;
 use crate::rows::Reader;
 use crate::store::{self, Opened, Store};
+use crate::witness::Witness;
 
 pub fn run(args: ServeArgs) -> Result<()> {
     args.validate()?;
@@ -52,12 +52,17 @@ async fn serve(args: ServeArgs) -> Result<()> {
         .with_context(|| format!("--listen {}: cannot bind", args.listen))?;
     info!(node = args.name, address = %listener.local_addr()?, "listening");
 
+    let witness = args
+        .witness_directory
+        .as_deref()
+        .map(|directory| Witness::open(directory, &args.name))
+        .transpose()?;
     let metrics = Arc::new(Metrics::new()?);
     let app = Arc::new(App::new(
         args.name.clone(),
-        args.role == Role::Slave,
+        args.role == Role::Master || args.primary,
+        witness,
         Arc::clone(&metrics),
-        Arc::new(Inflight::default()),
     ));
     let (stop, stopped) = oneshot::channel::<()>();
     let (failed, mut failure) = mpsc::channel::<anyhow::Error>(1);

@@ -19,8 +19,11 @@ impl Side {
     }
 }
 
+/// The most shares of one order.
+const MAX_SHARES: i64 = 1_000_000;
+
 /// What a client asks for.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     pub side: Side,
     pub account: u32,
@@ -44,7 +47,8 @@ pub struct Transaction {
 }
 
 /// Why a transaction was not made; nothing was changed.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Refusal {
     UnknownAccount,
     NotEnoughCash { needed: i64, cash: i64 },
@@ -52,6 +56,17 @@ pub enum Refusal {
 }
 
 impl Order {
+    /// The order, or what is wrong with it.
+    pub fn check(self) -> Result<Self, String> {
+        if (1..=MAX_SHARES).contains(&self.shares) {
+            return Ok(self);
+        }
+        Err(format!(
+            "shares {}: must be within 1..={MAX_SHARES}",
+            self.shares
+        ))
+    }
+
     /// What an order changes at a price, for an account with so much cash and so many of the shares.
     pub fn at(
         &self,

@@ -156,6 +156,15 @@ fn bad_flags_are_named() {
         (vec!["--master", &free], "--role slave"),
         (vec!["--listen", &in_use], &in_use),
         (vec!["--name", "a b"], "--name"),
+        (vec!["--primary"], "--primary"),
+        (
+            vec!["--witness-directory", "/dev/null/x"],
+            "--witness-directory",
+        ),
+        (
+            vec!["--role", "slave", "--primary", "--database", "host=/x"],
+            "--primary: not with --database",
+        ),
     ] {
         let directory = directory.path().to_str().unwrap();
         support::ends_naming(&[&["--data-dir", directory], &flags[..]].concat(), named);

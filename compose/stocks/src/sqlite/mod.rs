@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::cache::RowCache;
@@ -17,9 +18,9 @@ use crate::cli::ServeArgs;
 use crate::metrics::Metrics;
 use crate::serve::spawn;
 use crate::store;
-use replication::Replication;
 use replication::master::Master;
 use replication::slave::Link;
+use replication::{Ledger, Replication};
 pub use source::Source;
 use writer::{SharedWriter, Writer};
 
@@ -87,8 +88,8 @@ pub fn open(
         }
     };
     let ledger = match &replication {
-        Replication::Master(master) => Some((Arc::clone(&writer), Arc::clone(master))),
-        Replication::Slave(_) => None,
+        Replication::Master(master) => Some(Ledger::Own(Arc::clone(master))),
+        Replication::Slave(link) => args.primary.then(|| Ledger::Masters(Arc::clone(link))),
     };
     let sources: Result<Vec<_>> = (0..args.service.workers)
         .map(|_| Source::open(&path, ledger.clone()).map(store::Source::Sqlite))
@@ -119,6 +120,8 @@ fn start_master(
         Arc::clone(metrics),
         args.replication_timeout,
         args.replication_log,
+        // Opening runs on a thread of the runtime.
+        Handle::current(),
     ));
     metrics.replication_ready.set(1);
     if let Some(listener) = listener {

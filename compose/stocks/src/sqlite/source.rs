@@ -1,25 +1,23 @@
 //! Reads and transactions of one worker.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::data;
-use super::replication::master::Master;
-use super::writer::SharedWriter;
+use super::replication::Ledger;
 use crate::rows::{Key, Row};
 use crate::transaction::{Order, Refusal, Transaction};
 
-/// A connection to read with and, on a master, what it takes to write.
+/// A connection to read with and, where transactions are taken, what it takes to write.
 pub struct Source {
     db: Connection,
-    ledger: Option<(Arc<SharedWriter>, Arc<Master>)>,
+    ledger: Option<Ledger>,
 }
 
 impl Source {
-    pub fn open(path: &Path, ledger: Option<(Arc<SharedWriter>, Arc<Master>)>) -> Result<Self> {
+    pub fn open(path: &Path, ledger: Option<Ledger>) -> Result<Self> {
         let db = data::open_reader(path)?;
         db.set_prepared_statement_cache_capacity(16);
         Ok(Self { db, ledger })
@@ -41,17 +39,11 @@ impl Source {
     }
 
     pub fn transact(&self, order: &Order) -> Result<Result<Transaction, Refusal>> {
-        let Some((writer, master)) = &self.ledger else {
-            bail!("not a master");
-        };
-        let mut writer = writer.lock();
-        let planned = match writer.plan(order)? {
-            Ok(planned) => planned,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        writer.apply(&planned)?;
-        master.publish(&planned)?;
-        Ok(Ok(planned))
+        match &self.ledger {
+            Some(Ledger::Own(master)) => master.transact(order),
+            Some(Ledger::Masters(link)) => link.transact(order),
+            None => bail!("this node takes no transactions"),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ pub mod postgres;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -113,6 +114,20 @@ impl Node {
         answer(self.agent.post(self.url(path)).send(body).unwrap())
     }
 
+    /// A purchase of one share in the name of an object set.
+    pub fn purchase_of(&self, set: &str, account: u32) -> Answer {
+        let body = format!(r#"{{"account":{account},"symbol":"S0001","shares":1}}"#);
+        let request = self.agent.post(self.url("/purchase?items=6"));
+        answer(request.header("x-object-set", set).send(body).unwrap())
+    }
+
+    /// An order of one share of S0001, or what became of its connection.
+    pub fn try_order(&self, side: &str, account: u32) -> Result<Answer, ureq::Error> {
+        let body = format!(r#"{{"account":{account},"symbol":"S0001","shares":1}}"#);
+        let request = self.agent.post(self.url(&format!("/{side}?items=6")));
+        request.send(body).map(answer)
+    }
+
     /// The value of a series, by its name with labels.
     pub fn metric(&self, series: &str) -> f64 {
         let mut response = self.agent.get(self.url("/metrics")).call().unwrap();
@@ -207,6 +222,26 @@ fn answer(mut response: ureq::http::Response<ureq::Body>) -> Answer {
     }
 }
 
+/// Tells threads to stop, also when the test fails.
+#[derive(Default)]
+pub struct Stop(AtomicBool);
+
+impl Stop {
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub fn at_end(&self) -> impl Drop {
+        struct Guard<'a>(&'a AtomicBool);
+        impl Drop for Guard<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        Guard(&self.0)
+    }
+}
+
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -239,16 +274,22 @@ impl Cluster {
     }
 
     pub fn master(&self) -> Node {
-        self.node("master", "master", "--replication-listen")
+        self.node("master", &["master"], "--replication-listen")
     }
 
     pub fn slave(&self, name: &str) -> Node {
-        self.node(name, "slave", "--master")
+        self.node(name, &["slave"], "--master")
     }
 
-    fn node(&self, name: &str, role: &str, link: &str) -> Node {
+    /// A slave that takes transactions.
+    pub fn primary(&self, name: &str) -> Node {
+        self.node(name, &["slave", "--primary"], "--master")
+    }
+
+    fn node(&self, name: &str, role: &[&str], link: &str) -> Node {
         let replication = self.replication.to_string();
-        let mut flags = vec!["--name", name, "--role", role, link, &replication];
+        let mut flags = vec!["--name", name, link, &replication, "--role"];
+        flags.extend(role);
         flags.extend(SMALL);
         flags.extend(self.flags.iter().map(String::as_str));
         Node::start_in(&self.directory(name), &flags)

@@ -8,21 +8,24 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use rusqlite::types::ValueRef;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
-use super::wire::{FromMaster, FromSlave, encode, receive, send};
+use super::wire::{FromMaster, FromSlave, Outcome, encode, receive, send};
 use crate::metrics::Metrics;
 use crate::sqlite::data;
 use crate::sqlite::writer::{Position, REPLICATED, SharedWriter};
-use crate::transaction::Transaction;
+use crate::transaction::{Order, Refusal, Transaction};
 
 /// Connections over this many are closed at once.
 const MAX_SLAVES: usize = 64;
 const ROWS_A_CHUNK: usize = 1000;
+/// Orders of one slave that wait for the other slaves; as many as it can have workers.
+const MAX_ORDERS: usize = 256;
 
 pub struct Master {
     writer: Arc<SharedWriter>,
@@ -33,6 +36,8 @@ pub struct Master {
     /// Woken whenever a slave acknowledges, joins or leaves.
     changed: watch::Sender<()>,
     connections: AtomicUsize,
+    /// On which answers to slaves' orders wait for the other slaves.
+    runtime: Handle,
 }
 
 /// Locked after the writer where both are held.
@@ -48,6 +53,8 @@ struct Slave {
     applied: u64,
     /// Only slaves that were once level with the master are waited for.
     synced: bool,
+    /// Its orders that are not answered yet.
+    orders: usize,
     outgoing: SyncSender<Arc<str>>,
     socket: TcpStream,
 }
@@ -70,6 +77,7 @@ impl Master {
         metrics: Arc<Metrics>,
         timeout: Duration,
         log_limit: usize,
+        runtime: Handle,
     ) -> Self {
         let sequence = writer.lock().position.sequence;
         Self {
@@ -85,6 +93,7 @@ impl Master {
             }),
             changed: watch::Sender::new(()),
             connections: AtomicUsize::new(0),
+            runtime,
         }
     }
 
@@ -92,9 +101,21 @@ impl Master {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Commits an order and sends its effects to the slaves, without waiting for them.
+    pub fn transact(&self, order: &Order) -> Result<Result<Transaction, Refusal>> {
+        let mut writer = self.writer.lock();
+        let planned = match writer.plan(order)? {
+            Ok(planned) => planned,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        writer.apply(&planned)?;
+        self.publish(&planned)?;
+        Ok(Ok(planned))
+    }
+
     /// Sends a committed transaction to every slave. The caller holds the writer's lock, so
     /// that transactions are published in the order of their commits.
-    pub fn publish(&self, transaction: &Transaction) -> Result<()> {
+    fn publish(&self, transaction: &Transaction) -> Result<()> {
         let line: Arc<str> = encode(&FromMaster::Transaction {
             transaction: transaction.clone(),
         })?
@@ -276,6 +297,7 @@ impl Master {
                 name: name.to_owned(),
                 applied: 0,
                 synced: false,
+                orders: 0,
                 outgoing: sender,
                 socket: socket.try_clone()?,
             },
@@ -317,7 +339,11 @@ impl Master {
         }
     }
 
-    fn take_acknowledgements(&self, id: u64, incoming: &mut BufReader<TcpStream>) -> Result<()> {
+    fn take_acknowledgements(
+        self: &Arc<Self>,
+        id: u64,
+        incoming: &mut BufReader<TcpStream>,
+    ) -> Result<()> {
         let synced: Arc<str> = encode(&FromMaster::Synced)?.into();
         loop {
             match receive(incoming)? {
@@ -337,10 +363,72 @@ impl Master {
                     self.changed.send_replace(());
                 }
                 FromSlave::Alive => {}
+                FromSlave::Order {
+                    id: order_id,
+                    order,
+                } => self.order(id, order_id, order)?,
                 FromSlave::Hello { .. } => bail!("a second hello"),
             }
         }
     }
+}
+
+impl Master {
+    /// Commits an order of a slave, which gets the answer once every slave shows it.
+    fn order(self: &Arc<Self>, slave: u64, id: u64, order: Order) -> Result<()> {
+        {
+            let mut state = self.lock();
+            let Some(slave) = state.slaves.get_mut(&slave) else {
+                return Ok(());
+            };
+            if !slave.synced {
+                bail!("an order of a slave that is not level");
+            }
+            if slave.orders >= MAX_ORDERS {
+                let why = format!("{MAX_ORDERS} orders of this node are not answered yet");
+                let line = answer(id, Outcome::Unavailable(why))?;
+                return Ok(slave.outgoing.try_send(line)?);
+            }
+            slave.orders += 1;
+        }
+        let made = match order.check() {
+            Ok(order) => self.transact(&order),
+            Err(why) => Err(anyhow!(why)),
+        };
+        let (sequence, outcome) = match made {
+            Ok(Ok(made)) => (Some(made.sequence), Outcome::Made(made)),
+            Ok(Err(refusal)) => (None, Outcome::Refused(refusal)),
+            Err(error) => {
+                error!("an order of a slave failed: {error:#}");
+                (None, Outcome::Failed(format!("{error:#}")))
+            }
+        };
+        let line = answer(id, outcome)?;
+        let master = Arc::clone(self);
+        self.runtime.spawn(async move {
+            if let Some(sequence) = sequence {
+                master.acknowledged(sequence).await;
+            }
+            master.tell(slave, line);
+        });
+        Ok(())
+    }
+
+    fn tell(&self, id: u64, line: Arc<str>) {
+        let mut state = self.lock();
+        // Gone: its connection ended, which told it that its orders are in doubt.
+        let Some(slave) = state.slaves.get_mut(&id) else {
+            return;
+        };
+        slave.orders -= 1;
+        if slave.outgoing.try_send(line).is_err() {
+            self.drop_slave(&mut state, id, "it does not take what is sent");
+        }
+    }
+}
+
+fn answer(id: u64, outcome: Outcome) -> Result<Arc<str>> {
+    Ok(encode(&FromMaster::Answer { id, outcome })?.into())
 }
 
 fn send_table(

@@ -1,6 +1,7 @@
 //! Transactions from one master to its slaves, over TCP, one JSON message a line.
 
 pub mod master;
+mod orders;
 pub mod slave;
 mod wire;
 
@@ -8,6 +9,13 @@ use std::sync::Arc;
 
 use master::Master;
 use slave::Link;
+
+/// Where the transactions of a node are committed.
+#[derive(Clone)]
+pub enum Ledger {
+    Own(Arc<Master>),
+    Masters(Arc<Link>),
+}
 
 /// This node's part in replication.
 pub enum Replication {

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tracing::{info, warn};
 
+use super::orders::Orders;
 use super::wire::{FromMaster, FromSlave, receive, send};
 use crate::metrics::Metrics;
 use crate::sqlite::writer::{Position, SharedWriter};
+use crate::transaction::{Order, Refusal, Transaction};
 
 /// Between two attempts to reach the master.
 const RECONNECT: Duration = Duration::from_millis(200);
@@ -21,6 +23,7 @@ pub struct Link {
     timeout: Duration,
     writer: Arc<SharedWriter>,
     metrics: Arc<Metrics>,
+    orders: Orders,
     /// When the master was last heard, while level with it.
     level: Mutex<Option<Instant>>,
 }
@@ -39,6 +42,8 @@ impl Link {
             timeout,
             writer,
             metrics,
+            // A slave that dies holds a commit up for the timeout.
+            orders: Orders::new(timeout * 2),
             level: Mutex::new(None),
         }
     }
@@ -51,6 +56,12 @@ impl Link {
             Some(heard) if heard.elapsed() > self.timeout / 2 => Err("the master is silent"),
             Some(_) => Ok(()),
         }
+    }
+
+    /// Has the master commit an order and waits until every slave that serves shows it, this one
+    /// among them.
+    pub fn transact(&self, order: &Order) -> Result<Result<Transaction, Refusal>> {
+        self.orders.commit(*order)
     }
 
     fn level(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -70,6 +81,7 @@ impl Link {
         loop {
             let ended = self.follow();
             self.set_level(None);
+            self.orders.disconnected();
             match ended {
                 Ok(refused) => {
                     return anyhow::anyhow!("--master {} refuses: {refused}", self.master);
@@ -124,8 +136,10 @@ impl Link {
                 }
                 FromMaster::Synced => {
                     info!("caught up with the master");
+                    self.orders.connected(socket.try_clone()?);
                     self.set_level(Some(heard));
                 }
+                FromMaster::Answer { id, outcome } => self.orders.answered(id, outcome),
                 FromMaster::Heartbeat => {}
                 FromMaster::Rows { .. } | FromMaster::SnapshotEnd => {
                     bail!("part of a snapshot outside a snapshot")
@@ -136,7 +150,9 @@ impl Link {
             }
             let sequence = self.writer.lock().position.sequence;
             self.metrics.sequence.set(sequence as i64);
-            send(&mut socket, &FromSlave::Applied { sequence })?;
+            // The lock of the orders keeps their lines apart from this one.
+            self.orders
+                .locked(|| send(&mut socket, &FromSlave::Applied { sequence }))?;
         }
     }
 

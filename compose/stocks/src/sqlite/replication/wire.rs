@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalog::Dimensions;
 use crate::sqlite::writer::Position;
-use crate::transaction::Transaction;
+use crate::transaction::{Order, Refusal, Transaction};
 
 /// Longest line, in bytes; a chunk of a snapshot is the longest message.
 const MAX_LINE: u64 = 1 << 20;
@@ -39,6 +39,23 @@ pub enum FromMaster {
     /// From here on the master acknowledges nothing that this slave has not applied.
     Synced,
     Heartbeat,
+    /// What came of an order; its transaction was sent before.
+    Answer {
+        id: u64,
+        outcome: Outcome,
+    },
+}
+
+/// What the master says to an order.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Every slave that serves shows it.
+    Made(Transaction),
+    Refused(Refusal),
+    /// Nothing was changed, and it may go better later.
+    Unavailable(String),
+    Failed(String),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -53,6 +70,8 @@ pub enum FromSlave {
     Applied { sequence: u64 },
     /// A piece of a snapshot was taken; the position is not yet the master's.
     Alive,
+    /// To be committed for a slave that is a primary; `id` is the slave's own, for the answer.
+    Order { id: u64, order: Order },
 }
 
 pub fn encode(message: &impl Serialize) -> Result<String> {

@@ -1,0 +1,308 @@
+//! Whether an object set is written at two nodes at once. Nodes of one machine see each other's
+//! claims through the file system: a locked file for each set that is being written, with the
+//! node's name in it. The kernel gives the claims of a dead node up.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result};
+use axum::http::HeaderMap;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+/// The header that names the object set of a write.
+pub const HEADER: &str = "x-object-set";
+const MAX_NAME: usize = 128;
+/// Of a file with a node's name.
+const MAX_HOLDER: u64 = 256;
+
+/// The object set that a request names, or what is wrong with it.
+pub fn object_set(headers: &HeaderMap) -> Result<&str, String> {
+    let mut values = headers.get_all(HEADER).iter();
+    let Some(value) = values.next() else {
+        return Err(format!(
+            "{HEADER}: missing, and --witness-directory asks for it"
+        ));
+    };
+    if values.next().is_some() {
+        return Err(format!("{HEADER}: named more than once"));
+    }
+    value
+        .to_str()
+        .ok()
+        .filter(|name| (1..=MAX_NAME).contains(&name.len()))
+        .filter(|name| name.bytes().all(|b| b.is_ascii_graphic()))
+        .ok_or_else(|| format!("{HEADER}: must be 1 to {MAX_NAME} visible ASCII characters"))
+}
+
+/// Claims object sets for one node.
+pub struct Witness(Arc<Claims>);
+
+struct Claims {
+    directory: PathBuf,
+    node: String,
+    held: Mutex<HashMap<Arc<str>, Held>>,
+}
+
+/// A set that this node writes: by how many requests, and the locked file.
+struct Held {
+    requests: usize,
+    file: File,
+}
+
+/// One request's part in a claim; the last one of a set gives the set up.
+pub struct Claim {
+    claims: Arc<Claims>,
+    set: Arc<str>,
+}
+
+#[derive(Debug)]
+pub enum Denied {
+    /// Another node writes the set now.
+    Violation {
+        set: String,
+        node: String,
+        holder: String,
+    },
+    Io {
+        path: PathBuf,
+        error: io::Error,
+    },
+}
+
+impl Denied {
+    pub fn is_violation(&self) -> bool {
+        matches!(self, Self::Violation { .. })
+    }
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Violation { set, node, holder } => write!(
+                f,
+                "object set {set} has two primaries at once: {node} and {holder}"
+            ),
+            Self::Io { path, error } => {
+                write!(
+                    f,
+                    "{}: cannot claim the object set: {error}",
+                    path.display()
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for Denied {}
+
+impl Witness {
+    pub fn open(directory: &Path, node: &str) -> Result<Self> {
+        std::fs::create_dir_all(directory).with_context(|| {
+            format!(
+                "--witness-directory {}: cannot make it",
+                directory.display()
+            )
+        })?;
+        Ok(Self(Arc::new(Claims {
+            directory: directory.to_owned(),
+            node: node.to_owned(),
+            held: Mutex::default(),
+        })))
+    }
+
+    /// Claims a set for one request, until that is dropped.
+    pub fn claim(&self, set: &str) -> Result<Claim, Denied> {
+        let set: Arc<str> = set.into();
+        match self.0.lock().entry(Arc::clone(&set)) {
+            Entry::Occupied(mut held) => held.get_mut().requests += 1,
+            Entry::Vacant(free) => {
+                let file = self.0.lock_file(&set)?;
+                free.insert(Held { requests: 1, file });
+            }
+        }
+        let claims = Arc::clone(&self.0);
+        Ok(Claim { claims, set })
+    }
+}
+
+impl Claims {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Held>> {
+        // Each change leaves the map whole, so a panicked holder spoils nothing.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A name may hold anything visible, so that a slash is the only character to replace, and a
+    /// blank is free for it.
+    fn path(&self, set: &str) -> PathBuf {
+        self.directory.join(format!("={}", set.replace('/', " ")))
+    }
+
+    fn lock_file(&self, set: &str) -> Result<File, Denied> {
+        let path = self.path(set);
+        match self.try_lock_file(&path) {
+            Ok(Ok(file)) => Ok(file),
+            Ok(Err(holder)) => Err(Denied::Violation {
+                set: set.to_owned(),
+                node: self.node.clone(),
+                holder,
+            }),
+            Err(error) => Err(Denied::Io { path, error }),
+        }
+    }
+
+    /// The locked file, or the name of the node that has it.
+    fn try_lock_file(&self, path: &Path) -> io::Result<Result<File, String>> {
+        loop {
+            let mut file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(path)?;
+            let locked = match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => true,
+                Err(Errno::WOULDBLOCK) => false,
+                Err(error) => return Err(error.into()),
+            };
+            // Whoever gives a set up removes its file first: this one may be of the past.
+            let opened = file.metadata()?;
+            match path.metadata() {
+                Ok(there) if (there.dev(), there.ino()) == (opened.dev(), opened.ino()) => {}
+                Ok(_) => continue,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            }
+            if locked {
+                file.set_len(0)?;
+                file.write_all(self.node.as_bytes())?;
+                return Ok(Ok(file));
+            }
+            let mut holder = String::new();
+            (&file).take(MAX_HOLDER).read_to_string(&mut holder)?;
+            return Ok(Err(holder));
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut held = self.claims.lock();
+        if let Entry::Occupied(mut entry) = held.entry(Arc::clone(&self.set)) {
+            entry.get_mut().requests -= 1;
+            if entry.get().requests == 0 {
+                // Unlocked by closing, after its name is gone; a name that stays does no harm.
+                let _ = std::fs::remove_file(self.claims.path(&self.set));
+                drop(entry.remove().file);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn files(directory: &Path) -> usize {
+        std::fs::read_dir(directory).unwrap().count()
+    }
+
+    #[test]
+    fn one_node_has_a_set_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let a = Witness::open(directory.path(), "a").unwrap();
+        let b = Witness::open(directory.path(), "b").unwrap();
+        let first = a.claim("G00").unwrap();
+        let second = a.claim("G00").unwrap();
+        let other = b.claim("G01").unwrap();
+        drop(first);
+        let denied = b.claim("G00").err().unwrap();
+        assert!(denied.is_violation());
+        assert_eq!(
+            denied.to_string(),
+            "object set G00 has two primaries at once: b and a"
+        );
+        drop(second);
+        let taken = b.claim("G00").unwrap();
+        assert!(a.claim("G00").err().unwrap().is_violation());
+        assert_eq!(files(directory.path()), 2);
+        drop((taken, other));
+        assert_eq!(files(directory.path()), 0);
+    }
+
+    #[test]
+    fn hostile_names_stay_in_the_directory_and_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let claims = directory.path().join("claims");
+        let a = Witness::open(&claims, "a").unwrap();
+        let longest = "/".repeat(MAX_NAME);
+        let names = [
+            "..",
+            ".",
+            "../x",
+            "/etc/passwd",
+            "=",
+            "a/b",
+            "a%2Fb",
+            &longest,
+        ];
+        let held: Vec<Claim> = names.iter().map(|name| a.claim(name).unwrap()).collect();
+        assert_eq!(files(&claims), names.len());
+        assert_eq!(files(directory.path()), 1);
+        drop(held);
+        assert_eq!(files(&claims), 0);
+    }
+
+    #[test]
+    fn what_a_set_may_be_called() {
+        let named = |values: &[&[u8]]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(HEADER, axum::http::HeaderValue::from_bytes(value).unwrap());
+            }
+            object_set(&headers).map(str::to_owned)
+        };
+        assert_eq!(named(&[b"G00"]).unwrap(), "G00");
+        assert!(named(&[]).unwrap_err().contains("missing"));
+        assert!(named(&[b"a", b"b"]).unwrap_err().contains("more than once"));
+        let long = [b'x'; MAX_NAME + 1];
+        for bad in [&b""[..], b"a b", &[0xc3, 0xa4], &long] {
+            assert!(named(&[bad]).unwrap_err().contains("visible"), "{bad:?}");
+        }
+    }
+
+    /// Many claims and releases from both sides: at no moment are there two holders.
+    #[test]
+    fn claims_that_come_and_go_never_overlap() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let directory = tempfile::tempdir().unwrap();
+        let inside = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        std::thread::scope(|scope| {
+            for me in [0, 1] {
+                let (inside, directory) = (&inside, directory.path());
+                scope.spawn(move || {
+                    let witness = Witness::open(directory, &me.to_string()).unwrap();
+                    for _ in 0..2000 {
+                        match witness.claim("G00") {
+                            Ok(claim) => {
+                                inside[me].fetch_add(1, Ordering::SeqCst);
+                                assert_eq!(inside[1 - me].load(Ordering::SeqCst), 0);
+                                inside[me].fetch_sub(1, Ordering::SeqCst);
+                                drop(claim);
+                            }
+                            Err(denied) => assert!(denied.is_violation(), "{denied}"),
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(files(directory.path()), 0);
+    }
+}
