@@ -213,6 +213,19 @@ impl UpdatePeriods {
         }
     }
 
+    /// Items that are no longer there go.
+    pub fn retain(&mut self, stays: impl Fn(&str) -> bool) {
+        let (relaxed, version) = (&mut self.relaxed, &mut self.version);
+        self.items.retain(|name, item| {
+            let kept = stays(name);
+            if !kept && item.period > item.own {
+                *relaxed -= 1;
+                *version += 1;
+            }
+            kept
+        });
+    }
+
     /// A period is over, in which the node did `work` a second. Returns whether a period has changed.
     pub fn step(&mut self, passed: Seconds, pressure: Pressure, work: Cost) -> bool {
         let passed = passed.get();
@@ -258,6 +271,12 @@ impl UpdatePeriods {
     /// How many these are.
     pub fn relaxed_count(&self) -> usize {
         self.relaxed
+    }
+
+    /// The longest period that an item has; none without items.
+    pub fn longest_period(&self) -> Option<Seconds> {
+        let periods = self.items.values().map(|item| item.period);
+        periods.reduce(f64::max).map(Seconds)
     }
 
     /// Items that are watched.

@@ -269,3 +269,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn items_that_are_gone_are_gone_from_all_counts() {
+    let mut found = periods();
+    for name in ["a", "b"] {
+        found.declare(name, Seconds(0.5)).unwrap();
+    }
+    for _ in 0..5 {
+        found.step(Seconds(1.0), Pressure::Over(1.0), Cost(1e9));
+    }
+    assert_eq!(found.relaxed_count(), 2);
+    let version = found.version();
+    found.retain(|name| name == "b");
+    assert_eq!((found.len(), found.relaxed_count()), (1, 1));
+    assert!(found.version() > version);
+    assert_eq!(found.period("a"), None);
+    assert_eq!(found.longest_period(), Some(Seconds(LONGEST)));
+    found.retain(|_| false);
+    assert_eq!((found.longest_period(), found.relaxed_count()), (None, 0));
+}

@@ -26,6 +26,7 @@ mod state;
 mod supervise;
 mod top;
 mod tune;
+mod updates;
 
 use std::{io::Write, process::ExitCode, time::Duration};
 

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use plimsoll_core::{Cost, Decision, Flow, Seconds, Settings};
 use serde::{Deserialize, Serialize};
 
-use crate::host_load::HostLoads;
+use crate::{host_load::HostLoads, updates::UpdatesState};
 
 /// How a service's node is, apart from its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +58,8 @@ pub struct ServiceState {
     pub load: f64,
     /// Backlog: jobs times mean cost.
     pub backlog: Option<Cost>,
+    /// Update periods of temporal data, where they adapt.
+    pub updates: Option<Arc<UpdatesState>>,
     /// Unix time of the last step, for people.
     pub stepped_at: f64,
     /// The same by the clock that never goes back.

@@ -225,6 +225,38 @@ fn each_kind_of_load_takes_its_own_keys_and_no_others() {
 }
 
 #[test]
+fn update_periods_have_a_url_and_sound_limits() {
+    let with = |keys: &str| check(&format!("{GOOD}[service.updates]\n{keys}\n"));
+    let url = "url = \"http://127.0.0.1:1/accesses\"\n";
+    with(url).unwrap();
+    with(&format!("{url}longest = \"10s\"\nupdate_cost = 0.25")).unwrap();
+    for (wrong, key) in [
+        (String::new(), "url"),
+        ("url = \"ftp://a/\"".to_owned(), "service[0].updates.url"),
+        (
+            format!("{url}longest = \"0s\""),
+            "service[0].updates.longest",
+        ),
+        (
+            format!("{url}longest = \"2days\""),
+            "service[0].updates.longest",
+        ),
+        (
+            format!("{url}update_cost = 0"),
+            "service[0].updates.update_cost",
+        ),
+        (
+            format!("{url}update_cost = nan"),
+            "service[0].updates.update_cost",
+        ),
+        (format!("{url}period = 1"), "period"),
+    ] {
+        let problem = with(&wrong).unwrap_err();
+        assert!(problem.contains(key), "{wrong}: {problem}");
+    }
+}
+
+#[test]
 fn each_kind_of_jobs_takes_its_own_keys_and_no_others() {
     let directory = tempfile::tempdir().unwrap();
     let password = directory.path().join("password");

@@ -152,6 +152,8 @@ speed = 1e9
 [service.health]
 kind = "tcp"
 address = "127.0.0.1:{port}"
+[service.updates]
+url = "http://127.0.0.1:{port}/metrics"
 "#
         );
     let logged = named("logged")

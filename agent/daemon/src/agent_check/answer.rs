@@ -241,6 +241,7 @@ pub(crate) mod tests {
             stepped: std::time::Instant::now(),
             observed_at: None,
             host_load: HostLoads::default(),
+            updates: None,
             load: 0.0,
             source_error: None,
         }

@@ -6,6 +6,7 @@ mod locate;
 mod raw;
 mod reference;
 mod resolve;
+mod updates;
 mod values;
 
 use std::{
@@ -15,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll_core::{Cost, Settings};
+use plimsoll_core::{Cost, Settings, freshness::FreshnessSettings};
 
 use crate::{
     agent_check::{OnShutdown, OutputSettings, SendWords, ServiceOutput},
@@ -98,6 +99,19 @@ pub struct ServiceConfig {
     pub health: Option<HealthConfig>,
     /// Its place in a ring.
     pub ring: Option<RingSettings>,
+    /// Its temporal data, where their update periods adapt.
+    pub updates: Option<UpdatesConfig>,
+}
+
+/// Adaptive update periods.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpdatesConfig {
+    /// What lists the items.
+    pub url: HttpUrl,
+    /// For reading the list.
+    pub timeout: Duration,
+    /// `P_max` and what an update costs.
+    pub settings: FreshnessSettings,
 }
 
 /// Where delays come from.

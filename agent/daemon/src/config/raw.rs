@@ -117,6 +117,16 @@ pub struct Service {
     pub load: Load,
     pub health: Option<Health>,
     pub ring: Option<Ring>,
+    pub updates: Option<Updates>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Updates {
+    pub url: String,
+    #[serde(default, with = "humantime_serde")]
+    pub longest: Option<Duration>,
+    pub update_cost: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -598,6 +598,30 @@ const TABLES: &[(&str, &str, &[Row])] = &[
             ),
         ],
     ),
+    (
+        "[service.updates]",
+        "Temporal data of the service, whose updates give way under overload: docs/freshness.md. The feed asks `GET /v1/updates` for the periods.",
+        &[
+            (
+                "url",
+                "`http://host[:port]/path`",
+                "required",
+                "What lists the items with their own periods and how often they were read, as JSON; got once a period, within 500 ms, at most the period. No TLS; at most 16 MiB.",
+            ),
+            (
+                "longest",
+                "duration, 1ms to 1day",
+                "`\"5s\"`",
+                "The longest period that is ever asked for, *P_max*. Items whose own period is longer keep theirs.",
+            ),
+            (
+                "update_cost",
+                "above 0, to 1e9, cost units",
+                "`1`",
+                "What one update costs the node: its time over the time that a cost unit of a request takes.",
+            ),
+        ],
+    ),
 ];
 
 /// The whole reference.

@@ -6,7 +6,7 @@ use plimsoll_core::{BoundLimits, Cost, Law, PiForm, PiGains, Rules, Seconds, Set
 
 use super::{
     Config, HealthConfig, HealthTarget, HttpUrl, Level, LogFormat, LogListen, PrometheusConfig,
-    ServiceConfig, SourceConfig, jobs, load, locate::Wrong, raw, values,
+    ServiceConfig, SourceConfig, jobs, load, locate::Wrong, raw, updates, values,
 };
 use crate::{
     agent_check::{OnShutdown, SendWords},
@@ -249,6 +249,11 @@ fn resolve_service(path: &str, raw: raw::Service, period: Duration) -> Checked<S
             .ring
             .as_ref()
             .map(|r| ring(&format!("{path}.ring"), r, period))
+            .transpose()?,
+        updates: raw
+            .updates
+            .as_ref()
+            .map(|u| updates::updates(&format!("{path}.updates"), u, period))
             .transpose()?,
         address: raw
             .address

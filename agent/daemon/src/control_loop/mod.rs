@@ -23,6 +23,7 @@ use crate::{
     ring::RingBoard,
     sources::SourceError,
     state::{DelaySummary, NodeState, ServiceState, SharedState, unix_now},
+    updates::Updates,
 };
 use observe::{Observed, Observer};
 
@@ -86,7 +87,7 @@ pub async fn run(mut context: LoopContext) -> anyhow::Result<()> {
                 }
                 let config = context.config.borrow_and_update().clone();
                 context.metrics.announce(&config.service);
-                service.reconfigure(config)?;
+                service.reconfigure(config, &context)?;
             }
         }
     }
@@ -100,6 +101,7 @@ struct Service {
     meter: FlowMeter,
     observer: Observer,
     host_load: HostLoad,
+    updates: Option<Updates>,
     verdict: watch::Receiver<Verdict>,
     probe: Probe,
     last: Last,
@@ -166,6 +168,7 @@ impl Service {
                 Arc::clone(&context.rings),
             ),
             host_load: HostLoad::new(&config.service.load, config.period),
+            updates: start_updates(&config.service, context),
             verdict,
             probe,
             last: Last::default(),
@@ -173,7 +176,7 @@ impl Service {
         })
     }
 
-    fn reconfigure(&mut self, config: LoopConfig) -> anyhow::Result<()> {
+    fn reconfigure(&mut self, config: LoopConfig, context: &LoopContext) -> anyhow::Result<()> {
         let (old, new) = (&self.config.service, &config.service);
         self.controller.reconfigure(new.settings)?;
         if (old.full_weight_bound, old.weight_dead_band)
@@ -185,6 +188,14 @@ impl Service {
         if old.health != new.health {
             let known = self.verdict.borrow().clone();
             (self.verdict, self.probe) = start_probe(new, known);
+        }
+        let is_same = match (&self.updates, &new.updates) {
+            (Some(updates), Some(settings)) => updates.is_for(settings),
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same {
+            self.updates = start_updates(new, context);
         }
         self.observer.reconfigure(new.clone());
         self.host_load.reconfigure(&new.load, config.period);
@@ -198,8 +209,17 @@ impl Service {
     }
 
     async fn period(&mut self, context: &LoopContext) {
-        let (observed, load) =
-            tokio::join!(self.observer.observe(), self.host_load.read(Instant::now()));
+        let list = async {
+            match &self.updates {
+                Some(updates) => Some(updates.fetch().await),
+                None => None,
+            }
+        };
+        let (observed, load, listed) = tokio::join!(
+            self.observer.observe(),
+            self.host_load.read(Instant::now()),
+            list
+        );
         self.note_load(context, load.err());
         let name = &self.config.service.name;
         self.controller.force(context.overrides.forced_bound(name));
@@ -235,6 +255,11 @@ impl Service {
             info!(service = %self.config.service.name, "the source works again");
         }
         self.last.source_error = error;
+        if let (Some(updates), Some(listed)) = (&mut self.updates, listed) {
+            let work = self.last.flow.map_or(Cost(0.0), |flow| Cost(flow.ended));
+            let now = std::time::Instant::now();
+            updates.step(listed, &self.controller.decision(), work, now);
+        }
         *lock(&context.kept) = Some(self.controller.clone());
         self.publish(context);
         if self.last.reason.is_some() {
@@ -338,6 +363,10 @@ impl Service {
             jobs: last.jobs,
             host_load: self.host_load.known(Instant::now()),
             load: self.load(),
+            updates: self
+                .updates
+                .as_ref()
+                .map(|updates| Arc::new(updates.state())),
             backlog: last.jobs.map(|jobs| Cost(jobs * decision.mean_cost.get())),
             stepped_at: last.stepped_at,
             stepped: stepped.into_std(),
@@ -362,6 +391,13 @@ fn start_probe(service: &ServiceConfig, known: Verdict) -> (watch::Receiver<Verd
     let (sender, verdict) = watch::channel(known);
     let probe = Probe::Task(tokio::spawn(health_probe::run(health.clone(), sender)));
     (verdict, probe)
+}
+
+fn start_updates(service: &ServiceConfig, context: &LoopContext) -> Option<Updates> {
+    let settings = service.updates.clone()?;
+    let metrics = context.metrics.updates.clone();
+    let now = std::time::Instant::now();
+    Some(Updates::new(&service.name, settings, metrics, now))
 }
 
 fn lock(kept: &Mutex<Option<NodeController>>) -> std::sync::MutexGuard<'_, Option<NodeController>> {

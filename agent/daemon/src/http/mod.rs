@@ -1,5 +1,5 @@
-//! `/metrics`, `/healthz`, `/readyz`, `/v1/node`, `/v1/ring`, `/v1/orca`, `/v1/observe` and
-//! `/v3/discovery:endpoints`.
+//! `/metrics`, `/healthz`, `/readyz`, `/v1/node`, `/v1/ring`, `/v1/orca`, `/v1/updates`,
+//! `/v1/observe` and `/v3/discovery:endpoints`.
 
 mod body;
 mod connections;
@@ -8,6 +8,7 @@ mod node;
 mod observe;
 mod orca;
 mod ring;
+mod updates;
 
 use std::{
     sync::Arc,
@@ -112,6 +113,7 @@ fn router(context: HttpContext) -> Router {
         )
         .route("/v1/ring", get(ring::ring))
         .route("/v1/orca", get(orca::orca))
+        .route("/v1/updates", get(updates::updates))
         .route("/v1/observe", post(observe::observe))
         .route("/v3/discovery:endpoints", post(discovery::discover))
         .with_state(context)

@@ -8,6 +8,7 @@ mod reference;
 mod requests;
 mod ring;
 mod source;
+mod updates;
 
 use plimsoll_core::{Observation, Seconds};
 use prometheus::Result;
@@ -26,6 +27,7 @@ pub use reference::markdown;
 pub use requests::RequestMetrics;
 pub use ring::RingMetrics;
 pub use source::SourceMetrics;
+pub use updates::UpdateMetrics;
 
 /// All but the agent-check server's; cheap to clone.
 #[derive(Clone, Debug)]
@@ -38,6 +40,8 @@ pub struct Metrics {
     pub source: SourceMetrics,
     /// Of the shared rings.
     pub ring: RingMetrics,
+    /// Of temporal data.
+    pub updates: UpdateMetrics,
     /// Of what stock Envoy is told.
     pub envoy: EnvoyMetrics,
     /// Of the agent itself.
@@ -52,6 +56,7 @@ impl Metrics {
             control: ControlMetrics::new(catalogue)?,
             source: SourceMetrics::new(catalogue)?,
             ring: RingMetrics::new(catalogue)?,
+            updates: UpdateMetrics::new(catalogue)?,
             envoy: EnvoyMetrics::new(catalogue)?,
             agent: AgentMetrics::new(catalogue)?,
         })
@@ -63,6 +68,10 @@ impl Metrics {
         self.control.services.announce(&service.name);
         self.requests.announce(&service.name);
         self.source.announce(&service.name, from_log);
+        match &service.updates {
+            Some(_) => self.updates.services.announce(&service.name),
+            None => self.updates.services.forget(&service.name),
+        }
     }
 
     /// After a period that was observed, which ended at this Unix time.
@@ -74,6 +83,9 @@ impl Metrics {
     /// Brings the gauges up to date.
     pub fn show(&self, state: &ServiceState, set: &ServiceOverride) {
         self.control.show(state, set);
+        if let Some(updates) = &state.updates {
+            self.updates.show(&state.service, updates);
+        }
     }
 
     /// Takes out all of a service that was removed.
@@ -82,6 +94,7 @@ impl Metrics {
         self.requests.forget(service);
         self.source.forget(service);
         self.ring.forget(service);
+        self.updates.services.forget(service);
         self.envoy.services.forget(service);
     }
 }

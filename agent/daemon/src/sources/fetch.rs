@@ -44,7 +44,7 @@ async fn exchange(url: &HttpUrl, max_body: usize) -> Result<(u16, Bytes), Source
     let request = Request::get(&url.path)
         .header(HOST, &url.authority)
         .header(USER_AGENT, concat!("plimsoll/", env!("CARGO_PKG_VERSION")))
-        .header(ACCEPT, "text/plain;version=0.0.4")
+        .header(ACCEPT, "text/plain;version=0.0.4, application/json;q=0.9")
         .header(CONNECTION, "close")
         .body(Empty::<Bytes>::new())
         .map_err(|e| broken(&e))?;

@@ -378,6 +378,11 @@ pub fn http_get(port: u16, path: &str) -> Option<(u16, String)> {
     http(port, &format!("GET {path}"), "", "")
 }
 
+/// Status, head and body, for a request with a further line.
+pub fn http_get_with(port: u16, path: &str, head: &str) -> Option<(u16, String, String)> {
+    exchange(port, &format!("GET {path}"), head, "")
+}
+
 /// `head` are further lines, each with its end.
 pub fn http_post(port: u16, path: &str, head: &str, body: &str) -> Option<(u16, String)> {
     let head = format!("{head}content-length: {}\r\n", body.len());
@@ -385,6 +390,11 @@ pub fn http_post(port: u16, path: &str, head: &str, body: &str) -> Option<(u16, 
 }
 
 fn http(port: u16, what: &str, head: &str, body: &str) -> Option<(u16, String)> {
+    let (status, _, body) = exchange(port, what, head, body)?;
+    Some((status, body))
+}
+
+fn exchange(port: u16, what: &str, head: &str, body: &str) -> Option<(u16, String, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     // An answer may come before the body was taken; then the connection is reset after it.
@@ -396,7 +406,7 @@ fn http(port: u16, what: &str, head: &str, body: &str) -> Option<(u16, String)> 
     let _ = stream.read_to_string(&mut answer);
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
-    Some((status, body.to_owned()))
+    Some((status, head.to_ascii_lowercase(), body.to_owned()))
 }
 
 pub fn mode(path: &Path) -> u32 {

@@ -1,0 +1,60 @@
+//! `/v1/updates`: how often a feed is to update each item.
+
+use axum::{
+    extract::{Query, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+
+use super::HttpContext;
+
+/// What is asked.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    /// Which service's items; the only one where there is one.
+    service: Option<String>,
+}
+
+/// The items whose period is not their own; 304 where the feed has them.
+pub async fn updates(
+    State(context): State<HttpContext>,
+    Query(asked): Query<Asked>,
+    headers: HeaderMap,
+) -> Response {
+    let config = context.config.borrow().clone();
+    let mut adaptive = config.services.iter().filter(|it| it.updates.is_some());
+    let name = match &asked.service {
+        Some(name) => adaptive.find(|service| service.name == *name),
+        None => match (adaptive.next(), adaptive.next()) {
+            (only, None) => only,
+            _ => {
+                let problem = "service: say which; this agent has several with updates\n";
+                return (StatusCode::BAD_REQUEST, problem).into_response();
+            }
+        },
+    };
+    let Some(name) = name.map(|service| &service.name) else {
+        let problem = "no service of this name has [service.updates]\n";
+        return (StatusCode::NOT_FOUND, problem).into_response();
+    };
+    let state = context.state.load();
+    let updates = state.services.get(name).and_then(|it| it.updates.as_ref());
+    let Some(updates) = updates else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "no first step yet\n").into_response();
+    };
+    let tag = [(header::ETAG, &*updates.tag)];
+    let known = headers
+        .get(header::IF_NONE_MATCH)
+        .and_then(|it| it.to_str().ok());
+    let is_known = |known: &str| {
+        let mut tags = known.split(',').map(str::trim);
+        tags.any(|known| known.trim_start_matches("W/") == &*updates.tag)
+    };
+    if known.is_some_and(is_known) {
+        return (StatusCode::NOT_MODIFIED, tag).into_response();
+    }
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    (tag, json, updates.body.clone()).into_response()
+}

@@ -1,0 +1,309 @@
+//! Update periods of a service's temporal data: what is read how often comes from the service, what is decided
+//! from `plimsoll_core::freshness`, and the feed asks for it at `/v1/updates`.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::body::Bytes;
+use plimsoll_core::{
+    Cost, Decision, Seconds,
+    freshness::{MOST_ITEMS, Pressure, UpdatePeriods},
+};
+use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
+
+use crate::{
+    config::UpdatesConfig,
+    metrics::UpdateMetrics,
+    sources::{self, SourceError},
+};
+
+/// Why a list cannot be had.
+pub const FAILURES: [&str; 6] = [
+    "garbage",
+    "status",
+    "timeout",
+    "too_large",
+    "truncated",
+    "unreachable",
+];
+/// Room for [`MOST_ITEMS`] with names of usual length.
+const MOST_BYTES: usize = 16 << 20;
+/// What is known of the items is so old at most; then they have their own periods.
+const FORGET: Duration = Duration::from_secs(60);
+
+/// What a service tells of its items; more than this in it is left alone.
+#[derive(Debug, Deserialize)]
+struct Listing<'a> {
+    #[serde(borrow)]
+    items: Vec<Listed<'a>>,
+    /// Updates of all items since the service started.
+    updates: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Listed<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    period_seconds: f64,
+    /// Since the service started.
+    accesses: f64,
+}
+
+/// What is wanted of a service's feed now.
+#[derive(Clone, Debug, Serialize)]
+pub struct UpdatesState {
+    /// Grows with every change since the agent's start.
+    pub version: u64,
+    /// Items that are watched.
+    pub items: usize,
+    /// Items with a longer period than their own.
+    pub relaxed: usize,
+    /// Items of the last list that cannot be.
+    pub refused: usize,
+    /// `P_max`.
+    pub longest: Seconds,
+    /// The longest period that an item has.
+    pub longest_now: Seconds,
+    /// Updates a second at the items' own periods.
+    pub rate_own: f64,
+    /// And at those that are wanted.
+    pub rate_wanted: f64,
+    /// What the service said when its list could not be had; `None` while it can.
+    pub list_error: Option<String>,
+    /// Names this agent's run and the version.
+    #[serde(skip)]
+    pub tag: Arc<str>,
+    /// What a feed is answered.
+    #[serde(skip)]
+    pub body: Bytes,
+}
+
+/// What a feed is answered.
+#[derive(Serialize)]
+struct Wanted<'a> {
+    service: &'a str,
+    version: u64,
+    longest: Seconds,
+    /// By name: those that are not the items' own.
+    periods: BTreeMap<&'a str, Seconds>,
+}
+
+/// The items of one service.
+#[derive(Debug)]
+pub struct Updates {
+    service: String,
+    config: UpdatesConfig,
+    metrics: UpdateMetrics,
+    periods: UpdatePeriods,
+    /// Accesses in the last list.
+    counted: HashMap<Box<str>, f64>,
+    made: Option<u64>,
+    forgotten: u64,
+    refused: usize,
+    listed_at: Instant,
+    stepped_at: Instant,
+    error: Option<String>,
+    told: Option<String>,
+    /// Tells this run from others: versions begin anew in each.
+    run: u32,
+    version: u64,
+    tag: Arc<str>,
+    body: Bytes,
+}
+
+impl Updates {
+    /// All items at their own periods.
+    pub fn new(service: &str, config: UpdatesConfig, metrics: UpdateMetrics, now: Instant) -> Self {
+        let mut updates = Updates {
+            service: service.to_owned(),
+            periods: UpdatePeriods::new(config.settings),
+            config,
+            metrics,
+            counted: HashMap::new(),
+            made: None,
+            forgotten: 0,
+            refused: 0,
+            listed_at: now,
+            stepped_at: now,
+            error: None,
+            told: None,
+            run: fastrand::u32(..),
+            version: 0,
+            tag: Arc::from(""),
+            body: Bytes::new(),
+        };
+        updates.say();
+        updates
+    }
+
+    /// Whether it was made for these settings.
+    pub fn is_for(&self, config: &UpdatesConfig) -> bool {
+        self.config == *config
+    }
+
+    /// The service's list as it is.
+    pub async fn fetch(&self) -> Result<Bytes, SourceError> {
+        let url = &self.config.url;
+        let (status, body) = sources::get(url, self.config.timeout, MOST_BYTES).await?;
+        if status != 200 {
+            let problem = format!("{url}: status {status}, not 200");
+            return Err(SourceError::new("status", problem));
+        }
+        Ok(body)
+    }
+
+    /// A period is over, in which the node did `work` a second.
+    pub fn step(
+        &mut self,
+        listed: Result<Bytes, SourceError>,
+        decision: &Decision,
+        work: Cost,
+        now: Instant,
+    ) {
+        let passed = now.saturating_duration_since(self.stepped_at);
+        self.stepped_at = now;
+        let taken = listed.and_then(|body| self.take(&body));
+        let is_known = taken.is_ok();
+        self.note(taken.err());
+        let version = self.periods.version();
+        let is_changed = if is_known {
+            self.listed_at = now;
+            let pressure = Pressure::of(decision);
+            self.periods.step(Seconds::from(passed), pressure, work);
+            self.periods.version() != version
+        } else {
+            // Without counts everything would look cold.
+            now.saturating_duration_since(self.listed_at) > FORGET && self.forget()
+        };
+        let forgotten = self.periods.forgotten();
+        let labels = [self.service.as_str()];
+        let more = forgotten.saturating_sub(self.forgotten);
+        self.metrics
+            .forgotten
+            .with_label_values(&labels)
+            .inc_by(more);
+        self.forgotten = forgotten;
+        if is_changed {
+            self.version += 1;
+            self.say();
+        }
+    }
+
+    /// What is wanted now.
+    pub fn state(&self) -> UpdatesState {
+        let (wanted, own) = self.periods.updates_per_second();
+        UpdatesState {
+            version: self.version,
+            items: self.periods.len(),
+            relaxed: self.periods.relaxed_count(),
+            refused: self.refused,
+            longest: self.config.settings.longest,
+            longest_now: self.periods.longest_period().unwrap_or(Seconds(0.0)),
+            rate_own: own,
+            rate_wanted: wanted,
+            list_error: self.error.clone(),
+            tag: Arc::clone(&self.tag),
+            body: self.body.clone(),
+        }
+    }
+
+    fn take(&mut self, body: &[u8]) -> Result<(), SourceError> {
+        let Listing { items, updates } = serde_json::from_slice(body).map_err(|error| {
+            SourceError::new("garbage", format!("{}: {error}", self.config.url))
+        })?;
+        let mut counted = HashMap::with_capacity(items.len());
+        let (mut refused, mut first) = (0, None);
+        for (index, item) in items.iter().enumerate() {
+            let (name, accesses) = (item.name.as_ref(), item.accesses);
+            let problem = if counted.contains_key(name) {
+                Some("the name was there before".to_owned())
+            } else if accesses < 0.0 {
+                Some("accesses must be 0 or more".to_owned())
+            } else {
+                let declared = self.periods.declare(name, Seconds(item.period_seconds));
+                declared.err().map(|error| error.to_string())
+            };
+            if let Some(problem) = problem {
+                refused += 1;
+                first.get_or_insert_with(|| format!("items[{index}]: {problem}"));
+                continue;
+            }
+            if let Some(before) = self.counted.get(name) {
+                // A count that fell is that of a service that started again.
+                let more = if accesses < *before {
+                    accesses
+                } else {
+                    accesses - before
+                };
+                self.periods.accessed(name, more);
+            }
+            counted.insert(Box::from(name), accesses);
+        }
+        self.periods.retain(|name| counted.contains_key(name));
+        if counted.len() > MOST_ITEMS {
+            let many = || format!("{} items, of which {MOST_ITEMS} are watched", counted.len());
+            first.get_or_insert_with(many);
+        }
+        self.counted = counted;
+        self.refused = refused;
+        self.tell(first);
+        if let (Some(now), Some(before)) = (updates, self.made) {
+            let more = if now < before { now } else { now - before };
+            let labels = [self.service.as_str()];
+            self.metrics.made.with_label_values(&labels).inc_by(more);
+        }
+        self.made = updates;
+        Ok(())
+    }
+
+    /// All items at their own periods again. Returns whether any was not.
+    fn forget(&mut self) -> bool {
+        let was_relaxed = self.periods.relaxed_count() > 0;
+        self.periods = UpdatePeriods::new(self.config.settings);
+        self.counted = HashMap::new();
+        was_relaxed
+    }
+
+    fn note(&mut self, error: Option<SourceError>) {
+        let service = self.service.as_str();
+        let message = error.as_ref().map(SourceError::to_string);
+        if let Some(error) = error {
+            let labels = [service, error.kind];
+            self.metrics.failures.with_label_values(&labels).inc();
+            // Once a cause, not once a period.
+            if self.error != message {
+                warn!(%service, kind = error.kind, "no list of items, update periods stay for a while: {error}");
+            }
+        } else if self.error.is_some() {
+            info!(%service, "the list of items is there again");
+        }
+        self.error = message;
+    }
+
+    fn tell(&mut self, problem: Option<String>) {
+        if let Some(problem) = &problem
+            && self.told.as_ref() != Some(problem)
+        {
+            let (service, refused) = (self.service.as_str(), self.refused);
+            warn!(%service, refused, "not all items of the list can be: {problem}");
+        }
+        self.told = problem;
+    }
+
+    fn say(&mut self) {
+        let wanted = Wanted {
+            service: &self.service,
+            version: self.version,
+            longest: self.config.settings.longest,
+            periods: self.periods.relaxed().collect(),
+        };
+        // Strings and finite numbers cannot fail.
+        self.body = serde_json::to_vec(&wanted).unwrap_or_default().into();
+        self.tag = format!("\"{:08x}-{}\"", self.run, self.version).into();
+    }
+}
