@@ -104,7 +104,7 @@ def options(arguments: argparse.Namespace) -> Options:
 
 def names(arguments: argparse.Namespace) -> list[str]:
     """The policies asked for, or the proxy's own: all of them, or those with settings to sweep."""
-    chosen = render.default_names(arguments.proxy)
+    chosen = render.default_names(arguments.proxy, arguments.scenario)
     if arguments.policies is not None:
         return arguments.policies.split()
     if arguments.command == "run":

@@ -27,6 +27,8 @@ class Policy:
     sweep: dict[str, list[Any]] = field(default_factory=dict)
     # Whether the agents serve Envoy's out-of-band load reports.
     orca: bool = False
+    # Settings of plimsoll.lua that differ from the example's.
+    lua: dict[str, Any] = field(default_factory=dict)
 
     @property
     def proxy(self) -> str:
@@ -82,11 +84,17 @@ def table(path: Path = POLICIES) -> dict[str, Any]:
         raise LabError(f"{path}: {error}") from error
 
 
-def default_names(proxy: str, path: Path = POLICIES) -> list[str]:
-    """What is run on a kind of proxy where nothing else was asked for."""
+def default_names(proxy: str, scenario: str, path: Path = POLICIES) -> list[str]:
+    """What is run on a kind of proxy where nothing else was asked for; a scenario may have its own."""
     if proxy not in PROXIES:
         raise LabError(f"--proxy {proxy}: must be one of {', '.join(PROXIES)}")
-    return table(path).get("defaults", {}).get(proxy, [])
+    defaults = table(path).get("defaults", {})
+    own = defaults.get("scenario", {}).get(scenario)
+    if own is None:
+        return defaults.get(proxy, [])
+    if proxy not in own:
+        raise LabError(f"--proxy {proxy}: scenario {scenario} has policies for {', '.join(own)} only")
+    return own[proxy]
 
 
 def policies(names: list[str], path: Path = POLICIES) -> list[Policy]:
@@ -108,7 +116,7 @@ def policies(names: list[str], path: Path = POLICIES) -> list[Policy]:
             raise LabError(f"{path}: {name}.example: {example} is not there")
         service = merged(common, entry["service"]) if "service" in entry else None
         changed, swept, orca = entry.get("settings", {}), entry.get("sweep", {}), entry.get("orca", False)
-        result.append(Policy(name, example, service, changed, swept, orca))
+        result.append(Policy(name, example, service, changed, swept, orca, entry.get("lua", {})))
     return result
 
 
@@ -147,10 +155,22 @@ def haproxy(text: str, ports: Ports, socket: Path, maxconn: int | None = None) -
     return "\n".join(lines) + "\n"
 
 
-def lua(ports: Ports, proxy: str) -> str:
-    """plimsoll.lua of the examples with this lab's Redis and a proxy's name."""
+def lua(ports: Ports, proxy: str, settings: dict[str, Any]) -> str:
+    """plimsoll.lua of the examples with this lab's Redis, a proxy's name and a policy's settings."""
     text = (EXAMPLES / "plimsoll.lua").read_text().replace("127.0.0.1:6379", f"127.0.0.1:{ports.redis}")
-    return text.replace("  cluster =", f'  proxy = "{proxy}",\n  cluster =')
+    for key, value in ({"proxy": proxy} | settings).items():
+        line = f"  {key} = {lua_value(value)},\n"
+        text, found = re.subn(rf"(?m)^  {key} = .*\n", lambda _, line=line: line, text)
+        if not found:
+            text = text.replace("start({\n", "start({\n" + line)
+    return text
+
+
+def lua_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {lua_value(inner)}" for key, inner in value.items()) + " }"
+    # JSON's scalars are Lua's.
+    return json.dumps(value)
 
 
 def _server(template: str, index: int, ports: Ports) -> str:

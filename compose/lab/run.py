@@ -77,6 +77,8 @@ def generator(
         "DURATION": str(scenario.duration),
         "DRAIN": str(scenario.drain),
         "EVENT": str(scenario.burst),
+        "THINK_BEFORE": ",".join(str(time) for time in scenario.think[0]),
+        "THINK_AFTER": ",".join(str(time) for time in scenario.think[1]),
         "SLA": str(scenario.sla),
         "LONG_SHARE": str(scenario.long_share),
         "SYMBOLS": str(options.topology.master.flags.get("symbols", 3000)),

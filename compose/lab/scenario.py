@@ -4,7 +4,10 @@ from dataclasses import dataclass
 
 from compose.lab.errors import LabError
 
-SCENARIOS = ("burst", "removal", "heterogeneous", "mix")
+SCENARIOS = ("burst", "removal", "heterogeneous", "mix", "phases")
+BURST = ((3.5, 4.0), (1.0, 1.5))
+# Scheduling is to matter and not admission: below what the nodes can do, in the end by little.
+PHASES = ((4.5, 5.0), (3.2, 3.7))
 MIXES = {"3:1": 1 / 4, "25:1": 1 / 26, "100:1": 1 / 101}
 
 
@@ -22,6 +25,8 @@ class Scenario:
     sla: float = 1.0
     # How long Redis answers nobody, from the event on; 0: it always does.
     redis_away: float = 0.0
+    # Inter-request times before the burst and after it, each evenly within two.
+    think: tuple[tuple[float, float], tuple[float, float]] = BURST
 
     @property
     def event(self) -> float:
@@ -37,7 +42,8 @@ class Scenario:
         return found
 
     def event_text(self, has_redis: bool) -> str:
-        text = "inter-request time 3.5-4 s -> 1-1.5 s"
+        before, after = (f"{low:g}-{high:g} s" for low, high in self.think)
+        text = f"inter-request time {before} -> {after}"
         if self.removal is not None:
             text = "a slave and its agent are killed"
         return f"{text}; Redis is away for {self.redis_away:g} s" if has_redis and self.redis_away else text
@@ -70,4 +76,7 @@ def scenario(
             f"--redis-away {redis_away:g}: must be at most {most:g} s, the time from the event to the end"
         )
     long_share = MIXES[mix] if name == "mix" else 0.0
-    return Scenario(name, warmup, burst, removal, end, long_share=long_share, redis_away=redis_away)
+    think = PHASES if name == "phases" else BURST
+    return Scenario(
+        name, warmup, burst, removal, end, long_share=long_share, redis_away=redis_away, think=think
+    )

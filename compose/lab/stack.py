@@ -41,7 +41,7 @@ def configure(
         return envoy.prepare(policy.example, ports, run, name, settings, machine.cores())
     config, socket = run / f"{name}.cfg", run / f"{name}.sock"
     config.write_text(render.haproxy(policy.example.read_text(), ports, socket, settings.get("maxconn")))
-    (run / f"{name}.lua").write_text(render.lua(ports, name))
+    (run / f"{name}.lua").write_text(render.lua(ports, name, policy.lua))
     checked = subprocess.run(
         [machine.haproxy(), "-c", "-f", config], capture_output=True, text=True, check=False
     )

@@ -2,7 +2,7 @@
 
 use plimsoll_core::{
     dispatch::{DispatchSettings, MOST_COST, Placement},
-    schedule::Policy,
+    schedule::{NewsSettings, Policy, UpdateAlgorithm},
 };
 use serde::Deserialize;
 
@@ -42,6 +42,10 @@ pub struct Settings {
     pub routes: usize,
     /// Response header with the items really touched.
     pub items_header: Option<String>,
+    /// Response header with the node's active requests.
+    pub jobs_header: Option<String>,
+    /// Response header with the node's load.
+    pub load_header: Option<String>,
     /// Request header that names the hosts to the override-host policy.
     pub hosts_header: String,
     /// Hosts named besides the first, for retries.
@@ -96,6 +100,7 @@ struct Raw {
     cost: RawCost,
     #[serde(default)]
     scheduler: RawScheduler,
+    news: Option<RawNews>,
     #[serde(default = "hosts_header")]
     hosts_header: String,
     #[serde(default = "two")]
@@ -170,6 +175,24 @@ impl Default for RawScheduler {
             artificial: 0.01,
         }
     }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawNews {
+    update: UpdateName,
+    phase: f64,
+    jobs_header: Option<String>,
+    load_header: Option<String>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case")]
+enum UpdateName {
+    #[default]
+    Periodic,
+    Continuous,
+    OnAccess,
 }
 
 fn hosts_header() -> String {
@@ -247,9 +270,17 @@ impl Raw {
         if !self.token.as_ref().is_none_or(printable) {
             return Err("token: must be printable ASCII characters".to_owned());
         }
+        let placement = self.scheduler.placement(self.policy)?;
+        if self.news.is_some() && !matches!(placement, Placement::Scheduled(_)) {
+            let problem = "news: only the schedulers look at load; fc_hash and fc_prop do not";
+            return Err(problem.to_owned());
+        }
+        let raw_news = self.news.unwrap_or_default();
         for (field, header) in [
             ("hosts_header", Some(&self.hosts_header)),
             ("cost.items_header", self.cost.items_header.as_ref()),
+            ("news.jobs_header", raw_news.jobs_header.as_ref()),
+            ("news.load_header", raw_news.load_header.as_ref()),
         ] {
             if header.is_some_and(|header| !is_header(header)) {
                 return Err(format!(
@@ -275,11 +306,12 @@ impl Raw {
             period,
             lease,
             dispatch: DispatchSettings {
-                placement: self.scheduler.placement(self.policy)?,
+                placement,
                 age_limit: seconds("age_limit", self.age_limit)?,
                 lease,
                 spill: within("spill", self.spill, 0.0, 1.0, "")?,
                 least_cost: within("cost.least", self.cost.least, 1e-6, MOST_COST, "")?,
+                news: raw_news.resolve()?,
             },
             cluster: self.cluster,
             agents: self.agents,
@@ -290,7 +322,27 @@ impl Raw {
             cost: checked("cost.from", self.cost.from)?,
             route: checked("cost.route", self.cost.route)?,
             items_header: self.cost.items_header,
+            jobs_header: raw_news.jobs_header,
+            load_header: raw_news.load_header,
             hosts_header: self.hosts_header,
+        })
+    }
+}
+
+impl RawNews {
+    fn resolve(&self) -> Result<NewsSettings, String> {
+        let tells = self.jobs_header.is_some() || self.load_header.is_some();
+        if tells != (self.update == UpdateName::OnAccess) {
+            let problem = "news: on_access, and no other update, needs jobs_header or load_header";
+            return Err(problem.to_owned());
+        }
+        Ok(NewsSettings {
+            update: match self.update {
+                UpdateName::Periodic => UpdateAlgorithm::Periodic,
+                UpdateName::Continuous => UpdateAlgorithm::Continuous,
+                UpdateName::OnAccess => UpdateAlgorithm::OnAccess,
+            },
+            phase: within("news.phase", self.phase, 0.0, 3600.0, " s")?,
         })
     }
 }

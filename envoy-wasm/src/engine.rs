@@ -252,6 +252,15 @@ impl Engine {
         }
     }
 
+    /// The answer told of the host's load; what is no number is not told.
+    pub fn told(&mut self, attempt: &Attempt, now: f64, jobs: Option<f64>, load: Option<f64>) {
+        let good = |value: &f64| (0.0..=plimsoll_core::dispatch::MOST_COST).contains(value);
+        if let Some(place) = attempt.place {
+            self.dispatcher
+                .accessed(place, now, jobs.filter(good), load.filter(good));
+        }
+    }
+
     /// An attempt ended, however it did. `is_hosts_fault`: whether the host is to blame where there was no
     /// answer.
     pub fn attempt_ended(&mut self, attempt: Attempt, now: f64, is_hosts_fault: bool) {

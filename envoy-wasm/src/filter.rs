@@ -152,10 +152,18 @@ impl HttpContext for Upstream {
             let status = host::response_header(":status").and_then(text);
             let status = status.and_then(|status| status.parse().ok()).unwrap_or(0);
             if let Ok(mut engine) = cluster.engine.try_borrow_mut() {
-                let name = engine.settings().items_header.as_deref();
-                let items = name.and_then(host::response_header).and_then(text);
-                let items = items.and_then(|items| items.parse().ok());
-                engine.answered(attempt, host::now(), status, items);
+                let number = |name: &Option<String>| -> Option<f64> {
+                    let value = name.as_deref().and_then(host::response_header);
+                    value.and_then(text)?.parse().ok()
+                };
+                let settings = engine.settings();
+                let items = number(&settings.items_header);
+                let (jobs, load) = (number(&settings.jobs_header), number(&settings.load_header));
+                let now = host::now();
+                engine.answered(attempt, now, status, items);
+                if jobs.is_some() || load.is_some() {
+                    engine.told(attempt, now, jobs, load);
+                }
             }
         }
         Action::Continue

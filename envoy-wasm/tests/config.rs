@@ -123,6 +123,26 @@ fn what_is_wrong_is_named() {
         ),
         (r#", "cost": {"lest": 1}"#, "cost.lest: unknown field"),
         (
+            r#", "news": {"phase": 2}"#,
+            "news: only the schedulers look at load",
+        ),
+        (
+            r#", "policy": "job_informed", "news": {"phase": -1}"#,
+            "news.phase: must be a number within 0..3600 s, is -1",
+        ),
+        (
+            r#", "policy": "job_informed", "news": {"update": "daily"}"#,
+            "news.update: unknown variant",
+        ),
+        (
+            r#", "policy": "job_informed", "news": {"update": "on_access"}"#,
+            "news: on_access, and no other update, needs jobs_header or load_header",
+        ),
+        (
+            r#", "policy": "job_informed", "news": {"update": "on_access", "jobs_header": "X Jobs"}"#,
+            "news.jobs_header: must be a header's name",
+        ),
+        (
             r#", "scheduler": {"arrivals": 0}"#,
             "scheduler.arrivals: must be",
         ),

@@ -14,7 +14,11 @@ const CONFIG: &str = r#"{"cluster": "stocks", "agents": "agents", "key": {"path_
     "cost": {"from": {"query": "items"}, "route": {"path_prefix": 1}, "default": 4, "items_header": "x-items"}}"#;
 
 fn engine(granted: f64) -> Engine {
-    let Config::Downstream(settings) = config::parse(CONFIG.as_bytes()).unwrap() else {
+    engine_with(CONFIG, granted)
+}
+
+fn engine_with(config: &str, granted: f64) -> Engine {
+    let Config::Downstream(settings) = config::parse(config.as_bytes()).unwrap() else {
         panic!("no settings");
     };
     let mut engine = Engine::new(*settings, 7);
@@ -192,4 +196,34 @@ fn what_is_too_much_is_refused_and_alone_it_is_not() {
     assert_eq!(engine.admit(b"/stock/a", |_| None), Admission::Full);
     big.into_iter().for_each(|ticket| engine.end(ticket));
     assert_eq!(engine.in_flight(), (0.0, 0));
+}
+
+#[test]
+fn an_answer_tells_of_its_nodes_load() {
+    let config = r#"{"cluster": "stocks", "agents": "agents", "policy": "load_informed",
+        "scheduler": {"interval": 0, "artificial": 0.01},
+        "news": {"update": "on_access", "phase": 60, "load_header": "x-load"}}"#;
+    let mut engine = engine_with(config, 1000.0);
+    let mut went = [0; 3];
+    let mut answer = |engine: &mut Engine, now: f64, load: [f64; 3]| {
+        let (ticket, hosts) = pass(engine, "/");
+        let host = hosts.split(',').next().unwrap();
+        let place = host.strip_prefix("10.0.0.1:").unwrap();
+        let place = place.parse::<usize>().unwrap() - 1;
+        went[place] += 1;
+        let mut attempt = engine.attempt(ticket, host, now).unwrap();
+        engine.answered(&mut attempt, now, 200, None);
+        engine.told(&attempt, now, None, Some(load[place]));
+        engine.attempt_ended(attempt, now, false);
+        engine.end(ticket);
+        went
+    };
+    // Nobody was asked yet, so each is idle until it has told otherwise.
+    let load = [0.9, 0.4, f64::NAN];
+    let mut last = [0; 3];
+    for number in 0..30 {
+        last = answer(&mut engine, f64::from(number), load);
+    }
+    // What is no number is not told, so the third goes on as it was.
+    assert!(last[0] <= 2 && last[1] <= 2 && last[2] >= 26, "{last:?}");
 }

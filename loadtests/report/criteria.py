@@ -7,6 +7,10 @@ HEALTH_CHECK_INTERVAL_S = 0.5
 # Plimsoll's policies on Envoy; the others with this start are Envoy's own.
 NATIVE_ENVOY = "envoy-"
 ON_ENVOY = ("envoy-eds-fc-prop", "envoy-eds-fc-hash", "wasm-fc-prop", "wasm-fc-hash")
+# Policies whose news differs in nothing but its phase; short ones are to be better, as in the thesis.
+SHORT_AND_LONG = [
+    (f"lua-job-informed-{update}2s", f"lua-job-informed-{update}10s") for update in ("", "continuous-")
+]
 
 
 @dataclass
@@ -41,6 +45,10 @@ def criteria(summary: dict[str, Any]) -> list[Criterion]:
         found += on_haproxy(name, runs, summary)
     for name in (n for n in ON_ENVOY if n in runs):
         found += on_envoy(name, runs, summary)
+    if summary["scenario"] == "phases":
+        found += [
+            against(short, long, runs, 1.0) for short, long in SHORT_AND_LONG if {short, long} <= set(runs)
+        ]
     return found
 
 

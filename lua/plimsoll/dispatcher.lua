@@ -9,6 +9,7 @@
 -- counts every instruction, which makes each of them dear. Requests are never interrupted, tasks are,
 -- after 10,000 instructions: what tasks call changes the state in one piece.
 
+local board_of = require("plimsoll.board")
 local observation_of = require("plimsoll.observation")
 local ring_of = require("plimsoll.ring")
 local schedule = require("plimsoll.schedule")
@@ -38,14 +39,15 @@ local function in_one_piece(change)
   end)
 end
 
---- @param settings table policy, age_limit (s), lease (s), spill, cost.least, scheduler (its settings)
+--- @param settings table policy, age_limit (s), lease (s), spill, cost.least, scheduler (its settings), news (how
+--   load is learned)
 -- @param servers table the names of the backend's servers, in its order
 -- @param random function whole numbers of 32 bits
 -- @return the dispatcher, or nil and what is wrong
 function M.new(settings, servers, random)
   local by_hash, least_cost, age_limit = settings.policy == "fc_hash", settings.cost.least, settings.age_limit
   local spill = settings.spill
-  local scheduler, finished
+  local scheduler, finished, board
   if not BOUND_POLICIES[settings.policy] then
     local problem
     scheduler, problem = schedule.new(settings.policy, settings.scheduler)
@@ -53,6 +55,7 @@ function M.new(settings, servers, random)
       return nil, problem
     end
     finished = scheduler.finished
+    board = board_of.new(settings.news)
   end
   local self = { refused = 0, abandoned = 0, undecided = 0 }
   local dispatchers, news_at = 1, -huge
@@ -109,7 +112,9 @@ function M.new(settings, servers, random)
         local weight = live and max(1, floor(100 * node.bound_jobs / largest + 0.5)) or 0
         news[place] = { weight = weight, jobs = node.jobs, load = node.load }
       end
-      scheduler:on_news(news)
+      if board:heard(now, news) then
+        scheduler:on_news(board.posted)
+      end
     end
     return given_up > GIVEN_UP * had
   end
@@ -297,8 +302,9 @@ function M.new(settings, servers, random)
   -- @param server string where it went in the end, after retries and redispatches
   -- @param status number of the answer; from 500 on it is the node's failure
   -- @param items number what it really touched, or nil
+  -- @param jobs number of requests that the node has, if the answer told, and load likewise
   -- @return route and items where there is a cost to learn
-  function self.finish(holder, now, server, status, items)
+  function self.finish(holder, now, server, status, items, jobs, load)
     local slot = slot_of[holder]
     if not slot then
       return
@@ -307,6 +313,9 @@ function M.new(settings, servers, random)
     local place = release(slot)
     if server ~= servers[place] then
       place = place_of_name[server] or place
+    end
+    if (jobs or load) and board and board:accessed(now, place, jobs, load) then
+      scheduler:on_news(board.posted)
     end
     if status >= 500 then
       return observed[place]:failure()

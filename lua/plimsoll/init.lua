@@ -135,7 +135,9 @@ function M.start(given)
   core.register_converters("plimsoll_finish", function(text)
     local answer = answers[text] or answers:read(text)
     local time = now_of()
-    local route, items = finish(running(), time.sec + time.usec * 1e-6, answer.server, answer.status, answer.items)
+    local route, items = finish(
+      running(), time.sec + time.usec * 1e-6, answer.server, answer.status, answer.items, answer.jobs, answer.load
+    )
     if route then
       costs:learn(route, items)
     end

@@ -7,6 +7,8 @@ local POLICIES = {
   "load_informed",
 }
 
+local UPDATES = { "periodic", "continuous", "on_access" }
+
 local function one_of(list)
   return function(value)
     for _, known in ipairs(list) do
@@ -84,6 +86,12 @@ local SCHEMA = {
       routes = { check = number(1, 1e6), default = 1000 },
     },
   },
+  news = {
+    table = {
+      update = { check = one_of(UPDATES), default = "periodic" },
+      phase = { check = number(0, 3600, "s"), default = 0 },
+    },
+  },
   scheduler = {
     table = {
       arrivals = { check = number(1, 1e9), default = 100 },
@@ -145,6 +153,9 @@ function M.resolve(given)
   end
   if settings.lease < 2 * settings.period then
     return nil, "lease: must be at least two periods, or one late report loses the shares"
+  end
+  if given.news ~= nil and settings.policy:find("^fc_") then
+    return nil, "news: only the schedulers look at load; policy " .. settings.policy .. " does not"
   end
   if settings.redis.user and not settings.redis.password then
     return nil, "redis.user: needs redis.password"

@@ -2,13 +2,14 @@
 -- A converter costs a third of an action, which builds HAProxy's whole transaction for Lua; it gets one
 -- text and gives one back.
 
-local find, sub, byte = string.find, string.sub, string.byte
+local find, match, sub, byte = string.find, string.match, string.sub, string.byte
 local tonumber = tonumber
 
 local M = {}
 
 local SPACE, DASH = byte(" -", 1, 2)
-local MOST_ANSWERS, MOST_ITEMS = 1000, 1e9
+-- Of items, and of jobs and load.
+local MOST_ANSWERS, MOST = 1000, 1e9
 -- No text is a number.
 local COUNT = 1
 
@@ -44,11 +45,17 @@ end
 local Answers = {}
 Answers.__index = Answers
 
---- "<status> <server> [<items>]"; items that are no number within 0 and 1e9 are not told. What was read is remembered:
--- the texts are few.
--- @return table text to { status integer, server string, items number or nil }
+--- "<status> <server> [<items> [<jobs> [<load>]]]"; what is no number within 0 and 1e9 is not told. What was read is
+-- remembered: the texts are few.
+-- @return table text to { status integer, server string, items, jobs, load: number or nil }
 function M.answers()
   return setmetatable({ [COUNT] = 0 }, Answers)
+end
+
+-- One that is infinite would be in the sums for ever. NaN is not within anything.
+local function bounded(word)
+  local value = tonumber(word)
+  return value and value >= 0 and value <= MOST and value or nil
 end
 
 --- Reads a text that is not remembered.
@@ -59,9 +66,8 @@ function Answers:read(text)
   if second then
     answer.status = tonumber(sub(text, 1, first - 1)) or 0
     answer.server = sub(text, first + 1, second - 1)
-    local items = tonumber(sub(text, second + 1))
-    -- One that is infinite would be in the sums for ever. NaN is not within anything.
-    answer.items = items and items >= 0 and items <= MOST_ITEMS and items or nil
+    local items, jobs, load = match(text, "^(%S*) ?(%S*) ?(%S*)", second + 1)
+    answer.items, answer.jobs, answer.load = bounded(items), bounded(jobs), bounded(load)
   end
   if self[COUNT] >= MOST_ANSWERS then
     for known in pairs(self) do

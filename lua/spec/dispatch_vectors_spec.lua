@@ -22,6 +22,7 @@ local function replay(case)
   local settings = {
     policy = case.policy, age_limit = case.age_limit, lease = case.lease, spill = case.spill,
     cost = { least = case.least_cost },
+    news = { update = case.update, phase = case.phase },
     scheduler = { arrivals = 100, most_nodes = 3, interval = 0.1, artificial = 0.05 },
   }
   local dispatcher = assert(dispatcher_of.new(settings, case.servers, function()
@@ -47,7 +48,8 @@ local function replay(case)
       holder.server = server
     elseif step["do"] == "finish" then
       local holder = holders[step.request + 1]
-      dispatcher.finish(holder, step.now, holder.server, step.status, told(step.items))
+      local items, jobs, load = told(step.items), told(step.jobs), told(step.load)
+      dispatcher.finish(holder, step.now, holder.server, step.status, items, jobs, load)
     elseif step["do"] == "abandon" then
       dispatcher.abandon(holders[step.request + 1])
     elseif step["do"] == "report" then

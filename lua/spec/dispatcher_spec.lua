@@ -17,6 +17,7 @@ local function fresh(policy, shares, settings)
   settings = settings or {}
   settings.policy, settings.age_limit, settings.lease, settings.cost = policy, 10, 3, { least = 0.1 }
   settings.spill = 0.8
+  settings.news = settings.news or { update = "periodic", phase = 0 }
   local state = 1
   local dispatcher = assert(dispatcher_of.new(settings, SERVERS, function()
     state = (state * 1103515245 + 12345) & 0xffffffff

@@ -38,6 +38,12 @@ describe("an answer's text", function()
     ["503 <NOSRV> -"] = { 503, "<NOSRV>" },
     ["200 node1 many words"] = { 200, "node1" },
     ["200 node1 1e9"] = { 200, "node1", 1e9 },
+    ["200 node1 80 12 0.5"] = { 200, "node1", 80, 12, 0.5 },
+    ["200 node1 - 12"] = { 200, "node1", nil, 12 },
+    ["200 node1  12 "] = { 200, "node1", nil, 12 },
+    ["200 node1 80 - 0.5 more"] = { 200, "node1", 80, nil, 0.5 },
+    ["200 node1 80 1e999 -1"] = { 200, "node1", 80 },
+    ["200 node1 80 nan nan"] = { 200, "node1", 80 },
     ["200 node1 1e999"] = { 200, "node1" },
     ["200 node1 1e10"] = { 200, "node1" },
     ["200 node1 -5"] = { 200, "node1" },
@@ -48,7 +54,9 @@ describe("an answer's text", function()
   }) do
     it(("is read: %q"):format(text), function()
       local answers = words.answers()
-      assert.same({ status = expected[1], server = expected[2], items = expected[3] }, answers:read(text))
+      local wanted = { status = expected[1], server = expected[2], items = expected[3] }
+      wanted.jobs, wanted.load = expected[4], expected[5]
+      assert.same(wanted, answers:read(text))
       assert.equal(expected[2], answers[text].server)
     end)
   end

@@ -4,7 +4,7 @@
 use plimsoll_core::{
     dispatch::{Costs, DispatchSettings, Dispatcher, Held, NodeShare, Placement, Verdict},
     ring::RingTable,
-    schedule::Policy,
+    schedule::{NewsSettings, Policy},
 };
 use proptest::prelude::*;
 
@@ -15,6 +15,7 @@ fn settings(placement: Placement) -> DispatchSettings {
         lease: 3.0,
         spill: 1.0,
         least_cost: 1.0,
+        news: NewsSettings::default(),
     }
 }
 

@@ -8,7 +8,7 @@ mod vectors;
 use plimsoll_core::{
     dispatch::{DispatchSettings, Dispatcher, Held, NodeShare, Placement, Verdict},
     ring::{RingTable, ring_sizes},
-    schedule::Policy,
+    schedule::{NewsSettings, Policy, UpdateAlgorithm},
 };
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::{Value, json};
@@ -55,6 +55,8 @@ struct Run {
     now: f64,
     held: Vec<Option<(Held, f64)>>,
     steps: Vec<Value>,
+    /// Answers tell of the node's load.
+    tells: bool,
 }
 
 impl Run {
@@ -154,6 +156,7 @@ impl Run {
         };
         let (held, since) = self.held[*number].take().unwrap();
         let place = held.place();
+        let mut told = None;
         if self.random.random_bool(0.1) {
             self.dispatcher.unanswered(place, self.now, false);
             self.steps
@@ -174,9 +177,25 @@ impl Run {
                 status,
                 items.unwrap_or(held.cost()),
             );
-            self.steps.push(json!({"do": "finish", "request": *number, "now": self.now, "status": status, "items": items}));
+            let mut step = json!({"do": "finish", "request": *number, "now": self.now, "status": status, "items": items});
+            if self.tells {
+                let random = &mut self.random;
+                let jobs = random
+                    .random_bool(0.8)
+                    .then(|| f64::from(random.random_range(0..30_u32)));
+                let load = random
+                    .random_bool(0.8)
+                    .then(|| f64::from(random.random_range(0..200_u32)) / 100.0);
+                told = Some((jobs, load));
+                step["jobs"] = json!(jobs);
+                step["load"] = json!(load);
+            }
+            self.steps.push(step);
         }
         self.dispatcher.release(held);
+        if let Some((jobs, load)) = told {
+            self.dispatcher.accessed(place, self.now, jobs, load);
+        }
     }
 
     fn report(&mut self) {
@@ -189,13 +208,14 @@ impl Run {
     }
 }
 
-fn run(name: &str, placement: Placement, seed: u64) -> Value {
+fn run(name: &str, placement: Placement, news: NewsSettings, seed: u64) -> Value {
     let settings = DispatchSettings {
         placement,
         age_limit: 10.0,
         lease: 3.0,
         spill: 0.5,
         least_cost: 1.0,
+        news,
     };
     let mut run = Run {
         random: SmallRng::seed_from_u64(seed),
@@ -204,6 +224,7 @@ fn run(name: &str, placement: Placement, seed: u64) -> Value {
         now: 100.0,
         held: Vec::new(),
         steps: Vec::new(),
+        tells: news.update == UpdateAlgorithm::OnAccess,
     };
     // Before there is any news.
     run.admit();
@@ -225,8 +246,13 @@ fn run(name: &str, placement: Placement, seed: u64) -> Value {
     run.admit();
     run.now += 10.0;
     run.admit();
+    let update = match news.update {
+        UpdateAlgorithm::Periodic => "periodic",
+        UpdateAlgorithm::Continuous => "continuous",
+        UpdateAlgorithm::OnAccess => "on_access",
+    };
     json!({
-        "policy": name, "seed": seed as u32, "age_limit": 10, "lease": 3, "spill": 0.5, "least_cost": 1,
+        "policy": name, "update": update, "phase": news.phase, "seed": seed as u32, "age_limit": 10, "lease": 3, "spill": 0.5, "least_cost": 1,
         "servers": NODES, "steps": run.steps,
     })
 }
@@ -235,10 +261,26 @@ fn run(name: &str, placement: Placement, seed: u64) -> Value {
 fn dispatch() {
     let mut cases = Vec::new();
     for (number, (name, placement)) in (0..).zip(POLICIES) {
-        cases.push(run(name, placement, number));
+        cases.push(run(name, placement, NewsSettings::default(), number));
     }
     for seed in 100..103 {
-        cases.push(run("fc_hash", Placement::FcHash, seed));
+        cases.push(run(
+            "fc_hash",
+            Placement::FcHash,
+            NewsSettings::default(),
+            seed,
+        ));
+    }
+    let updates = [
+        UpdateAlgorithm::Periodic,
+        UpdateAlgorithm::Continuous,
+        UpdateAlgorithm::OnAccess,
+    ];
+    for (seed, update) in (200..).zip(updates) {
+        let news = NewsSettings { update, phase: 2.0 };
+        for (name, placement) in &POLICIES[6..] {
+            cases.push(run(name, *placement, news, seed));
+        }
     }
     let what = "a dispatcher's decisions, step by step: shares and rings come, requests are admitted and end; a verdict is a node's name, full, or null where the proxy is to decide";
     compare("dispatch.json", what, cases);

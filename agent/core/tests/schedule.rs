@@ -5,7 +5,7 @@
 
 mod vectors;
 
-use plimsoll_core::schedule::{NodeNews, Policy, Scheduler};
+use plimsoll_core::schedule::{Board, NewsSettings, NodeNews, Policy, Scheduler, UpdateAlgorithm};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::{Value, json};
 
@@ -215,4 +215,110 @@ fn schedules() {
         "news of a phase, then 24 choices that use up the random numbers in order; basic_li: 100 arrivals; load_informed: 3 nodes, interval 0.1, artificial 0.05",
         cases,
     );
+}
+
+/// How old what is posted of each node is, heard once a second, as a board sees it at each.
+fn ages(update: UpdateAlgorithm, phase: f64, count: usize) -> Vec<Vec<f64>> {
+    let mut board = Board::new(NewsSettings { update, phase });
+    (0..40)
+        .map(|second| {
+            let now = f64::from(second);
+            // The load tells when it was heard.
+            let heard = NodeNews {
+                weight: 1,
+                jobs: now,
+                load: now,
+            };
+            board.heard(now, &vec![heard; count]);
+            let posted = board.posted().iter();
+            posted.map(|news| now - news.jobs).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn periodic_news_changes_together_once_a_phase() {
+    let ages = ages(UpdateAlgorithm::Periodic, 10.0, 4);
+    for (second, ages) in ages.iter().enumerate() {
+        assert_eq!(*ages, vec![(second % 10) as f64; 4]);
+    }
+}
+
+#[test]
+fn continuous_news_changes_one_after_the_other_once_a_phase_each() {
+    let ages = ages(UpdateAlgorithm::Continuous, 8.0, 4);
+    for place in 0..4 {
+        let of_one: Vec<f64> = ages.iter().skip(8).map(|ages| ages[place]).collect();
+        let fresh: Vec<usize> = (0..of_one.len()).filter(|at| of_one[*at] == 0.0).collect();
+        assert!(fresh.windows(2).all(|two| two[1] - two[0] == 8));
+        assert!(of_one.iter().all(|age| *age < 8.0));
+    }
+    // At any time one is fresh, one about a phase old.
+    let oldest = |ages: &Vec<f64>| ages.iter().copied().fold(0.0, f64::max);
+    assert!(ages.iter().skip(8).all(|ages| oldest(ages) >= 6.0));
+}
+
+#[test]
+fn without_a_phase_news_acts_as_it_is_heard() {
+    for update in [UpdateAlgorithm::Periodic, UpdateAlgorithm::Continuous] {
+        let ages = ages(update, 0.0, 3);
+        assert!(ages.iter().flatten().all(|age| *age == 0.0));
+    }
+}
+
+#[test]
+fn an_answer_tells_of_its_node_and_holds_for_a_phase() {
+    let mut board = Board::new(NewsSettings {
+        update: UpdateAlgorithm::OnAccess,
+        phase: 3.0,
+    });
+    let heard = |jobs| NodeNews {
+        weight: 1,
+        jobs,
+        load: 0.5,
+    };
+    let jobs = |board: &Board| -> Vec<f64> { board.posted().iter().map(|n| n.jobs).collect() };
+    board.heard(0.0, &[heard(1.0), heard(2.0)]);
+    board.heard(4.0, &[heard(3.0), heard(4.0)]);
+    assert_eq!(jobs(&board), [3.0, 4.0]);
+    assert!(board.accessed(4.5, 0, Some(9.0), None));
+    board.heard(5.0, &[heard(5.0), heard(6.0)]);
+    assert_eq!(jobs(&board), [9.0, 6.0]);
+    assert_eq!(board.posted()[0].load, 0.5);
+    board.heard(7.5, &[heard(7.0), heard(8.0)]);
+    assert_eq!(jobs(&board), [7.0, 8.0]);
+    assert!(!board.accessed(8.0, 0, None, None), "it told nothing");
+    assert!(!board.accessed(8.0, 7, Some(1.0), None), "nobody's place");
+    assert!(board.accessed(8.0, 1, None, Some(2.0)));
+    // Choices are not made anew with every answer of a busy cluster, but what they told is there.
+    assert!(!board.accessed(8.001, 0, Some(11.0), None));
+    assert_eq!(jobs(&board), [11.0, 8.0]);
+    assert!(board.accessed(8.03, 1, Some(12.0), None));
+}
+
+#[test]
+fn a_node_that_comes_or_goes_is_posted_at_once() {
+    for update in [
+        UpdateAlgorithm::Periodic,
+        UpdateAlgorithm::Continuous,
+        UpdateAlgorithm::OnAccess,
+    ] {
+        let mut board = Board::new(NewsSettings {
+            update,
+            phase: 60.0,
+        });
+        let news = |weight, jobs| NodeNews {
+            weight,
+            jobs,
+            load: 0.0,
+        };
+        board.heard(0.0, &[news(1, 1.0), news(1, 1.0)]);
+        board.accessed(0.0, 0, Some(1.0), None);
+        assert!(board.heard(1.0, &[news(0, 2.0), news(1, 2.0)]));
+        assert_eq!(board.posted(), [news(0, 2.0), news(1, 1.0)]);
+        assert!(board.heard(2.0, &[news(1, 3.0), news(1, 3.0), news(1, 3.0)]));
+        assert_eq!(board.posted(), [news(1, 3.0), news(1, 1.0), news(1, 3.0)]);
+        assert!(board.heard(3.0, &[news(1, 4.0)]));
+        assert_eq!(board.posted().len(), 1);
+    }
 }

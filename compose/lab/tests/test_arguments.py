@@ -8,7 +8,7 @@ import pytest
 
 from compose.lab import topology
 from compose.lab.errors import LabError
-from compose.lab.scenario import scenario
+from compose.lab.scenario import SCENARIOS, scenario
 
 
 def lab(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -87,7 +87,7 @@ def test_a_wrong_topology(tmp_path: Path, text: str, words: str) -> None:
 
 
 def test_quick_is_short_and_keeps_the_order_of_things() -> None:
-    for name in ("burst", "removal", "heterogeneous", "mix"):
+    for name in SCENARIOS:
         for quick in (True, False):
             made = scenario(name, quick)
             assert made.warmup < made.burst <= made.event < made.duration

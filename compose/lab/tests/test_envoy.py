@@ -15,7 +15,9 @@ from compose.lab.tests.test_lab import until
 from compose.lab.tests.test_render import PORTS
 from compose.lab.topology import load
 
-POLICIES = [policy for policy in render.policies(render.default_names("envoy")) if policy.proxy == "envoy"]
+POLICIES = [
+    policy for policy in render.policies(render.default_names("envoy", "burst")) if policy.proxy == "envoy"
+]
 EXAMPLE = """\
 node: { id: a }
 static_resources:

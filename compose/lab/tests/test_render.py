@@ -21,7 +21,7 @@ PORTS = render.Ports(
 )
 POLICIES = [
     *("rr", "leastconn", "random2", "static-maxconn", "prop"),
-    *("fc-prop", "fc-prop-mean", "fc-hash", "lua-fc-hash"),
+    *("fc-prop", "fc-prop-mean", "fc-hash", "lua-fc-hash", "lua-job-informed-on-access"),
 ]
 
 
@@ -30,7 +30,7 @@ def test_rendered_example_is_accepted_without_a_warning(name, tmp_path):
     policy = render.policies([name])[0]
     limit = 77 if policy.sweep else None
     text = render.haproxy(policy.example.read_text(), PORTS, tmp_path / "s.sock", limit)
-    (tmp_path / "s.lua").write_text(render.lua(PORTS, "lb1"))
+    (tmp_path / "s.lua").write_text(render.lua(PORTS, "lb1", policy.lua))
     config = tmp_path / "haproxy.cfg"
     config.write_text(text)
     done = subprocess.run(
@@ -112,3 +112,32 @@ def test_damaged_sweeps_are_named(tmp_path):
 def test_an_example_without_node1_is_refused(tmp_path):
     with pytest.raises(LabError, match="server node1"):
         render.haproxy("backend queries\n", PORTS, tmp_path / "s.sock")
+
+
+def test_a_policys_settings_take_the_place_of_the_lua_examples_or_join_them():
+    news = {"update": "continuous", "phase": 2.5}
+    text = render.lua(PORTS, "lb1", {"policy": "job_informed", "news": news})
+    assert text.count("policy = ") == 1
+    assert '  policy = "job_informed",\n' in text
+    assert '  news = { update = "continuous", phase = 2.5 },\n' in text
+    assert '  proxy = "lb1",\n' in text
+    assert 'cluster = "stocks"' in text
+
+
+def test_a_scenario_may_have_policies_of_its_own(tmp_path):
+    path = tmp_path / "policies.toml"
+    path.write_text('[defaults]\nhaproxy = ["rr"]\n[defaults.scenario.phases]\nhaproxy = ["leastconn"]\n')
+    assert render.default_names("haproxy", "burst", path) == ["rr"]
+    assert render.default_names("haproxy", "phases", path) == ["leastconn"]
+    with pytest.raises(LabError, match="scenario phases has policies for haproxy only"):
+        render.default_names("envoy", "phases", path)
+
+
+def test_every_default_policy_is_there():
+    defaults = render.table()["defaults"]
+    for names in [
+        defaults["haproxy"],
+        defaults["envoy"],
+        *(n for s in defaults["scenario"].values() for n in s.values()),
+    ]:
+        assert [policy.name for policy in render.policies(names)] == names

@@ -203,6 +203,8 @@ impl App {
         self.metrics.answered(class, arrived.elapsed(), touched);
         let mut headers = HeaderMap::new();
         headers.insert("x-items", HeaderValue::from(touched));
+        // As told to schedulers that learn load from answers; this request is not among them any more.
+        headers.insert("x-jobs", HeaderValue::from(self.inflight.load().jobs));
         headers.insert("x-node", self.name.clone());
         headers.insert(
             header::CONTENT_TYPE,

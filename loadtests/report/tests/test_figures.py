@@ -335,6 +335,17 @@ def test_targets_of_the_other_scenarios(run, capsys):
     }
 
 
+def test_short_phases_are_to_beat_long_ones(run, capsys):
+    run.facts["scenario"] = "phases"
+    for name, items in {"10s": 800, "2s": 900, "continuous-10s": 900, "continuous-2s": 899}.items():
+        run.add(f"lua-job-informed-{name}", steady(10, 30, items=items))
+    assert run.report() == 0
+    assert targets(capsys) == {
+        "lua-job-informed-2s / lua-job-informed-10s, timely items/s": "pass",
+        "lua-job-informed-continuous-2s / lua-job-informed-continuous-10s, timely items/s": "FAIL",
+    }
+
+
 def test_targets_on_envoy_are_against_its_own_policies(run, capsys):
     run.facts["scenario"] = "heterogeneous"
     run.add("rr", steady(10, 30, items=900))

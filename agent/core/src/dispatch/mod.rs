@@ -10,7 +10,7 @@ mod observed;
 
 use crate::{
     ring::RingTable,
-    schedule::{NodeNews, Policy, Scheduler},
+    schedule::{Board, NewsSettings, NodeNews, Policy, Scheduler},
 };
 
 pub use costs::Costs;
@@ -54,6 +54,8 @@ pub struct DispatchSettings {
     pub spill: f64,
     /// No request counts less.
     pub least_cost: f64,
+    /// How the thesis' schedulers learn of load.
+    pub news: NewsSettings,
 }
 
 /// News of one node.
@@ -140,6 +142,7 @@ pub struct Dispatcher {
     /// Place of each of the ring's nodes.
     ring_places: Vec<Option<usize>>,
     scheduler: Option<Scheduler>,
+    board: Board,
     dispatchers: usize,
     news_at: Option<f64>,
     /// What was wanted of each open node in this period and of none in particular.
@@ -152,6 +155,7 @@ impl Dispatcher {
     pub fn new(settings: DispatchSettings) -> Self {
         Dispatcher {
             scheduler: scheduler_of(&settings),
+            board: Board::new(settings.news),
             settings,
             nodes: Vec::new(),
             ring: None,
@@ -170,7 +174,9 @@ impl Dispatcher {
             self.scheduler = scheduler_of(&settings);
         }
         self.settings = settings;
-        self.inform_scheduler();
+        // A new board is told of at once.
+        self.board = Board::new(settings.news);
+        self.inform_scheduler(self.news_at.unwrap_or(0.0));
     }
 
     /// News of a period: which nodes live, and what of each bound this dispatcher may use. A node that
@@ -193,7 +199,7 @@ impl Dispatcher {
             node.expire(now, self.settings.lease);
         }
         self.find_ring_places();
-        self.inform_scheduler();
+        self.inform_scheduler(now);
         given_up > GIVEN_UP * had
     }
 
@@ -238,14 +244,26 @@ impl Dispatcher {
         self.ring_places = self.ring_names.iter().map(place_of).collect();
     }
 
-    fn inform_scheduler(&mut self) {
+    fn inform_scheduler(&mut self, now: f64) {
         let Some(scheduler) = &mut self.scheduler else {
             return;
         };
         let known = self.nodes.iter().filter(|node| node.is_known());
         let largest = known.map(Node::bound_jobs).fold(0.0, f64::max);
         let news: Vec<NodeNews> = self.nodes.iter().map(|node| node.news(largest)).collect();
-        scheduler.on_news(&news);
+        if self.board.heard(now, &news) {
+            scheduler.on_news(self.board.posted());
+        }
+    }
+
+    /// A node's answer told how many requests it has, or its load, each as its agent would: for
+    /// [`UpdateAlgorithm::OnAccess`](crate::schedule::UpdateAlgorithm::OnAccess).
+    pub fn accessed(&mut self, place: usize, now: f64, jobs: Option<f64>, load: Option<f64>) {
+        if let Some(scheduler) = &mut self.scheduler
+            && self.board.accessed(now, place, jobs, load)
+        {
+            scheduler.on_news(self.board.posted());
+        }
     }
 
     /// Whether what is known is too old to act on.

@@ -4,8 +4,11 @@
 //! for a node for each request. Randomness comes in as 32-bit numbers, so that Lua and Rust choose
 //! alike; `vectors/schedules.json` pins that.
 
+mod board;
 mod load;
 mod tokens;
+
+pub use board::{Board, NewsSettings, UpdateAlgorithm};
 
 use load::{BasicLi, LeastLoaded};
 use tokens::Tokens;

@@ -127,6 +127,7 @@ impl Plimsoll {
             lease: LEASE_PERIODS * scenario.period,
             spill: tuning.spill,
             least_cost: 1.0,
+            news: plimsoll_core::schedule::NewsSettings::default(),
         };
         let names: Vec<String> = (1..=nodes).map(|node| format!("node{node}")).collect();
         let mut dispatchers = vec![Dispatcher::new(dispatch); proxies];
