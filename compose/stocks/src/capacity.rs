@@ -1,14 +1,15 @@
-//! What a node can finish: `workers / (process + (1 - hit ratio) * read) / slowdown` items/s.
+//! What a node can finish: `workers / (process + (1 - hit ratio) * read) / slowdown` items/s, where
+//! price updates leave it the workers.
 
 use anyhow::Result;
 
 use crate::cli::{CapacityArgs, ServiceArgs, in_range};
 
-/// Items/s at a given hit ratio.
-pub fn items_per_second(service: &ServiceArgs, hit_ratio: f64) -> f64 {
+/// Items/s at a given hit ratio, of so many workers.
+pub fn items_per_second(service: &ServiceArgs, workers: f64, hit_ratio: f64) -> f64 {
     let per_item = service.process_latency.as_secs_f64()
         + (1.0 - hit_ratio) * service.read_latency.as_secs_f64();
-    service.workers as f64 / per_item / service.slowdown
+    workers / per_item / service.slowdown
 }
 
 /// Share of the rows in use that the cache holds once it is warm, with every stock as likely as
@@ -36,7 +37,9 @@ pub fn run(args: &CapacityArgs) -> Result<()> {
             args.nodes_sharing,
         ),
     };
-    println!("{:.1}", items_per_second(&args.serve.service, hit_ratio));
+    let service = &args.serve.service;
+    let workers = service.workers as f64 - args.serve.updating_workers();
+    println!("{:.1}", items_per_second(service, workers, hit_ratio));
     Ok(())
 }
 
@@ -51,14 +54,15 @@ mod tests {
             workers: 8,
             process_latency: Duration::from_micros(800),
             read_latency: Duration::from_micros(250),
+            update_latency: Duration::ZERO,
             slowdown: 1.0,
         };
-        assert!((items_per_second(&service, 1.0) - 10_000.0).abs() < 1e-6);
+        assert!((items_per_second(&service, 8.0, 1.0) - 10_000.0).abs() < 1e-6);
         let slow = ServiceArgs {
             slowdown: 5.0,
             ..service
         };
-        assert!((items_per_second(&slow, 0.2) - 1600.0).abs() < 1e-6);
+        assert!((items_per_second(&slow, 8.0, 0.2) - 1600.0).abs() < 1e-6);
     }
 
     #[test]

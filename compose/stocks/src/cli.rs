@@ -82,6 +82,10 @@ pub struct ServeArgs {
     /// Longest period between two price updates of one stock.
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub price_update_max: Duration,
+    /// An agent's `/v1/updates`, which says how often each price is to be updated. Without it each
+    /// has its own period.
+    #[arg(long, value_name = "URL", value_parser = http_url)]
+    pub feed_periods: Option<String>,
     /// Where a master listens for slaves (SQLite). Without it a master runs alone.
     #[arg(long)]
     pub replication_listen: Option<SocketAddr>,
@@ -120,7 +124,10 @@ pub struct ServiceArgs {
     /// Further service time of one item that the row cache does not hold.
     #[arg(long, default_value = "250us", value_parser = duration)]
     pub read_latency: Duration,
-    /// Multiplies both latencies, 0.001..=1000.
+    /// Service time of one price update, on a worker and before all requests; 0: updates cost none.
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    pub update_latency: Duration,
+    /// Multiplies all latencies, 0.001..=1000.
     #[arg(long, default_value_t = 1.0)]
     pub slowdown: f64,
 }
@@ -144,7 +151,31 @@ fn duration(text: &str) -> Result<Duration, humantime::DurationError> {
     humantime::parse_duration(text)
 }
 
+fn http_url(text: &str) -> Result<String, String> {
+    let uri: axum::http::Uri = text.parse().map_err(|_| "is not an address".to_owned())?;
+    if uri.scheme_str() != Some("http") || uri.host().is_none_or(str::is_empty) {
+        return Err("must be http://host:port/path".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 impl ServeArgs {
+    /// Workers that updates keep busy at the prices' own periods, in the mean.
+    pub fn updating_workers(&self) -> f64 {
+        let (least, most) = (
+            self.price_update_min.as_secs_f64(),
+            self.price_update_max.as_secs_f64(),
+        );
+        // The mean of 1 / period, for periods drawn evenly from the range.
+        let rate = if most - least > 1e-6 * most {
+            (most / least).ln() / (most - least)
+        } else {
+            1.0 / least
+        };
+        let cost = self.service.update_latency.as_secs_f64() * self.service.slowdown;
+        f64::from(self.symbols) * rate * cost
+    }
+
     /// Checks ranges and what one flag asks of another.
     pub fn validate(&self) -> Result<()> {
         let s = &self.service;
@@ -176,6 +207,12 @@ impl ServeArgs {
             0.0,
             10.0,
         )?;
+        in_range(
+            "--update-latency (in seconds)",
+            s.update_latency.as_secs_f64(),
+            0.0,
+            1.0,
+        )?;
         in_range("--symbols", f64::from(self.symbols), 1.0, 1e5)?;
         in_range("--history", f64::from(self.history), 0.0, 1e4)?;
         in_range("--accounts", f64::from(self.accounts), 1.0, 1e6)?;
@@ -188,6 +225,13 @@ impl ServeArgs {
             "--price-update-min {:?}: must be at least 10ms and at most --price-update-max {:?}",
             self.price_update_min,
             self.price_update_max
+        );
+        let updating = self.updating_workers();
+        ensure!(
+            updating < s.workers as f64,
+            "--update-latency {:?}: price updates would keep {updating:.1} workers busy, and there are {}",
+            s.update_latency,
+            s.workers
         );
         in_range(
             "--statement-timeout (in seconds)",

@@ -1,14 +1,14 @@
 //! HTTP: queries, transactions, health and metrics.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
@@ -20,6 +20,7 @@ use tracing::error;
 
 use crate::catalog::Catalog;
 use crate::cli::MAX_ITEMS;
+use crate::freshness::Quotes;
 use crate::inflight::{Inflight, Presence};
 use crate::metrics::{Class, Metrics};
 use crate::pool::{Job, Pool, Work};
@@ -48,10 +49,12 @@ pub struct App {
 }
 
 /// What there is once the data are loaded.
-struct Node {
-    pool: Arc<Pool<Reply>>,
-    store: Arc<Store>,
-    catalog: Arc<Catalog>,
+pub struct Node {
+    pub pool: Arc<Pool<Reply>>,
+    pub store: Arc<Store>,
+    pub catalog: Arc<Catalog>,
+    /// Where this node moves its quotes itself: how they are read, and their own periods.
+    pub quotes: Option<(Arc<Quotes>, Vec<Duration>)>,
 }
 
 /// What a worker hands back beside the items.
@@ -80,12 +83,7 @@ impl App {
         }
     }
 
-    pub fn loaded(&self, pool: Arc<Pool<Reply>>, store: Arc<Store>, catalog: Arc<Catalog>) {
-        let node = Node {
-            pool,
-            store,
-            catalog,
-        };
+    pub fn loaded(&self, node: Node) {
         // Called once, by the one loader.
         let _ = self.node.set(node);
     }
@@ -206,6 +204,12 @@ impl App {
         // As told to schedulers that learn load from answers; this request is not among them any more.
         headers.insert("x-jobs", HeaderValue::from(self.inflight.load().jobs));
         headers.insert("x-node", self.name.clone());
+        self.metrics.quotes_read(&items.quote_ages);
+        if let Some(age) = items.quote_ages.iter().max() {
+            let age = HeaderValue::try_from(format!("{:.3}", age.as_secs_f64()));
+            // Digits and a point are a header.
+            headers.extend(age.map(|age| (HeaderName::from_static("x-age-seconds"), age)));
+        }
         headers.insert(
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/json"),
@@ -249,6 +253,7 @@ pub async fn serve(
         .route("/portfolio/{account}", get(portfolio))
         .route("/purchase", post(purchase))
         .route("/sale", post(sale))
+        .route("/accesses", get(accesses))
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
@@ -462,6 +467,27 @@ async fn readyz(State(app): State<Arc<App>>) -> Response {
     match app.ready() {
         Ok(_) => "ready\n".into_response(),
         Err(why) => app.message(StatusCode::SERVICE_UNAVAILABLE, why),
+    }
+}
+
+/// Quotes, their own periods, and how often they were read: for an agent's `[service.updates]`.
+async fn accesses(State(app): State<Arc<App>>) -> Response {
+    let Some(node) = app.node.get() else {
+        return app.message(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the data are not loaded yet",
+        );
+    };
+    let Some((quotes, own)) = &node.quotes else {
+        let text = "this node's quotes come from its master";
+        return app.message(StatusCode::NOT_FOUND, text);
+    };
+    match quotes.list(own, app.metrics.price_updates.get()) {
+        Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(cause) => {
+            error!("cannot list the quotes: {cause:#}");
+            app.message(StatusCode::INTERNAL_SERVER_ERROR, "internal error")
+        }
     }
 }
 

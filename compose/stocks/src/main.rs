@@ -1,9 +1,11 @@
 //! Stock-trading demo data service of the Plimsoll lab: one process is one data node.
 
+mod asked;
 mod cache;
 mod capacity;
 mod catalog;
 mod cli;
+mod freshness;
 mod http;
 mod inflight;
 mod metrics;

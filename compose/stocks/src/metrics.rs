@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use prometheus::{
-    Encoder, Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
-    Registry, TextEncoder, exponential_buckets,
+    Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    Opts, Registry, TextEncoder, exponential_buckets,
 };
 
 use crate::inflight::Inflight;
@@ -36,6 +36,11 @@ pub struct Metrics {
     pub cache_hits: IntCounter,
     pub cache_misses: IntCounter,
     pub price_updates: IntCounter,
+    pub price_updates_skipped: IntCounter,
+    price_updates_off_period: IntCounterVec,
+    quote_age: Histogram,
+    feed_asked: IntCounterVec,
+    pub feed_relaxed: IntGauge,
     pub sequence: IntGauge,
     pub slaves: IntGauge,
     pub slaves_dropped: IntCounter,
@@ -58,6 +63,23 @@ impl Metrics {
             registry.register(Box::new(metric.clone()))?;
             Ok(metric)
         };
+        let by = |name: &str, label: &str, values: &[&str], help: &str| -> Result<IntCounterVec> {
+            let metric = IntCounterVec::new(Opts::new(name, help), &[label])?;
+            for value in values {
+                metric.with_label_values(&[value]);
+            }
+            registry.register(Box::new(metric.clone()))?;
+            Ok(metric)
+        };
+        let quote_age = Histogram::with_opts(
+            HistogramOpts::new(
+                "stocks_quote_age_seconds",
+                "Age of each quote when it was read.",
+            )
+            // 10 ms to 20 s.
+            .buckets(exponential_buckets(0.01, 1.3, 30)?),
+        )?;
+        registry.register(Box::new(quote_age.clone()))?;
         let by_class = |name: &str, help: &str| -> Result<IntCounterVec> {
             let metric = IntCounterVec::new(Opts::new(name, help), &["class"])?;
             registry.register(Box::new(metric.clone()))?;
@@ -94,6 +116,27 @@ impl Metrics {
             cache_hits: counter("stocks_cache_hits_total", "Rows found in the row cache.")?,
             cache_misses: counter("stocks_cache_misses_total", "Rows read from the database.")?,
             price_updates: counter("stocks_price_updates_total", "Quotes updated.")?,
+            price_updates_skipped: counter(
+                "stocks_price_updates_skipped_total",
+                "Updates left out, as the one before still waited for a worker.",
+            )?,
+            price_updates_off_period: by(
+                "stocks_price_updates_off_period_total",
+                "when",
+                &["early", "late"],
+                "Updates made too early or late by more than a tenth of the period and two gatherings.",
+            )?,
+            quote_age,
+            feed_asked: by(
+                "stocks_feed_asked_total",
+                "result",
+                &["changed", "unchanged", "failed"],
+                "Questions to the agent for periods (--feed-periods).",
+            )?,
+            feed_relaxed: gauge(
+                "stocks_feed_relaxed",
+                "Stocks whose period is longer than their own.",
+            )?,
             sequence: gauge(
                 "stocks_replication_sequence",
                 "Sequence number of the last transaction applied here.",
@@ -140,6 +183,22 @@ impl Metrics {
         self.items
             .with_label_values(&[class.label()])
             .inc_by(items as u64);
+    }
+
+    pub fn quotes_read(&self, ages: &[Duration]) {
+        for age in ages {
+            self.quote_age.observe(age.as_secs_f64());
+        }
+    }
+
+    pub fn off_period(&self, when: &str) {
+        self.price_updates_off_period
+            .with_label_values(&[when])
+            .inc();
+    }
+
+    pub fn asked(&self, result: &str) {
+        self.feed_asked.with_label_values(&[result]).inc();
     }
 
     pub fn failed(&self, class: Class) {

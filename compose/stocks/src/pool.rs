@@ -1,4 +1,4 @@
-//! Workers behind one FIFO queue. What a request costs in time is computed, not measured: a
+//! Workers behind two FIFO queues: price updates, where they cost time, come before requests. What a request costs in time is computed, not measured: a
 //! worker's requests finish on a planned clock and the worker sleeps only what real work left
 //! over, so that capacity follows from the flags though nodes share CPUs.
 
@@ -27,17 +27,33 @@ pub struct Job<T> {
     pub presence: Arc<Presence>,
 }
 
+/// Some price updates, and the time that they take beside the real work.
+pub type Update = Box<dyn FnOnce() -> Duration + Send>;
+
 pub struct Pool<T> {
-    queue: Mutex<VecDeque<Job<T>>>,
+    queues: Mutex<Queues<T>>,
     arrived: Condvar,
     limit: usize,
+}
+
+struct Queues<T> {
+    updates: VecDeque<(Instant, Update)>,
+    requests: VecDeque<Job<T>>,
+}
+
+enum Next<T> {
+    Update(Instant, Update),
+    Request(Job<T>),
 }
 
 impl<T: Send + 'static> Pool<T> {
     /// Starts one thread a reader.
     pub fn start(readers: Vec<Reader>, service: &ServiceArgs, limit: usize) -> Result<Arc<Self>> {
         let pool = Arc::new(Self {
-            queue: Mutex::new(VecDeque::new()),
+            queues: Mutex::new(Queues {
+                updates: VecDeque::new(),
+                requests: VecDeque::new(),
+            }),
             arrived: Condvar::new(),
             limit,
         });
@@ -53,42 +69,64 @@ impl<T: Send + 'static> Pool<T> {
 
     /// Queues a job, or hands it back when the queue is full.
     pub fn submit(&self, job: Job<T>) -> Result<(), Job<T>> {
-        let mut queue = self.lock();
-        if queue.len() >= self.limit {
+        let mut queues = self.lock();
+        if queues.requests.len() >= self.limit {
             return Err(job);
         }
-        queue.push_back(job);
-        drop(queue);
+        queues.requests.push_back(job);
+        drop(queues);
         self.arrived.notify_one();
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Job<T>>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Queues updates. Whoever makes them bounds how many wait.
+    pub fn update(&self, update: Update) {
+        self.lock().updates.push_back((Instant::now(), update));
+        self.arrived.notify_one();
     }
 
-    fn next(&self) -> Job<T> {
-        let mut queue = self.lock();
+    fn lock(&self) -> MutexGuard<'_, Queues<T>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self) -> Next<T> {
+        let mut queues = self.lock();
         loop {
-            if let Some(job) = queue.pop_front() {
-                return job;
+            if let Some((arrived, update)) = queues.updates.pop_front() {
+                return Next::Update(arrived, update);
             }
-            queue = self
+            if let Some(job) = queues.requests.pop_front() {
+                return Next::Request(job);
+            }
+            queues = self
                 .arrived
-                .wait(queue)
+                .wait(queues)
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn run_worker(&self, mut reader: Reader, service: &ServiceArgs) {
         let mut clock = Instant::now();
+        let mut spend = |begun: Instant, arrived: Instant, cost: Duration| {
+            let earliest = begun.checked_sub(MAX_LAG).unwrap_or(begun);
+            clock = clock.max(arrived).max(earliest) + cost;
+            std::thread::sleep(clock.saturating_duration_since(Instant::now()));
+        };
         loop {
+            let job = match self.next() {
+                Next::Request(job) => job,
+                Next::Update(arrived, update) => {
+                    let begun = Instant::now();
+                    spend(begun, arrived, update().mul_f64(service.slowdown));
+                    continue;
+                }
+            };
             let Job {
                 arrived,
                 work,
                 reply,
                 presence,
-            } = self.next();
+            } = job;
             // Nobody waits for the answer any more: a client or proxy gave up in the queue.
             if reply.is_closed() {
                 continue;
@@ -96,9 +134,7 @@ impl<T: Send + 'static> Pool<T> {
             let begun = Instant::now();
             let outcome = work(&mut reader);
             if let Ok((items, _)) = &outcome {
-                let earliest = begun.checked_sub(MAX_LAG).unwrap_or(begun);
-                clock = clock.max(arrived).max(earliest) + cost(service, items);
-                std::thread::sleep(clock.saturating_duration_since(Instant::now()));
+                spend(begun, arrived, cost(service, items));
             }
             drop(presence);
             // The client may have gone during the sleep; the time was spent all the same.
@@ -125,6 +161,7 @@ mod tests {
             workers: 1,
             process_latency: Duration::from_micros(800),
             read_latency: Duration::from_micros(250),
+            update_latency: Duration::ZERO,
             slowdown: 5.0,
         };
         let items = Items {

@@ -1,11 +1,13 @@
 //! One item is one row. `Reader` takes rows from the cache or reads them by primary key.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
 
 use crate::cache::RowCache;
+use crate::freshness::Quotes;
 use crate::store::Source;
 use crate::transaction::{Order, Refusal, Transaction};
 
@@ -62,21 +64,36 @@ pub struct Items {
     pub rows: Vec<Row>,
     pub hits: usize,
     pub misses: usize,
+    /// How old each quote was when it was read, on a node that moves them itself.
+    pub quote_ages: Vec<Duration>,
 }
 
 /// One worker's connection.
 pub struct Reader {
     source: Source,
     cache: Arc<RowCache>,
+    quotes: Option<Arc<Quotes>>,
 }
 
 impl Reader {
-    pub fn new(source: Source, cache: Arc<RowCache>) -> Self {
-        Self { source, cache }
+    pub fn new(source: Source, cache: Arc<RowCache>, quotes: Option<Arc<Quotes>>) -> Self {
+        Self {
+            source,
+            cache,
+            quotes,
+        }
     }
 
     /// Adds the rows of `keys` that exist to `items`, in that order.
     pub fn read(&mut self, keys: &[Key], items: &mut Items) -> Result<()> {
+        if let Some(quotes) = &self.quotes {
+            let now = Instant::now();
+            let ages = keys.iter().filter_map(|key| match key {
+                Key::Quote(stock) => quotes.read(*stock, now),
+                _ => None,
+            });
+            items.quote_ages.extend(ages);
+        }
         let (mut found, as_of) = self.cache.get(keys);
         let hits = found.iter().flatten().count();
         items.hits += hits;

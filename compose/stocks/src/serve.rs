@@ -1,20 +1,23 @@
 //! Puts a node together, runs it, and ends it in order.
 
 use std::io::IsTerminal;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tracing::info;
 
+use crate::asked::{self, Asked};
 use crate::cache::RowCache;
 use crate::catalog::Dimensions;
 use crate::cli::{Role, ServeArgs};
-use crate::http::{self, App};
+use crate::freshness::Quotes;
+use crate::http::{self, App, Node};
 use crate::metrics::Metrics;
 use crate::pool::Pool;
-use crate::prices;
+use crate::prices::{self, Feed};
 use crate::rows::Reader;
 use crate::store::{self, Opened, Store};
 use crate::witness::Witness;
@@ -110,23 +113,52 @@ fn load(args: &ServeArgs, app: &App, failed: mpsc::Sender<anyhow::Error>) -> Res
         sources,
         prices,
     } = store::open(args, dimensions, &cache, &metrics, &failed)?;
+    let quotes = prices
+        .is_some()
+        .then(|| Arc::new(Quotes::new(args.symbols)));
     let readers = sources
         .into_iter()
-        .map(|source| Reader::new(source, Arc::clone(&cache)))
+        .map(|source| Reader::new(source, Arc::clone(&cache), quotes.clone()))
         .collect();
     let pool = Pool::start(readers, &args.service, args.queue_limit)?;
-    if let Some(update) = prices {
-        let periods = (args.price_update_min, args.price_update_max);
-        spawn("prices", move || {
-            if let Err(error) = prices::run(update, &metrics, dimensions, periods) {
-                // Full only if another failure ends the process already.
-                let _ = failed.try_send(error.context("cannot update prices"));
-            }
-        })?;
+    let range = (args.price_update_min, args.price_update_max);
+    let own = prices::own_periods(args.seed, args.symbols, range);
+    if let (Some(update), Some(quotes)) = (prices, &quotes) {
+        let feed = Feed {
+            update: Mutex::new(update),
+            quotes: Arc::clone(quotes),
+            metrics,
+            latency: args.service.update_latency,
+            failed,
+            waiting: (0..args.symbols).map(|_| false.into()).collect(),
+        };
+        start_feed(args, feed, own.clone(), Arc::clone(&pool))?;
     }
     let store = Arc::new(store);
-    app.loaded(pool, Arc::clone(&store), Arc::new(catalog));
+    app.loaded(Node {
+        pool,
+        store: Arc::clone(&store),
+        catalog: Arc::new(catalog),
+        quotes: quotes.map(|quotes| (quotes, own)),
+    });
     Ok(store)
+}
+
+fn start_feed<T: Send + 'static>(
+    args: &ServeArgs,
+    feed: Feed,
+    own: Vec<Duration>,
+    pool: Arc<Pool<T>>,
+) -> Result<()> {
+    let asked = args.feed_periods.clone().map(|url| {
+        let asked = Arc::new(Asked::default());
+        let (asking, own, metrics) = (Arc::clone(&asked), own.clone(), Arc::clone(&feed.metrics));
+        spawn("periods", move || asked::run(&url, &own, &asking, &metrics)).map(|()| asked)
+    });
+    let (asked, seed, feed) = (asked.transpose()?, args.seed, Arc::new(feed));
+    spawn("prices", move || {
+        feed.run(own, seed, asked.as_deref(), &pool)
+    })
 }
 
 pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {

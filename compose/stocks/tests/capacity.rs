@@ -76,6 +76,29 @@ fn default_latencies_with_a_quarter_of_the_rows_cached() {
 }
 
 #[test]
+fn updates_take_their_share_of_the_workers() {
+    // 600 updates/s of 5 ms keep three workers of eight busy.
+    let flags = [
+        "--cache-rows",
+        "0",
+        "--slowdown",
+        "2",
+        "--price-update-min",
+        "500ms",
+        "--price-update-max",
+        "500ms",
+        "--update-latency",
+        "2500us",
+    ];
+    let without = &flags[..8];
+    assert!((predicted(&flags) / predicted(without) - 0.625).abs() < 1e-3);
+    assert_close(
+        measured(&flags, Duration::from_millis(500), Duration::from_secs(4)),
+        predicted(&flags),
+    );
+}
+
+#[test]
 fn a_fifth_of_the_speed() {
     // No cache to warm up: every item is a miss.
     let flags = ["--slowdown", "5", "--cache-rows", "0"];

@@ -40,6 +40,8 @@ pub struct Node {
 pub struct Answer {
     pub status: u16,
     pub items: Option<usize>,
+    /// Of the oldest quote read, seconds.
+    pub age: Option<f64>,
     pub body: Value,
 }
 
@@ -210,14 +212,17 @@ impl Drop for Node {
 }
 
 fn answer(mut response: ureq::http::Response<ureq::Body>) -> Answer {
-    let items = response
-        .headers()
-        .get("x-items")
-        .map(|value| value.to_str().unwrap().parse().unwrap());
+    let header = |name: &str| {
+        let value = response.headers().get(name)?;
+        Some(value.to_str().unwrap().to_owned())
+    };
+    let items = header("x-items").map(|value| value.parse().unwrap());
+    let age = header("x-age-seconds").map(|value| value.parse().unwrap());
     let text = response.body_mut().read_to_string().unwrap();
     Answer {
         status: response.status().as_u16(),
         items,
+        age,
         body: serde_json::from_str(&text).unwrap_or(Value::String(text)),
     }
 }
