@@ -1,5 +1,5 @@
-//! The hand-over of object sets, tried by chance: messages that are lost, late and doubled, dispatchers and nodes that
-//! die and come back, requests that end without an answer. No two nodes ever run requests of one name at a time, and in
+//! The hand-over of object sets, tried by chance: messages that are lost, late and doubled, dispatchers, nodes and
+//! keepers that die and come back, requests that end without an answer. No two nodes ever run requests of one name at a time, and in
 //! the end every name has a primary.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -9,6 +9,7 @@ use plimsoll_core::placement::*;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 const NODES: u32 = 4;
+const READER: DispatcherId = 0;
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "orders", "customers/7", "stock"];
 
 /// A request at a node.
@@ -47,6 +48,8 @@ struct World {
     /// Gone, and the keeper has not heard of it.
     silent: Vec<DispatcherId>,
     departed: BTreeSet<DispatcherId>,
+    /// Those that have joined, and at which version; a keeper reads it.
+    joined: BTreeMap<DispatcherId, u64>,
     next: u64,
     moved: u64,
 }
@@ -55,13 +58,14 @@ impl World {
     fn new(seed: u64) -> Self {
         World {
             random: SmallRng::seed_from_u64(seed),
-            keeper: Keeper::new(Table::new(|rest| u32::from(rest) % NODES)),
+            keeper: kept(Keeper::new(Table::new(|rest| u32::from(rest) % NODES))),
             proxies: (0..3).map(|_| Proxy::default()).collect(),
             nodes: (0..NODES).map(|_| Vec::new()).collect(),
             alive: vec![true; NODES as usize],
             letters: Vec::new(),
             silent: Vec::new(),
             departed: BTreeSet::new(),
+            joined: BTreeMap::new(),
             next: 1,
             moved: 0,
         }
@@ -96,11 +100,42 @@ impl World {
 
     fn join(&mut self, proxy: usize) {
         let id = self.number();
-        let table = self.keeper.join(id).unwrap();
+        let table = self.keeper.table().clone();
+        self.joined.insert(id, table.version());
         let proxy = &mut self.proxies[proxy];
         proxy.id = Some(id);
         proxy.had.insert(id);
         proxy.follower.joined(table);
+    }
+
+    /// The keeper looks who has joined since.
+    fn read(&mut self) {
+        for (id, version) in &self.joined {
+            if !self.keeper.knows(*id) {
+                self.keeper.join_at(*id, *version).unwrap();
+            }
+        }
+        let version = self.keeper.table().version();
+        self.keeper.heard(READER, version, &[]).unwrap();
+    }
+
+    fn leave(&mut self, id: DispatcherId, idle: bool) {
+        self.read();
+        self.joined.remove(&id);
+        if !idle {
+            self.departed.insert(id);
+        }
+        self.keeper.left(id, idle);
+    }
+
+    /// Another keeper has the table, and who joined and who went.
+    fn replace_keeper(&mut self) {
+        self.keeper = kept(Keeper::recovered(self.keeper.table().clone()));
+        self.read();
+        for id in &self.departed {
+            self.keeper.join_at(*id, 0).unwrap();
+            self.keeper.left(*id, false);
+        }
     }
 
     fn tell(&mut self, proxy: usize) {
@@ -129,6 +164,7 @@ impl World {
         };
         match letter {
             Letter::ToKeeper(id, version, busy) => {
+                self.read();
                 let heard = self.keeper.heard(id, version, &busy);
                 if heard == Err(KeeperError::Unknown(id))
                     && let Some(proxy) = of(self, id)
@@ -283,13 +319,12 @@ impl World {
                     && let Some(id) = self.proxies[proxy].id.take()
                 {
                     self.proxies[proxy] = Proxy::default();
-                    self.keeper.left(id, true);
+                    self.leave(id, true);
                 }
             }
             93 | 94 => {
                 if let Some(id) = self.silent.pop() {
-                    self.departed.insert(id);
-                    self.keeper.left(id, false);
+                    self.leave(id, false);
                 }
             }
             95 => {
@@ -301,8 +336,13 @@ impl World {
                 self.alive[node] = true;
                 self.keeper.node_up(node as u32);
             }
+            98 if self.random.random() => self.replace_keeper(),
+            98 => {
+                let late = self.keeper.moving().next().cloned();
+                late.iter().for_each(|set| self.keeper.give_up(set));
+            }
             _ if self.proxies[proxy].id.is_none() => self.join(proxy),
-            _ => {}
+            _ => self.read(),
         }
     }
 
@@ -323,8 +363,7 @@ impl World {
         }
         self.keeper.node_down(2);
         for id in std::mem::take(&mut self.silent) {
-            self.departed.insert(id);
-            self.keeper.left(id, false);
+            self.leave(id, false);
         }
         self.letters.clear();
         for proxy in 0..self.proxies.len() {
@@ -376,6 +415,12 @@ impl World {
             }
         }
     }
+}
+
+/// It is through with a hand-over once it has read who joined before.
+fn kept(mut keeper: Keeper) -> Keeper {
+    keeper.join(READER).unwrap();
+    keeper
 }
 
 fn for_each(nodes: &mut [Vec<Running>], each: impl Fn(&mut Running)) {

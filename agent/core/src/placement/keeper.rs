@@ -69,6 +69,15 @@ pub enum News {
     Table(Table),
 }
 
+/// How a hand-over ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The set has its new primary, or its entry is gone.
+    Done,
+    /// It is where it was.
+    Back,
+}
+
 /// A hand-over under way.
 #[derive(Clone, Debug)]
 struct Move {
@@ -96,13 +105,28 @@ pub struct Keeper {
     /// A dispatcher has left that may have had requests there.
     in_doubt: BTreeSet<NodeId>,
     log: VecDeque<Delta>,
+    /// Entries that changed since [`Keeper::take_delta`], and the version then.
+    unsaid: BTreeMap<ObjectSet, Option<State>>,
+    said: u64,
+    ended: Vec<(ObjectSet, Ended)>,
     forgotten: u64,
+}
+
+impl Move {
+    /// It goes back to where it was, and nothing else comes of it. Whoever acts on any earlier version sends its
+    /// requests nowhere else, so that nobody has to be waited for.
+    fn is_void(&self, from: NodeId) -> bool {
+        self.to == from && !self.forget && self.names.is_empty()
+    }
 }
 
 impl Keeper {
     /// With a table that nobody has acted on yet.
     pub fn new(table: Table) -> Self {
         Keeper {
+            said: table.version(),
+            unsaid: BTreeMap::new(),
+            ended: Vec::new(),
             table,
             dispatchers: BTreeSet::new(),
             moves: BTreeMap::new(),
@@ -113,12 +137,11 @@ impl Keeper {
         }
     }
 
-    /// After a loss of all but the table: every primary is in doubt, and nothing moves before somebody has vouched for
-    /// it, which may be once no dispatcher of before sends any more.
+    /// After a loss of all but the table: what was on its way goes back to where it was. Those that had joined, and
+    /// those that left meanwhile and may have requests somewhere, are told with [`Keeper::join_at`] and
+    /// [`Keeper::left`].
     pub fn recovered(table: Table) -> Self {
         let mut keeper = Keeper::new(table);
-        keeper.doubt_all();
-        // What was on its way goes on where it was.
         let leaving = keeper
             .table
             .entries()
@@ -130,6 +153,7 @@ impl Keeper {
         for (set, from) in leaving {
             keeper.moves.insert(set, keeper.fresh(from));
         }
+        keeper.finish();
         keeper
     }
 
@@ -141,6 +165,27 @@ impl Keeper {
     /// Whether any hand-over is under way.
     pub fn is_moving(&self) -> bool {
         !self.moves.is_empty()
+    }
+
+    /// What is on its way.
+    pub fn moving(&self) -> impl Iterator<Item = &ObjectSet> {
+        self.moves.keys()
+    }
+
+    /// Everything that changed since the last call, as one change; `None` where nothing did.
+    pub fn take_delta(&mut self) -> Option<Delta> {
+        let from = std::mem::replace(&mut self.said, self.table.version());
+        let entries: Vec<_> = std::mem::take(&mut self.unsaid).into_iter().collect();
+        (!entries.is_empty()).then_some(Delta {
+            from,
+            to: self.said,
+            entries,
+        })
+    }
+
+    /// The hand-overs that ended since the last call.
+    pub fn take_ended(&mut self) -> Vec<(ObjectSet, Ended)> {
+        std::mem::take(&mut self.ended)
     }
 
     /// Names that had an entry of their own and lost it, as they were the coldest.
@@ -176,6 +221,22 @@ impl Keeper {
         }
         self.dispatchers.insert(id);
         Ok(self.table.clone())
+    }
+
+    /// A dispatcher has joined meanwhile, at this version: what began to leave after that it does not know of.
+    pub fn join_at(&mut self, id: DispatcherId, version: u64) -> Result<(), KeeperError> {
+        self.join(id)?;
+        for hand_over in self.moves.values_mut() {
+            if hand_over.since > version {
+                hand_over.waits.insert(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a dispatcher has joined and not left.
+    pub fn knows(&self, id: DispatcherId) -> bool {
+        self.dispatchers.contains(&id)
     }
 
     /// A dispatcher's [`report`](super::Follower::report). Late and doubled ones do no harm.
@@ -293,6 +354,16 @@ impl Keeper {
         Ok(())
     }
 
+    /// A hand-over takes too long: the set goes back to where it was.
+    pub fn give_up(&mut self, set: &ObjectSet) {
+        let from = self.table.state(set).map(State::primary);
+        if let Some((hand_over, from)) = self.moves.get_mut(set).zip(from) {
+            (hand_over.to, hand_over.forget) = (from, false);
+            hand_over.names.clear();
+        }
+        self.finish();
+    }
+
     fn check(&self, changes: &[Change]) -> Result<(), KeeperError> {
         let pending: usize = self
             .moves
@@ -349,11 +420,14 @@ impl Keeper {
             let Some(from) = self.table.state(set).map(State::primary) else {
                 continue;
             };
+            let is_void = hand_over.is_void(from);
             let has_primary = hand_over.forget || !self.down.contains(&hand_over.to);
-            if !hand_over.waits.is_empty() || self.in_doubt.contains(&from) || !has_primary {
+            let is_through = hand_over.waits.is_empty() && !self.in_doubt.contains(&from);
+            let ends = is_void || (is_through && has_primary);
+            if !ends {
                 continue;
             }
-            done.push(set.clone());
+            done.push((set.clone(), if is_void { Ended::Back } else { Ended::Done }));
             if hand_over.forget {
                 self.forgotten += 1;
                 entries.push((set.clone(), None));
@@ -367,9 +441,10 @@ impl Keeper {
                 }
             }
         }
-        for set in done {
-            self.moves.remove(&set);
+        for (set, _) in &done {
+            self.moves.remove(set);
         }
+        self.ended.extend(done);
         self.publish(entries);
     }
 
@@ -384,6 +459,7 @@ impl Keeper {
             entries,
         };
         if self.table.apply(&delta).is_ok() {
+            self.unsaid.extend(delta.entries.iter().cloned());
             self.log.push_back(delta);
             if self.log.len() > LOGGED {
                 self.log.pop_front();

@@ -82,6 +82,26 @@ impl SetLoads {
         Ok(())
     }
 
+    /// Requests of this cost together came, each of about the mean cost. A name counts where there is room for it.
+    pub fn told(&mut self, set: &ObjectSet, cost: f64, mean_cost: f64) {
+        let cost = super::assign::usable(cost);
+        let squares = cost * super::assign::usable(mean_cost);
+        let load = match set {
+            ObjectSet::Rest(rest) => self.rests.get_mut(usize::from(*rest)),
+            ObjectSet::Named(name) => {
+                if self.names.len() < self.most && !self.names.contains_key(name) {
+                    self.names.insert(name.clone(), Load::default());
+                }
+                let rest = &mut self.rests[usize::from(rest_of(name))];
+                Some(self.names.get_mut(name).unwrap_or(rest))
+            }
+        };
+        if let Some(load) = load {
+            load.now += cost;
+            load.squares += squares;
+        }
+    }
+
     /// A period is over: smooths, and forgets names that nobody asks for, and the coldest where room gets short.
     pub fn end_period(&mut self) {
         self.rests.iter_mut().for_each(Load::end_period);

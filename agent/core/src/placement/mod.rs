@@ -16,14 +16,16 @@ mod follower;
 mod keeper;
 mod loads;
 mod plan;
+mod steward;
 mod table;
 
 pub use assign::{branch_and_bound, greedy, improve, variance};
 pub use follower::{Follower, Route, Ticket};
-pub use keeper::{Keeper, KeeperError, News};
+pub use keeper::{Ended, Keeper, KeeperError, News};
 pub use loads::SetLoads;
 pub use plan::{Change, PlanReason, PlanSettings, Planned, Planner, SetLoad};
-pub use table::{Delta, Gap, ObjectSet, State, Table};
+pub use steward::{Heard, NodeNow, Reading, Step, Steward, StewardSettings};
+pub use table::{Delta, Gap, NoSet, ObjectSet, State, Table};
 
 use crate::ring::key_hash;
 

@@ -13,6 +13,51 @@ pub enum ObjectSet {
     Named(Box<str>),
 }
 
+/// As agents, proxies and Redis write it: `=NAME`, or `*N` for a rest.
+impl std::fmt::Display for ObjectSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ObjectSet::Rest(rest) => write!(f, "*{rest}"),
+            ObjectSet::Named(name) => write!(f, "={name}"),
+        }
+    }
+}
+
+/// What is no object set as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoSet;
+
+impl std::fmt::Display for NoSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "an object set is =NAME or *0 to *{}, NAME 1 to {} visible ASCII characters",
+            RESTS - 1,
+            super::MOST_NAME_BYTES
+        )
+    }
+}
+
+impl std::error::Error for NoSet {}
+
+impl std::str::FromStr for ObjectSet {
+    type Err = NoSet;
+
+    fn from_str(word: &str) -> Result<Self, NoSet> {
+        if let Some(name) = word.strip_prefix('=') {
+            super::check_name(name).map_err(|_| NoSet)?;
+            return Ok(ObjectSet::Named(name.into()));
+        }
+        let rest = word.strip_prefix('*').ok_or(NoSet)?;
+        match rest.parse() {
+            Ok(number) if number < RESTS && rest == format!("{number}") => {
+                Ok(ObjectSet::Rest(number))
+            }
+            _ => Err(NoSet),
+        }
+    }
+}
+
 /// How it is with an object set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -68,6 +113,35 @@ impl Table {
             version: 1,
             rests: (0..RESTS).map(|rest| State::Settled(each(rest))).collect(),
             names: BTreeMap::new(),
+        }
+    }
+
+    /// With these entries; [`Gap::Wrong`] where they are no table: a rest is missing, or there are too many names.
+    pub fn from_entries(
+        version: u64,
+        entries: impl IntoIterator<Item = (ObjectSet, State)>,
+    ) -> Result<Self, Gap> {
+        let mut rests = vec![None; usize::from(RESTS)];
+        let mut names = BTreeMap::new();
+        for (set, state) in entries {
+            match set {
+                ObjectSet::Rest(rest) => {
+                    *rests.get_mut(usize::from(rest)).ok_or(Gap::Wrong)? = Some(state);
+                }
+                ObjectSet::Named(name) => {
+                    super::check_name(&name).map_err(|_| Gap::Wrong)?;
+                    names.insert(name, state);
+                }
+            }
+        }
+        let rests: Option<Vec<State>> = rests.into_iter().collect();
+        match rests {
+            Some(rests) if names.len() <= 2 * MOST_NAMED => Ok(Table {
+                version,
+                rests,
+                names,
+            }),
+            _ => Err(Gap::Wrong),
         }
     }
 

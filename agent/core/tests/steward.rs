@@ -1,0 +1,244 @@
+//! The keeper over time: silent dispatchers, nodes that go, pins, hand-overs that take too long.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::{collections::BTreeMap, time::Duration};
+
+use plimsoll_core::placement::*;
+
+const LEASE: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn named(name: &str) -> ObjectSet {
+    ObjectSet::Named(name.into())
+}
+
+fn settings() -> StewardSettings {
+    StewardSettings {
+        plan: PlanSettings::default(),
+        moves: true,
+        request_limit: LIMIT,
+        lease: LEASE,
+    }
+}
+
+fn nodes(live: &[NodeId]) -> Option<BTreeMap<NodeId, NodeNow>> {
+    let node = NodeNow {
+        capacity: 100.0,
+        mean_cost: 1.0,
+    };
+    Some(live.iter().map(|id| (*id, node)).collect())
+}
+
+fn heard(id: DispatcherId, version: u64, busy: &[ObjectSet]) -> Heard {
+    Heard {
+        id,
+        age: Duration::ZERO,
+        version,
+        joined: 1,
+        busy: busy.to_vec(),
+    }
+}
+
+/// One dispatcher that is up to date and free; eight rests asked for, all on node 1.
+fn uneven(steward: &Steward) -> Reading {
+    let loads = (0..8).map(|rest| (ObjectSet::Rest(rest), 1000.0));
+    Reading {
+        dispatchers: vec![heard(7, steward.table().version(), &[])],
+        nodes: nodes(&[1, 2]),
+        loads: Some(loads.collect()),
+        ..Reading::default()
+    }
+}
+
+fn on(steward: &Steward, node: NodeId) -> usize {
+    let rests = (0..8).filter_map(|rest| steward.table().rest(rest));
+    rests.filter(|state| *state == State::Settled(node)).count()
+}
+
+#[test]
+fn an_uneven_load_is_evened_out_in_two_steps() {
+    let mut steward = Steward::new(Table::new(|_| 1), settings());
+    let reading = uneven(&steward);
+    let step = steward.step(seconds(0), &reading);
+    assert_eq!(step.planned.unwrap().reason, PlanReason::Uneven);
+    let delta = step.delta.unwrap();
+    assert_eq!((delta.from, delta.to, delta.entries.len()), (1, 2, 4));
+    assert_eq!((steward.moving(), on(&steward, 2)), (4, 0));
+    let reading = Reading {
+        loads: None,
+        ..uneven(&steward)
+    };
+    let step = steward.step(seconds(1), &reading);
+    assert_eq!(step.ended.len(), 4);
+    assert!(
+        step.ended
+            .iter()
+            .all(|(_, how, after)| *how == Ended::Done && *after == seconds(1))
+    );
+    assert_eq!((steward.moving(), on(&steward, 2)), (0, 4));
+    let reading = uneven(&steward);
+    let step = steward.step(seconds(2), &reading);
+    assert_eq!(step.planned.unwrap().reason, PlanReason::Even);
+    assert_eq!(step.delta, None);
+}
+
+#[test]
+fn a_dispatcher_that_joined_before_the_change_is_waited_for_though_it_was_not_known() {
+    let mut steward = Steward::new(Table::new(|_| 1), settings());
+    let nobody = Reading {
+        dispatchers: Vec::new(),
+        ..uneven(&steward)
+    };
+    steward.step(seconds(0), &nobody);
+    // Not even in the same step, though no dispatcher is known: one may just be joining.
+    assert_eq!(steward.moving(), 4);
+    let mut reading = uneven(&steward);
+    reading.dispatchers[0].version = 1;
+    steward.step(seconds(1), &reading);
+    assert_eq!(steward.moving(), 4);
+    let reading = uneven(&steward);
+    steward.step(seconds(2), &reading);
+    assert_eq!(steward.moving(), 0);
+}
+
+#[test]
+fn nothing_begins_while_a_dispatcher_is_silent_and_what_was_begun_goes_back() {
+    let mut steward = Steward::new(Table::new(|_| 1), settings());
+    let mut reading = uneven(&steward);
+    reading.dispatchers.push(heard(8, 1, &[]));
+    steward.step(seconds(0), &reading);
+    assert_eq!(steward.moving(), 4);
+    // 8 does not hear of it.
+    for second in 1..=70 {
+        let mut reading = uneven(&steward);
+        let mut silent = heard(8, 1, &[]);
+        silent.age = seconds(second);
+        reading.dispatchers.push(silent);
+        let step = steward.step(seconds(second), &reading);
+        assert_eq!(step.silent.is_empty(), second <= 10);
+        assert!(step.planned.is_none());
+    }
+    let mut reading = uneven(&steward);
+    let mut silent = heard(8, 1, &[]);
+    silent.age = seconds(71);
+    reading.dispatchers.push(silent);
+    let step = steward.step(seconds(71), &reading);
+    assert!(step.ended.iter().all(|(_, how, _)| *how == Ended::Back));
+    assert_eq!((step.ended.len(), on(&steward, 1)), (4, 8));
+    // Somebody says that it is dead: what it began may run on.
+    let mut reading = uneven(&steward);
+    reading.gone = vec![8];
+    let step = steward.step(seconds(72), &reading);
+    assert_eq!((step.silent.len(), steward.moving()), (0, 0));
+    for second in 73..=130 {
+        let reading = uneven(&steward);
+        steward.step(seconds(second), &reading);
+    }
+    assert_eq!(steward.moving(), 0, "not again so soon");
+    let reading = uneven(&steward);
+    steward.step(seconds(131), &reading);
+    assert_eq!(steward.moving(), 4);
+}
+
+#[test]
+fn a_node_that_is_away_for_a_lease_loses_its_sets_and_one_that_restarts_does_not() {
+    let quiet = StewardSettings {
+        moves: false,
+        ..settings()
+    };
+    let mut steward = Steward::new(Table::new(|rest| 1 + u32::from(rest % 2)), quiet);
+    let look = |steward: &mut Steward, second, live: &[NodeId]| {
+        let reading = Reading {
+            nodes: nodes(live),
+            ..uneven(steward)
+        };
+        steward.step(seconds(second), &reading)
+    };
+    look(&mut steward, 0, &[1, 2]);
+    look(&mut steward, 10, &[1]);
+    assert_eq!(steward.moving(), 0);
+    look(&mut steward, 11, &[1, 2]);
+    look(&mut steward, 21, &[1]);
+    assert_eq!(steward.moving(), 0);
+    look(&mut steward, 22, &[1]);
+    assert_eq!(steward.moving(), 32);
+    look(&mut steward, 23, &[1]);
+    assert_eq!((steward.moving(), on(&steward, 1)), (0, 8));
+    // Without `moves` nothing goes to it when it is back.
+    look(&mut steward, 24, &[1, 2]);
+    assert_eq!(steward.moving(), 0);
+}
+
+#[test]
+fn what_is_pinned_goes_where_it_is_pinned_and_stays_there() {
+    let mut steward = Steward::new(Table::new(|_| 1), settings());
+    let pins = BTreeMap::from([(named("A17"), 1), (ObjectSet::Rest(3), 2)]);
+    let mut reading = uneven(&steward);
+    reading.pins = pins.clone();
+    let hot = (named("A17"), 4000.0);
+    reading.loads.as_mut().unwrap().push(hot.clone());
+    for second in 0..20 {
+        steward.step(seconds(second), &reading);
+        reading = uneven(&steward);
+        reading.pins = pins.clone();
+        reading.loads.as_mut().unwrap().push(hot.clone());
+    }
+    let table = steward.table();
+    assert_eq!(table.state(&named("A17")), Some(State::Settled(1)));
+    assert_eq!(table.rest(3), Some(State::Settled(2)));
+    // 12,000 in all, 4,000 of them pinned: two rests go to node 1, six to node 2.
+    assert_eq!((on(&steward, 1), on(&steward, 2)), (2, 6));
+    // Its node dies: it waits for it.
+    for second in 20..60 {
+        let reading = Reading {
+            pins: pins.clone(),
+            nodes: nodes(&[2]),
+            ..uneven(&steward)
+        };
+        steward.step(seconds(second), &reading);
+    }
+    let table = steward.table();
+    assert_eq!(table.state(&named("A17")), Some(State::Settled(1)));
+    assert_eq!(on(&steward, 2), 8);
+}
+
+#[test]
+fn a_wish_is_carried_out_or_refused() {
+    let mut steward = Steward::new(Table::new(|_| 1), settings());
+    let mut reading = uneven(&steward);
+    reading.loads = None;
+    reading.wishes = vec![(named("A17"), 2), (ObjectSet::Rest(5), 2)];
+    let step = steward.step(seconds(0), &reading);
+    assert_eq!(step.refused, []);
+    for second in 1..3 {
+        let reading = Reading {
+            loads: None,
+            ..uneven(&steward)
+        };
+        steward.step(seconds(second), &reading);
+    }
+    assert_eq!(
+        steward.table().state(&named("A17")),
+        Some(State::Settled(2))
+    );
+    assert_eq!(steward.table().rest(5), Some(State::Settled(2)));
+    let mut reading = uneven(&steward);
+    reading.wishes = vec![(ObjectSet::Rest(64), 2)];
+    let step = steward.step(seconds(3), &reading);
+    let problem = KeeperError::NoEntry(ObjectSet::Rest(64));
+    assert_eq!(step.refused, [(ObjectSet::Rest(64), problem)]);
+}
+
+#[test]
+fn sets_are_written_as_they_are_read() {
+    for word in ["=A17", "*0", "*63", "==", "=*5"] {
+        assert_eq!(word.parse::<ObjectSet>().unwrap().to_string(), word);
+    }
+    for word in ["", "=", "A", "*64", "*-1", "*01", "*", "=a b", "=\u{e9}"] {
+        assert_eq!(word.parse::<ObjectSet>(), Err(NoSet), "{word}");
+    }
+}
