@@ -1,8 +1,9 @@
 """What the Lua policy costs: HAProxy's peak request rate with it over that without it, in one run.
 
 `python -m lua.bench` prints the ratio for one and two threads, what it adds to the median latency of
-one connection, which waits for nobody, and how long its metrics of many nodes take. Each figure is the
-median of alternating rounds; wrk, Redis, HAProxy and the nodes share the machine.
+one connection, which waits for nobody, how long its metrics of many nodes take, and what news of the nodes'
+load costs a proxy without requests. Each figure is the median of alternating rounds; wrk, Redis, HAProxy and
+the nodes share the machine.
 """
 
 import http.client
@@ -18,12 +19,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from compose.lab import machine, proxy
-from compose.lab.processes import free_ports, start_tied, wait_until
+from compose.lab.processes import cpu_seconds, free_ports, start_tied, wait_until
 from compose.lab.topology import ROOT
 
 ROUNDS, SECONDS, CONNECTIONS, NODES = 5, 3, 32, 5
 TARGET, MOST_ADDED_US, MOST_STALL_MS = 0.8, 30, 2
 SCRAPED_NODES, SCRAPES, MOST_SCRAPE_MS = 100, 200, 20
+NEWS_NODES, NEWS_ROUNDS, NEWS_SECONDS, MOST_NEWS_PERCENT = 20, 3, 10, 1
+PARTS = ("nodes", "ring", "proxies", "shares", "observations")
 GLOBAL = """\
 global
     nbthread {threads}
@@ -107,11 +110,13 @@ class Proxies:
     def __init__(self, run: Path, stack: ExitStack, redis: int) -> None:
         self.run, self._stack, self._redis = run, stack, redis
 
-    def start(self, name: str, threads: int, servers: list[str], with_lua: bool) -> tuple[int, int]:
+    def start(
+        self, name: str, threads: int, servers: list[str], with_lua: bool, settings: str = 'cluster = "bench"'
+    ) -> tuple[int, int]:
         """Port and process."""
         (port,) = free_ports(1)
         (self.run / f"{name}.lua").write_text(
-            f'require("plimsoll").start({{ cluster = "bench", backend = "queries", proxy = "{name}", '
+            f'require("plimsoll").start({{ {settings}, backend = "queries", proxy = "{name}", '
             f'redis = {{ addresses = {{ "127.0.0.1:{self._redis}" }} }} }})\n'
         )
         lines = "".join(f"    server node{n + 1} {address}\n" for n, address in enumerate(servers))
@@ -146,6 +151,28 @@ def measure_scrape(proxies: Proxies) -> None:
     print(
         f"{series} series of {SCRAPED_NODES} nodes in {median:.1f} ms, {max(taken):.1f} at the most"
         f"   target <= {MOST_SCRAPE_MS}   {'met' if max(taken) <= MOST_SCRAPE_MS else 'MISSED'}"
+    )
+
+
+def measure_news(proxies: Proxies) -> None:
+    """CPU of proxies that hear of many nodes' load, of those that hardly do, and of those without Lua."""
+    often = 'cluster = "news", policy = "job_informed"'
+    settings = {"news": often, "silent": f"{often}, period = 60, lease = 120", "bare": ""}
+    servers = ["127.0.0.1:1"] * NEWS_NODES
+    pids = {name: proxies.start(name, 2, servers, name != "bare", settings[name])[1] for name in settings}
+    used: dict[str, list[float]] = {name: [] for name in pids}
+    # All of them at once, so that they share what else the machine does. The first round warms up.
+    for _ in range(NEWS_ROUNDS + 1):
+        before = {name: cpu_seconds(pid) or 0.0 for name, pid in pids.items()}
+        time.sleep(NEWS_SECONDS)
+        for name, pid in pids.items():
+            used[name].append(100 * ((cpu_seconds(pid) or 0.0) - before[name]) / NEWS_SECONDS)
+    share = {name: statistics.median(seen[1:]) for name, seen in used.items()}
+    added = share["news"] - share["silent"]
+    print(
+        f"load news of {NEWS_NODES} nodes to 2 threads: {added:+.2f} % of a core"
+        f" ({share['news']:.2f} with, {share['silent']:.2f} once a minute, {share['bare']:.2f} without Lua)"
+        f"   target <= {MOST_NEWS_PERCENT}   {'met' if added <= MOST_NEWS_PERCENT else 'MISSED'}"
     )
 
 
@@ -214,29 +241,17 @@ def main() -> int:
 
         wait_until("redis", answers, 10, lambda: None)
         client.function_load((ROOT / "lua" / "redis" / "plimsoll.lua").read_text(), replace=True)
-        parts = ("nodes", "ring", "proxies", "shares", "observations")
-        keys = [f"plimsoll:{{bench}}:{part}" for part in parts]
         over = threading.Event()
 
         def report() -> None:
+            jobs = 0
             while True:
-                for n in range(NODES):
-                    client.fcall(
-                        "plimsoll_report",
-                        5,
-                        *keys,
-                        f"node{n + 1}",
-                        "bench",
-                        1e6,
-                        1e4,
-                        80,
-                        1,
-                        0.5,
-                        3000,
-                        16384,
-                        0.05,
-                        0,
-                    )
+                jobs += 1
+                for cluster, nodes in {"bench": NODES, "news": NEWS_NODES}.items():
+                    keys = [f"plimsoll:{{{cluster}}}:{part}" for part in PARTS]
+                    for n in range(nodes):
+                        told = (1e6, 1e4, 80, (jobs + n) % 30, 0.5, 3000, 16384, 0.05, 0)
+                        client.fcall("plimsoll_report", 5, *keys, f"node{n + 1}", "bench", *told)
                 if over.wait(1):
                     return
 
@@ -246,6 +261,7 @@ def main() -> int:
             ring_stall()
             proxies = Proxies(run, stack, port)
             measure_scrape(proxies)
+            measure_news(proxies)
             for threads in (1, 2):
                 measure(threads, proxies, nodes)
         finally:
