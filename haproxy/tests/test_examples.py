@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "haproxy" / "examples").glob("*.cfg"))
 POLICIES = {
     *("rr", "leastconn", "random2", "static-maxconn", "prop"),
-    *("fc-prop", "fc-prop-mean", "fc-hash", "lua-fc-hash", "lua-scheduler"),
+    *("fc-prop", "fc-prop-mean", "fc-hash", "lua-fc-hash", "lua-scheduler", "lua-placement"),
 }
 
 
@@ -23,7 +23,8 @@ def test_haproxy_accepts_it_without_a_warning(example, tmp_path):
     # The directory of the packaged socket may not exist where the tests run.
     text = example.read_text().replace("/run/haproxy/plimsoll.sock", str(tmp_path / "socket"))
     text = text.replace("/usr/share/plimsoll/lua", str(ROOT / "lua"))
-    text = text.replace("/etc/haproxy/plimsoll.lua", str(ROOT / "haproxy" / "examples" / "plimsoll.lua"))
+    settings = "plimsoll-placement.lua" if example.stem == "lua-placement" else "plimsoll.lua"
+    text = text.replace("/etc/haproxy/plimsoll.lua", str(ROOT / "haproxy" / "examples" / settings))
     config = tmp_path / example.name
     config.write_text(text)
     check = subprocess.run(
@@ -37,6 +38,9 @@ def test_haproxy_accepts_it_without_a_warning(example, tmp_path):
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_agent_send_is_on_every_server_or_on_none(example):
     # A server without it beside one with it waits 200 ms for each agent check.
-    servers = re.findall(r"^    server node\d.*$", example.read_text(), re.MULTILINE)
+    (queries,) = re.findall(
+        r"^backend queries\n(.*?)(?:\n\n|\Z)", example.read_text(), re.MULTILINE | re.DOTALL
+    )
+    servers = re.findall(r"^    server node\d.*$", queries, re.MULTILINE)
     assert len(servers) == 5
     assert len({"agent-send" in server for server in servers}) == 1

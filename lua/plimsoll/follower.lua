@@ -1,5 +1,6 @@
 --- The tasks that talk to Redis: observations go out, shares and the ring come in.
 
+local contact = require("plimsoll.contact")
 local redis_of = require("plimsoll.redis")
 local ring_of = require("plimsoll.ring")
 
@@ -7,13 +8,9 @@ local M = {}
 
 local FUNCTIONS = { "nodes", "ring", "proxies", "shares", "observations" }
 local LIBRARY_VERSION = 6
-local FIRST_WAIT, LONGEST_WAIT = 0.1, 5
 -- How soon is asked again by who is new, and so has a part only of what is free, and told that much of the shares
 -- was given up, for which others wait.
 local EARLY_WAIT = 0.1
--- The subscription is asked for a sign of life this often, so that a silent connection is a dead one.
-local PING = 5
-local LONGEST_PROBLEM = 300
 
 local Follower = {}
 Follower.__index = Follower
@@ -24,21 +21,6 @@ function Follower:keys()
     keys[i] = ("plimsoll:{%s}:%s"):format(self.settings.cluster, part)
   end
   return table.unpack(keys)
-end
-
--- Tells each trouble of a connection once, and its end.
-function Follower:trouble(connection, problem)
-  -- It may be Redis' own words, or somebody else's.
-  problem = problem and problem:gsub("%c", "?"):sub(1, LONGEST_PROBLEM)
-  if problem == connection.said then
-    return
-  end
-  connection.said = problem
-  if problem then
-    core.Warning(("plimsoll %s: %s: %s"):format(self.name, connection.purpose, problem))
-  else
-    core.Info(("plimsoll %s: %s: in touch with Redis at %s"):format(self.name, connection.purpose, connection.address))
-  end
 end
 
 function Follower:take_ring(ring)
@@ -146,39 +128,12 @@ function Follower:exchange()
   return true, given_up
 end
 
--- Runs `step` until it fails, then connects anew after a wait that grows and is jittered.
-local function keep_trying(self, connection, idle, step)
-  local wait = FIRST_WAIT
-  while not self.ended do
-    -- What comes from the network may be anything; the task must outlive it.
-    local ran, good, problem = pcall(connection.connect, connection, idle)
-    if not ran then
-      good, problem = nil, tostring(good)
-    end
-    while good and not self.ended do
-      ran, good, problem = pcall(step)
-      if not ran then
-        good, problem = nil, tostring(good)
-      elseif good then
-        wait = FIRST_WAIT
-      end
-      good = good and connection.socket ~= nil
-    end
-    connection:close()
-    if not self.ended then
-      self:trouble(connection, problem or "connection lost")
-      core.msleep(math.floor(1000 * wait * (0.5 + math.random())))
-      wait = math.min(2 * wait, LONGEST_WAIT)
-    end
-  end
-end
-
 --- Exchanges observations for shares once a period; a task.
 function Follower:report_for_ever()
   local checked
   local is_new, early = true, false
   -- Between two periods the connection is idle.
-  keep_trying(self, self.calls, 2 * self.settings.period + self.settings.redis.timeout, function()
+  contact.keep_trying(self, self.calls, 2 * self.settings.period + self.settings.redis.timeout, function()
     if not checked then
       -- With a key, so that a member of a Redis Cluster tells who has it.
       local version, problem = self.calls:call("FCALL_RO", "plimsoll_version", 1, (self:keys()))
@@ -197,7 +152,7 @@ function Follower:report_for_ever()
       checked = false
       return nil, more
     end
-    self:trouble(self.calls, nil)
+    contact.trouble(self.name, self.calls, nil)
     -- Once a period at the most.
     early = (is_new or more) and not early
     is_new = false
@@ -217,39 +172,20 @@ end
 --- Follows the changes of the ring; a task.
 function Follower:follow_for_ever()
   local _, channel = self:keys()
-  local subscribed
-  keep_trying(self, self.changes, 2 * PING, function()
-    if subscribed ~= self.changes.socket then
-      subscribed = self.changes.socket
-      local sent, problem = self.changes:send("SUBSCRIBE", channel)
-      if not sent then
-        return nil, problem
-      end
-    end
-    local message, problem = self.changes:receive()
-    if not message then
-      return nil, problem
-    end
-    self:trouble(self.changes, nil)
-    if type(message) == "table" and message[1] == "message" then
-      self:on_change(message[3])
-    end
-    return true
+  contact.follow_for_ever(self, self.changes, channel, function(text)
+    self:on_change(text)
   end)
 end
 
 --- Asks the subscription for signs of life; a task.
 function Follower:ping_for_ever()
   while not self.ended do
-    core.msleep(1000 * PING)
+    core.msleep(1000 * contact.PING)
     if not self.calls.socket then
       -- Out of touch there are no periods that would see it.
       self:is_stopping()
     end
-    if self.changes.socket then
-      -- It may be closed meanwhile.
-      pcall(self.changes.send, self.changes, "PING")
-    end
+    contact.ping(self.changes)
   end
 end
 

@@ -8,6 +8,8 @@ local cost_of = require("plimsoll.cost")
 local dispatcher_of = require("plimsoll.dispatcher")
 local follower_of = require("plimsoll.follower")
 local metrics = require("plimsoll.metrics")
+local placed = require("plimsoll.placement.metrics")
+local placement = require("plimsoll.placement")
 local servers_of = require("plimsoll.servers")
 local settings_of = require("plimsoll.settings")
 local words = require("plimsoll.words")
@@ -38,9 +40,13 @@ local function host_name()
   return (name:gsub("[^%w._-]", "-"))
 end
 
-local function collect_for_ever(dispatcher)
+local function collect_for_ever(collectors)
   while true do
-    if dispatcher.collect() then
+    local busy = false
+    for _, collect in ipairs(collectors) do
+      busy = collect() or busy
+    end
+    if busy then
       collectgarbage("step", COLLECT_KB)
     end
     core.msleep(COLLECT_MS)
@@ -52,21 +58,26 @@ local function map_path()
   return (package.searchpath("plimsoll.metrics", package.path):gsub("%.lua$", ".map"))
 end
 
-local function tell_for_ever(path, thread, dispatcher)
+local function tell_for_ever(path, tellers)
   while true do
-    core.set_map(path, tostring(thread), metrics.text(dispatcher.figures(now())))
+    for key, text in pairs(tellers) do
+      core.set_map(path, key, text())
+    end
     core.msleep(TELL_MS)
   end
 end
 
--- Answers with what all threads have told.
-local function show(applet, map, cluster, servers)
+-- What all threads have told under a key.
+local function told(map, key, read)
   local threads = {}
   for thread = 1, core.get_info().Nbthread do
-    local text = map:lookup(tostring(thread))
-    threads[#threads + 1] = text and metrics.read(text, #servers)
+    local text = map:lookup(key:format(thread))
+    threads[#threads + 1] = text and read(text)
   end
-  local body = metrics.render(cluster, servers, threads)
+  return threads
+end
+
+local function answer(applet, body)
   applet:set_status(200)
   applet:add_header("content-type", "text/plain; version=0.0.4; charset=utf-8")
   applet:add_header("content-length", tostring(#body))
@@ -76,33 +87,14 @@ local function show(applet, map, cluster, servers)
   end
 end
 
---- Starts Plimsoll for one backend; raises where a setting is wrong, which keeps HAProxy from starting.
--- Registers the converters `lua.plimsoll_admit`, `lua.plimsoll_finish` and `lua.plimsoll_abandon`, and the
--- service `lua.plimsoll_metrics`.
-function M.start(given)
-  local settings, problem = settings_of.resolve(given)
-  if not settings then
-    error("plimsoll: " .. problem, 0)
-  end
-  if started then
-    -- Both would register the same converters, and the first backend's requests go to the second's servers.
-    error("plimsoll: start: is called twice; one HAProxy process has one backend with it", 0)
-  end
-  started = true
-  local thread = core.thread
-  if thread == 0 then
-    error("plimsoll: load it with lua-load-per-thread, not with lua-load", 0)
-  end
-  local name = ("%s/%d"):format(settings.proxy or host_name(), thread)
+-- The policies, for one backend.
+-- @return dispatcher function: this thread's, after init; names function: of its servers
+local function start_policy(settings, name, instance_of)
   local costs = cost_of.new(settings.cost.default, settings.cost.routes)
   local answers = words.answers()
-  local path = map_path()
-  local map = Map.new(path, Map._str)
   local dispatcher, admit, finish, follower, servers
   core.register_init(function()
-    local time = now_of()
-    math.randomseed(time.sec ~ (time.usec << 20) ~ (thread << 40))
-    local instance = ("%x.%x.%d"):format(time.sec, time.usec, thread)
+    local problem
     servers, problem = servers_of.new(settings.backend)
     if not servers then
       error("plimsoll: " .. problem, 0)
@@ -111,7 +103,7 @@ function M.start(given)
       return math.random(0, 0xffffffff)
     end))
     admit, finish = dispatcher.admit, dispatcher.finish
-    follower = follower_of.new(settings, name, instance, dispatcher, servers, now)
+    follower = follower_of.new(settings, name, instance_of(), dispatcher, servers, now)
   end)
 
   local warned = false
@@ -133,10 +125,10 @@ function M.start(given)
     end
   end)
   core.register_converters("plimsoll_finish", function(text)
-    local answer = answers[text] or answers:read(text)
+    local found = answers[text] or answers:read(text)
     local time = now_of()
     local route, items = finish(
-      running(), time.sec + time.usec * 1e-6, answer.server, answer.status, answer.items, answer.jobs, answer.load
+      running(), time.sec + time.usec * 1e-6, found.server, found.status, found.items, found.jobs, found.load
     )
     if route then
       costs:learn(route, items)
@@ -144,9 +136,6 @@ function M.start(given)
   end)
   core.register_converters("plimsoll_abandon", function()
     dispatcher.abandon(running())
-  end)
-  core.register_service("plimsoll_metrics", "http", function(applet)
-    show(applet, map, settings.cluster, servers.names)
   end)
 
   core.register_task(function()
@@ -161,11 +150,82 @@ function M.start(given)
   core.register_task(function()
     servers:watch(dispatcher, now)
   end)
-  core.register_task(function()
-    collect_for_ever(dispatcher)
+  return function()
+    return dispatcher
+  end, function()
+    return servers.names
+  end
+end
+
+--- Starts Plimsoll; raises where a setting is wrong, which keeps HAProxy from starting.
+-- For the policy of one backend it registers the converters `lua.plimsoll_admit`, `lua.plimsoll_finish` and
+-- `lua.plimsoll_abandon`; for placement in one, what `plimsoll.placement` has; for both, the service
+-- `lua.plimsoll_metrics`.
+function M.start(given)
+  local settings, problem = settings_of.resolve(given)
+  if not settings then
+    error("plimsoll: " .. problem, 0)
+  end
+  if started then
+    -- Both would register the same converters, and the first backend's requests go to the second's servers.
+    error("plimsoll: start: is called twice; one HAProxy process has one backend with it", 0)
+  end
+  started = true
+  local thread = core.thread
+  if thread == 0 then
+    error("plimsoll: load it with lua-load-per-thread, not with lua-load", 0)
+  end
+  local name = ("%s/%d"):format(settings.proxy or host_name(), thread)
+  local path = map_path()
+  local map = Map.new(path, Map._str)
+  local instance
+  local function instance_of()
+    return instance
+  end
+  core.register_init(function()
+    local time = now_of()
+    math.randomseed(time.sec ~ (time.usec << 20) ~ (thread << 40))
+    instance = ("%x.%x.%d"):format(time.sec, time.usec, thread)
+  end)
+
+  local collectors, tellers, shown = {}, {}, {}
+  if settings.backend then
+    local dispatcher, names = start_policy(settings, name, instance_of)
+    collectors[#collectors + 1] = function()
+      return dispatcher().collect()
+    end
+    tellers[("%d"):format(thread)] = function()
+      return metrics.text(dispatcher().figures(now()))
+    end
+    shown[#shown + 1] = function()
+      local servers = names()
+      return metrics.render(settings.cluster, servers, told(map, "%d", function(text)
+        return metrics.read(text, #servers)
+      end))
+    end
+  end
+  if settings.placement then
+    local figures, collect = placement.start(settings, name, instance_of, now)
+    collectors[#collectors + 1] = collect
+    tellers[("placement %d"):format(thread)] = function()
+      return placed.text(figures())
+    end
+    shown[#shown + 1] = function()
+      return placed.render(settings.placement.cluster, told(map, "placement %d", placed.read))
+    end
+  end
+  core.register_service("plimsoll_metrics", "http", function(applet)
+    local texts = {}
+    for i, text in ipairs(shown) do
+      texts[i] = text()
+    end
+    answer(applet, table.concat(texts))
   end)
   core.register_task(function()
-    tell_for_ever(path, thread, dispatcher)
+    collect_for_ever(collectors)
+  end)
+  core.register_task(function()
+    tell_for_ever(path, tellers)
   end)
 end
 

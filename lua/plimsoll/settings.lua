@@ -58,9 +58,15 @@ local function addresses(value)
 end
 
 -- Key to its check, its default (nil: none), and whether it must be there.
+local PLACEMENT = {
+  cluster = { check = name(120) },
+  backend = { check = name(1000), required = true },
+  wait = { check = number(0, 30, "s"), default = 0.5 },
+}
+
 local SCHEMA = {
   cluster = { check = name(120), required = true },
-  backend = { check = name(1000), required = true },
+  backend = { check = name(1000) },
   -- Thread and run are added to it, and Redis takes 128.
   proxy = { check = name(100) },
   policy = { check = one_of(POLICIES), default = "fc_hash" },
@@ -100,6 +106,7 @@ local SCHEMA = {
       artificial = { check = number(0, 1e9), default = 0.01 },
     },
   },
+  placement = { optional = true, table = PLACEMENT },
 }
 
 local function resolve(schema, given, path)
@@ -119,7 +126,7 @@ local function resolve(schema, given, path)
     if value == nil and rule.required then
       return nil, path .. key .. ": is missing"
     end
-    if rule.table then
+    if rule.table and not (rule.optional and value == nil) then
       value = value == nil and {} or value
       if type(value) ~= "table" then
         return nil, path .. key .. ": must be a table"
@@ -150,6 +157,11 @@ function M.resolve(given)
   local settings, problem = resolve(SCHEMA, given, "")
   if not settings then
     return nil, problem
+  end
+  if settings.placement then
+    settings.placement.cluster = settings.placement.cluster or settings.cluster
+  elseif not settings.backend then
+    return nil, "backend: is missing"
   end
   if settings.lease < 2 * settings.period then
     return nil, "lease: must be at least two periods, or one late report loses the shares"

@@ -19,7 +19,18 @@ describe("settings", function()
     assert.equal(1000, settings.cost.routes)
   end)
 
+  it("may be of placement alone, in the same cluster", function()
+    local placed = { cluster = "c", redis = { addresses = { "127.0.0.1:6379" } }, placement = { backend = "t" } }
+    local settings = assert(settings_of.resolve(placed))
+    assert.same({ cluster = "c", backend = "t", wait = 0.5 }, settings.placement)
+    assert.is_nil(settings.backend)
+    assert.is_nil(assert(settings_of.resolve(with({}))).placement)
+  end)
+
   local wrong = {
+    { with({ placement = {} }), "placement.backend: is missing" },
+    { with({ placement = { backend = "t", wait = 31 } }), "placement.wait: must be a number within 0..30 s" },
+    { with({ placement = { backend = "t", waits = 1 } }), "placement.waits: unknown key" },
     { with({ polcy = "fc_hash" }), "polcy: unknown key" },
     { with({ policy = "fastest" }), "policy: must be one of" },
     { with({ cluster = "a b" }), "cluster: must be 1..120" },

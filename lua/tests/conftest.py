@@ -1,13 +1,16 @@
+import asyncio
 import hashlib
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 import redis
 
 from compose.lab.processes import TIED, free_ports, wait_until
+from lua.tests.primaries import Site
 
 LIBRARY = Path(__file__).resolve().parents[1] / "redis" / "plimsoll.lua"
 PLACEMENT = LIBRARY.with_name("placement.lua")
@@ -207,3 +210,18 @@ def own_redis(tmp_path) -> Iterator[Redis]:
     program = Redis(tmp_path)
     yield program
     program.kill()
+
+
+@pytest.fixture
+def run_site(tmp_path, own_redis):
+    """Runs a test's coroutine with a site, which it starts."""
+    own_redis.start()
+
+    def run(test, **keeper) -> None:
+        async def whole() -> None:
+            async with AsyncExitStack() as stack:
+                await test(Site(stack, tmp_path, own_redis, **keeper))
+
+        asyncio.run(whole())
+
+    return run

@@ -41,6 +41,19 @@ The filter in Envoy ([envoy-filter.md](envoy-filter.md)) has these in Envoy's ow
 | `plimsoll_node_failed_total` | counter | requests | `plimsoll_cluster`, `node` | Requests that ended with a failure of the node's, or without its answer. | HAProxy |
 | `plimsoll_node_cost_total` | counter | cost units | `plimsoll_cluster`, `node` | Cost of the requests answered, as the node told it where it did. | HAProxy |
 
+Placement in HAProxy ([haproxy-lua.md](haproxy-lua.md#writes-at-primaries)) adds these to the same service; `plimsoll_cluster` is `placement.cluster`.
+
+| name | type | unit | labels | meaning |
+|---|---|---|---|---|
+| `plimsoll_placement_placed_total` | counter | requests | `plimsoll_cluster` | Requests sent to the primary of their object set. |
+| `plimsoll_placement_waited_total` | counter | requests | `plimsoll_cluster` | Requests that waited for a hand-over, or for the table, before they were placed or refused. |
+| `plimsoll_placement_refused_total` | counter | requests | `plimsoll_cluster`; `reason`: `moving`, `suspended`, `unknown`, `name` | Requests refused, by why. |
+| `plimsoll_placement_doubted_total` | counter | requests | `plimsoll_cluster` | Requests that ended without an answer, so that their primary may still be at work on them. |
+| `plimsoll_placement_in_flight_requests` | gauge | requests | `plimsoll_cluster` | Requests at primaries. |
+| `plimsoll_placement_in_doubt_sets` | gauge | object sets, a thread | `plimsoll_cluster` | Object sets of which a request that ended without an answer may still be at work. |
+| `plimsoll_placement_version` | gauge | version | `plimsoll_cluster` | The table in force, of the thread that is furthest behind; 0: none. |
+| `plimsoll_placement_suspended_threads` | gauge | threads | `plimsoll_cluster` | Threads that let no request in, as they have no table that they may act on. |
+
 Without Lua, what HAProxy refuses is in its own `haproxy_backend_http_responses_total{code=\"5xx\"}`, together with the nodes' errors, and in the agents' `plimsoll_source_lines_total{result=\"refused\"}` where the source is HAProxy's log. Weight and `maxconn` as HAProxy obeys them are `haproxy_server_weight` and `haproxy_server_limit_sessions` of its exporter.
 ";
 

@@ -1,0 +1,91 @@
+--- What tasks that talk to Redis do when it goes away, is slow, or sends what it should not.
+
+local M = {}
+
+local FIRST_WAIT, LONGEST_WAIT = 0.1, 5
+local LONGEST_PROBLEM = 300
+
+-- The subscription is asked for a sign of life this often, in s, so that a silent connection is a dead one.
+M.PING = 5
+
+--- Tells each trouble of a connection once, and its end.
+-- @param name string of the dispatcher
+-- @param problem string, or nil where all is well
+function M.trouble(name, connection, problem)
+  -- It may be Redis' own words, or somebody else's.
+  problem = problem and problem:gsub("%c", "?"):sub(1, LONGEST_PROBLEM)
+  if problem == connection.said then
+    return
+  end
+  connection.said = problem
+  if problem then
+    core.Warning(("plimsoll %s: %s: %s"):format(name, connection.purpose, problem))
+  else
+    core.Info(("plimsoll %s: %s: in touch with Redis at %s"):format(name, connection.purpose, connection.address))
+  end
+end
+
+--- Runs `step` until it fails, then connects anew after a wait that grows and is jittered; until `owner.ended`.
+-- @param owner table `name`, `ended`
+-- @param idle number s that nobody may say anything while no call waits for its answer
+-- @param step function true, or nil and what is wrong
+function M.keep_trying(owner, connection, idle, step)
+  local wait = FIRST_WAIT
+  while not owner.ended do
+    -- What comes from the network may be anything; the task must outlive it.
+    local ran, good, problem = pcall(connection.connect, connection, idle)
+    if not ran then
+      good, problem = nil, tostring(good)
+    end
+    while good and not owner.ended do
+      ran, good, problem = pcall(step)
+      if not ran then
+        good, problem = nil, tostring(good)
+      elseif good then
+        wait = FIRST_WAIT
+      end
+      good = good and connection.socket ~= nil
+    end
+    connection:close()
+    if not owner.ended then
+      M.trouble(owner.name, connection, problem or "connection lost")
+      core.msleep(math.floor(1000 * wait * (0.5 + math.random())))
+      wait = math.min(2 * wait, LONGEST_WAIT)
+    end
+  end
+end
+
+--- Subscribes, and hands each message on, for ever; a task.
+-- @param connection for nothing else
+-- @param on_message function takes the text
+function M.follow_for_ever(owner, connection, channel, on_message)
+  local subscribed
+  M.keep_trying(owner, connection, 2 * M.PING, function()
+    if subscribed ~= connection.socket then
+      subscribed = connection.socket
+      local sent, problem = connection:send("SUBSCRIBE", channel)
+      if not sent then
+        return nil, problem
+      end
+    end
+    local message, problem = connection:receive()
+    if not message then
+      return nil, problem
+    end
+    M.trouble(owner.name, connection, nil)
+    if type(message) == "table" and message[1] == "message" then
+      on_message(message[3])
+    end
+    return true
+  end)
+end
+
+--- Asks a subscription for a sign of life.
+function M.ping(connection)
+  if connection.socket then
+    -- It may be closed meanwhile.
+    pcall(connection.send, connection, "PING")
+  end
+end
+
+return M

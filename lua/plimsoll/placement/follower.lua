@@ -1,0 +1,355 @@
+--- What a dispatcher knows of the table of primaries, and what of it is under way: the port of agent/core's
+-- `placement::Follower`. No I/O, no HAProxy: time and hashes are passed in.
+--
+-- Entries are named as on the wire: `=NAME`, or `*N` for a rest, which names without an entry share. A request that
+-- was let in has a ticket until it has ended. One that ended without an answer leaves a doubt: its node may still be
+-- at work on it for as long as a request may take.
+--
+-- Actions and tasks may be interrupted after 10,000 instructions: a new table is built aside, and what changes the
+-- one in force does so in one piece.
+
+local find, match, gmatch, gsub, sub = string.find, string.match, string.gmatch, string.gsub, string.sub
+local huge, max = math.huge, math.max
+
+local M = {}
+
+M.RESTS = 64
+-- Names with an entry of their own, at most, and as many that are on their way.
+local MOST_NAMED = 2 * 16384
+local MOST_NAME_BYTES, MOST_NODE_BYTES = 128, 128
+local MOST_VERSION = 1 << 53
+local NEVER = -1
+
+--- Nothing yields out of a callback of the string library, so HAProxy does not interrupt it.
+local function in_one_piece(change)
+  gsub("-", "-", function()
+    change()
+  end)
+end
+M.in_one_piece = in_one_piece
+
+-- Whether a text can be the name of an object set: 1 to 128 visible ASCII characters.
+local function is_name(text)
+  return #text <= MOST_NAME_BYTES and find(text, "^[!-~]+$") ~= nil
+end
+
+-- Of a word on the wire: the name, or the number of a rest.
+local function set_of(word)
+  local first = sub(word, 1, 1)
+  if first == "=" then
+    local name = sub(word, 2)
+    return is_name(name) and name or nil
+  elseif first == "*" then
+    local rest = math.tointeger(tonumber(match(word, "^%*(%d%d?)$")))
+    return nil, rest and rest < M.RESTS and rest or nil
+  end
+end
+
+-- Of a state on the wire: the node and whether the set is leaving it; "-" has none.
+local function state_of(word)
+  local leaving, node = match(word, "^(>?)([%w._:/%-]+)$")
+  if node and word ~= "-" and #node <= MOST_NODE_BYTES then
+    return node, leaving == ">"
+  end
+end
+
+local function version_of(text)
+  local version = math.tointeger(tonumber(text))
+  return version and version >= 0 and version <= MOST_VERSION and version or nil
+end
+
+--- @param rest_of function of a name and what `route` was given: the number of its rest
+function M.new(rest_of)
+  local self = { due = false, placed = 0, doubted = 0 }
+  -- In force; nothing before it has joined and while it is suspended.
+  local generation, version, names, named, rests, leaving
+  local request_limit, lease, hold = 0, huge, false
+  local heard_at, heard_wall = 0, 0
+  -- Word and node to what is there, which is also the ticket. Who is no longer the entry's in force (`past`) goes when
+  -- nothing of it is left.
+  local counts, doubts, under_way, in_doubt = {}, {}, 0, 0
+
+  local function is_busy(count)
+    return count.under_way > 0 or count.doubt_until > NEVER
+  end
+
+  local function count_of(at)
+    local key = at.word .. " " .. at.node
+    local count = counts[key]
+    if not count then
+      count = { key = key, word = at.word, node = at.node, under_way = 0, doubt_until = NEVER }
+      counts[key] = count
+    end
+    count.past = false
+    at.count = count
+    return count
+  end
+
+  local function pass(count)
+    count.past = true
+    if not is_busy(count) then
+      counts[count.key] = nil
+    end
+  end
+
+  -- Reads a whole table, flat, from a place on.
+  local function read(flat, first)
+    local new = { names = {}, named = 0, rests = {}, leaving = {} }
+    for i = first, #flat, 2 do
+      local word, state = flat[i], flat[i + 1]
+      if type(word) ~= "string" or type(state) ~= "string" then
+        return nil
+      end
+      local name, rest = set_of(word)
+      local node, is_leaving = state_of(state)
+      if not node or not (name or rest) then
+        return nil
+      end
+      local made = { word = word, node = node, leaving = is_leaving }
+      if name then
+        new.named = new.named + (new.names[name] and 0 or 1)
+        new.names[name] = made
+      else
+        new.rests[rest] = made
+      end
+      new.leaving[word] = is_leaving and made or nil
+    end
+    for rest = 0, M.RESTS - 1 do
+      if not new.rests[rest] then
+        return nil
+      end
+    end
+    return new.named <= MOST_NAMED and new or nil
+  end
+
+  local function put(new, new_version)
+    for _, count in pairs(counts) do
+      pass(count)
+    end
+    names, named, rests, leaving, version = new.names, new.named, new.rests, new.leaving, new_version
+    self.due = next(leaving) ~= nil
+  end
+
+  --- The answer to the last time it asked to join.
+  -- @param flat table SET, STATE, … from `first` on
+  -- @param terms table lease and request_limit in s, hold (whether nobody is let in after a lease of silence)
+  -- @return true, or nil and what is wrong
+  function self.joined(new_generation, new_version, flat, first, terms)
+    local new = read(flat, first)
+    new_version = version_of(new_version)
+    if not new or not new_version or not is_name(new_generation) then
+      return nil, "a table of primaries that cannot be read"
+    end
+    in_one_piece(function()
+      put(new, new_version)
+      generation = new_generation
+      request_limit, lease, hold = terms.request_limit, terms.lease, terms.hold
+    end)
+    return true
+  end
+
+  --- A whole table, as who has missed something gets it. An older one is ignored, and any while it has not joined: it
+  -- may be from before it was suspended.
+  function self.on_table(new_version, flat, first)
+    local new = read(flat, first)
+    new_version = version_of(new_version)
+    if not new or not new_version then
+      return nil, "a table of primaries that cannot be read"
+    end
+    in_one_piece(function()
+      if version and new_version > version then
+        put(new, new_version)
+      end
+    end)
+    return true
+  end
+
+  local function apply(changes, to)
+    for _, change in ipairs(changes) do
+      local word, name, rest = change.word, change.name, change.rest
+      local made = change.node and { word = word, node = change.node, leaving = change.leaving } or nil
+      local before
+      if rest then
+        before = rests[rest]
+      else
+        before = names[name]
+      end
+      if before and before.count then
+        pass(before.count)
+      end
+      if rest then
+        rests[rest] = made
+      else
+        named = named + (made and 1 or 0) - (before and 1 or 0)
+        names[name] = made
+      end
+      leaving[word] = made and made.leaving and made or nil
+      self.due = self.due or leaving[word] ~= nil
+    end
+    version = to
+  end
+
+  --- A change, `FROM TO SET STATE …`.
+  -- @return nil, or why it was not taken: "late" (nothing to do), "missed" or "wrong" (the whole table is needed)
+  function self.on_delta(text)
+    local from, to, rest_of_text = match(text, "^(%d+) (%d+)(.*)$")
+    from, to = version_of(from), version_of(to)
+    if not from or not to then
+      return "wrong"
+    end
+    if not version then
+      return "missed"
+    elseif to <= version then
+      return "late"
+    elseif from ~= version then
+      return "missed"
+    end
+    local changes, words = {}, gmatch(rest_of_text, "%S+")
+    for word in words do
+      local state = words()
+      local name, rest = set_of(word)
+      local node, is_leaving = state_of(state or "")
+      if not (name or rest) or not (node or (state == "-" and name)) then
+        return "wrong"
+      end
+      changes[#changes + 1] = { word = word, name = name, rest = rest, node = node, leaving = is_leaving }
+      if named + #changes > MOST_NAMED then
+        return "wrong"
+      end
+    end
+    local gap
+    in_one_piece(function()
+      -- Another one may have come while this was read.
+      if version ~= from then
+        gap = version and version >= to and "late" or "missed"
+      else
+        apply(changes, to)
+      end
+    end)
+    return gap
+  end
+
+  --- Lets nobody in until it has joined anew.
+  function self.suspend()
+    generation, version, names, named, rests, leaving = nil, nil, nil, nil, nil, nil
+  end
+
+  --- The keeper was heard of: of what was sent then.
+  -- @param wall number s of a clock that goes on while the process is stopped, which HAProxy's does not
+  function self.heard(now, wall)
+    heard_at, heard_wall = now, wall
+  end
+
+  -- Nobody is let in after a lease of silence, where that is wanted.
+  local function listen(now, wall)
+    if version and (now - heard_at > lease or wall() - heard_wall > lease) then
+      self.suspend()
+    end
+  end
+
+  --- The version it knows; nil before it has joined and while it is suspended.
+  function self.version()
+    return version
+  end
+
+  --- The table's generation; nil as the version is.
+  function self.generation()
+    return generation
+  end
+
+  --- Where a request of an object set goes.
+  -- @param context passed to `rest_of`
+  -- @param wall function s
+  -- @return ticket, of which `node` says where; entry's word. Or nil and "name" (it cannot be one), "suspended" (it
+  -- has not joined), "moving" (its set is being handed over)
+  function self.route(now, wall, name, context)
+    if not is_name(name) then
+      return nil, "name"
+    end
+    if hold then
+      listen(now, wall)
+    end
+    if not version then
+      return nil, "suspended"
+    end
+    local at = names[name] or rests[rest_of(name, context)]
+    if at.leaving then
+      return nil, "moving"
+    end
+    local count = at.count or count_of(at)
+    count.under_way = count.under_way + 1
+    under_way = under_way + 1
+    self.placed = self.placed + 1
+    return count, at.word
+  end
+
+  local function settle(count)
+    if is_busy(count) then
+      return
+    end
+    local at = leaving and leaving[count.word]
+    if at and at.node == count.node then
+      self.due = true
+    end
+    if count.past then
+      counts[count.key] = nil
+    end
+  end
+
+  local function ended(count)
+    count.under_way = count.under_way - 1
+    under_way = under_way - 1
+    settle(count)
+  end
+
+  --- The node has answered, or was never reached: it is through with the request.
+  self.answered = ended
+
+  --- It ended without an answer: the node may still be at work on it.
+  function self.unanswered(count, now)
+    self.doubted = self.doubted + 1
+    in_doubt = in_doubt + (doubts[count] and 0 or 1)
+    doubts[count] = true
+    count.doubt_until = max(count.doubt_until, now + request_limit)
+    ended(count)
+  end
+
+  local function end_doubts(now)
+    for count in pairs(doubts) do
+      if count.doubt_until <= now then
+        count.doubt_until, doubts[count] = NEVER, nil
+        in_doubt = in_doubt - 1
+        settle(count)
+      end
+    end
+  end
+
+  --- What the keeper is told, once a period and when a set has become free.
+  -- @return version, and the sets that are to leave and cannot yet; nil where there is nothing to tell
+  function self.report(now)
+    local told, busy
+    in_one_piece(function()
+      end_doubts(now)
+      self.due = false
+      if version then
+        told, busy = version, {}
+        for word, at in pairs(leaving) do
+          local count = counts[word .. " " .. at.node]
+          if count and is_busy(count) then
+            busy[#busy + 1] = word
+          end
+        end
+      end
+    end)
+    return told, busy
+  end
+
+  --- @return requests under way, and sets that are in doubt at some node
+  function self.at_work()
+    return under_way, in_doubt
+  end
+
+  return self
+end
+
+return M

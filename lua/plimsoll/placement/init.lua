@@ -1,0 +1,156 @@
+--- Placement in HAProxy: requests of an object set go to its primary, and to no other node.
+
+local follower_of = require("plimsoll.placement.follower")
+local link_of = require("plimsoll.placement.link")
+local loads_of = require("plimsoll.placement.loads")
+local metrics = require("plimsoll.placement.metrics")
+local tickets_of = require("plimsoll.placement.tickets")
+
+local running, wall = coroutine.running, os.time
+local byte, max, min = string.byte, math.max, math.min
+
+local M = {}
+
+local MOST_COST = 1e9
+-- Between two looks at a set that is being handed over, in ms: a quarter of what was waited, within these.
+local SHORTEST_LOOK, LONGEST_LOOK = 2, 50
+-- Of a refusal by HAProxy itself: it reached no server.
+local UNREACHED = 503
+
+-- HAProxy's own `digest(md5)`: the hash of a name is its last 4 bytes, and so its rest the last one's low bits.
+local function rest_of(name, txn)
+  return byte(txn.c:digest(name, "md5"), 16) % follower_of.RESTS
+end
+
+local function is_stopping(txn)
+  local stopping = txn.f:stopping()
+  return stopping == 1 or stopping == true
+end
+
+local function servers_of(backend_name)
+  local backend = core.backends[backend_name]
+  if not backend then
+    error("plimsoll: placement.backend: there is no backend " .. backend_name, 0)
+  end
+  local names = {}
+  for name in pairs(backend.servers) do
+    names[name] = true
+  end
+  return names
+end
+
+--- Registers the action `lua.plimsoll_place`, the converters `lua.plimsoll_answered` and `lua.plimsoll_unanswered`,
+-- and the tasks.
+-- @param settings table all settings
+-- @param name string of the dispatcher
+-- @param instance_of function texts that differ for each run of it, from init on
+-- @param now function s
+-- @return figures function: what is shown of this thread; collect function: ends what nobody holds any more, and tells
+-- whether any is left
+function M.start(settings, name, instance_of, now)
+  local servers, link
+  local follower, loads = follower_of.new(rest_of), loads_of.new()
+  local tickets = tickets_of.new(follower)
+  local patience, costs = settings.placement.wait, settings.cost
+  local waited, refused = 0, {}
+  for _, reason in ipairs(metrics.REASONS) do
+    refused[reason] = 0
+  end
+
+  local function collect()
+    local busy
+    follower_of.in_one_piece(function()
+      busy = tickets.collect(now())
+    end)
+    return busy
+  end
+
+  local function is_idle()
+    collectgarbage()
+    collect()
+    follower.report(now())
+    local under_way, in_doubt = follower.at_work()
+    return under_way == 0 and in_doubt == 0
+  end
+
+  -- The ticket and the entry's word, or nil and why not.
+  local function route(txn, set)
+    if not link.leaving and is_stopping(txn) then
+      -- Its successor takes over its name.
+      return nil, "suspended"
+    end
+    local ticket, word = follower.route(now(), wall, set, txn)
+    if ticket and not servers[ticket.node] then
+      follower.answered(ticket)
+      return nil, "unknown"
+    end
+    return ticket, word
+  end
+
+  local function wait(txn, set)
+    waited = waited + 1
+    local began = now()
+    local ticket, word
+    repeat
+      local over = now() - began
+      core.msleep(max(SHORTEST_LOOK, min(250 * over // 1 | 0, LONGEST_LOOK)))
+      ticket, word = route(txn, set)
+    until ticket or (word ~= "moving" and word ~= "suspended") or now() - began >= patience
+    return ticket, word
+  end
+
+  core.register_action("plimsoll_place", { "http-req" }, function(txn)
+    local set, holder = txn:get_var("txn.plimsoll_object_set"), running()
+    set = type(set) == "string" and set or ""
+    -- Nothing was sent: rules come before that.
+    tickets.ended(holder, 0, true)
+    local ticket, word = route(txn, set)
+    if not ticket and patience > 0 and (word == "moving" or word == "suspended") then
+      ticket, word = wait(txn, set)
+    end
+    if not ticket then
+      refused[word] = refused[word] + 1
+      txn:set_var("txn.plimsoll_primary", "!" .. word)
+      return
+    end
+    tickets.hold(holder, ticket)
+    local cost = tonumber(txn:get_var("txn.plimsoll_cost")) or costs.default
+    -- NaN is not above the least.
+    loads.add(word, set, cost > costs.least and min(cost, MOST_COST) or costs.least)
+    txn:set_var("txn.plimsoll_primary", ticket.node)
+  end)
+  core.register_converters("plimsoll_answered", function()
+    tickets.ended(running(), 0, true)
+    return 1
+  end)
+  core.register_converters("plimsoll_unanswered", function(status)
+    tickets.ended(running(), now(), tonumber(status) == UNREACHED)
+  end)
+
+  core.register_init(function()
+    servers = servers_of(settings.placement.backend)
+    link = link_of.new(settings, name, instance_of(), follower, loads, is_idle, now, wall)
+  end)
+  core.register_task(function()
+    link:report_for_ever()
+  end)
+  core.register_task(function()
+    link:follow_for_ever()
+  end)
+  core.register_task(function()
+    link:watch_for_ever()
+  end)
+
+  local function figures()
+    local under_way, in_doubt = follower.at_work()
+    local list = { follower.placed, waited, follower.doubted, under_way, in_doubt, follower.version() or 0 }
+    for _, reason in ipairs(metrics.REASONS) do
+      list[#list + 1] = refused[reason]
+    end
+    return list
+  end
+
+  return figures, collect
+end
+
+return M

@@ -1,0 +1,265 @@
+--- The tasks that talk to Redis about primaries: what is under way and what was asked for goes out, the table of
+-- primaries and its changes come in.
+
+local contact = require("plimsoll.contact")
+local redis_of = require("plimsoll.redis")
+
+local M = {}
+
+local PARTS = { "", ":table", ":log", ":dispatchers", ":busy", ":loads", ":gone" }
+local LIBRARY_VERSION = 1
+-- How often is looked whether something is to be told at once, and whether HAProxy stops this process, in ms.
+local LOOK_MS, STOPPING_MS = 10, 100
+-- A process that HAProxy replaces has this long to take another name, in s: its successor takes over the one it had,
+-- and who has it then is taken for dead.
+local SUCCESSION = 0.2
+-- For how long is waited where no table is in force, in s.
+local LEAST_WAIT, MOST_WAIT = 0.05, 5
+local MOST_MS = 3600000
+
+local Link = {}
+Link.__index = Link
+
+local function ms(value)
+  return math.type(value) == "integer" and value >= 0 and value <= MOST_MS and value / 1000 or nil
+end
+
+--- @param settings table all settings
+-- @param name string of the dispatcher; `instance` tells this run of it from all others
+-- @param follower table of agent/core's placement
+-- @param loads table
+-- @param is_idle function whether nothing is under way or in doubt
+-- @param now function seconds of HAProxy's clock
+-- @param wall function seconds of a clock that goes on while the process is stopped
+function M.new(settings, name, instance, follower, loads, is_idle, now, wall)
+  local prefix = ("plimsoll:{%s}:placement"):format(settings.placement.cluster)
+  local keys = {}
+  for i, part in ipairs(PARTS) do
+    keys[i] = prefix .. part
+  end
+  return setmetatable({
+    settings = settings, name = name, instance = instance, follower = follower, loads = loads, now = now, wall = wall,
+    is_idle = is_idle, keys = keys, joins = 0,
+    calls = redis_of.new(settings.redis, core.tcp, "primaries"),
+    changes = redis_of.new(settings.redis, core.tcp, "changes of primaries"),
+  }, Link)
+end
+
+function Link:call(part, ...)
+  local k = self.keys
+  return self.calls:call("FCALL", "plimsoll_placement_" .. part, 7, k[1], k[2], k[3], k[4], k[5], k[6], k[7], ...)
+end
+
+-- Sleeps for so long, or until something is to be told at once.
+function Link:rest(seconds)
+  local till = self.now() + seconds
+  repeat
+    core.msleep(LOOK_MS)
+  until self.now() >= till or self.follower.due or self.is_over or self.stopping ~= self.leaving
+end
+
+-- HAProxy stops this process: it goes on under another name, with what is under way.
+function Link:rename()
+  self.leaving = true
+  self.name = self.name .. "/" .. self.instance
+  self.was, self.id = self.id, nil
+  self.follower.suspend()
+end
+
+-- Says that an id is used no more. `idle` is also true where what was under way goes by another one.
+function Link:leave(id, idle)
+  local answer, problem = self:call("leave", id, idle and "1" or "0")
+  return answer ~= nil or nil, problem
+end
+
+-- The name of before is given up when no set that leaves has requests of then: of the others, which will leave later,
+-- the new one tells.
+function Link:leave_former()
+  local _, busy = self.follower.report(self.now())
+  if not busy or #busy > 0 then
+    return true
+  end
+  local good, problem = self:leave(self.was, true)
+  self.was = good and nil or self.was
+  return good, problem
+end
+
+function Link:join()
+  self.follower.due = false
+  self.joins = self.joins + 1
+  local id = ("%s#%s.%d"):format(self.name, self.instance, self.joins)
+  local sent, sent_wall = self.now(), self.wall()
+  local answer, problem = self:call("join", id)
+  if not answer then
+    return nil, problem
+  end
+  if type(answer) == "table" and answer[1] == "wait" and ms(answer[2]) then
+    contact.trouble(self.name, self.calls, "no table of primaries is in force yet")
+    self:rest(math.max(LEAST_WAIT, math.min(ms(answer[2]), MOST_WAIT)))
+    return true
+  end
+  local terms = type(answer) == "table" and answer[1] == "open" and {
+    lease = ms(answer[4]), request_limit = ms(answer[5]), hold = answer[6] == "hold",
+  }
+  if not terms or not terms.lease or not terms.request_limit then
+    return nil, "an answer to a join that cannot be read"
+  end
+  self.loads.clear()
+  local good
+  good, problem = self.follower.joined(answer[2], answer[3], answer, 7, terms)
+  if good then
+    self.id = id
+    self.follower.heard(sent, sent_wall)
+    contact.trouble(self.name, self.calls, nil)
+  end
+  return good, problem
+end
+
+function Link:take(answer)
+  if type(answer) ~= "table" or (answer[1] ~= "ok" and answer[1] ~= "table") then
+    return nil, "an answer to a report that cannot be read"
+  end
+  if answer[1] == "table" then
+    if answer[2] ~= self.follower.generation() then
+      return nil, "UNKNOWN: a table of another generation"
+    end
+    return self.follower.on_table(answer[3], answer, 4)
+  end
+  for i = 3, #answer do
+    if type(answer[i]) ~= "string" then
+      return nil, "a change that cannot be read"
+    end
+    local gap = self.follower.on_delta(answer[i])
+    if gap == "wrong" then
+      return nil, "a change that cannot be read"
+    elseif gap == "missed" then
+      break
+    end
+  end
+  return true
+end
+
+function Link:report()
+  local sent, sent_wall = self.now(), self.wall()
+  local version, busy = self.follower.report(sent)
+  if not version then
+    -- It was not heard for too long.
+    self.id = nil
+    return true
+  end
+  local sets = #busy > 0 and table.concat(busy, " ") or "-"
+  local answer, problem = self:call("report", self.id, self.follower.generation(), version, sets, self.loads.take())
+  local good = answer ~= nil
+  if good then
+    self.follower.heard(sent, sent_wall)
+    good, problem = self:take(answer)
+  end
+  if good then
+    contact.trouble(self.name, self.calls, nil)
+  elseif problem:find("UNKNOWN", 1, true) then
+    self.follower.suspend()
+    self.id = nil
+    contact.trouble(self.name, self.calls, problem)
+    return true
+  end
+  return good, problem
+end
+
+-- The last client of a process that HAProxy stops has gone.
+function Link:quit()
+  for _, id in ipairs({ self.id or false, self.was or false }) do
+    if id then
+      self:leave(id, self.is_idle())
+    end
+  end
+  self.ended = true
+  return true
+end
+
+function Link:step()
+  if not self.checked then
+    -- With a key, so that a member of a Redis Cluster tells who has it.
+    local version, problem = self.calls:call("FCALL_RO", "plimsoll_placement_version", 1, self.keys[1])
+    if not version then
+      return nil, problem
+    elseif version ~= LIBRARY_VERSION then
+      return nil, ("Redis has version %s of the placement library, this is for version %d"):format(
+        version, LIBRARY_VERSION
+      )
+    end
+    self.checked = true
+  end
+  if self.is_over then
+    return self:quit()
+  elseif self.stopping and not self.leaving then
+    self:rename()
+  end
+  if not self.id then
+    local good, problem = self:join()
+    if not good or not self.id then
+      return good, problem
+    end
+  end
+  local good, problem = self:report()
+  if good and self.was and self.id then
+    good, problem = self:leave_former()
+  end
+  if good and self.id then
+    -- Jittered, so that dispatchers do not act in step.
+    self:rest(self.settings.period * (0.9 + 0.2 * math.random()))
+  end
+  return good, problem
+end
+
+--- Joins, and reports once a period and when there is something to tell; a task.
+function Link:report_for_ever()
+  core.msleep(math.floor(1000 * SUCCESSION))
+  contact.keep_trying(self, self.calls, 2 * self.settings.period + self.settings.redis.timeout + MOST_WAIT, function()
+    local good, problem = self:step()
+    self.checked = good and self.checked
+    return good, problem
+  end)
+  self.changes:close()
+end
+
+-- A change that does not fit is left to the report that follows at once.
+function Link:on_change(text)
+  local generation, change = text:match("^(%S+) (.+)$")
+  local gap = "missed"
+  if self.id and generation == self.follower.generation() then
+    gap = self.follower.on_delta(change)
+  end
+  if gap and gap ~= "late" then
+    self.follower.due = true
+  end
+end
+
+--- Follows the changes of the table; a task.
+function Link:follow_for_ever()
+  contact.follow_for_ever(self, self.changes, self.keys[1], function(text)
+    if type(text) == "string" then
+      self:on_change(text)
+    end
+  end)
+end
+
+--- Looks whether HAProxy stops this process, which waits for the sockets of its tasks; a task.
+function Link:watch_for_ever()
+  local till_ping = 0
+  while not self.ended do
+    core.msleep(STOPPING_MS)
+    local info = core.get_info()
+    self.stopping = info.Stopping == 1 or nil
+    self.is_over = self.stopping and info.CurrConns == 0
+    if self.is_over and not self.calls.socket then
+      self.ended = true
+    end
+    till_ping = till_ping - STOPPING_MS / 1000
+    if till_ping <= 0 then
+      contact.ping(self.changes)
+      till_ping = contact.PING
+    end
+  end
+end
+
+return M
