@@ -42,15 +42,20 @@ local function flag(value)
   return type(value) == "boolean", "must be true or false"
 end
 
+local function address(value)
+  local host, port = tostring(value):match("^%[?([%x.:]+)%]?:(%d+)$")
+  port = tonumber(port)
+  local good = host and port and port >= 1 and port <= 65535
+  return good or false, 'must be "address:port", with an IP address (HAProxy resolves no names at run time)'
+end
+
 local function addresses(value)
   local message = 'must be a list of "address:port", with IP addresses (HAProxy resolves no names at run time)'
   if type(value) ~= "table" or #value == 0 or #value > 16 then
     return false, message
   end
   for _, entry in ipairs(value) do
-    local host, port = tostring(entry):match("^%[?([%x.:]+)%]?:(%d+)$")
-    port = tonumber(port)
-    if not host or not port or port < 1 or port > 65535 then
+    if not address(entry) then
       return false, message .. ", has " .. tostring(entry)
     end
   end
@@ -109,6 +114,7 @@ local SCHEMA = {
   placement = { optional = true, table = PLACEMENT },
 }
 
+--- The settings of a table of checks with their defaults, or nil and what is wrong, with the key's name.
 local function resolve(schema, given, path)
   local result = {}
   for key in pairs(given) do
@@ -147,6 +153,31 @@ local function resolve(schema, given, path)
     end
   end
   return result
+end
+
+-- Of `plimsoll.updates`.
+local UPDATES_SCHEMA = {
+  agents = { check = addresses, required = true },
+  service = { check = name(128) },
+  token = { check = text },
+  forward = { check = address, required = true },
+  period = { check = number(0.1, 60, "s"), default = 1 },
+  age_limit = { check = number(0.3, 3600, "s"), default = 5 },
+  timeout = { check = number(0.01, 60, "s"), default = 1 },
+  most_items = { check = number(1, 1e6), default = 1e5 },
+  most_bytes = { check = number(1024, 2 ^ 30, "bytes"), default = 16 * 2 ^ 20 },
+}
+
+--- The settings of `plimsoll.updates` likewise.
+function M.resolve_updates(given)
+  if type(given) ~= "table" then
+    return nil, "settings must be a table"
+  end
+  local settings, problem = resolve(UPDATES_SCHEMA, given, "")
+  if settings and settings.token and settings.token:find("[^ -~]") then
+    return nil, "token: must be printable ASCII characters"
+  end
+  return settings, problem
 end
 
 --- The settings with their defaults, or nil and what is wrong, with the key's name.

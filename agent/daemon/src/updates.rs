@@ -81,6 +81,9 @@ pub struct UpdatesState {
     /// What a feed is answered.
     #[serde(skip)]
     pub body: Bytes,
+    /// The same as lines, for those who read no JSON.
+    #[serde(skip)]
+    pub lines: Bytes,
 }
 
 /// What a feed is answered.
@@ -114,6 +117,7 @@ pub struct Updates {
     version: u64,
     tag: Arc<str>,
     body: Bytes,
+    lines: Bytes,
 }
 
 impl Updates {
@@ -136,6 +140,7 @@ impl Updates {
             version: 0,
             tag: Arc::from(""),
             body: Bytes::new(),
+            lines: Bytes::new(),
         };
         updates.say();
         updates
@@ -209,6 +214,7 @@ impl Updates {
             list_error: self.error.clone(),
             tag: Arc::clone(&self.tag),
             body: self.body.clone(),
+            lines: self.lines.clone(),
         }
     }
 
@@ -302,6 +308,11 @@ impl Updates {
             longest: self.config.settings.longest,
             periods: self.periods.relaxed().collect(),
         };
+        let mut lines = format!("{} {}\n", wanted.version, wanted.longest.get());
+        for (name, period) in &wanted.periods {
+            lines.push_str(&format!("{name} {}\n", period.get()));
+        }
+        self.lines = lines.into();
         // Strings and finite numbers cannot fail.
         self.body = serde_json::to_vec(&wanted).unwrap_or_default().into();
         self.tag = format!("\"{:08x}-{}\"", self.run, self.version).into();

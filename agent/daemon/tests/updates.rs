@@ -284,6 +284,22 @@ fn a_feed_that_has_the_periods_hears_nothing_new() {
         304
     );
     assert_eq!(ask("if-none-match: \"other\"\r\n").0, 200);
+    let (_, head, lines) = ask("accept: text/plain\r\n");
+    assert!(head.contains("content-type: text/plain"), "{head}");
+    let periods = setup.wanted();
+    let mut lines = lines.lines();
+    assert_eq!(
+        lines.next().unwrap(),
+        format!("{} {LONGEST}", periods["version"])
+    );
+    let lines: Vec<(&str, &str)> = lines.map(|it| it.split_once(' ').unwrap()).collect();
+    assert_eq!(lines.len(), 19);
+    for (name, period) in lines {
+        assert_eq!(
+            period.parse::<f64>().unwrap(),
+            periods["periods"][name].as_f64().unwrap()
+        );
+    }
 
     let agent = &mut setup.agent;
     assert_eq!(agent.get("/v1/updates?service=stocks").unwrap().0, 200);

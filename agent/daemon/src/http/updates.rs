@@ -55,6 +55,10 @@ pub async fn updates(
     if known.is_some_and(is_known) {
         return (StatusCode::NOT_MODIFIED, tag).into_response();
     }
-    let json = [(header::CONTENT_TYPE, "application/json")];
-    (tag, json, updates.body.clone()).into_response()
+    let accepted = headers.get(header::ACCEPT).and_then(|it| it.to_str().ok());
+    let (kind, body) = match accepted {
+        Some("text/plain") => ("text/plain; charset=utf-8", &updates.lines),
+        _ => ("application/json", &updates.body),
+    };
+    (tag, [(header::CONTENT_TYPE, kind)], body.clone()).into_response()
 }

@@ -54,6 +54,15 @@ Placement in HAProxy ([haproxy-lua.md](haproxy-lua.md#writes-at-primaries)) adds
 | `plimsoll_placement_version` | gauge | version | `plimsoll_cluster` | The table in force, of the thread that is furthest behind; 0: none. |
 | `plimsoll_placement_suspended_threads` | gauge | threads | `plimsoll_cluster` | Threads that let no request in, as they have no table that they may act on. |
 
+Pushed updates in HAProxy ([freshness.md](freshness.md#a-feed-that-cannot-be-told)) have a service of their own, `lua.plimsoll_update_metrics`.
+
+| name | type | unit | labels | meaning |
+|---|---|---|---|---|
+| `plimsoll_pushed_updates_total` | counter | updates | `outcome`: `passed`, `held`, `replaced`, `stale`, `refused`; `flushed`, `failed` | What became of pushed updates: what they were answered, and attempts to send on what waited. |
+| `plimsoll_pushed_updates_held` | gauge | updates | | Updates that wait. |
+| `plimsoll_pushed_update_bytes` | gauge | bytes | | What waits. |
+| `plimsoll_pushed_update_items` | gauge | items | | Items that are watched. |
+
 Without Lua, what HAProxy refuses is in its own `haproxy_backend_http_responses_total{code=\"5xx\"}`, together with the nodes' errors, and in the agents' `plimsoll_source_lines_total{result=\"refused\"}` where the source is HAProxy's log. Weight and `maxconn` as HAProxy obeys them are `haproxy_server_weight` and `haproxy_server_limit_sessions` of its exporter.
 ";
 

@@ -1,0 +1,265 @@
+--- Which pushed updates of temporal data go on at once and which wait for their item's period; of those that wait only
+-- the latest is kept. No I/O: time and what agents want are passed in.
+--
+-- Only items that agents want updated less often than usual are looked at; all others go on. Updates of one item go on
+-- one at a time, so that a late one cannot overtake a newer one here. What waits goes on in the end, or a newer one
+-- in its place.
+
+local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
+
+local M = {}
+local Coalescer = {}
+Coalescer.__index = Coalescer
+
+-- What waits is looked for this often, in seconds.
+M.TICK = 0.05
+-- A clock that jumps by more is taken to have gone on by this.
+local LONGEST_STEP = 1
+local FIRST_WAIT, LONGEST_WAIT = 0.1, 5
+
+--- @param settings table most_items, most_bytes (of what waits), age_limit (s: what agents said before counts no more)
+-- @param agents integer how many there are
+function M.new(settings, agents)
+  return setmetatable({
+    settings = settings, agents = agents, told = {}, periods = {},
+    -- By item: last (when one went on), sequence, busy (who is under way), number, held, due, wait.
+    entries = {}, items = 0, held = 0, bytes = 0,
+    time = 0, clock = nil, tick = 0, ticks = {}, number = 0,
+    counts = { passed = 0, held = 0, replaced = 0, stale = 0, refused = 0, flushed = 0, failed = 0 },
+  }, Coalescer)
+end
+
+--- What time it is, in seconds of any clock. To be called before all else.
+function Coalescer:at(clock)
+  if self.clock then
+    self.time = self.time + min(max(clock - self.clock, 0), LONGEST_STEP)
+  end
+  self.clock = clock
+end
+
+local function schedule(self, item, entry, due)
+  entry.due = due
+  local tick = max(ceil(due / M.TICK), self.tick + 1)
+  local items = self.ticks[tick]
+  if not items then
+    items = {}
+    self.ticks[tick] = items
+  end
+  items[#items + 1] = item
+end
+
+local function drop_held(self, entry)
+  if entry.held then
+    self.held, self.bytes = self.held - 1, self.bytes - #entry.held
+    entry.held = nil
+  end
+end
+
+local function due_of(self, item, entry)
+  local period = self.periods[item]
+  return max(period and entry.last and entry.last + period or self.time, entry.not_before or 0)
+end
+
+local function is_fresh(self)
+  for agent = 1, self.agents do
+    local told = self.told[agent]
+    if not told or told.at < self.time - self.settings.age_limit then
+      return false
+    end
+  end
+  return true
+end
+
+-- An item is updated as often as the agent wants that wants it most often. One that is silent, or does not name the
+-- item, wants its usual period.
+local function combine(self)
+  local periods = {}
+  if not is_fresh(self) then
+    return periods
+  end
+  for item, period in pairs(self.told[1].periods) do
+    for agent = 2, self.agents do
+      local other = self.told[agent].periods[item]
+      period = period and other and min(period, other)
+    end
+    periods[item] = period
+  end
+  return periods
+end
+
+-- Nothing is to be known of an item with its usual period of which nothing waits or is under way.
+local function tidy(self, item, entry)
+  if not (self.periods[item] or entry.held or entry.busy) then
+    self.entries[item], self.items = nil, self.items - 1
+  end
+end
+
+local function set_periods(self, periods)
+  self.periods = periods
+  for item, entry in pairs(self.entries) do
+    if entry.held then
+      local due = due_of(self, item, entry)
+      if due < entry.due then
+        schedule(self, item, entry, due)
+      end
+    end
+    tidy(self, item, entry)
+  end
+end
+
+--- An agent answered. @param periods table item to seconds, or nil: as before
+function Coalescer:on_periods(agent, periods)
+  local told = self.told[agent]
+  if not periods and not told then
+    return
+  end
+  local was_old = not told or told.at < self.time - self.settings.age_limit
+  self.told[agent] = { at = self.time, periods = periods or told.periods }
+  if periods or was_old then
+    set_periods(self, combine(self))
+  end
+end
+
+--- To be called once a period: what agents said long ago counts no more.
+function Coalescer:expire()
+  if next(self.periods) and not is_fresh(self) then
+    set_periods(self, {})
+  end
+end
+
+--- An update comes.
+-- @param sequence number that grows with each update of the item, or nil
+-- @param holder any value that names the request
+-- @return "pass": it goes on, and `ended` tells how that went; "hold": `hold` it; "stale": a newer one was here before
+function Coalescer:arrived(item, sequence, holder)
+  local entry, period = self.entries[item], self.periods[item]
+  if not entry then
+    if not period or self.items >= self.settings.most_items then
+      self.counts.passed = self.counts.passed + 1
+      return "pass"
+    end
+    entry = {}
+    self.entries[item], self.items = entry, self.items + 1
+  end
+  if sequence and entry.sequence and sequence <= entry.sequence then
+    self.counts.stale = self.counts.stale + 1
+    return "stale"
+  end
+  if entry.busy or due_of(self, item, entry) > self.time then
+    return "hold"
+  end
+  self.number = self.number + 1
+  entry.busy, entry.number, entry.passing = holder, self.number, sequence
+  self.counts.passed = self.counts.passed + 1
+  return "pass"
+end
+
+--- Keeps an update until its time, in place of the one that is kept.
+-- @param update string whole
+-- @return seconds until it goes on, or nil where there is no room; and whether it took another's place
+function Coalescer:hold(item, update, sequence)
+  local entry = self.entries[item]
+  local before = entry.held and #entry.held or 0
+  if self.bytes + #update - before > self.settings.most_bytes then
+    self.counts.refused = self.counts.refused + 1
+    return nil
+  end
+  local replaced = entry.held ~= nil
+  drop_held(self, entry)
+  self.number = self.number + 1
+  entry.held, entry.held_number, entry.sequence = update, self.number, sequence or entry.sequence
+  self.held, self.bytes = self.held + 1, self.bytes + #update
+  local due = due_of(self, item, entry)
+  schedule(self, item, entry, due)
+  local what = replaced and "replaced" or "held"
+  self.counts[what] = self.counts[what] + 1
+  return max(due - self.time, 0), replaced
+end
+
+--- What passed has ended. Whether the service took it says `good`; a holder that is not under way is nobody's.
+function Coalescer:ended(item, holder, good)
+  local entry = self.entries[item]
+  if not entry or entry.busy ~= holder then
+    return
+  end
+  entry.busy = nil
+  if good then
+    entry.last, entry.not_before = self.time, nil
+    if entry.passing then
+      entry.sequence = max(entry.sequence or entry.passing, entry.passing)
+    end
+    if entry.held and entry.held_number < entry.number then
+      drop_held(self, entry)
+    end
+  end
+  if entry.held then
+    schedule(self, item, entry, due_of(self, item, entry))
+  end
+  tidy(self, item, entry)
+end
+
+--- The updates whose time has come: a list of { item, update }; `flushed` tells of each how it went.
+-- @param most integer no more than these
+-- @param all boolean also those whose time has not come: this process ends
+function Coalescer:due(most, all)
+  local found = {}
+  local function take(item)
+    local entry = self.entries[item]
+    if entry and entry.held and not entry.busy and (all or entry.due <= self.time) then
+      if #found == most then
+        return false
+      end
+      entry.busy, entry.number = entry.held, entry.held_number
+      found[#found + 1] = { item = item, update = entry.held }
+    end
+    return true
+  end
+  if all then
+    for item in pairs(self.entries) do
+      if not take(item) then
+        break
+      end
+    end
+    return found
+  end
+  local now = floor(self.time / M.TICK)
+  while self.tick < now do
+    local items = self.ticks[self.tick + 1]
+    while items and #items > 0 do
+      if not take(items[#items]) then
+        return found
+      end
+      items[#items] = nil
+    end
+    self.ticks[self.tick + 1] = nil
+    self.tick = self.tick + 1
+  end
+  return found
+end
+
+--- An update of `due` was sent on. Where the service did not take it, it is tried again later, or a newer one is.
+function Coalescer:flushed(item, update, good)
+  local entry = self.entries[item]
+  if not entry or entry.busy ~= update then
+    return
+  end
+  entry.busy = nil
+  local counts = self.counts
+  if good then
+    counts.flushed = counts.flushed + 1
+    entry.last, entry.not_before, entry.wait = self.time, nil, nil
+    if entry.held_number == entry.number then
+      drop_held(self, entry)
+    end
+  else
+    counts.failed = counts.failed + 1
+    entry.wait = min(2 * (entry.wait or FIRST_WAIT / 2), LONGEST_WAIT)
+    entry.not_before = self.time + entry.wait
+  end
+  if entry.held then
+    schedule(self, item, entry, due_of(self, item, entry))
+  end
+  tidy(self, item, entry)
+end
+
+return M

@@ -1,0 +1,338 @@
+--- Pushed updates of temporal data in HAProxy: those that come before their item's period wait here, the latest in
+-- place of earlier ones.
+--
+-- `lua-load-per-thread` a file of one line, `require("plimsoll.updates").start({ … })`, and bind the feed's frontend to
+-- thread 1: all that is known of the items is there. HAProxy 2.6 cannot mix that with `lua-load`.
+
+local coalescer_of = require("plimsoll.coalescer")
+local http = require("plimsoll.http")
+local settings_of = require("plimsoll.settings")
+
+local running, now_of = coroutine.running, core.now
+
+local M = {}
+
+local started = false
+
+-- Requests that are sent on at one time.
+local SENDERS = 8
+-- Room for 100,000 items.
+local MOST_ANSWER = 16 * 2 ^ 20
+local MOST_SEQUENCE = 2 ^ 53
+-- Requests that ended without an answer are looked for this often, in milliseconds, and this much of the heap in kB is
+-- looked through.
+local COLLECT_MS, COLLECT_KB = 50, 128
+-- They are of one connection, or tell what it does with the body.
+local OWN_HEADERS = {
+  connection = true, ["content-length"] = true, expect = true, ["keep-alive"] = true, te = true, trailer = true,
+  ["transfer-encoding"] = true, upgrade = true,
+}
+local FLUSH = "plimsoll-flush"
+local COUNTERS = { "passed", "held", "replaced", "stale", "refused", "flushed", "failed" }
+
+local function clock()
+  local time = now_of()
+  return time.sec + time.usec * 1e-6
+end
+
+-- Headers as HAProxy has them: by lower-case name, values from 0.
+local function header(headers, name)
+  return headers[name] and headers[name][0]
+end
+
+-- An update as it is sent on, or nil where it is not whole here.
+local function whole(txn, headers, secret)
+  local body = txn.f:req_body() or ""
+  if tonumber(header(headers, "content-length")) ~= #body then
+    return nil
+  end
+  local lines = { ("%s %s HTTP/1.1"):format(txn.f:method(), txn.f:url()) }
+  for name, values in pairs(headers) do
+    if not OWN_HEADERS[name] and name ~= FLUSH then
+      for i = 0, #values do
+        lines[#lines + 1] = name .. ": " .. values[i]
+      end
+    end
+  end
+  lines[#lines + 1] = ("content-length: %d\r\nconnection: close\r\n%s: %s\r\n\r\n"):format(#body, FLUSH, secret)
+  return table.concat(lines, "\r\n") .. body
+end
+
+local function parse_periods(text)
+  local periods, first = {}, true
+  for line in text:gmatch("[^\n]+") do
+    if not first then
+      local item, period = line:match("^(%S+) (%S+)$")
+      period = tonumber(period)
+      if not item or not period or not (period > 0 and period <= 86400) then
+        return nil, "periods that cannot be read"
+      end
+      periods[item] = period
+    end
+    first = false
+  end
+  return not first and periods, "periods that cannot be read"
+end
+
+-- Asks one agent for its periods for ever.
+local function follow(settings, coalescer, agent)
+  local address, tag, said = settings.agents[agent], nil, nil
+  local path = "/v1/updates" .. (settings.service and "?service=" .. settings.service or "")
+  local password = settings.token and ("authorization: Bearer %s\r\n"):format(settings.token) or ""
+  while true do
+    local known = tag and ("if-none-match: %s\r\n"):format(tag) or ""
+    local request = ("GET %s HTTP/1.1\r\nhost: %s\r\naccept: text/plain\r\nconnection: close\r\n%s%s\r\n"):format(
+      path, address, password, known
+    )
+    local ran, status, headers, body = pcall(
+      http.exchange, core.tcp, address, settings.timeout, request, MOST_ANSWER
+    )
+    local problem
+    coalescer:at(clock())
+    if not ran or not status then
+      problem = tostring(ran and headers or status)
+    elseif status == 304 then
+      coalescer:on_periods(agent, nil)
+    elseif status == 200 then
+      local periods
+      periods, problem = parse_periods(body)
+      if periods then
+        problem, tag = nil, headers.etag
+        coalescer:on_periods(agent, periods)
+      end
+    else
+      problem = "status " .. status
+    end
+    coalescer:expire()
+    problem = problem and problem:gsub("%c", "?"):sub(1, 300)
+    if problem ~= said then
+      said = problem
+      if problem then
+        core.Warning(("plimsoll updates: agent %s: %s"):format(address, problem))
+      else
+        core.Info(("plimsoll updates: in touch with agent %s"):format(address))
+      end
+    end
+    -- Jittered, so that proxies do not act in step.
+    core.msleep(math.floor(1000 * settings.period * (0.9 + 0.2 * math.random())))
+  end
+end
+
+-- Sends on what is due, for ever.
+local function send(settings, coalescer, queue, said)
+  while true do
+    local entry = table.remove(queue)
+    if entry then
+      local ran, status, problem = pcall(
+        http.exchange, core.tcp, settings.forward, settings.timeout, entry.update, 0
+      )
+      local good = ran and status ~= nil and status < 500
+      if good then
+        problem = status >= 400 and ("status %d: the service does not take it"):format(status)
+      else
+        problem = tostring(not ran and status or status and "status " .. status or problem)
+      end
+      coalescer:at(clock())
+      coalescer:flushed(entry.item, entry.update, good)
+      if problem and problem ~= said.text then
+        core.Warning(("plimsoll updates: %s: %s"):format(entry.item, problem:gsub("%c", "?"):sub(1, 300)))
+      end
+      said.text = problem
+    else
+      core.msleep(math.floor(1000 * coalescer_of.TICK))
+    end
+  end
+end
+
+-- Finds what is due, for ever.
+local function tick(settings, coalescer, queue)
+  local anchor
+  while true do
+    coalescer:at(clock())
+    local stopping = core.get_info().Stopping == 1
+    for _, entry in ipairs(coalescer:due(SENDERS - #queue, stopping)) do
+      queue[#queue + 1] = entry
+    end
+    -- HAProxy waits for the sockets of a process that it stops: it is not to end with updates that wait.
+    local waits = coalescer.held > 0
+    if waits and not anchor then
+      anchor = core.tcp()
+      anchor:settimeout(1)
+      local ran, good = pcall(anchor.connect, anchor, settings.forward:match("^%[?(.-)%]?:(%d+)$"))
+      if not (ran and good) then
+        anchor:close()
+        anchor = nil
+      end
+    elseif not waits and anchor then
+      anchor:close()
+      anchor = nil
+    end
+    core.msleep(math.floor(1000 * coalescer_of.TICK))
+  end
+end
+
+local function show(applet, coalescer)
+  local lines = {}
+  local function metric(name, kind, help, value)
+    name = "plimsoll_pushed_update" .. name
+    lines[#lines + 1] = ("# HELP %s %s\n# TYPE %s %s\n%s"):format(name, help, name, kind, value)
+  end
+  local outcomes = {}
+  for i, counter in ipairs(COUNTERS) do
+    outcomes[i] = ('plimsoll_pushed_updates_total{outcome="%s"} %d'):format(counter, coalescer.counts[counter])
+  end
+  metric("s_total", "counter", "Pushed updates by what became of them.", table.concat(outcomes, "\n"))
+  metric("s_held", "gauge", "Updates that wait.", "plimsoll_pushed_updates_held " .. coalescer.held)
+  metric("_bytes", "gauge", "Bytes of updates that wait.", "plimsoll_pushed_update_bytes " .. coalescer.bytes)
+  metric("_items", "gauge", "Items that are watched.", "plimsoll_pushed_update_items " .. coalescer.items)
+  local body = table.concat(lines, "\n") .. "\n"
+  applet:set_status(200)
+  applet:add_header("content-type", "text/plain; version=0.0.4; charset=utf-8")
+  applet:add_header("content-length", tostring(#body))
+  applet:start_response()
+  if applet.method ~= "HEAD" then
+    applet:send(body)
+  end
+end
+
+--- Starts it; raises where a setting is wrong, which keeps HAProxy from starting.
+-- Registers the action `lua.plimsoll_update`, the converter `lua.plimsoll_updated` and the service
+-- `lua.plimsoll_update_metrics`.
+function M.start(given)
+  local settings, problem = settings_of.resolve_updates(given)
+  if not settings then
+    error("plimsoll.updates: " .. problem, 0)
+  end
+  if started then
+    error("plimsoll.updates: start: is called twice", 0)
+  end
+  started = true
+  if core.thread == 0 then
+    error("plimsoll.updates: load it with lua-load-per-thread, not with lua-load", 0)
+  end
+  local coalescer = coalescer_of.new(settings, #settings.agents)
+  -- Who may pass; made when HAProxy runs, as threads are made from one state.
+  local secret
+  core.register_init(function()
+    local time = now_of()
+    math.randomseed(time.sec ~ (time.usec << 20) ~ (core.thread << 40))
+    secret = ("%08x%08x"):format(math.random(0, 0xffffffff), math.random(0, 0xffffffff))
+  end)
+  -- Of requests that passed: their item by a name, and the name by their stream's coroutine, which goes with it.
+  local item_of, name_of = {}, setmetatable({}, { __mode = "k" })
+
+  local function decide(txn)
+    local headers = txn.http:req_get_headers()
+    local told = header(headers, FLUSH)
+    txn.http:req_del_header(FLUSH)
+    local item = txn:get_var("txn.plimsoll_item")
+    if told == secret or type(item) ~= "string" or #item > 128 or item:find("[^!-~]") then
+      return "passed"
+    end
+    coalescer:at(clock())
+    local sequence = tonumber(header(headers, "plimsoll-update-sequence"))
+    if sequence and not (sequence >= 0 and sequence <= MOST_SEQUENCE) then
+      sequence = nil
+    end
+    local name = {}
+    local verdict = coalescer:arrived(item, sequence, name)
+    if verdict == "pass" then
+      item_of[name], name_of[running()] = item, name
+      return "passed"
+    elseif verdict == "stale" then
+      return "stale"
+    end
+    local update = whole(txn, headers, secret)
+    local wait, replaced
+    if update then
+      wait, replaced = coalescer:hold(item, update, sequence)
+    else
+      coalescer.counts.refused = coalescer.counts.refused + 1
+    end
+    if not wait then
+      return "refused"
+    end
+    return ("%s; due=%.3f"):format(replaced and "replaced" or "held", wait)
+  end
+
+  local warned = false
+  core.register_action("plimsoll_update", { "http-req" }, function(txn)
+    if core.thread ~= 1 then
+      txn.http:req_del_header(FLUSH)
+      if not warned then
+        warned = true
+        core.Warning("plimsoll updates: the feed's frontend is not bound to thread 1: updates on others all pass")
+      end
+      return
+    end
+    txn:set_var("txn.plimsoll_update", decide(txn))
+  end)
+
+  local function ended(name, good)
+    coalescer:at(clock())
+    coalescer:ended(item_of[name], name, good)
+    item_of[name] = nil
+  end
+  core.register_converters("plimsoll_updated", function(status)
+    local stream = running()
+    local name = name_of[stream]
+    if name then
+      name_of[stream] = nil
+      -- What the service will never take is no reason to send an older one.
+      ended(name, (tonumber(status) or 500) < 500)
+    end
+  end)
+  core.register_service("plimsoll_update_metrics", "http", function(applet)
+    show(applet, coalescer)
+  end)
+
+  local function collect()
+    while true do
+      if next(item_of) then
+        collectgarbage("step", COLLECT_KB)
+        local live = {}
+        for _, name in pairs(name_of) do
+          live[name] = true
+        end
+        for name in pairs(item_of) do
+          if not live[name] then
+            ended(name, false)
+          end
+        end
+      end
+      core.msleep(COLLECT_MS)
+    end
+  end
+
+  core.register_task(function()
+    if core.thread ~= 1 then
+      return
+    end
+    collect()
+  end)
+  local queue, said = {}, {}
+  local tasks = {
+    function()
+      tick(settings, coalescer, queue)
+    end,
+  }
+  for agent = 1, #settings.agents do
+    tasks[#tasks + 1] = function()
+      follow(settings, coalescer, agent)
+    end
+  end
+  for _ = 1, SENDERS do
+    tasks[#tasks + 1] = function()
+      send(settings, coalescer, queue, said)
+    end
+  end
+  for _, task in ipairs(tasks) do
+    core.register_task(function()
+      if core.thread == 1 then
+        task()
+      end
+    end)
+  end
+end
+
+return M

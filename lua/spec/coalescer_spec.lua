@@ -1,0 +1,309 @@
+package.path = "lua/?.lua;" .. package.path
+
+local coalescer_of = require("plimsoll.coalescer")
+
+local function fresh(periods, settings, agents)
+  settings = settings or {}
+  local all = {
+    most_items = settings.most_items or 1000, most_bytes = settings.most_bytes or 1e6, age_limit = 5,
+  }
+  local c = coalescer_of.new(all, agents or 1)
+  c:at(100)
+  c:on_periods(1, periods or { A = 2, B = 3 })
+  return c
+end
+
+-- An update that passed and was taken.
+local function pass(c, item, sequence)
+  local holder = {}
+  assert.equal("pass", c:arrived(item, sequence, holder))
+  c:ended(item, holder, true)
+end
+
+local function hold(c, item, update, sequence)
+  assert.equal("hold", c:arrived(item, sequence, {}))
+  return c:hold(item, update, sequence)
+end
+
+local function texts(due)
+  local found = {}
+  for _, entry in ipairs(due) do
+    found[entry.item] = entry.update
+  end
+  return found
+end
+
+describe("pushed updates", function()
+  it("pass where nobody wants them less often", function()
+    local c = fresh({})
+    for _ = 1, 5 do
+      pass(c, "A")
+    end
+    assert.equal(0, c.items)
+  end)
+
+  it("wait for their period, the latest in place of the others, and then go on", function()
+    local c = fresh()
+    pass(c, "A")
+    c:at(100.5)
+    local due, replaced = hold(c, "A", "one")
+    assert.near(1.5, due, 1e-9)
+    assert.is_false(replaced)
+    due, replaced = hold(c, "A", "two")
+    assert.near(1.5, due, 1e-9)
+    assert.is_true(replaced)
+    c:at(101.4)
+    assert.same({}, c:due(8))
+    c:at(102.1)
+    assert.same({ A = "two" }, texts(c:due(8)))
+    assert.same({}, c:due(8), "once")
+    c:flushed("A", "two", true)
+    assert.equal(0, c.held)
+    assert.equal(0, c.bytes)
+    c:at(102.2)
+    assert.near(1.9, hold(c, "A", "three"), 1e-9)
+  end)
+
+  it("of one item go on one at a time", function()
+    local c = fresh()
+    local first = {}
+    assert.equal("pass", c:arrived("A", nil, first))
+    assert.near(0, hold(c, "A", "second"), 1e-9)
+    c:at(100.5)
+    assert.same({}, c:due(8))
+    c:ended("A", first, true)
+    c:at(101.5)
+    c:at(102.4)
+    assert.same({}, c:due(8))
+    c:at(102.6)
+    assert.same({ A = "second" }, texts(c:due(8)))
+    -- While it is under way.
+    hold(c, "A", "third")
+    c:flushed("A", "second", true)
+    assert.equal(1, c.held)
+    assert.equal("hold", c:arrived("A", nil, {}))
+  end)
+
+  it("that waited are kept where a newer one fails, and go where it is taken", function()
+    local c = fresh()
+    pass(c, "A")
+    hold(c, "A", "older")
+    c:at(101)
+    c:at(102)
+    c:at(102.01)
+    local newer = {}
+    assert.equal("pass", c:arrived("A", nil, newer))
+    c:ended("A", newer, false)
+    assert.equal(1, c.held)
+    c:at(102.2)
+    assert.same({ A = "older" }, texts(c:due(8)))
+    c:flushed("A", "older", false)
+    assert.equal(1, c.held)
+    newer = {}
+    c:at(102.4)
+    assert.equal("pass", c:arrived("A", nil, newer))
+    c:ended("A", newer, true)
+    assert.equal(0, c.held)
+  end)
+
+  it("that the service does not take are tried again, later each time", function()
+    local c = fresh()
+    pass(c, "A")
+    hold(c, "A", "one")
+    local tries, clock = {}, 100
+    while clock < 130 do
+      clock = clock + 0.05
+      c:at(clock)
+      if #c:due(8) > 0 then
+        tries[#tries + 1] = clock
+        c:flushed("A", "one", false)
+      end
+    end
+    assert.is_true(#tries >= 8 and #tries <= 14, #tries)
+    for i = 3, #tries do
+      assert.is_true(tries[i] - tries[i - 1] <= 5.2)
+    end
+    assert.equal(1, c.held)
+  end)
+
+  it("that are late or doubled are not taken", function()
+    local c = fresh()
+    pass(c, "A", 7)
+    assert.equal("stale", c:arrived("A", 7, {}))
+    assert.equal("stale", c:arrived("A", 6, {}))
+    hold(c, "A", "nine", 9)
+    assert.equal("stale", c:arrived("A", 8, {}))
+    hold(c, "A", "ten", 10)
+    c:at(101)
+    c:at(102)
+    c:at(102.1)
+    assert.same({ A = "ten" }, texts(c:due(8)))
+  end)
+
+  it("that failed may come again", function()
+    local c = fresh()
+    local holder = {}
+    assert.equal("pass", c:arrived("A", 7, holder))
+    c:ended("A", holder, false)
+    pass(c, "A", 7)
+  end)
+
+  it("go on at once where their item is wanted as often as usual again", function()
+    local c = fresh()
+    pass(c, "A")
+    pass(c, "B")
+    hold(c, "A", "one")
+    hold(c, "B", "two")
+    c:at(100.2)
+    c:on_periods(1, { B = 3 })
+    c:at(100.3)
+    assert.same({ A = "one" }, texts(c:due(8)))
+    c:flushed("A", "one", true)
+    assert.equal(1, c.items)
+    pass(c, "A")
+    pass(c, "A")
+    assert.equal("hold", c:arrived("B", nil, {}))
+  end)
+
+  it("go on at once when an agent has been silent for long", function()
+    local c = fresh()
+    pass(c, "A")
+    hold(c, "A", "one")
+    for second = 101, 107 do
+      c:at(second)
+    end
+    c:expire()
+    c:at(107.1)
+    assert.same({ A = "one" }, texts(c:due(8)))
+    pass(c, "B")
+    -- It has the same still to say.
+    c:on_periods(1, nil)
+    pass(c, "B")
+    assert.equal("hold", c:arrived("B", nil, {}))
+  end)
+
+  it("keep the shortest period that an agent wants, and the usual one where one wants that", function()
+    local c = fresh({ A = 2, B = 3 }, nil, 2)
+    assert.same({}, c.periods, "the second has said nothing")
+    c:on_periods(2, { A = 1.5, C = 9 })
+    assert.same({ A = 1.5 }, c.periods)
+  end)
+
+  it("are refused where there is no room, and what waits stays", function()
+    local c = fresh(nil, { most_bytes = 10 })
+    pass(c, "A")
+    pass(c, "B")
+    hold(c, "A", "12345678")
+    assert.is_nil(hold(c, "B", "123"))
+    assert.is_truthy(hold(c, "A", "1234567890"))
+    assert.is_nil(hold(c, "A", "12345678901"))
+    c:at(101)
+    c:at(102.1)
+    c:at(103)
+    assert.same({ A = "1234567890" }, texts(c:due(8)))
+  end)
+
+  it("of items beyond the most pass", function()
+    local c = fresh({ A = 2, B = 2, C = 2 }, { most_items = 2 })
+    pass(c, "A")
+    pass(c, "B")
+    pass(c, "C")
+    pass(c, "C")
+    assert.equal("hold", c:arrived("A", nil, {}))
+    assert.equal(2, c.items)
+  end)
+
+  it("do not mind a clock that jumps", function()
+    local c = fresh()
+    pass(c, "A")
+    c:at(101)
+    hold(c, "A", "one")
+    c:at(-1e9)
+    assert.same({}, c:due(8))
+    c:at(1e9)
+    assert.same({ A = "one" }, texts(c:due(8)), "a second has passed")
+  end)
+
+  it("all go on when the process ends", function()
+    local c = fresh()
+    pass(c, "A")
+    pass(c, "B")
+    hold(c, "A", "one")
+    hold(c, "B", "two")
+    assert.equal(1, #c:due(1, true))
+    c:flushed("A", "one", true)
+    c:flushed("B", "two", true)
+    assert.equal(1, c.held)
+    assert.equal(1, #c:due(8, true))
+  end)
+end)
+
+describe("any order of things", function()
+  -- A service that takes an update late or never, and clients that push numbers: what is there in the end is the
+  -- newest.
+  for seed = 1, 40 do
+    it("loses no latest value and turns none back, seed " .. seed, function()
+      math.randomseed(seed)
+      local items = { "A", "B", "C" }
+      local c = fresh({ A = 0.5, B = 2, C = 3 })
+      local stored, latest, under_way = {}, {}, {}
+      local clock, number = 100, 0
+      local function finish(i)
+        local job = table.remove(under_way, i)
+        local good = math.random() < 0.8
+        if good then
+          -- Nothing older may come after.
+          assert.is_true((stored[job.item] or 0) <= job.number, job.item)
+          stored[job.item] = job.number
+        elseif job.holder then
+          -- Whoever pushed it was told; it comes again.
+          latest[job.item] = latest[job.item] == job.number and stored[job.item] or latest[job.item]
+        end
+        if job.holder then
+          c:ended(job.item, job.holder, good)
+        else
+          c:flushed(job.item, job.update, good)
+        end
+      end
+      local function step(pushes)
+        clock = clock + math.random() * 0.2
+        c:at(clock)
+        for _, entry in ipairs(c:due(2)) do
+          local job = { item = entry.item, update = entry.update, number = tonumber(entry.update) }
+          under_way[#under_way + 1] = job
+        end
+        if pushes then
+          local item = items[math.random(#items)]
+          number = number + 1
+          local holder = {}
+          local verdict = c:arrived(item, nil, holder)
+          if verdict == "pass" then
+            under_way[#under_way + 1] = { item = item, holder = holder, number = number }
+          else
+            assert.is_truthy(c:hold(item, tostring(number)))
+          end
+          latest[item] = number
+        end
+        if #under_way > 0 and math.random() < 0.5 then
+          finish(math.random(#under_way))
+        end
+      end
+      for i = 1, 600 do
+        step(true)
+        if i % 50 == 0 then
+          c:on_periods(1, { A = math.random() * 3, B = math.random() * 4, C = 3 })
+        end
+        c:on_periods(1, nil)
+      end
+      for _ = 1, 3000 do
+        step(false)
+        c:on_periods(1, nil)
+      end
+      assert.equal(0, c.held)
+      assert.equal(0, c.bytes)
+      for item, newest in pairs(latest) do
+        assert.is_true(stored[item] >= newest, ("%s: %d of %d"):format(item, stored[item], newest))
+      end
+    end)
+  end
+end)

@@ -1,0 +1,364 @@
+"""Pushed updates through a real HAProxy, to a service that stores the last value of each item."""
+
+import http.client
+import re
+import signal
+import threading
+import urllib.request
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from compose.lab import machine
+from compose.lab.processes import answers, free_ports, start_tied, wait_until
+from compose.lab.topology import ROOT
+
+RULES = (ROOT / "haproxy" / "snippets" / "lua-updates.cfg").read_text()
+CONFIG = """\
+global
+    log stderr format raw local0 notice
+    nbthread 2
+    lua-prepend-path {root}/lua/?.lua
+    lua-prepend-path {root}/lua/?/init.lua
+    lua-load-per-thread {directory}/updates.lua
+
+defaults
+    mode http
+    timeout connect 500ms
+    timeout client 10s
+    timeout server 10s
+
+frontend feed
+    bind 127.0.0.1:{port} thread 1
+    http-request use-service lua.plimsoll_update_metrics if {{ path /plimsoll/updates }}
+{rules}    default_backend service
+
+backend service
+    server service 127.0.0.1:{service}
+"""
+
+
+class Server:
+    """HTTP on a port of its own, until it is closed."""
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        handler.log_message = lambda *_: None
+        handler.protocol_version = "HTTP/1.1"
+        (self.port,) = free_ports(1)
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), handler)
+        self._server.daemon_threads = True
+        # A proxy may leave at any time.
+        self._server.handle_error = lambda *_: None
+        threading.Thread(target=self._server.serve_forever, args=(0.05,)).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Service(Server):
+    """Stores what it is sent, and all of it in order; fails or waits as a test likes."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, str] = {}
+        self.taken: dict[str, list[str]] = defaultdict(list)
+        self.heads: list[str] = []
+        self.status, self.go = 200, threading.Event()
+        self.waiting = threading.Event()
+        self.go.set()
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.do_PUT()
+
+            def do_PUT(self) -> None:
+                value = self.rfile.read(int(self.headers["content-length"])).decode()
+                service.heads.append(str(self.headers))
+                service.waiting.set()
+                service.go.wait(20)
+                if service.status == 200:
+                    item = self.path.split("/")[2]
+                    service.stored[item] = value
+                    service.taken[item].append(value)
+                self.send_response(service.status)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+        super().__init__(Handler)
+
+
+class Agent(Server):
+    """Wants periods as a test likes."""
+
+    def __init__(self) -> None:
+        self.text, self.status, self.asked = "1 5\n", 200, 0
+        agent = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                assert self.path == "/v1/updates"
+                assert self.headers["accept"] == "text/plain"
+                tag = f'"{hash(agent.text)}"'
+                known = self.headers["if-none-match"] == tag and agent.status == 200
+                body = b"" if known else agent.text.encode()
+                self.send_response(304 if known else agent.status)
+                self.send_header("etag", tag)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+                agent.asked += 1
+
+        super().__init__(Handler)
+
+    def wants(self, **periods: float) -> None:
+        self.text = "7 60\n" + "".join(f"{item} {period}\n" for item, period in periods.items())
+        self.heard()
+
+    def heard(self) -> None:
+        """Until HAProxy has asked, and used the answer."""
+        asked = self.asked
+        eventually("the agent is asked", lambda: self.asked >= asked + 3)
+
+
+class Site:
+    def __init__(self, directory: Path, stack: ExitStack, agents: int) -> None:
+        self.directory, self._stack = directory, stack
+        self.service, self.agents = Service(), [Agent() for _ in range(agents)]
+        for server in (self.service, *self.agents):
+            stack.callback(server.close)
+        (self.port,) = free_ports(1)
+        addresses = ", ".join(f'"127.0.0.1:{agent.port}"' for agent in self.agents)
+        (directory / "updates.lua").write_text(
+            f'require("plimsoll.updates").start({{ agents = {{ {addresses} }}, period = 0.1, age_limit = 1, '
+            f'forward = "127.0.0.1:{self.port}", most_bytes = 20000 }})\n'
+        )
+        self.config = directory / "haproxy.cfg"
+        self.config.write_text(
+            CONFIG.format(
+                root=ROOT, directory=directory, port=self.port, rules=RULES, service=self.service.port
+            )
+        )
+        self.log = directory / "haproxy.log"
+        command = [machine.haproxy(), "-W", "-S", str(directory / "master.sock"), "-f", str(self.config)]
+        self.process = start_tied(command, {}, self.log)
+        stack.callback(self._stop)
+        wait_until("haproxy", lambda: answers(self.url), 10, self._check)
+        for agent in self.agents:
+            agent.heard()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/plimsoll/updates"
+
+    def _check(self) -> None:
+        assert self.process.poll() is None, self.log.read_text()
+
+    def _stop(self) -> None:
+        self.service.go.set()
+        self.process.kill()
+        self.process.wait()
+
+    def push(self, item: str, value: str, method: str = "PUT", **headers: str) -> tuple[int, str]:
+        """Status, and what became of it."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=15)
+        try:
+            named = {name.replace("_", "-"): text for name, text in headers.items()}
+            connection.request(method, f"/quote/{item}", value, named)
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status, answer.getheader("plimsoll-update", "")
+        finally:
+            connection.close()
+
+    def counts(self) -> dict[str, int]:
+        with urllib.request.urlopen(self.url, timeout=5) as answer:
+            text = answer.read().decode()
+        found = re.findall(r'^plimsoll_pushed_updates_total\{outcome="(\w+)"\} (\d+)$', text, re.M)
+        return {outcome: int(count) for outcome, count in found}
+
+
+def eventually(what: str, condition, seconds: float = 15) -> None:
+    wait_until(what, condition, seconds, lambda: None)
+
+
+@pytest.fixture
+def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    with ExitStack() as stack:
+        yield Site(tmp_path, stack, getattr(request, "param", 1))
+
+
+def test_updates_pass_where_nobody_wants_them_less_often(site: Site) -> None:
+    for value in ("1", "2", "3"):
+        assert site.push("A", value) == (200, "passed")
+    assert site.service.taken["A"] == ["1", "2", "3"]
+
+
+def test_early_updates_wait_and_only_the_latest_goes_on(site: Site) -> None:
+    site.agents[0].wants(A=2)
+    assert site.push("A", "1") == (200, "passed")
+    for number, value in enumerate(("2", "3", "4")):
+        status, became = site.push("A", value, content_type="text/quote", x_feed="nasdaq")
+        word, due = re.fullmatch(r"(held|replaced); due=(\d\.\d{3})", became).groups()
+        assert (status, word) == (202, "held" if number == 0 else "replaced")
+        assert 0 < float(due) <= 2
+    assert site.push("B", "5") == (200, "passed")
+    assert site.service.stored == {"A": "1", "B": "5"}
+    eventually("the latest goes on", lambda: site.service.stored["A"] == "4")
+    assert site.service.taken["A"] == ["1", "4"]
+    head = site.service.heads[-1].lower()
+    assert "content-type: text/quote" in head
+    assert "x-feed: nasdaq" in head
+    assert "plimsoll-flush" not in head
+    assert site.push("A", "5")[0] == 202
+    counts = site.counts()
+    assert (counts["held"], counts["replaced"], counts["flushed"]) == (2, 2, 1)
+
+
+def test_what_waits_goes_on_at_once_when_usual_periods_are_back(site: Site) -> None:
+    site.agents[0].wants(A=60)
+    site.push("A", "1")
+    assert site.push("A", "2")[0] == 202
+    site.agents[0].wants()
+    eventually("it goes on", lambda: site.service.stored["A"] == "2")
+    assert site.push("A", "3") == (200, "passed")
+
+
+@pytest.mark.parametrize("trouble", ["gone", "status", "garbage"])
+def test_what_waits_goes_on_when_the_agent_is_of_no_use(site: Site, trouble: str) -> None:
+    agent = site.agents[0]
+    agent.wants(A=60)
+    site.push("A", "1")
+    assert site.push("A", "2")[0] == 202
+    if trouble == "gone":
+        agent.close()
+    elif trouble == "status":
+        agent.status = 503
+    else:
+        agent.text = "1 5\nA minus\n"
+    eventually("it goes on", lambda: site.service.stored["A"] == "2")
+    assert site.push("A", "3") == (200, "passed")
+    assert "plimsoll updates: agent" in site.log.read_text()
+
+
+@pytest.mark.parametrize("site", [2], indirect=True)
+def test_the_agent_that_wants_an_item_most_often_counts(site: Site) -> None:
+    first, second = site.agents
+    first.wants(A=60, B=60)
+    second.wants(B=1)
+    site.push("A", "1")
+    assert site.push("A", "2") == (200, "passed")
+    site.push("B", "1")
+    assert site.push("B", "2")[0] == 202
+    eventually("it goes on", lambda: site.service.stored["B"] == "2", 5)
+
+
+def test_late_and_doubled_updates_are_not_taken(site: Site) -> None:
+    site.agents[0].wants(A=60)
+    assert site.push("A", "2", plimsoll_update_sequence="2") == (200, "passed")
+    assert site.push("A", "1", plimsoll_update_sequence="1") == (200, "stale")
+    assert site.push("A", "2", plimsoll_update_sequence="2") == (200, "stale")
+    assert site.push("A", "9", plimsoll_update_sequence="9")[0] == 202
+    assert site.push("A", "8", plimsoll_update_sequence="8") == (200, "stale")
+    for nonsense in ("nan", "-1", "1e99", "later"):
+        assert site.push("A", "9", plimsoll_update_sequence=nonsense)[0] == 202
+    site.agents[0].wants()
+    eventually("the latest goes on", lambda: site.service.stored["A"] == "9")
+
+
+def test_what_the_service_does_not_take_is_tried_again(site: Site) -> None:
+    site.agents[0].wants(A=0.3)
+    site.push("A", "1")
+    assert site.push("A", "2")[0] == 202
+    site.service.status = 503
+    eventually("it was tried", lambda: site.counts()["failed"] >= 2)
+    assert site.service.stored["A"] == "1"
+    site.service.status = 200
+    eventually("it is taken", lambda: site.service.stored["A"] == "2")
+    assert site.service.taken["A"] == ["1", "2"]
+
+
+def test_a_client_that_leaves_blocks_its_item_for_no_longer_than_its_request(site: Site) -> None:
+    site.agents[0].wants(A=0.2)
+    site.service.go.clear()
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=15)
+    connection.request("PUT", "/quote/A", "1")
+    assert site.service.waiting.wait(10)
+    assert site.push("A", "2")[0] == 202
+    connection.close()
+    site.service.go.set()
+    eventually("what came after it goes on", lambda: site.service.stored.get("A") == "2")
+
+
+def test_hostile_items_and_bodies_lose_nothing(site: Site) -> None:
+    site.agents[0].wants(**{"A": 60, "x" * 128: 60})
+    for item in ("%00", "%ff%fe", "x" * 129, "x" * 2000, "%20"):
+        assert site.push(item, "1") == (200, "passed")
+        assert site.push(item, "2") == (200, "passed")
+    site.push("x" * 128, "1")
+    assert site.push("x" * 128, "2")[0] == 202
+    # More than there is room for, and more than is here at once.
+    site.push("A", "1")
+    assert site.push("A", "y" * 9000)[0] == 202
+    assert site.push("A", "z" * 100_000) == (503, "refused")
+    # Nobody passes by saying so.
+    assert site.push("A", "3", plimsoll_flush="true")[0] == 202
+    assert site.push("A", "4", "POST")[0] == 202
+    site.agents[0].wants()
+    eventually("the latest goes on", lambda: site.service.stored["A"] == "4")
+
+
+def test_a_reload_takes_what_waits_along(site: Site) -> None:
+    site.agents[0].wants(A=3, B=3)
+    for item in ("A", "B"):
+        site.push(item, "1")
+        assert site.push(item, "2")[0] == 202
+    site.process.send_signal(signal.SIGUSR2)
+    # The old process gives it to the new one, which knows of no earlier update and sends it on.
+    eventually("both are there", lambda: site.service.stored == {"A": "2", "B": "2"})
+    site.agents[0].heard()
+    eventually("the new one coalesces", lambda: site.push("A", "3")[0] == 202)
+
+
+def test_many_clients_leave_each_items_last_value(site: Site) -> None:
+    items = [f"S{number}" for number in range(20)]
+    site.agents[0].wants(**dict.fromkeys(items[:15], 0.4))
+
+    def feed(mine: list[str]) -> None:
+        for value in range(40):
+            for item in mine:
+                status, _ = site.push(item, str(value), plimsoll_update_sequence=str(value))
+                assert status in (200, 202)
+
+    feeds = [threading.Thread(target=feed, args=(items[number::4],)) for number in range(4)]
+    for thread in feeds:
+        thread.start()
+    for thread in feeds:
+        thread.join()
+    eventually("the last values", lambda: set(site.service.stored.values()) == {"39"})
+    assert set(site.service.stored) == set(items)
+    for item in items:
+        values = [int(value) for value in site.service.taken[item]]
+        assert values == sorted(set(values))
+    assert all(len(site.service.taken[item]) < 40 for item in items[:15])
+    assert all(len(site.service.taken[item]) == 40 for item in items[15:])
+
+
+def test_a_wrong_setting_keeps_haproxy_from_starting(site: Site) -> None:
+    file = site.directory / "updates.lua"
+    good = file.read_text()
+    for wrong, problem in (
+        (good.replace("forward", "forwards"), "forwards: unknown key"),
+        (good.replace("period = 0.1", "period = 0"), "period: must be a number within 0.1..60 s"),
+        (good.replace(f'"127.0.0.1:{site.port}"', '"service:80"'), "forward: must be"),
+        (good.replace("start({", 'start({ token = "a\\nb",'), "token: must be printable"),
+    ):
+        file.write_text(wrong)
+        checked = start_tied([machine.haproxy(), "-c", "-f", str(site.config)], {}, site.directory / "check")
+        assert checked.wait(20) != 0
+        assert problem in (site.directory / "check").read_text()
+        (site.directory / "check").unlink()
