@@ -88,6 +88,8 @@ def options(arguments: argparse.Namespace) -> Options:
     nodes = topology.load(arguments.scenario, arguments.nodes)
     if arguments.scenario == "removal" and len(nodes.slaves) < 2:
         raise LabError("--nodes 1: scenario removal needs at least 2, since one is killed")
+    if arguments.scenario == "updates" and arguments.database != "sqlite":
+        raise LabError(f"--database {arguments.database}: in scenario updates each node moves its own prices")
     clients = arguments.clients or CLIENTS_PER_SLAVE * len(nodes.slaves)
     results = getattr(arguments, "results", RESULTS)
     return Options(

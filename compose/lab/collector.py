@@ -11,7 +11,7 @@ from typing import Self
 
 from compose.lab.processes import cpu_seconds
 
-HEADER = "t_s,delay_s,status,class,outcome,items,node\n"
+HEADER = "t_s,delay_s,status,class,outcome,items,node,age_s\n"
 
 
 class Collector:
@@ -126,9 +126,9 @@ class Collector:
             if not records or self._file.closed:
                 return
             for line in records.split("\n"):
-                *known, node = line.split(",")
+                *known, node, age = line.split(",")
                 t, delay, _, kind, outcome, items = known
-                self._file.write(",".join([*known, self._names.get(node, node)]) + "\n")
+                self._file.write(",".join([*known, self._names.get(node, node), age]) + "\n")
                 self.counts[outcome] += 1
                 if kind == "query" and outcome == "ok" and float(delay) <= self._sla:
                     self._timely[int(float(t) + float(delay))] += int(items)

@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,16 @@ class Policy:
     def asks_agents(self) -> bool:
         """Envoy's endpoint discovery asks one agent for all nodes; without Redis they ask each other."""
         return self.example.suffix == ".yaml" and not self.has_ring
+
+    @property
+    def has_updates(self) -> bool:
+        return self.service is not None and "updates" in self.service
+
+    def promising(self, sla: float) -> "Policy":
+        """The same with a scenario's SLA."""
+        if self.service is None:
+            return self
+        return replace(self, service=merged(self.service, {"sla": {"delay": f"{sla:g}s"}}))
 
     @property
     def has_ring(self) -> bool:
@@ -210,6 +220,11 @@ def agent(policy: Policy, node: Node, index: int, ports: Ports, directory: Path)
     if policy.has_ring:
         config["redis"] = {"urls": [f"redis://127.0.0.1:{ports.redis}"]}
         service["ring"] = {"node": f"node{index + 1}"}
+    if policy.has_updates:
+        service["updates"] = {
+            "url": f"http://{ports.node(index)}/accesses",
+            "update_cost": node.update_cost(),
+        }
     return toml(config) + "\n[[service]]\n" + toml(merged(service, policy.service), "service")
 
 

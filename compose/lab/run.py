@@ -79,6 +79,8 @@ def generator(
         "EVENT": str(scenario.burst),
         "THINK_BEFORE": ",".join(str(time) for time in scenario.think[0]),
         "THINK_AFTER": ",".join(str(time) for time in scenario.think[1]),
+        "CALM": "" if scenario.calm is None else str(scenario.calm),
+        "SKEW": str(scenario.skew),
         "SLA": str(scenario.sla),
         "LONG_SHARE": str(scenario.long_share),
         "SYMBOLS": str(options.topology.master.flags.get("symbols", 3000)),
@@ -114,7 +116,8 @@ def run_policy(
     with contextlib.ExitStack() as leaving:
         run = leaving.enter_context(scratch(directory))
         cluster = leaving.enter_context(databases.cluster()) if databases else None
-        planned = stack.plan(policy, options.topology, options.seed, settings, run, options.proxies, cluster)
+        asked = policy.promising(scenario.sla)
+        planned = stack.plan(asked, options.topology, options.seed, settings, run, options.proxies, cluster)
         frontends = [proxy.frontend for proxy in planned.proxies.values()]
         progress.say(policy.name, "starting")
         processes = leaving.enter_context(Processes(planned.programs, run, directory))
@@ -149,6 +152,7 @@ def run_policy(
         "warmup_s": scenario.warmup,
         "event_s": scenario.event,
         "event": scenario.event_text(policy.has_ring),
+        "calm_s": scenario.calm,
         "redis_away_s": scenario.redis_away if policy.has_ring else 0.0,
         "measured_from_s": scenario.warmup,
         "measured_to_s": scenario.duration,

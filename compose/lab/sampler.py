@@ -7,6 +7,7 @@ import re
 import threading
 import urllib.error
 import urllib.request
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,6 +31,11 @@ COLUMNS = [
     "capacity_items_per_s",
     "cache_hits",
     "cache_misses",
+    "updates",
+    "update_items",
+    "update_relaxed",
+    "update_longest_s",
+    "update_hot_relaxed",
 ]
 _COUNTER = re.compile(r"^(stocks_\w+?)(?:\{([^}]*)\})? ([0-9.eE+-]+)$", re.MULTILINE)
 
@@ -54,6 +60,24 @@ def node_counters(text: str) -> dict[str, float]:
     return totals
 
 
+class Reads:
+    """Which items are hot beyond doubt: over the last ten seconds, read twice as often as updated."""
+
+    def __init__(self) -> None:
+        self._counts: deque[tuple[float, dict[str, float]]] = deque(maxlen=11)
+
+    def hot(self, t: float, listed: dict[str, Any]) -> set[str]:
+        now = {item["name"]: item["accesses"] for item in listed["items"]}
+        self._counts.append((t, now))
+        since, then = self._counts[0]
+        if len(self._counts) < 11:
+            return set()
+        wanted = {item["name"]: 2 / item["period_seconds"] for item in listed["items"]}
+        return {
+            name for name, count in now.items() if count - then.get(name, 0) >= wanted[name] * (t - since)
+        }
+
+
 class Sampler:
     def __init__(self, path: Path, slaves: list[Node], plan: Plan, now: Callable[[], float]) -> None:
         self._slaves, self._plan, self._now = slaves, plan, now
@@ -61,6 +85,7 @@ class Sampler:
         self._csv = csv.DictWriter(self._file, COLUMNS, restval="")
         self._csv.writeheader()
         self._last: dict[str, dict[str, float]] = {}
+        self._read: dict[str, Reads] = {node.name: Reads() for node in slaves}
         self._hit_ratio = dict.fromkeys((node.name for node in slaves), 0.0)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, daemon=True)
@@ -75,7 +100,7 @@ class Sampler:
         self._file.close()
 
     def _loop(self) -> None:
-        with ThreadPoolExecutor(2 * len(self._slaves) + 1) as pool:
+        with ThreadPoolExecutor(4 * len(self._slaves) + 1) as pool:
             while not self._stop.wait(max(0.0, 1 - self._now() % 1)):
                 self._sample(pool)
 
@@ -85,6 +110,13 @@ class Sampler:
         addresses = [plan.ports.node(index) for index in range(len(self._slaves))]
         nodes = [pool.submit(fetch, f"http://{address}/metrics") for address in addresses]
         agents = plan.ports.agents if plan.has_agents else []
+        wanted = [
+            (
+                pool.submit(fetch, f"http://127.0.0.1:{port}/v1/updates"),
+                pool.submit(fetch, f"http://{node}/accesses"),
+            )
+            for port, node in zip(agents if plan.has_updates else [], addresses, strict=False)
+        ]
         views = [pool.submit(fetch, f"http://127.0.0.1:{port}/v1/node") for port in agents]
         servers = answer.result()
         for index, node in enumerate(self._slaves):
@@ -97,6 +129,9 @@ class Sampler:
                 row |= self._node(node, node_counters(metrics)) if metrics else self._silent(node)
             if views and (view := views[index].result()):
                 row |= agent_row(json.loads(view))
+            if wanted and (periods := wanted[index][0].result()) and (reads := wanted[index][1].result()):
+                hot = self._read[node.name].hot(t, json.loads(reads))
+                row["update_hot_relaxed"] = len(hot & json.loads(periods)["periods"].keys())
             self._csv.writerow(row)
         self._file.flush()
 
@@ -113,11 +148,14 @@ class Sampler:
         hits, misses = change("stocks_cache_hits_total"), change("stocks_cache_misses_total")
         if hits + misses > 0:
             self._hit_ratio[node.name] = hits / (hits + misses)
+        # Samples are a second apart.
+        updates = change("stocks_price_updates_total") if before else 0.0
         row: dict[str, Any] = {
             "jobs": now.get("stocks_jobs", ""),
-            "capacity_items_per_s": round(node.capacity(self._hit_ratio[node.name]), 1),
+            "capacity_items_per_s": round(node.capacity(self._hit_ratio[node.name], updates), 1),
         }
         if before:
+            row["updates"] = round(updates)
             row["cache_hits"], row["cache_misses"] = round(hits), round(misses)
         finished = change("stocks_request_duration_seconds_count")
         if finished > 0:
@@ -137,5 +175,8 @@ def agent_row(view: dict[str, Any]) -> dict[str, Any]:
         }
         if decision.get("measured_delay") is not None:
             row["delay_s"] = round(decision["measured_delay"], 4)
+        if updates := service.get("updates"):
+            row["update_items"], row["update_relaxed"] = updates["items"], updates["relaxed"]
+            row["update_longest_s"] = round(updates["longest_now"], 3)
         return row
     return {}

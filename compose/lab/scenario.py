@@ -1,13 +1,18 @@
 """What the clients do and what happens to the nodes, second by second."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compose.lab.errors import LabError
 
-SCENARIOS = ("burst", "removal", "heterogeneous", "mix", "phases")
+SCENARIOS = ("burst", "removal", "heterogeneous", "mix", "phases", "updates")
 BURST = ((3.5, 4.0), (1.0, 1.5))
 # Scheduling is to matter and not admission: below what the nodes can do, in the end by little.
 PHASES = ((4.5, 5.0), (3.2, 3.7))
+# Twice the load for a while: below what the nodes can do beside all updates, and above it.
+UPDATES = ((7.0, 8.0), (3.5, 4.0))
+# Of Zipf's law, so that there are hot and cold items.
+UPDATES_SKEW = 1.0
+UPDATES_SLA = 2.0
 MIXES = {"3:1": 1 / 4, "25:1": 1 / 26, "100:1": 1 / 101}
 
 
@@ -27,6 +32,10 @@ class Scenario:
     redis_away: float = 0.0
     # Inter-request times before the burst and after it, each evenly within two.
     think: tuple[tuple[float, float], tuple[float, float]] = BURST
+    # When inter-request times are again those before the burst.
+    calm: float | None = None
+    # Zipf's exponent of stocks and accounts; 0: all are asked for as often.
+    skew: float = 0.0
 
     @property
     def event(self) -> float:
@@ -37,6 +46,8 @@ class Scenario:
         found = {"burst": self.burst}
         if self.removal is not None:
             found["removal"] = self.removal
+        if self.calm is not None:
+            found["calm"] = self.calm
         if has_redis and self.redis_away:
             found |= {"Redis away": self.event, "Redis back": self.event + self.redis_away}
         return found
@@ -44,6 +55,8 @@ class Scenario:
     def event_text(self, has_redis: bool) -> str:
         before, after = (f"{low:g}-{high:g} s" for low, high in self.think)
         text = f"inter-request time {before} -> {after}"
+        if self.calm is not None:
+            text += f", and back after {self.calm - self.burst:g} s"
         if self.removal is not None:
             text = "a slave and its agent are killed"
         return f"{text}; Redis is away for {self.redis_away:g} s" if has_redis and self.redis_away else text
@@ -60,11 +73,13 @@ def scenario(
     if mix not in MIXES:
         raise LabError(f"--mix {mix}: must be one of {', '.join(MIXES)}")
     warmup, burst, end = (5.0, 13.0, 38.0) if quick else (10.0, 30.0, 110.0)
-    removal = None
+    removal = calm = None
     if name == "removal":
         burst, removal = (8.0, 20.0) if quick else (15.0, 50.0)
+    if name == "updates":
+        warmup, burst, calm, end = (8.0, 14.0, 34.0, 68.0) if quick else (10.0, 30.0, 90.0, 130.0)
     if duration is not None:
-        least = (removal or burst) + 1
+        least = (calm or removal or burst) + 1
         if duration < least:
             raise LabError(
                 f"--duration {duration:g}: must be at least {least:g} s, or the scenario's event is not in it"
@@ -76,7 +91,9 @@ def scenario(
             f"--redis-away {redis_away:g}: must be at most {most:g} s, the time from the event to the end"
         )
     long_share = MIXES[mix] if name == "mix" else 0.0
-    think = PHASES if name == "phases" else BURST
-    return Scenario(
-        name, warmup, burst, removal, end, long_share=long_share, redis_away=redis_away, think=think
-    )
+    made = Scenario(name, warmup, burst, removal, end, long_share=long_share, redis_away=redis_away)
+    if name == "phases":
+        return replace(made, think=PHASES)
+    if name == "updates":
+        return replace(made, think=UPDATES, calm=calm, skew=UPDATES_SKEW, sla=UPDATES_SLA)
+    return made

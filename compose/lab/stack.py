@@ -22,6 +22,7 @@ class Plan:
     ports: render.Ports
     has_agents: bool
     proxies: dict[str, Proxy]
+    has_updates: bool = False
 
 
 def make_ports(slaves: int, has_orca: bool = False) -> render.Ports:
@@ -49,6 +50,11 @@ def configure(
         raise LabError(f"HAProxy refuses {policy.example} as rendered:\n{checked.stderr}")
     # In the foreground: a master that forks would untie its worker from the runner.
     return HAProxy(ports.frontend, [machine.haproxy(), "-db", "-f", str(config)], socket, ports.stats)
+
+
+def feed(policy: render.Policy, agent: int) -> list[str]:
+    """Where a node's price feed asks for its periods."""
+    return ["--feed-periods", f"http://127.0.0.1:{agent}/v1/updates"] if policy.has_updates else []
 
 
 def serve(node: Node, listen: str, seed: int, data: list[str]) -> list[str]:
@@ -95,13 +101,14 @@ def plan(
     master = topology.master
     programs["master"] = serve(master, f"127.0.0.1:{ports.master}", seed, data(master))
     for index, node in enumerate(topology.slaves):
-        programs[node.name] = serve(node, ports.node(index), seed, data(node))
+        told = [*data(node), *feed(policy, ports.agents[index])]
+        programs[node.name] = serve(node, ports.node(index), seed, told)
         if policy.service is not None:
             path = run / f"{node.name}.agent.toml"
             path.write_text(render.agent(policy, node, index, ports, run))
             programs[f"{node.name}-agent"] = [machine.binary("plimsoll"), "agent", "--config", str(path)]
     programs |= {name: proxy.command for name, proxy in started.items()}
-    return Plan(programs, ports, policy.service is not None, started)
+    return Plan(programs, ports, policy.service is not None, started, policy.has_updates)
 
 
 def wait_ready(processes: Processes, ready: Plan) -> None:

@@ -1,5 +1,7 @@
 """Nodes, roles and flags from compose/topology.toml."""
 
+import functools
+import operator
 import re
 import tomllib
 from dataclasses import dataclass, field
@@ -23,12 +25,19 @@ class Node:
     def arguments(self) -> list[str]:
         return [word for flag, value in self.flags.items() for word in (f"--{flag}", str(value))]
 
-    def capacity(self, hit_ratio: float) -> float:
-        """Items/s at this share of cache hits, as the flags have it."""
+    def capacity(self, hit_ratio: float, updates: float = 0.0) -> float:
+        """Items/s at this share of cache hits, as the flags have it, beside so many updates a second."""
         per_item = seconds(self.flags["process-latency"]) + (1 - hit_ratio) * seconds(
             self.flags["read-latency"]
         )
-        return float(self.flags["workers"]) / per_item / float(self.flags.get("slowdown", 1.0))
+        slowdown = float(self.flags.get("slowdown", 1.0))
+        updating = updates * seconds(self.flags.get("update-latency", "0s")) * slowdown
+        return max(0.0, float(self.flags["workers"]) - updating) / per_item / slowdown
+
+    def update_cost(self) -> float:
+        """Of a price update, in items of requests; agents want more than nothing."""
+        update = seconds(self.flags.get("update-latency", "0s"))
+        return max(round(update / seconds(self.flags["process-latency"]), 6), 1e-3)
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,8 @@ def load(scenario: str, slaves: int | None = None, path: Path = TOPOLOGY) -> Top
                 else f'role {entry["role"]!r} is not "master" or "slave"'
             )
             raise LabError(f"{path}: node {index + 1}: {what}")
-        flags = common | entry.get("flags", {}) | overrides.get(entry["name"], {})
+        own = overrides.get("flags", {}), entry.get("flags", {}), overrides.get(entry["name"], {})
+        flags = functools.reduce(operator.or_, own, common)
         nodes.append(Node(entry["name"], entry["role"], flags))
     masters = [node for node in nodes if node.role == "master"]
     followers = [node for node in nodes if node.role == "slave"]

@@ -29,6 +29,8 @@ const settings = {
   duration: Number(__ENV.DURATION || 120),
   drain: Number(__ENV.DRAIN || 5),
   event: __ENV.EVENT ? Number(__ENV.EVENT) : Infinity,
+  calm: __ENV.CALM ? Number(__ENV.CALM) : Infinity,
+  skew: Number(__ENV.SKEW || 0),
   before: (__ENV.THINK_BEFORE || '3.5,4').split(',').map(Number),
   after: (__ENV.THINK_AFTER || '1,1.5').split(',').map(Number),
   sla: Number(__ENV.SLA || 1),
@@ -81,12 +83,32 @@ const between = (range, u) => range[0] + u * (range[1] - range[0]);
 const whole = (range, u) => Math.floor(range[0] + u * (range[1] - range[0] + 1));
 const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
 
+// Which of `count` things a number in [0, 1) draws: the first most often, by Zipf's law.
+function zipf(count, exponent) {
+  if (!exponent) return (u) => Math.floor(u * count);
+  const sums = [];
+  let sum = 0;
+  for (let rank = 1; rank <= count; rank++) sums.push((sum += rank ** -exponent));
+  return (u) => {
+    let [low, high] = [0, count - 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (sums[middle] > u * sum) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  };
+}
+
+const stockOf = zipf(settings.symbols, settings.skew);
+const accountOf = zipf(settings.accounts, settings.skew);
+
 function draw(s, random) {
   const [kind, which, who, size, long, think] = [random(), random(), random(), random(), random(), random()];
   const transaction = kind < s.transactions;
   const items = whole(!transaction && long < s.longShare ? s.long : s.short, size);
-  const symbol = `S${String(Math.floor(which * s.symbols)).padStart(4, '0')}`;
-  const account = Math.floor(who * s.accounts);
+  const symbol = `S${String(stockOf(which)).padStart(4, '0')}`;
+  const account = accountOf(who);
   if (transaction) {
     const path = `${size < 0.5 ? '/purchase' : '/sale'}?items=${items}`;
     return { class: 'transaction', path, items, think, body: { account, symbol, shares: 1 + Math.floor(long * 10) } };
@@ -114,7 +136,7 @@ function record(s, t, request, response) {
     if (delay <= s.sla) timelyItems.add(items);
   }
   const node = header['X-Plimsoll-Node'] || '';
-  return `${t.toFixed(4)},${delay.toFixed(4)},${response.status},${request.class},${outcome},${items},${node}`;
+  return `${t.toFixed(4)},${delay.toFixed(4)},${response.status},${request.class},${outcome},${items},${node},${header['X-Age-Seconds'] || ''}`;
 }
 
 async function send(s, target, request, left) {
@@ -139,7 +161,8 @@ async function client(s, number, start, records) {
     const t = now();
     const response = await send(s, target, request, s.duration - t);
     records.push(record(s, t, request, response));
-    const think = between(now() < s.event ? s.before : s.after, request.think);
+    const busy = now() >= s.event && now() < s.calm;
+    const think = between(busy ? s.after : s.before, request.think);
     if (now() + think >= s.duration) return;
     await sleep(think);
   }

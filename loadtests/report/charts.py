@@ -101,6 +101,27 @@ def over_time(summary: dict[str, Any], key: str, unit: str, label: str) -> list[
     return charts
 
 
+def relaxed(summary: dict[str, Any]) -> list[str]:
+    """Share of the items whose updates give way, a chart per policy whose periods adapt."""
+    charts = []
+    for run in (run for run in summary["runs"] if run["updates"] is not None):
+        shares = run["updates"]["relaxed_share_by_second"]
+        if all(share is None for share in shares):
+            continue
+        figure, axes = plt.subplots(figsize=SMALL_INCHES)
+        values = [float("nan") if share is None else 100 * share for share in shares]
+        axes.plot([second + 0.5 for second in range(len(values))], values, color="#1f6fb2", lw=1.3)
+        mark_event(axes, run["event_s"])
+        mark_event(axes, run["updates"]["calm_s"])
+        axes.set_xlim(0, len(values))
+        axes.set_ylim(0, 100)
+        axes.set_title(run["policy"], fontsize=10, loc="left")
+        axes.set_xlabel(SECONDS)
+        axes.set_ylabel("% of items")
+        charts.append(svg(figure, f"Items with longer update periods over time, {run['policy']}"))
+    return charts
+
+
 def mark_event(axes: Any, event: float | None) -> None:
     if event is not None:
         axes.axvline(event, color="black", lw=0.8, ls=":")

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from loadtests.report import freshness
 from loadtests.report.records import MACHINE, Policy, Requests
 
 # A policy is given 5 s after the event before its timely share counts as the settled one.
@@ -96,7 +97,9 @@ def shares(ok: Requests, names: list[str], begin: float, end: float) -> dict[str
 
 
 def chosen(r: Requests, keep: np.ndarray) -> Requests:
-    return Requests(r.sent[keep], r.delay[keep], r.items[keep], r.query[keep], r.outcome[keep], r.node[keep])
+    return Requests(
+        r.sent[keep], r.delay[keep], r.items[keep], r.query[keep], r.outcome[keep], r.node[keep], r.age[keep]
+    )
 
 
 def removal(policy: Policy, errors: np.ndarray, timely: np.ndarray, caps: dict[str, np.ndarray]) -> Any:
@@ -178,6 +181,7 @@ def summarise(policy: Policy, sla: float) -> dict[str, Any]:
         "node_shares_settled": late_shares,
         "capacity_shares_settled": cap_shares,
         "max_share_deviation": rounded(max(off) if off else None),
+        "updates": freshness.updates(policy, queries, sla),
         "removal": removal(policy, queries.finished[errors], timely, caps),
         "requests": int(sent.sent.size),
         "transactions": {

@@ -49,12 +49,14 @@ def control(policy: Policy) -> str:
     return f'{heading}<p class="key">{key}</p>{grid(drawn)}'
 
 
+def wide(headings: list[str], lines: list[list[str]]) -> str:
+    head = "".join(f"<th>{escape(h).replace('5 s', '5&nbsp;s')}</th>" for h in headings)
+    body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in line) + "</tr>" for line in lines)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
 def render(summary: dict[str, Any], policies: list[Policy], checks: list[Criterion]) -> str:
     title = f"Plimsoll lab: {summary['scenario']}"
-    head = "".join(f"<th>{escape(h).replace('5 s', '5&nbsp;s')}</th>" for h in table.HEADINGS)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(c)}</td>" for c in line) + "</tr>" for line in table.cells(summary)
-    )
     event = next((run["event"] for run in summary["runs"] if run["event"] is not None), None)
     happened = "" if event is None else f" The event (dotted in the charts): {escape(event)}."
     parts = [
@@ -62,8 +64,10 @@ def render(summary: dict[str, Any], policies: list[Policy], checks: list[Criteri
         f"{summary['clients']} clients, {summary['nodes']} nodes on {escape(summary['database'])}"
         f"{', quick run' if summary['quick'] else ''}.{happened}</p>",
         f'<h2>Timely throughput against ideal</h2><figure class="bars">{charts.timely_bars(summary)}</figure>',
-        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>',
+        wide(table.HEADINGS, table.cells(summary)),
     ]
+    if more := table.updates(summary):
+        parts.append(wide(table.UPDATES, more))
     if checks:
         lines = "".join(
             f'<li class="{"pass" if c.passed else "FAIL"}">{escape(c.line())}</li>' for c in checks
@@ -73,6 +77,8 @@ def render(summary: dict[str, Any], policies: list[Policy], checks: list[Criteri
     delay = charts.over_time(summary, "mean_delay_s", "seconds", "Mean delay over time")
     parts.append(f"<h2>Timely items/s over time (dashed: ideal)</h2>{grid(timely)}")
     parts.append(f"<h2>Mean delay of answered queries (dashed: the SLA)</h2>{grid(delay)}")
+    if relaxed := charts.relaxed(summary):
+        parts.append(f"<h2>Items with longer update periods than their own</h2>{grid(relaxed)}")
     parts += map(control, policies)
     machine = "".join(f"<li>{escape(k)}: {escape(str(v))}</li>" for k, v in summary["machine"].items())
     used = "; ".join(

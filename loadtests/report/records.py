@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-REQUEST_COLUMNS = ["t_s", "delay_s", "status", "class", "outcome", "items", "node"]
+REQUEST_COLUMNS = ["t_s", "delay_s", "status", "class", "outcome", "items", "node", "age_s"]
 NODE_COLUMNS = [
     *("t_s", "node", "up", "bound", "bound_jobs", "reason", "weight_percent"),
     *("proxy_weight", "proxy_maxconn", "jobs", "delay_s", "capacity_items_per_s"),
     *("cache_hits", "cache_misses"),
+    *("updates", "update_items", "update_relaxed", "update_longest_s", "update_hot_relaxed"),
 ]
 CLASSES = {"query", "transaction"}
 OUTCOMES = {"ok", "refused", "error"}
@@ -36,6 +37,8 @@ class Requests:
     query: np.ndarray
     outcome: np.ndarray
     node: np.ndarray
+    # Of the oldest datum that was read; NaN where none has an age.
+    age: np.ndarray
 
     @property
     def finished(self) -> np.ndarray:
@@ -109,6 +112,7 @@ MACHINE = {
 }
 META = {
     **{"policy": TEXT, "proxy": TEXT, "event_s": TIME.or_null(), "event": TEXT.or_null()},
+    "calm_s": TIME.or_null(),
     **{"measured_from_s": TIME, "measured_to_s": TIME, "node_capacity_items_per_s": CAPACITIES},
     **{"proxy_cpu_share": AMOUNT, "settings": SETTINGS},
 }
@@ -179,7 +183,7 @@ def number(text: str, where: str, name: str) -> float:
 
 
 def load_requests(path: Path) -> Requests:
-    sent, delay, items, query, outcome, node = [], [], [], [], [], []
+    sent, delay, items, query, outcome, node, age = [], [], [], [], [], [], []
     for line, row in rows(path, REQUEST_COLUMNS):
         where = f"{path}:{line}"
         if row[3] not in CLASSES:
@@ -192,6 +196,7 @@ def load_requests(path: Path) -> Requests:
         query.append(row[3] == "query")
         outcome.append(row[4])
         node.append(row[6])
+        age.append(number(row[7], where, "age_s") if row[7] else math.nan)
     return Requests(
         np.array(sent, float),
         np.array(delay, float),
@@ -199,6 +204,7 @@ def load_requests(path: Path) -> Requests:
         np.array(query, bool),
         np.array(outcome, "U8"),
         np.array(node, dtype=str),
+        np.array(age, float),
     )
 
 

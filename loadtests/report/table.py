@@ -49,9 +49,36 @@ def cells(summary: dict[str, Any]) -> list[list[str]]:
     return lines
 
 
-def terminal(summary: dict[str, Any]) -> str:
-    lines = [HEADINGS, *cells(summary)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADINGS))]
+UPDATES = [
+    *("in the overload:", "timely items/s", "mean s", "p95 s", "refused", "updates/s a node"),
+    *("mean age s", "p95 age s", "relaxed", "longest period s", "back after s"),
+]
+
+
+def updates(summary: dict[str, Any]) -> list[list[str]]:
+    """What the overload of temporal data came to; no lines for other scenarios."""
+    lines = []
+    for run in summary["runs"]:
+        if found := run["updates"]:
+            adaptive = found["relaxed_share"] is not None
+            lines.append(
+                [
+                    run["policy"],
+                    show(found["overload_timely_items_per_s"], ",.0f"),
+                    *(show(found[f"overload_{n}_delay_s"], ".2f") for n in ("mean", "p95")),
+                    show(found["overload_refused_fraction"], ".1%"),
+                    show(found["overload_updates_per_s"], ",.0f"),
+                    *(show(found[f"overload_{n}_age_s"], ".2f") for n in ("mean", "p95")),
+                    show(found["relaxed_share"], ".1%"),
+                    show(found["longest_period_s"], ".1f"),
+                    "not" if adaptive and found["back_s"] is None else show(found["back_s"], ".0f"),
+                ]
+            )
+    return lines
+
+
+def aligned(lines: list[list[str]]) -> str:
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     text = []
     for line in lines:
         rest = (c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))
@@ -59,7 +86,19 @@ def terminal(summary: dict[str, Any]) -> str:
     return "\n".join(text)
 
 
+def terminal(summary: dict[str, Any]) -> str:
+    text = aligned([HEADINGS, *cells(summary)])
+    more = updates(summary)
+    return f"{text}\n\n{aligned([UPDATES, *more])}" if more else text
+
+
+def piped(headings: list[str], lines: list[list[str]]) -> str:
+    rule = ["---", *["---:"] * (len(headings) - 1)]
+    escaped = [[cell.replace("|", "\\|") for cell in line] for line in [headings, rule, *lines]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
+
+
 def markdown(summary: dict[str, Any]) -> str:
-    rule = ["---", *["---:"] * (len(HEADINGS) - 1)]
-    lines = [[cell.replace("|", "\\|") for cell in line] for line in [HEADINGS, rule, *cells(summary)]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    text = piped(HEADINGS, cells(summary))
+    more = updates(summary)
+    return f"{text}\n\n{piped(UPDATES, more)}" if more else text

@@ -32,6 +32,8 @@ const CALM: (u32, u32) = (3, 10);
 /// Of a full node's work, what updates make room for in a period even where the bound was not lowered: the requests
 /// that it keeps out are not seen here.
 const FULL: f64 = 0.05;
+/// Where few requests finished, a backlog under this part of the bound is light.
+const FEW: f64 = 0.5;
 /// Of the items that are to come back, this part does in each period.
 const BACK_PART: usize = 8;
 /// Time that is said to have passed is no longer than this.
@@ -77,6 +79,10 @@ impl Pressure {
             | Reason::Unused
             | Reason::Empty
             | Reason::IdleDrift => Pressure::Light,
+            // Few, because few came, and not because they take long.
+            Reason::FewSamples if decision.recent_peak.get() <= FEW * decision.bound.get() => {
+                Pressure::Light
+            }
             _ => Pressure::Held,
         }
     }
@@ -244,7 +250,7 @@ impl UpdatePeriods {
                 self.calm = 0;
                 self.relax(part * work.get());
             }
-            Pressure::Held => self.calm = 0,
+            Pressure::Held => {}
             Pressure::Light => {
                 self.calm = self.calm.saturating_add(1);
                 if self.calm >= self.patience {

@@ -219,12 +219,15 @@ fn pressure_is_what_the_controller_decided() {
         ("light_load", 100.0, Pressure::Light),
         ("source_lost", 100.0, Pressure::Held),
         ("fixed", 50.0, Pressure::Held),
+        ("few_samples", 100.0, Pressure::Held),
+        ("few_samples", 250.0, Pressure::Light),
     ] {
         decision.reason = plimsoll_core::Reason::ALL
             .into_iter()
             .find(|known| known.as_str() == reason)
             .unwrap();
         decision.previous = Cost(100.0);
+        decision.recent_peak = Cost(90.0);
         decision.bound = Cost(bound);
         match (Pressure::of(&decision), wanted) {
             (Pressure::Over(found), Pressure::Over(wanted)) => {
@@ -233,6 +236,24 @@ fn pressure_is_what_the_controller_decided() {
             (found, wanted) => assert_eq!(found, wanted, "{reason}"),
         }
     }
+}
+
+#[test]
+fn a_period_of_which_nothing_is_known_does_not_begin_the_calm_anew() {
+    let mut found = watched(&[("cold", 0.01)]);
+    found.step(Seconds(1.0), Pressure::Over(1.0), Cost(1e9));
+    assert_eq!(found.relaxed_count(), 1);
+    for pressure in [
+        Pressure::Light,
+        Pressure::Held,
+        Pressure::Light,
+        Pressure::Held,
+        Pressure::Held,
+    ] {
+        assert!(!found.step(Seconds(1.0), pressure, Cost(1.0)));
+    }
+    assert!(found.step(Seconds(1.0), Pressure::Light, Cost(1.0)));
+    assert_eq!(period(&found, "cold"), 0.5);
 }
 
 proptest! {

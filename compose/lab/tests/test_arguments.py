@@ -33,6 +33,8 @@ def lab(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["run", "--nodes", "51"], ["--nodes", "1..50"]),
         (["run", "--scenario", "removal", "--nodes", "1"], ["--nodes 1", "at least 2"]),
         (["run", "--scenario", "mix", "--mix", "7:1"], ["--mix 7:1", "25:1"]),
+        (["run", "--scenario", "updates", "--database", "postgres"], ["--database postgres", "own prices"]),
+        (["run", "--scenario", "updates", "--duration", "60"], ["--duration 60", "at least 91 s"]),
         (["run", "--duration", "3"], ["--duration 3"]),
         (["run", "--redis-away", "0"], ["--redis-away", "1..3600"]),
         (["run", "--redis-away", "81"], ["--redis-away 81", "at most 80 s"]),
@@ -64,6 +66,18 @@ def test_a_scenario_overrides_one_nodes_flags() -> None:
     assert slaves[0].capacity(1.0) == pytest.approx(2_000)
 
 
+def test_a_scenario_overrides_all_nodes_flags_and_then_one_nodes() -> None:
+    nodes = topology.load("updates")
+    assert {node.flags["symbols"] for node in nodes.nodes} == {1000}
+    assert nodes.master.flags["update-latency"] == "0s"
+    slave = nodes.slaves[0]
+    # 2,000 updates a second keep three of six workers busy.
+    assert slave.capacity(1.0) == pytest.approx(7_500)
+    assert slave.capacity(1.0, 2000) == pytest.approx(3_750)
+    assert slave.capacity(1.0, 1e9) == 0
+    assert slave.update_cost() == pytest.approx(1.875)
+
+
 def test_more_nodes_than_the_file_has() -> None:
     slaves = topology.load("burst", 12).slaves
     assert [node.name for node in slaves] == [f"node{n}" for n in range(1, 13)]
@@ -91,4 +105,8 @@ def test_quick_is_short_and_keeps_the_order_of_things() -> None:
         for quick in (True, False):
             made = scenario(name, quick)
             assert made.warmup < made.burst <= made.event < made.duration
-            assert made.duration + made.drain <= (45 if quick else 120)
+            longest = (75, 135) if made.calm else (45, 120)
+            assert made.duration + made.drain <= longest[not quick]
+            if made.calm:
+                # Long enough to see what comes back within 30 s.
+                assert made.event < made.calm <= made.duration - 30

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from compose.lab import machine, render, swept, topology
+from compose.lab import machine, render, stack, swept, topology
 from compose.lab.errors import LabError
 
 PORTS = render.Ports(
@@ -71,6 +71,20 @@ def test_agent_configuration_names_its_own_node(tmp_path):
     assert config["agent_check"]["listen"] == "127.0.0.1:20203"
     assert service["sla"] == {"delay": "1s", "objective": "p95"}
     assert service["controller"]["kind"] == "pi"
+
+
+def test_an_agent_with_updates_is_told_where_the_items_are_and_what_was_promised(tmp_path):
+    policy = render.policies(["fc-prop-updates"])[0].promising(2.0)
+    node = topology.load("updates").slaves[0]
+    service = tomllib.loads(render.agent(policy, node, 0, PORTS, tmp_path))["service"][0]
+    assert service["sla"]["delay"] == "2s"
+    assert service["updates"] == {
+        "url": "http://127.0.0.1:20101/accesses",
+        "update_cost": 1.875,
+        "longest": "5s",
+    }
+    assert stack.feed(policy, 20301) == ["--feed-periods", "http://127.0.0.1:20301/v1/updates"]
+    assert stack.feed(render.policies(["fc-prop"])[0], 20301) == []
 
 
 def test_merging_leaves_its_inputs_alone():

@@ -11,18 +11,25 @@ import pytest
 from loadtests.report.__main__ import main
 
 SCHEMA = Path(__file__).resolve().parents[3] / "docs" / "summary-schema.json"
-REQUESTS = "t_s,delay_s,status,class,outcome,items,node"
+REQUESTS = "t_s,delay_s,status,class,outcome,items,node,age_s"
 NODES = (
     "t_s,node,up,bound,bound_jobs,reason,weight_percent,"
-    "proxy_weight,proxy_maxconn,jobs,delay_s,capacity_items_per_s,cache_hits,cache_misses"
+    "proxy_weight,proxy_maxconn,jobs,delay_s,capacity_items_per_s,cache_hits,cache_misses,"
+    "updates,update_items,update_relaxed,update_longest_s,update_hot_relaxed"
 )
 STATUS = {"ok": 200, "refused": 503, "error": 0}
 
 
 def request(
-    t: float, delay: float, items: int = 100, outcome: str = "ok", node: str = "node1", kind: str = "query"
+    t: float,
+    delay: float,
+    items: int = 100,
+    outcome: str = "ok",
+    node: str = "node1",
+    kind: str = "query",
+    age: str = "",
 ) -> str:
-    return f"{t:.4f},{delay:.4f},{STATUS[outcome]},{kind},{outcome},{items},{node}"
+    return f"{t:.4f},{delay:.4f},{STATUS[outcome]},{kind},{outcome},{items},{node},{age}"
 
 
 def sample(
@@ -32,9 +39,10 @@ def sample(
     bound: float | str = "",
     reason: str = "",
     cache: str = ",",
+    updates: str = ",,,,",
 ) -> str:
     weight = 50 if bound != "" else ""
-    return f"{t},{node},1,{bound},,{reason},{weight},50,60,3,0.1,{capacity},{cache}"
+    return f"{t},{node},1,{bound},,{reason},{weight},50,60,3,0.1,{capacity},{cache},{updates}"
 
 
 def steady(begin: int, end: int, delay: float = 0.5, items: int = 100, node: str = "node1") -> list[str]:
@@ -78,7 +86,7 @@ class Run:
         folder = self.directory / name
         folder.mkdir()
         meta = {
-            **{"policy": name, "proxy": "haproxy 2.6", "event_s": 15.0, "event": "a burst"},
+            **{"policy": name, "proxy": "haproxy 2.6", "event_s": 15.0, "event": "a burst", "calm_s": None},
             **{"measured_from_s": 10.0, "measured_to_s": 30.0, "settings": {}},
             "proxy_cpu_share": 0.25,
             "node_capacity_items_per_s": {"node1": 1000.0},

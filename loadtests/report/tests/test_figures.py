@@ -360,3 +360,73 @@ def test_targets_on_envoy_are_against_its_own_policies(run, capsys):
     assert found["envoy-eds-fc-prop timely of ideal, whole time"] == "pass"
     assert found["wasm-fc-hash mean delay, s"] == "FAIL"
     assert not [text for text in found if "/ rr" in text or "/ envoy-eds" in text or text.startswith("rr")]
+
+
+UPDATES_CALM = {"calm_s": 20.0}
+
+
+def adaptive(t: float, relaxed: int, hot: int = 0, longest: float = 0.5, updates: int = 100) -> str:
+    return sample(t, updates=f"{updates},1000,{relaxed},{longest},{hot}")
+
+
+def test_the_overload_has_figures_of_its_own(run):
+    requests = steady(10, 15) + steady(15, 20, delay=1.5) + steady(20, 30)
+    requests += [request(16.5, 0.5, 300, age="4.0"), request(17.5, 0.0, outcome="refused")]
+    requests += [request(12.5, 0.5, age="0.2")]
+    nodes = [sample(t + 0.1, updates="2000,,,,") for t in range(10, 30)]
+    run.add("rr", requests, nodes, UPDATES_CALM)
+    found = run.figures("rr")["updates"]
+    assert found["calm_s"] == 20
+    # Five of 1.5 s and one of half a second.
+    assert found["overload_mean_delay_s"] == pytest.approx(8 / 6, abs=1e-4)
+    assert found["overload_p95_delay_s"] == 1.5
+    assert found["overload_timely_items_per_s"] == 60
+    assert found["overload_refused_fraction"] == pytest.approx(1 / 7, abs=1e-4)
+    assert found["overload_updates_per_s"] == 2000
+    assert (found["mean_age_s"], found["overload_mean_age_s"]) == (2.1, 4.0)
+    # No agent, no periods.
+    names = ("relaxed_share", "longest_period_s", "hot_relaxed", "back_s")
+    assert [found[name] for name in names] == [None] * 4
+
+
+def test_periods_are_followed_until_they_are_back(run):
+    nodes = [adaptive(t + 0.1, 0) for t in range(10, 16)]
+    nodes += [adaptive(t + 0.1, 900, longest=5.0, hot=1, updates=300) for t in range(16, 22)]
+    nodes += [adaptive(t + 0.1, 400, longest=5.0) for t in range(22, 25)]
+    nodes += [adaptive(t + 0.1, 0) for t in range(25, 30)]
+    run.add("fc-prop-updates", steady(10, 30), nodes, UPDATES_CALM)
+    found = run.figures("fc-prop-updates")["updates"]
+    assert found["relaxed_share"] == 0.9
+    assert found["longest_period_s"] == 5
+    assert found["hot_relaxed"] == 1
+    # The last sample with an item that has not its own period.
+    assert found["back_s"] == pytest.approx(4.1)
+    series = found["relaxed_share_by_second"]
+    assert (series[9], series[15], series[18], series[29]) == (None, 0.0, 0.9, 0.0)
+
+
+def test_periods_that_are_not_back_at_the_end(run):
+    nodes = [adaptive(t + 0.1, 10) for t in range(10, 30)]
+    run.add("fc-prop-updates", steady(10, 30), nodes, UPDATES_CALM)
+    assert run.figures("fc-prop-updates")["updates"]["back_s"] is None
+
+
+def test_targets_of_updates(run, capsys):
+    run.facts["scenario"] = "updates"
+    run.add("rr", steady(10, 15) + steady(15, 30, delay=1.5), [], UPDATES_CALM)
+    nodes = [adaptive(t + 0.1, 10 if 15 <= t < 22 else 0, longest=2.0) for t in range(10, 30)]
+    run.add("fc-prop-updates", steady(10, 30), nodes, UPDATES_CALM)
+    found = targets(capsys) if run.report() == 0 else {}
+    assert found == {
+        "fc-prop-updates mean delay, s": "pass",
+        "fc-prop-updates p95 delay, s": "pass",
+        # Nothing of the other's was in time: there is no ratio.
+        "fc-prop-updates / rr, timely items/s": "FAIL",
+        "fc-prop-updates longest period, s": "pass",
+        "fc-prop-updates hot items with longer periods": "pass",
+        "fc-prop-updates all periods back after, s": "pass",
+        "rr p95 delay, s, over the SLA": "pass",
+    }
+    text = (run.directory / "report.html").read_text()
+    assert "Items with longer update periods over time, fc-prop-updates" in text
+    assert "Items with longer update periods over time, rr" not in text

@@ -45,15 +45,16 @@ def test_missing_directory(run, capsys):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("12.0,0.5,200,query,ok,80", "expected 7 fields, found 6"),
-        ("", "expected 7 fields, found 0"),
-        ("nan,0.5,200,query,ok,80,node1", "t_s is 'nan', expected a number of at least 0"),
-        ("12.0,-0.5,200,query,ok,80,node1", "delay_s is '-0.5', expected a number of at least 0"),
-        ("12.0,inf,200,query,ok,80,node1", "delay_s is 'inf', expected a number of at least 0"),
-        ("12.0,0.5,200,query,ok,,node1", "items is '', expected a number of at least 0"),
-        ("12.0,0.5,200,query,ok,many,node1", "items is 'many', expected a number of at least 0"),
-        ("12.0,0.5,200,quarry,ok,80,node1", "class is 'quarry', expected query or transaction"),
-        ("12.0,0.5,200,query,late,80,node1", "outcome is 'late', expected ok, refused or error"),
+        ("12.0,0.5,200,query,ok,80", "expected 8 fields, found 6"),
+        ("", "expected 8 fields, found 0"),
+        ("nan,0.5,200,query,ok,80,node1,", "t_s is 'nan', expected a number of at least 0"),
+        ("12.0,-0.5,200,query,ok,80,node1,", "delay_s is '-0.5', expected a number of at least 0"),
+        ("12.0,inf,200,query,ok,80,node1,", "delay_s is 'inf', expected a number of at least 0"),
+        ("12.0,0.5,200,query,ok,,node1,", "items is '', expected a number of at least 0"),
+        ("12.0,0.5,200,query,ok,many,node1,", "items is 'many', expected a number of at least 0"),
+        ("12.0,0.5,200,query,ok,80,node1,old", "age_s is 'old', expected a number of at least 0"),
+        ("12.0,0.5,200,quarry,ok,80,node1,", "class is 'quarry', expected query or transaction"),
+        ("12.0,0.5,200,query,late,80,node1,", "outcome is 'late', expected ok, refused or error"),
     ],
 )
 def test_bad_request_line(run, folder, capsys, line, message):
@@ -66,13 +67,13 @@ def test_bad_request_line(run, folder, capsys, line, message):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("1.0,node1", "expected 14 fields, found 2"),
+        ("1.0,node1", "expected 19 fields, found 2"),
         (sample(2, "node9"), "node is 'node9', which meta.json does not have"),
         (sample(2, capacity="nan"), "capacity_items_per_s is 'nan', expected a number of at least 0"),
         (sample(2, bound=-1), "bound is '-1', expected a number of at least 0"),
         (sample("x"), "t_s is 'x', expected a number of at least 0"),
         (sample(""), "t_s must not be empty"),
-        ("1.0,node1,yes,,,,,,,,,,,", "up is 'yes', expected a number of at least 0"),
+        ("1.0,node1,yes,,,,,,,,,,,,,,,,", "up is 'yes', expected a number of at least 0"),
     ],
 )
 def test_bad_node_line(run, folder, capsys, line, message):
@@ -83,8 +84,8 @@ def test_bad_node_line(run, folder, capsys, line, message):
 
 def test_lines_are_counted_as_an_editor_does(run, folder, capsys):
     path = folder / "nodes.csv"
-    path.write_text(f'{NODES}\n1.0,node1,1,,,"two\nlines",,,,,,,,\n1.0\n')
-    assert complaint(run, capsys) == f"{path}:4: expected 14 fields, found 1"
+    path.write_text(f'{NODES}\n1.0,node1,1,,,"two\nlines",,,,,,,,,,,,,\n1.0\n')
+    assert complaint(run, capsys) == f"{path}:4: expected 19 fields, found 1"
 
 
 @pytest.mark.parametrize(("name", "columns"), [("requests.csv.gz", REQUESTS), ("nodes.csv", NODES)])

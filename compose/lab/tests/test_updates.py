@@ -1,0 +1,164 @@
+"""A real agent and a real price feed: cold prices give way while the node is full, and come back."""
+
+import contextlib
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compose.lab import machine
+from compose.lab.errors import LabError
+from compose.lab.processes import free_ports, start_tied
+from compose.lab.sampler import fetch, node_counters
+
+SYMBOLS = 50
+NODE = [
+    *("--symbols", str(SYMBOLS), "--history", "10", "--accounts", "10", "--workers", "1"),
+    *("--process-latency", "2ms", "--read-latency", "0us", "--update-latency", "500us"),
+    *("--price-update-min", "100ms", "--price-update-max", "100ms"),
+]
+# Requests of 10 ms on one worker are late as soon as two come at a time.
+AGENT = """
+[agent]
+period = "100ms"
+[http]
+listen = "127.0.0.1:{agent}"
+[agent_check]
+listen = "127.0.0.1:{check}"
+[[service]]
+name = "stocks"
+[service.sla]
+delay = "12ms"
+[service.bound]
+nominal = 40
+min = 5
+[service.source]
+kind = "prometheus"
+url = "http://127.0.0.1:{node}/metrics"
+histogram = "stocks_request_duration_seconds"
+cost = "stocks_items_total"
+[service.jobs]
+kind = "prometheus"
+gauge = "stocks_jobs"
+[service.updates]
+url = "http://127.0.0.1:{node}/accesses"
+update_cost = 0.25
+longest = "2s"
+"""
+
+
+def _built() -> bool:
+    try:
+        return bool(machine.binary("stocks") and machine.binary("plimsoll"))
+    except LabError:
+        return False
+
+
+pytestmark = pytest.mark.skipif(not _built(), reason="needs `make build`")
+
+
+def until(what: str, condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited until {what}"
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def running(directory: Path, obeys: bool) -> Iterator[tuple[int, int, subprocess.Popen]]:
+    """Ports of a node and its agent, and the agent."""
+    node, agent, check = free_ports(3)
+    config = directory / "agent.toml"
+    config.write_text(AGENT.format(node=node, agent=agent, check=check))
+    asking = ["--feed-periods", f"http://127.0.0.1:{agent}/v1/updates"] if obeys else []
+    data = ["--listen", f"127.0.0.1:{node}", "--data-dir", str(directory / "data")]
+    commands = {
+        "node": [machine.binary("stocks"), "serve", *NODE, *data, *asking],
+        "agent": [machine.binary("plimsoll"), "agent", "--config", str(config)],
+    }
+    started = []
+    try:
+        for name, command in commands.items():
+            started.append(start_tied(command, {}, directory / f"{name}.log"))
+        until("both are ready", lambda: all(fetch(f"http://127.0.0.1:{p}/readyz") for p in (node, agent)))
+        yield node, agent, started[-1]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def full(node: int) -> Iterator[None]:
+    """More requests for one stock than the node can answer in time."""
+    over = threading.Event()
+
+    def client() -> None:
+        while not over.is_set():
+            with urllib.request.urlopen(f"http://127.0.0.1:{node}/stock/S0001?items=5", timeout=10) as answer:
+                answer.read()
+
+    clients = [threading.Thread(target=client) for _ in range(6)]
+    for thread in clients:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in clients:
+            thread.join()
+
+
+def gauge(port: int, series: str) -> float:
+    lines = (fetch(f"http://127.0.0.1:{port}/metrics") or "").splitlines()
+    return next((float(line.split()[-1]) for line in lines if line.startswith(series)), 0.0)
+
+
+def made(node: int) -> float:
+    counters = node_counters(fetch(f"http://127.0.0.1:{node}/metrics") or "")
+    return counters.get("stocks_price_updates_total", 0.0)
+
+
+def updates_in(node: int, seconds: float) -> float:
+    before = made(node)
+    time.sleep(seconds)
+    return (made(node) - before) / seconds
+
+
+def test_cold_prices_give_way_while_the_node_is_full_and_come_back(tmp_path):
+    with running(tmp_path, obeys=True) as (node, agent, _):
+        with full(node):
+            # All but the one that is read.
+            until("the cold are relaxed", lambda: gauge(node, "stocks_feed_relaxed") == SYMBOLS - 1)
+            assert '"S0001"' not in (fetch(f"http://127.0.0.1:{agent}/v1/updates") or "")
+            # Of 500 a second, ten of the one that is read and one in 2 s of each other are left.
+            until("few updates are made", lambda: updates_in(node, 1) < 100)
+            assert gauge(agent, "plimsoll_update_longest_period_seconds") <= 2
+        until("all are back", lambda: gauge(node, "stocks_feed_relaxed") == 0)
+        assert gauge(agent, "plimsoll_update_items_relaxed") == 0
+
+
+def test_a_feed_that_does_not_obey_is_seen_and_harms_nothing(tmp_path):
+    with running(tmp_path, obeys=False) as (node, agent, _), full(node):
+        relaxed = "plimsoll_update_items_relaxed"
+        until("longer periods are asked for", lambda: gauge(agent, relaxed) == SYMBOLS - 1)
+        wanted = 'plimsoll_update_rate{periods="wanted"'
+        total = "plimsoll_update_made_total"
+        before = gauge(agent, total)
+        # As many as in twenty seconds that it obeys.
+        until("it is seen", lambda: gauge(agent, total) - before > 20 * gauge(agent, wanted) > 0)
+        assert fetch(f"http://127.0.0.1:{agent}/healthz") == "ok\n"
+
+
+def test_a_feed_whose_agent_dies_returns_to_its_own_periods(tmp_path):
+    with contextlib.ExitStack() as leaving:
+        node, _, agent = leaving.enter_context(running(tmp_path, obeys=True))
+        leaving.enter_context(full(node))
+        until("the cold are relaxed", lambda: gauge(node, "stocks_feed_relaxed") == SYMBOLS - 1)
+        agent.kill()
+        until("all are back", lambda: gauge(node, "stocks_feed_relaxed") == 0)
+        assert gauge(node, 'stocks_feed_asked_total{result="failed"}') > 0
