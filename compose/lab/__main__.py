@@ -17,6 +17,8 @@ from compose.lab.scenario import MIXES, SCENARIOS, scenario
 from compose.lab.sweep import sweep, tries
 
 CLIENTS_PER_SLAVE = 300
+# They think less where they only write.
+WRITERS_PER_SLAVE = 24
 MAX_CLIENTS = 18_000  # open files are limited to 20,000 on common machines
 MAX_NODES = 50
 MAX_PROXIES = 8
@@ -38,7 +40,9 @@ def parser() -> argparse.ArgumentParser:
     shared.add_argument("--scenario", default="burst", metavar="|".join(SCENARIOS))
     shared.add_argument("--seed", type=number(0, 2**31 - 1), default=1)
     shared.add_argument("--quick", action="store_true", help="at most 45 s a policy")
-    shared.add_argument("--clients", type=number(1, MAX_CLIENTS), help="default: 300 a slave")
+    shared.add_argument(
+        "--clients", type=number(1, MAX_CLIENTS), help="default: 300 a slave, in scenario placement 24"
+    )
     shared.add_argument(
         "--nodes", type=number(1, MAX_NODES), help="slaves; default: those of compose/topology.toml"
     )
@@ -90,7 +94,12 @@ def options(arguments: argparse.Namespace) -> Options:
         raise LabError("--nodes 1: scenario removal needs at least 2, since one is killed")
     if arguments.scenario == "updates" and arguments.database != "sqlite":
         raise LabError(f"--database {arguments.database}: in scenario updates each node moves its own prices")
-    clients = arguments.clients or CLIENTS_PER_SLAVE * len(nodes.slaves)
+    if chosen.sets and arguments.database != "sqlite":
+        raise LabError(
+            f"--database {arguments.database}: in scenario placement all nodes take writes, with SQLite only"
+        )
+    a_slave = WRITERS_PER_SLAVE if chosen.sets else CLIENTS_PER_SLAVE
+    clients = arguments.clients or a_slave * len(nodes.slaves)
     results = getattr(arguments, "results", RESULTS)
     return Options(
         scenario=chosen,

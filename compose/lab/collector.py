@@ -12,13 +12,14 @@ from typing import Self
 from compose.lab.processes import cpu_seconds
 
 HEADER = "t_s,delay_s,status,class,outcome,items,node,age_s\n"
+WRITES = "t_s,delay_s,outcome,node,set\n"
 
 
 class Collector:
     """An HTTP server on a free port: POST /start, POST /records (a line of lags, then records), GET /metrics.
 
     `names` are those of nodes whose proxy knows them by their addresses only; `events` are what happens,
-    in seconds since the clients started.
+    in seconds since the clients started. Requests that name an object set are also written to `writes`.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class Collector:
         sla: float,
         names: Mapping[str, str] | None = None,
         events: Mapping[str, float] | None = None,
+        writes: Path | None = None,
     ) -> None:
         self._names = names or {}
         self._events = events or {}
@@ -34,6 +36,9 @@ class Collector:
         self.programs: dict[str, tuple[int, str]] = {}
         self._file = gzip.open(path, "wt", compresslevel=3)  # noqa: SIM115 (closed by __exit__)
         self._file.write(HEADER)
+        self._writes = gzip.open(writes, "wt", compresslevel=3) if writes else None  # noqa: SIM115 (closed by __exit__)
+        if self._writes:
+            self._writes.write(WRITES)
         self._sla = sla
         self._lock = threading.Lock()
         self._timely: dict[int, int] = defaultdict(int)
@@ -83,6 +88,8 @@ class Collector:
         self._server.server_close()
         with self._lock:
             self._file.close()
+            if self._writes:
+                self._writes.close()
 
     def start(self, unix_seconds: float) -> None:
         self._start_unix = unix_seconds
@@ -126,9 +133,12 @@ class Collector:
             if not records or self._file.closed:
                 return
             for line in records.split("\n"):
-                *known, node, age = line.split(",")
+                *known, node, age = line.split(",")[:8]
                 t, delay, _, kind, outcome, items = known
-                self._file.write(",".join([*known, self._names.get(node, node), age]) + "\n")
+                node = self._names.get(node, node)
+                self._file.write(",".join([*known, node, age]) + "\n")
+                if self._writes and (object_set := line.split(",")[8:]):
+                    self._writes.write(",".join([t, delay, outcome, node, *object_set]) + "\n")
                 self.counts[outcome] += 1
                 if kind == "query" and outcome == "ok" and float(delay) <= self._sla:
                     self._timely[int(float(t) + float(delay))] += int(items)

@@ -27,6 +27,8 @@ class Policy:
     sweep: dict[str, list[Any]] = field(default_factory=dict)
     # Whether the agents serve Envoy's out-of-band load reports.
     orca: bool = False
+    # The agents' [placement]; pins = "best" stands for those of the best fixed placement.
+    placement: dict[str, Any] | None = None
     # Settings of plimsoll.lua that differ from the example's.
     lua: dict[str, Any] = field(default_factory=dict)
 
@@ -126,14 +128,16 @@ def policies(names: list[str], path: Path = POLICIES) -> list[Policy]:
             raise LabError(f"{path}: {name}.example: {example} is not there")
         service = merged(common, entry["service"]) if "service" in entry else None
         changed, swept, orca = entry.get("settings", {}), entry.get("sweep", {}), entry.get("orca", False)
-        result.append(Policy(name, example, service, changed, swept, orca, entry.get("lua", {})))
+        result.append(
+            Policy(name, example, service, changed, swept, orca, entry.get("placement"), entry.get("lua", {}))
+        )
     return result
 
 
 def haproxy(text: str, ports: Ports, socket: Path, maxconn: int | None = None) -> str:
-    """An example with this lab's addresses; the line of node1 stands for every slave."""
-    template = next((line for line in text.splitlines() if re.match(r"\s+server\s+node1\s", line)), None)
-    if template is None:
+    """An example with this lab's addresses; in each backend the line of node1 stands for every slave."""
+    first = re.compile(r"\s+server\s+node1\s")
+    if not any(map(first.match, text.splitlines())):
         raise LabError("the HAProxy example has no `server node1` line")
     moved = {
         "127.0.0.1:8080": f"127.0.0.1:{ports.frontend}",
@@ -150,8 +154,8 @@ def haproxy(text: str, ports: Ports, socket: Path, maxconn: int | None = None) -
         if re.match(r"\S", line):
             in_queries = line.split()[:2] == ["backend", "queries"]
         if re.match(r"\s+server\s+node\d+\s", line):
-            if line == template:
-                servers = [_server(template, n, ports) for n in range(len(ports.slaves))]
+            if first.match(line):
+                servers = [_server(line, n, ports) for n in range(len(ports.slaves))]
                 # A name of its own: the proxies of a lab share an address.
                 lines += [re.sub(r'(agent-send "[^"\\]+)', rf"\1 {socket.stem}", line) for line in servers]
             continue
@@ -165,10 +169,11 @@ def haproxy(text: str, ports: Ports, socket: Path, maxconn: int | None = None) -
     return "\n".join(lines) + "\n"
 
 
-def lua(ports: Ports, proxy: str, settings: dict[str, Any]) -> str:
-    """plimsoll.lua of the examples with this lab's Redis, a proxy's name and a policy's settings."""
-    text = (EXAMPLES / "plimsoll.lua").read_text().replace("127.0.0.1:6379", f"127.0.0.1:{ports.redis}")
-    for key, value in ({"proxy": proxy} | settings).items():
+def lua(policy: Policy, ports: Ports, proxy: str) -> str:
+    """plimsoll.lua of the examples with this lab's Redis, a proxy's name and the policy's settings."""
+    example = EXAMPLES / ("plimsoll.lua" if policy.placement is None else "plimsoll-placement.lua")
+    text = example.read_text().replace("127.0.0.1:6379", f"127.0.0.1:{ports.redis}")
+    for key, value in ({"proxy": proxy} | policy.lua).items():
         line = f"  {key} = {lua_value(value)},\n"
         text, found = re.subn(rf"(?m)^  {key} = .*\n", lambda _, line=line: line, text)
         if not found:
@@ -189,7 +194,14 @@ def _server(template: str, index: int, ports: Ports) -> str:
     return line.replace("agent-port 9101", f"agent-port {ports.checks[index]}")
 
 
-def agent(policy: Policy, node: Node, index: int, ports: Ports, directory: Path) -> str:
+def agent(
+    policy: Policy,
+    node: Node,
+    index: int,
+    ports: Ports,
+    directory: Path,
+    placement: dict[str, Any] | None = None,
+) -> str:
     """agent.toml for the agent of one slave."""
     assert policy.service is not None
     service = {
@@ -225,15 +237,22 @@ def agent(policy: Policy, node: Node, index: int, ports: Ports, directory: Path)
             "url": f"http://{ports.node(index)}/accesses",
             "update_cost": node.update_cost(),
         }
+    if placement is not None:
+        config["placement"] = placement
     return toml(config) + "\n[[service]]\n" + toml(merged(service, policy.service), "service")
 
 
 def toml(table: dict[str, Any], path: str = "") -> str:
     """Nested tables of strings, numbers, booleans and lists of them as TOML."""
     # JSON's scalars, and lists of them, are TOML's.
-    lines = [f"{key} = {json.dumps(value)}" for key, value in table.items() if not isinstance(value, dict)]
+    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    lines = [f"{toml_key(key)} = {json.dumps(value)}" for key, value in plain.items()]
     for key, value in table.items():
         if isinstance(value, dict):
-            name = f"{path}.{key}" if path else key
+            name = f"{path}.{toml_key(key)}" if path else toml_key(key)
             lines += ["", f"[{name}]", toml(value, name).strip("\n")]
     return "\n".join(lines) + "\n"
+
+
+def toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)

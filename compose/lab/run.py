@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compose.lab import machine, postgres, render, stack, swept
+from compose.lab import machine, placement, postgres, render, stack, swept
 from compose.lab.collector import Collector
 from compose.lab.errors import LabError
 from compose.lab.observe import Prometheus, targets
+from compose.lab.placement import Sets, Watch
 from compose.lab.postgres import Databases
 from compose.lab.processes import Processes, Program, cpu_seconds, start_tied
 from compose.lab.progress import Progress
-from compose.lab.sampler import Sampler
+from compose.lab.sampler import Sampler, fetch, node_counters
 from compose.lab.scenario import Scenario
-from compose.lab.topology import ROOT, Topology
+from compose.lab.topology import ROOT, Topology, seconds
 
 RESULTS = ROOT / "loadtests" / "results"
 SCRIPT = ROOT / "loadtests" / "k6" / "stocks.js"
@@ -83,6 +84,7 @@ def generator(
         "SKEW": str(scenario.skew),
         "SLA": str(scenario.sla),
         "LONG_SHARE": str(scenario.long_share),
+        **written(scenario.sets),
         "SYMBOLS": str(options.topology.master.flags.get("symbols", 3000)),
         "ACCOUNTS": str(options.topology.master.flags.get("accounts", 3000)),
         "K6_NO_USAGE_REPORT": "true",
@@ -101,6 +103,41 @@ def generator(
     return start_tied(command, environment | told[1], directory / "k6.log")
 
 
+def written(sets: Sets | None) -> dict[str, str]:
+    """What the generator is told of object sets."""
+    if sets is None:
+        return {}
+    shares = sets.shares().items()
+    return {"TRANSACTION_SHARE": "1", "SETS": ",".join(f"{name} {share}" for name, share in shares)}
+
+
+def agents_placement(policy: render.Policy, options: Options) -> dict[str, Any] | None:
+    """The agents' [placement], with the best fixed placement where it is asked for."""
+    if policy.placement is None:
+        return None
+    table = {"cluster": "stocks", **policy.placement}
+    if table.get("pins") == "best":
+        if options.scenario.sets is None:
+            raise LabError(f"--policies {policy.name}: only scenario placement has object sets to pin")
+        capacities = {node.name: node.capacity(0.0) for node in options.topology.slaves}
+        best = placement.best(options.scenario.sets.shares(), capacities)
+        table["pins"] = {f"={name}": node for name, node in best.items()}
+    return table
+
+
+def primaries(planned: stack.Plan) -> dict[str, int]:
+    """What the nodes saw: writes whose object set was theirs, and those whose set was another one's too."""
+    found = {"claims": 0, "violations": 0}
+    for address in [f"127.0.0.1:{planned.ports.master}", *planned.ports.names()]:
+        counted = node_counters(fetch(f"http://{address}/metrics") or "")
+        for name in found:
+            series = f"stocks_primary_{name}_total"
+            if series not in counted:
+                raise LabError(f"{address} does not tell {series}")
+            found[name] += int(counted[series])
+    return found
+
+
 def run_policy(
     policy: render.Policy,
     options: Options,
@@ -116,8 +153,17 @@ def run_policy(
     with contextlib.ExitStack() as leaving:
         run = leaving.enter_context(scratch(directory))
         cluster = leaving.enter_context(databases.cluster()) if databases else None
-        asked = policy.promising(scenario.sla)
-        planned = stack.plan(asked, options.topology, options.seed, settings, run, options.proxies, cluster)
+        placing = agents_placement(policy, options)
+        planned = stack.plan(
+            policy.promising(scenario.sla),
+            options.topology,
+            options.seed,
+            settings,
+            run,
+            options.proxies,
+            cluster,
+            placing,
+        )
         frontends = [proxy.frontend for proxy in planned.proxies.values()]
         progress.say(policy.name, "starting")
         processes = leaving.enter_context(Processes(planned.programs, run, directory))
@@ -128,6 +174,7 @@ def run_policy(
                 scenario.sla,
                 planned.ports.names(),
                 scenario.events(policy.has_ring),
+                directory / "writes.csv.gz" if scenario.sets else None,
             )
         )
         told: tuple[list[str], dict[str, str]] = ([], {})
@@ -143,15 +190,19 @@ def run_policy(
         while not collector.started.wait(0.1):
             require_running(k6, directory)
         leaving.enter_context(Sampler(directory / "nodes.csv", slaves, planned, collector.now))
+        if placing is not None:
+            watched = Watch(directory / "placement.csv", planned.ports.redis, collector.now)
+            leaving.enter_context(watched)
         attempt = Attempt(policy, options, processes, planned, collector, k6, directory)
         used = attempt.drive(progress)
+        checked = primaries(planned) if scenario.sets else None
     meta = {
         "policy": policy.name,
         "proxy": machine.proxy_version(policy.proxy),
         "duration_s": scenario.duration,
         "warmup_s": scenario.warmup,
-        "event_s": scenario.event,
-        "event": scenario.event_text(policy.has_ring),
+        "event_s": scenario.event if scenario.has_event(policy.has_ring) else None,
+        "event": scenario.event_text(policy.has_ring) or None,
         "calm_s": scenario.calm,
         "redis_away_s": scenario.redis_away if policy.has_ring else 0.0,
         "measured_from_s": scenario.warmup,
@@ -165,6 +216,7 @@ def run_policy(
         },
         "proxy_cpu_share": round(used.proxies, 4),
         "settings": settings,
+        "placement": checked and {"period_s": placing and seconds(placing["period"]), **checked},
         "timely_items_per_s": round(collector.timely(scenario.warmup, scenario.duration), 1),
     }
     (directory / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 
 from compose.lab.errors import LabError
+from compose.lab.placement import Sets
 
-SCENARIOS = ("burst", "removal", "heterogeneous", "mix", "phases", "updates")
+SCENARIOS = ("burst", "removal", "heterogeneous", "mix", "phases", "updates", "placement", "placement-even")
 BURST = ((3.5, 4.0), (1.0, 1.5))
 # Scheduling is to matter and not admission: below what the nodes can do, in the end by little.
 PHASES = ((4.5, 5.0), (3.2, 3.7))
@@ -13,6 +14,8 @@ UPDATES = ((7.0, 8.0), (3.5, 4.0))
 # Of Zipf's law, so that there are hot and cold items.
 UPDATES_SKEW = 1.0
 UPDATES_SLA = 2.0
+# One primary is to be overloaded by far, and all nodes together are not.
+PLACEMENT = ((0.3, 0.5), (0.3, 0.5))
 MIXES = {"3:1": 1 / 4, "25:1": 1 / 26, "100:1": 1 / 101}
 
 
@@ -36,6 +39,8 @@ class Scenario:
     calm: float | None = None
     # Zipf's exponent of stocks and accounts; 0: all are asked for as often.
     skew: float = 0.0
+    # What transactions are about, where nodes are primaries; then there is nothing but transactions.
+    sets: Sets | None = None
 
     @property
     def event(self) -> float:
@@ -43,7 +48,7 @@ class Scenario:
 
     def events(self, has_redis: bool) -> dict[str, float]:
         """Everything that happens, by name."""
-        found = {"burst": self.burst}
+        found = {} if self.sets else {"burst": self.burst}
         if self.removal is not None:
             found["removal"] = self.removal
         if self.calm is not None:
@@ -52,14 +57,20 @@ class Scenario:
             found |= {"Redis away": self.event, "Redis back": self.event + self.redis_away}
         return found
 
+    def has_event(self, has_redis: bool) -> bool:
+        return self.sets is None or bool(has_redis and self.redis_away)
+
     def event_text(self, has_redis: bool) -> str:
+        away = f"Redis is away for {self.redis_away:g} s" if has_redis and self.redis_away else ""
+        if self.sets:
+            return away
         before, after = (f"{low:g}-{high:g} s" for low, high in self.think)
         text = f"inter-request time {before} -> {after}"
         if self.calm is not None:
             text += f", and back after {self.calm - self.burst:g} s"
         if self.removal is not None:
             text = "a slave and its agent are killed"
-        return f"{text}; Redis is away for {self.redis_away:g} s" if has_redis and self.redis_away else text
+        return f"{text}; {away}" if away else text
 
     def redis_is_away(self, now: float) -> bool:
         return self.event <= now < self.event + self.redis_away
@@ -96,4 +107,8 @@ def scenario(
         return replace(made, think=PHASES)
     if name == "updates":
         return replace(made, think=UPDATES, calm=calm, skew=UPDATES_SKEW, sla=UPDATES_SLA)
+    if name == "placement":
+        return replace(made, think=PLACEMENT, sets=Sets())
+    if name == "placement-even":
+        return replace(made, think=PLACEMENT, sets=Sets(evenly=True))
     return made

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from compose.lab import envoy, machine, render
+from compose.lab import envoy, machine, placement, render
 from compose.lab.errors import LabError
 from compose.lab.postgres import Cluster
 from compose.lab.processes import Processes, Program, answers, free_ports, wait_until
@@ -23,6 +23,8 @@ class Plan:
     has_agents: bool
     proxies: dict[str, Proxy]
     has_updates: bool = False
+    # The agents' [placement].
+    placing: dict[str, Any] | None = None
 
 
 def make_ports(slaves: int, has_orca: bool = False) -> render.Ports:
@@ -42,7 +44,7 @@ def configure(
         return envoy.prepare(policy.example, ports, run, name, settings, machine.cores())
     config, socket = run / f"{name}.cfg", run / f"{name}.sock"
     config.write_text(render.haproxy(policy.example.read_text(), ports, socket, settings.get("maxconn")))
-    (run / f"{name}.lua").write_text(render.lua(ports, name, policy.lua))
+    (run / f"{name}.lua").write_text(render.lua(policy, ports, name))
     checked = subprocess.run(
         [machine.haproxy(), "-c", "-f", config], capture_output=True, text=True, check=False
     )
@@ -75,6 +77,7 @@ def plan(
     run: Path,
     proxies: int = 1,
     databases: Cluster | None = None,
+    placing: dict[str, Any] | None = None,
 ) -> Plan:
     """Writes configurations into `run` and says what to start; without databases nodes have SQLite."""
     ports = make_ports(len(topology.slaves), policy.orca)
@@ -90,10 +93,13 @@ def plan(
     }
     programs: dict[str, list[str] | Program] = {**databases.programs} if databases else {}
 
+    primaries = any(node.flags.get("primary") for node in topology.slaves)
+
     def data(node: Node) -> list[str]:
         if databases:
             return ["--database", databases.connection(node)]
-        return sqlite(node, run, ports.replication)
+        witness = ["--witness-directory", str(run / "claims")] if primaries else []
+        return [*sqlite(node, run, ports.replication), *witness]
 
     if policy.has_ring:
         command = [machine.redis(), "--port", str(ports.redis), "--bind", "127.0.0.1"]
@@ -105,10 +111,10 @@ def plan(
         programs[node.name] = serve(node, ports.node(index), seed, told)
         if policy.service is not None:
             path = run / f"{node.name}.agent.toml"
-            path.write_text(render.agent(policy, node, index, ports, run))
+            path.write_text(render.agent(policy, node, index, ports, run, placing))
             programs[f"{node.name}-agent"] = [machine.binary("plimsoll"), "agent", "--config", str(path)]
     programs |= {name: proxy.command for name, proxy in started.items()}
-    return Plan(programs, ports, policy.service is not None, started, policy.has_updates)
+    return Plan(programs, ports, policy.service is not None, started, policy.has_updates, placing)
 
 
 def wait_ready(processes: Processes, ready: Plan) -> None:
@@ -126,6 +132,9 @@ def wait_ready(processes: Processes, ready: Plan) -> None:
 
     for name, proxy in ready.proxies.items():
         wait_until(name, lambda proxy=proxy: servers_up(proxy), 10, processes.check)
+    if ready.placing is not None:
+        threads = len(ready.proxies) * machine.cores()
+        wait_until("placement", lambda: placement.joined(ports.redis, threads), 20, processes.check)
 
 
 def static_capacity(node: Node) -> float:

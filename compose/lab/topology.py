@@ -23,7 +23,10 @@ class Node:
     flags: dict[str, str | int | float] = field(default_factory=dict)
 
     def arguments(self) -> list[str]:
-        return [word for flag, value in self.flags.items() for word in (f"--{flag}", str(value))]
+        words = []
+        for flag, value in self.flags.items():
+            words += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
+        return words
 
     def capacity(self, hit_ratio: float, updates: float = 0.0) -> float:
         """Items/s at this share of cache hits, as the flags have it, beside so many updates a second."""
@@ -75,8 +78,10 @@ def load(scenario: str, slaves: int | None = None, path: Path = TOPOLOGY) -> Top
                 else f'role {entry["role"]!r} is not "master" or "slave"'
             )
             raise LabError(f"{path}: node {index + 1}: {what}")
-        own = overrides.get("flags", {}), entry.get("flags", {}), overrides.get(entry["name"], {})
-        flags = functools.reduce(operator.or_, own, common)
+        named = [overrides.get(name, {}) for name in dict.fromkeys((entry["role"], entry["name"]))]
+        flags = functools.reduce(
+            operator.or_, (overrides.get("flags", {}), entry.get("flags", {}), *named), common
+        )
         nodes.append(Node(entry["name"], entry["role"], flags))
     masters = [node for node in nodes if node.role == "master"]
     followers = [node for node in nodes if node.role == "slave"]

@@ -40,7 +40,19 @@ const settings = {
   short: (__ENV.SHORT_ITEMS || '60,100').split(',').map(Number),
   long: (__ENV.LONG_ITEMS || '600,1000').split(',').map(Number),
   longShare: Number(__ENV.LONG_SHARE || 0),
+  // Of object sets: name and part of the transactions, "G00 0.6,G01 0.4"; without any, requests name none.
+  sets: objectSets(__ENV.SETS || ''),
 };
+
+/** With the parts summed up, so that a number within 0..1 falls on one of them. */
+function objectSets(text) {
+  let sum = 0;
+  return text.split(',').filter(Boolean).map((one) => {
+    const [name, share] = one.split(' ');
+    sum += Number(share);
+    return { name, upTo: sum };
+  });
+}
 
 export const options = optionsFor(settings);
 
@@ -108,13 +120,23 @@ function draw(s, random) {
   const transaction = kind < s.transactions;
   const items = whole(!transaction && long < s.longShare ? s.long : s.short, size);
   const symbol = `S${String(stockOf(which)).padStart(4, '0')}`;
-  const account = accountOf(who);
+  let account = accountOf(who);
+  let set = null;
+  if (transaction && s.sets.length) {
+    // Which set is drawn with what a query draws its length with; its accounts are every so many-th one.
+    const found = s.sets.findIndex((one) => long < one.upTo);
+    const n = found < 0 ? s.sets.length - 1 : found;
+    set = s.sets[n].name;
+    account = n + s.sets.length * Math.floor(who * Math.floor(s.accounts / s.sets.length));
+  }
   if (transaction) {
-    const path = `${size < 0.5 ? '/purchase' : '/sale'}?items=${items}`;
-    return { class: 'transaction', path, items, think, body: { account, symbol, shares: 1 + Math.floor(long * 10) } };
+    // A sale would mostly be refused, for an account holds few of the stocks: no write.
+    const path = `${size < 0.5 || set !== null ? '/purchase' : '/sale'}?items=${items}`;
+    const shares = 1 + Math.floor(long * 10);
+    return { class: 'transaction', path, items, think, set, body: { account, symbol, shares } };
   }
   const path = long < 0.5 === size < 0.5 ? `/stock/${symbol}` : `/portfolio/${account}`;
-  return { class: 'query', path: `${path}?items=${items}`, items, think, body: null };
+  return { class: 'query', path: `${path}?items=${items}`, items, think, set: null, body: null };
 }
 
 /** What k6 saw of one request, as a record and as metrics. */
@@ -136,7 +158,10 @@ function record(s, t, request, response) {
     if (delay <= s.sla) timelyItems.add(items);
   }
   const node = header['X-Plimsoll-Node'] || '';
-  return `${t.toFixed(4)},${delay.toFixed(4)},${response.status},${request.class},${outcome},${items},${node},${header['X-Age-Seconds'] || ''}`;
+  const known = [t.toFixed(4), delay.toFixed(4), response.status, request.class, outcome, items, node];
+  known.push(header['X-Age-Seconds'] || '');
+  if (request.set !== null) known.push(request.set);
+  return known.join(',');
 }
 
 async function send(s, target, request, left) {
@@ -148,6 +173,7 @@ async function send(s, target, request, left) {
   };
   if (request.body === null) return http.asyncRequest('GET', target + request.path, null, parameters);
   parameters.headers = { 'content-type': 'application/json' };
+  if (request.set !== null) parameters.headers['x-object-set'] = request.set;
   return http.asyncRequest('POST', target + request.path, JSON.stringify(request.body), parameters);
 }
 

@@ -3,6 +3,7 @@
 import io
 import itertools
 import re
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
@@ -12,6 +13,7 @@ matplotlib.use("svg")
 
 import matplotlib.pyplot as plt
 
+from loadtests.report.placement import BEST
 from loadtests.report.records import Policy
 
 STYLE = {
@@ -122,6 +124,72 @@ def relaxed(summary: dict[str, Any]) -> list[str]:
     return charts
 
 
+def transactions_bars(summary: dict[str, Any]) -> str:
+    """Over the whole measured time, and since the sets were to be where they should be."""
+    runs = [run for run in summary["runs"] if run["placement"]][::-1]
+    figure, axes = plt.subplots(figsize=(4.2, 0.8 + 0.36 * len(runs)))
+    names = [run["policy"] for run in runs]
+    settled = [run["placement"]["settled_transactions_per_s"] or 0 for run in runs]
+    axes.barh(names, settled, color="#dddddd", label="settled")
+    bars = axes.barh(
+        names,
+        [run["placement"]["transactions_per_s"] for run in runs],
+        height=0.5,
+        color="#1f6fb2",
+        label="whole time",
+    )
+    axes.bar_label(bars, [f"{run['placement']['transactions_per_s']:,.0f}" for run in runs], padding=3)
+    axes.margins(x=0.15)
+    axes.set_axisbelow(True)
+    axes.grid(False, axis="y")
+    axes.set_xlabel("transactions/s")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    return svg(figure, "Transactions per second, per policy")
+
+
+def placed_over_time(summary: dict[str, Any], key: str, unit: str, label: str) -> list[str]:
+    """A chart per policy, all on the same scale; dotted: the first decision, dashed: a reference."""
+    runs = [run for run in summary["runs"] if run["placement"]]
+    best = {run["policy"]: run["placement"]["transactions_per_s"] for run in runs}.get(BEST)
+    reference = {"transactions_per_s": best, "mean_delay_s": summary["sla_seconds"]}.get(key)
+    series = {run["policy"]: run["placement"]["series"][key] for run in runs}
+    highest = max([v for values in series.values() for v in values if v is not None] + [reference or 0])
+    charts = []
+    for run in runs:
+        values = series[run["policy"]]
+        figure, axes = plt.subplots(figsize=SMALL_INCHES)
+        times = [second + 0.5 for second in range(len(values))]
+        axes.plot(times, [float("nan") if v is None else v for v in values], color="#1f6fb2", lw=1.3)
+        if reference is not None:
+            axes.axhline(reference, color="#777777", lw=1, ls="--")
+        finish(axes, run, len(values), highest, unit)
+        charts.append(svg(figure, f"{label}, {run['policy']}"))
+    return charts
+
+
+def sets_over_time(summary: dict[str, Any]) -> list[str]:
+    """How many object sets each node is the primary of, a chart per policy."""
+    charts = []
+    for run in (run for run in summary["runs"] if run["placement"]):
+        series = run["placement"]["series"]["sets"]
+        figure, axes = plt.subplots(figsize=SMALL_INCHES)
+        for values, colour in zip(series.values(), itertools.cycle(COLOURS), strict=False):
+            axes.plot([s + 0.5 for s in range(len(values))], values, color=colour, lw=1.2)
+        seconds, highest = len(next(iter(series.values()))), max(map(max, series.values()))
+        finish(axes, run, seconds, highest, "object sets")
+        charts.append(svg(figure, f"Object sets per node over time, {run['policy']}"))
+    return charts
+
+
+def finish(axes: Any, run: dict[str, Any], seconds: int, highest: float, unit: str) -> None:
+    mark_event(axes, run["placement"]["first_decision_s"])
+    axes.set_xlim(0, seconds)
+    axes.set_ylim(0, 1.08 * highest or 1)
+    axes.set_title(run["policy"], fontsize=10, loc="left")
+    axes.set_xlabel(SECONDS)
+    axes.set_ylabel(unit)
+
+
 def mark_event(axes: Any, event: float | None) -> None:
     if event is not None:
         axes.axvline(event, color="black", lw=0.8, ls=":")
@@ -129,7 +197,15 @@ def mark_event(axes: Any, event: float | None) -> None:
 
 def node_colours(policy: Policy) -> dict[str, str]:
     """Node names in order, with the colour of each in the charts of bound and weight."""
-    names = policy.meta["node_capacity_items_per_s"]
+    return coloured(policy.meta["node_capacity_items_per_s"])
+
+
+def node_names(summary: dict[str, Any]) -> dict[str, str]:
+    """The same for the charts of object sets, whose policies have the same nodes."""
+    return coloured(next(run["placement"]["series"]["sets"] for run in summary["runs"] if run["placement"]))
+
+
+def coloured(names: Iterable[str]) -> dict[str, str]:
     colours = itertools.cycle(COLOURS)
     return {name: matplotlib.colors.to_hex(next(colours)) for name in names}
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from loadtests.report.placement import NEAR, PERIODS
+
 HEALTH_CHECK_INTERVAL_S = 0.5
 # `P_max` of the policies whose update periods adapt (loadtests/policies.toml), and when all are back.
 LONGEST_PERIOD_S = 5.0
@@ -45,7 +47,7 @@ def criteria(summary: dict[str, Any]) -> list[Criterion]:
     runs = {run["policy"]: run for run in summary["runs"]}
     if summary["scenario"] == "updates":
         return on_updates(runs, summary["sla_seconds"])
-    found = []
+    found = placed(runs)
     for name in (n for n in ("fc-prop", "fc-hash") if n in runs):
         found += on_haproxy(name, runs, summary)
     for name in (n for n in ON_ENVOY if n in runs):
@@ -53,6 +55,29 @@ def criteria(summary: dict[str, Any]) -> list[Criterion]:
     if summary["scenario"] == "phases":
         found += [
             against(short, long, runs, 1.0) for short, long in SHORT_AND_LONG if {short, long} <= set(runs)
+        ]
+    return found
+
+
+def placed(runs: dict[str, Any]) -> list[Criterion]:
+    """Of writes at primaries: the promise, for all, and how soon the sets are where they should be."""
+    found = []
+    for name, figures in ((n, run["placement"]) for n, run in runs.items() if run["placement"]):
+        if figures["period_s"] is None:
+            continue
+        if name == "placement":
+            best, periods = figures["settled_of_best"], figures["periods_to_best"]
+            near = f"{name} of the best fixed placement"
+            found += [
+                Criterion(f"{near} from {PERIODS} periods after the first decision", best, NEAR, True),
+                Criterion(f"{near}: periods until {NEAR:.0%}", periods, PERIODS, False),
+            ]
+        if name == "placement-even":
+            found.append(Criterion(f"{name} hand-overs", figures["handovers"], 0, False))
+        found += [
+            Criterion(f"{name} writes at two primaries at once", figures["violations"], 0, False),
+            Criterion(f"{name} writes answered that no node checked", figures["unchecked"], 0, False),
+            Criterion(f"{name} writes that failed", figures["errors"], 0, False),
         ]
     return found
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from loadtests.report import freshness
+from loadtests.report import freshness, placement
+from loadtests.report.numbers import ratio, rounded
 from loadtests.report.records import MACHINE, Policy, Requests
 
 # A policy is given 5 s after the event before its timely share counts as the settled one.
@@ -17,14 +18,6 @@ GENERATOR_RULE = (
     f"cpu_share above {GENERATOR_CPU_LIMIT} of a core, or the 99th percentile of the lag above "
     f"{GENERATOR_LAG_LIMIT_S} s"
 )
-
-
-def rounded(value: Any, digits: int = 4) -> float | None:
-    return None if value is None or not np.isfinite(value) else round(float(value), digits)
-
-
-def ratio(a: float, b: float) -> float | None:
-    return a / b if b > 0 else None
 
 
 def per_second(times: np.ndarray, weights: np.ndarray | None, seconds: int) -> np.ndarray:
@@ -191,6 +184,7 @@ def summarise(policy: Policy, sla: float) -> dict[str, Any]:
             "refused_fraction": rounded((other.outcome == "refused").mean() if other.sent.size else 0.0),
             "error_fraction": rounded((other.outcome == "error").mean() if other.sent.size else 0.0),
         },
+        "placement": placement.figures(policy, sla),
         "proxy_cpu_share": meta["proxy_cpu_share"],
         "generator_cpu_share": cpu,
         "generator_limited": cpu > GENERATOR_CPU_LIMIT or lag > GENERATOR_LAG_LIMIT_S,
@@ -210,10 +204,12 @@ def summarise(policy: Policy, sla: float) -> dict[str, Any]:
 
 
 def summary(run: dict[str, Any], policies: list[Policy]) -> dict[str, Any]:
+    runs = [summarise(policy, run["sla_seconds"]) for policy in policies]
+    placement.compare(runs, policies)
     return {
         "scenario": run["scenario"],
         "sla_seconds": run["sla_seconds"],
-        "runs": [summarise(policy, run["sla_seconds"]) for policy in policies],
+        "runs": runs,
         "seed": run["seed"],
         "quick": run["quick"],
         "clients": run["clients"],

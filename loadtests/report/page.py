@@ -55,6 +55,39 @@ def wide(headings: list[str], lines: list[list[str]]) -> str:
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
+def bars(summary: dict[str, Any]) -> list[str]:
+    if any(run["placement"] for run in summary["runs"]):
+        heading, drawn = "Transactions per second", charts.transactions_bars(summary)
+    else:
+        heading, drawn = "Timely throughput against ideal", charts.timely_bars(summary)
+    return [f'<h2>{heading}</h2><figure class="bars">{drawn}</figure>']
+
+
+def curves(summary: dict[str, Any]) -> list[str]:
+    if any(run["placement"] for run in summary["runs"]):
+        done = charts.placed_over_time(
+            summary, "transactions_per_s", "transactions/s", "Transactions over time"
+        )
+        delay = charts.placed_over_time(summary, "mean_delay_s", "seconds", "Mean delay over time")
+        key = "".join(
+            f'<span><i style="background:{colour}"></i>{escape(node)}</span>'
+            for node, colour in charts.node_names(summary).items()
+        )
+        return [
+            f"<h2>Transactions/s over time (dashed: the best fixed placement; dotted: the first decision)</h2>"
+            f"{grid(done)}",
+            f'<h2>Object sets per node over time</h2><p class="key">{key}</p>'
+            f"{grid(charts.sets_over_time(summary))}",
+            f"<h2>Mean delay of answered transactions (dashed: the SLA)</h2>{grid(delay)}",
+        ]
+    timely = charts.over_time(summary, "timely_items_per_s", "items/s", "Timely items over time")
+    delay = charts.over_time(summary, "mean_delay_s", "seconds", "Mean delay over time")
+    return [
+        f"<h2>Timely items/s over time (dashed: ideal)</h2>{grid(timely)}",
+        f"<h2>Mean delay of answered queries (dashed: the SLA)</h2>{grid(delay)}",
+    ]
+
+
 def render(summary: dict[str, Any], policies: list[Policy], checks: list[Criterion]) -> str:
     title = f"Plimsoll lab: {summary['scenario']}"
     event = next((run["event"] for run in summary["runs"] if run["event"] is not None), None)
@@ -63,8 +96,8 @@ def render(summary: dict[str, Any], policies: list[Policy], checks: list[Criteri
         f"<h1>{escape(title)}</h1><p>SLA {summary['sla_seconds']:g} s, seed {summary['seed']}, "
         f"{summary['clients']} clients, {summary['nodes']} nodes on {escape(summary['database'])}"
         f"{', quick run' if summary['quick'] else ''}.{happened}</p>",
-        f'<h2>Timely throughput against ideal</h2><figure class="bars">{charts.timely_bars(summary)}</figure>',
-        wide(table.HEADINGS, table.cells(summary)),
+        *bars(summary),
+        wide(*table.chosen(summary)),
     ]
     if more := table.updates(summary):
         parts.append(wide(table.UPDATES, more))
@@ -73,10 +106,7 @@ def render(summary: dict[str, Any], policies: list[Policy], checks: list[Criteri
             f'<li class="{"pass" if c.passed else "FAIL"}">{escape(c.line())}</li>' for c in checks
         )
         parts.append(f"<h2>Targets</h2><ul>{lines}</ul>")
-    timely = charts.over_time(summary, "timely_items_per_s", "items/s", "Timely items over time")
-    delay = charts.over_time(summary, "mean_delay_s", "seconds", "Mean delay over time")
-    parts.append(f"<h2>Timely items/s over time (dashed: ideal)</h2>{grid(timely)}")
-    parts.append(f"<h2>Mean delay of answered queries (dashed: the SLA)</h2>{grid(delay)}")
+    parts += curves(summary)
     if relaxed := charts.relaxed(summary):
         parts.append(f"<h2>Items with longer update periods than their own</h2>{grid(relaxed)}")
     parts += map(control, policies)

@@ -6,7 +6,7 @@ import json
 import math
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ NODE_COLUMNS = [
     *("cache_hits", "cache_misses"),
     *("updates", "update_items", "update_relaxed", "update_longest_s", "update_hot_relaxed"),
 ]
+WRITE_COLUMNS = ["t_s", "delay_s", "outcome", "node", "set"]
+TABLE_COLUMNS = ["t_s", "version", "set", "state"]
 CLASSES = {"query", "transaction"}
 OUTCOMES = {"ok", "refused", "error"}
 # Seconds are kept as arrays: a damaged end of a run must not ask for terabytes.
@@ -46,10 +48,40 @@ class Requests:
 
 
 @dataclass
+class Writes:
+    """Requests that named an object set."""
+
+    sent: np.ndarray
+    delay: np.ndarray
+    outcome: np.ndarray
+    node: np.ndarray
+    set: np.ndarray
+
+    @property
+    def finished(self) -> np.ndarray:
+        return self.sent + self.delay
+
+    def chosen(self, keep: np.ndarray) -> "Writes":
+        return Writes(self.sent[keep], self.delay[keep], self.outcome[keep], self.node[keep], self.set[keep])
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """A set's new state: `node`, `>node` while it leaves, or `-`."""
+
+    t: float
+    set: str
+    state: str
+
+
+@dataclass
 class Policy:
     meta: dict[str, Any]
     requests: Requests
     nodes: list[dict[str, Any]]
+    # None where no write named an object set; the table is empty without dispatchers that follow one.
+    writes: Writes | None = None
+    table: list[TableChange] = field(default_factory=list)
 
 
 def amount(value: Any) -> bool:
@@ -116,6 +148,7 @@ META = {
     **{"measured_from_s": TIME, "measured_to_s": TIME, "node_capacity_items_per_s": CAPACITIES},
     **{"proxy_cpu_share": AMOUNT, "settings": SETTINGS},
 }
+PLACEMENT = {"period_s": POSITIVE.or_null(), "claims": COUNT, "violations": COUNT}
 GENERATOR = {"cpu_share": AMOUNT, "lag_p99_s": AMOUNT}
 
 
@@ -224,6 +257,34 @@ def load_nodes(path: Path, known: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
+def load_writes(path: Path) -> Writes:
+    columns: dict[str, list[Any]] = {name: [] for name in WRITE_COLUMNS}
+    for line, row in rows(path, WRITE_COLUMNS):
+        where = f"{path}:{line}"
+        if row[2] not in OUTCOMES:
+            raise RecordError(f"{where}: outcome is '{row[2]}', expected ok, refused or error")
+        if not row[4]:
+            raise RecordError(f"{where}: set must not be empty")
+        found = [number(row[0], where, "t_s"), number(row[1], where, "delay_s"), *row[2:]]
+        for values, value in zip(columns.values(), found, strict=True):
+            values.append(value)
+    kinds = (float, float, "U8", str, str)
+    return Writes(*(np.array(v, dtype=k) for v, k in zip(columns.values(), kinds, strict=True)))
+
+
+def load_table(path: Path) -> list[TableChange]:
+    found: list[TableChange] = []
+    for line, (t, version, name, state) in rows(path, TABLE_COLUMNS):
+        where = f"{path}:{line}"
+        number(version, where, "version")
+        if not name or not state:
+            raise RecordError(f"{where}: set and state must not be empty")
+        found.append(TableChange(number(t, where, "t_s"), name, state))
+        if len(found) > 1 and found[-1].t < found[-2].t:
+            raise RecordError(f"{where}: t_s is {t}, before the line above")
+    return found
+
+
 def load_policy(folder: Path) -> Policy:
     path = folder / "meta.json"
     meta = load_json(path, META, {"generator": GENERATOR})
@@ -235,7 +296,14 @@ def load_policy(folder: Path) -> Policy:
     if event is not None and not begin <= event < end:
         raise RecordError(f"{path}: event_s is {event}, expected a time between measured_from_s and -_to_s")
     nodes = load_nodes(folder / "nodes.csv", meta["node_capacity_items_per_s"])
-    return Policy(meta, load_requests(folder / "requests.csv.gz"), nodes)
+    policy = Policy(meta, load_requests(folder / "requests.csv.gz"), nodes)
+    if meta.get("placement") is not None:
+        check(path, meta["placement"], PLACEMENT, "placement")
+        policy.writes = load_writes(folder / "writes.csv.gz")
+        # Only where something has a period is there a table.
+        if meta["placement"]["period_s"] is not None:
+            policy.table = load_table(folder / "placement.csv")
+    return policy
 
 
 def load_run(directory: Path) -> tuple[dict[str, Any], list[Policy]]:

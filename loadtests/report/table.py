@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from loadtests.report import placement
+
 HEADINGS = [
     *("policy", "proxy", "timely items/s", "of ideal", "from 5 s", "vs rr", "vs prop", "total items/s"),
     *(
@@ -49,6 +51,13 @@ def cells(summary: dict[str, Any]) -> list[list[str]]:
     return lines
 
 
+def chosen(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells of what the scenario is about."""
+    if any(run["placement"] for run in summary["runs"]):
+        return placement.HEADINGS, placement.cells(summary)
+    return HEADINGS, cells(summary)
+
+
 UPDATES = [
     *("in the overload:", "timely items/s", "mean s", "p95 s", "refused", "updates/s a node"),
     *("mean age s", "p95 age s", "relaxed", "longest period s", "back after s"),
@@ -87,7 +96,8 @@ def aligned(lines: list[list[str]]) -> str:
 
 
 def terminal(summary: dict[str, Any]) -> str:
-    text = aligned([HEADINGS, *cells(summary)])
+    headings, lines = chosen(summary)
+    text = aligned([headings, *lines])
     more = updates(summary)
     return f"{text}\n\n{aligned([UPDATES, *more])}" if more else text
 
@@ -99,6 +109,6 @@ def piped(headings: list[str], lines: list[list[str]]) -> str:
 
 
 def markdown(summary: dict[str, Any]) -> str:
-    text = piped(HEADINGS, cells(summary))
+    text = piped(*chosen(summary))
     more = updates(summary)
     return f"{text}\n\n{piped(UPDATES, more)}" if more else text

@@ -42,6 +42,11 @@ def lab(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["run", "--observe", "80"], ["--observe", "1024..65535"]),
         (["run", "--bin-dir", "/nonexistent"], ["/nonexistent/stocks", "make build"]),
         (["run", "--database", "mysql"], ["--database", "sqlite", "postgres"]),
+        (
+            ["run", "--scenario", "placement", "--database", "postgres"],
+            ["--database postgres", "SQLite"],
+        ),
+        (["run", "--policies", "placement-fixed"], ["--policies placement-fixed", "scenario placement"]),
         (["run", "--proxy", "nginx"], ["--proxy nginx", "haproxy, envoy"]),
         (["sweep", "--limits", "48 many"], ["--limits", "positive"]),
         (["sweep", "--policies", "rr"], ["--policies rr", "no settings to sweep"]),
@@ -76,6 +81,16 @@ def test_a_scenario_overrides_all_nodes_flags_and_then_one_nodes() -> None:
     assert slave.capacity(1.0, 2000) == pytest.approx(3_750)
     assert slave.capacity(1.0, 1e9) == 0
     assert slave.update_cost() == pytest.approx(1.875)
+
+
+def test_a_scenario_overrides_the_flags_of_a_role() -> None:
+    found = topology.load("placement", 6)
+    assert "--primary" not in found.master.arguments()
+    for node in found.slaves:
+        words = node.arguments()
+        # A flag without a value.
+        assert words[words.index("--primary") + 1].startswith("--")
+        assert node.flags["slowdown"] == 2.0
 
 
 def test_more_nodes_than_the_file_has() -> None:

@@ -1,5 +1,6 @@
 """Configurations for the lab come whole from the project's own files."""
 
+import dataclasses
 import re
 import subprocess
 import tomllib
@@ -21,7 +22,7 @@ PORTS = render.Ports(
 )
 POLICIES = [
     *("rr", "leastconn", "random2", "static-maxconn", "prop"),
-    *("fc-prop", "fc-prop-mean", "fc-hash", "lua-fc-hash", "lua-job-informed-on-access"),
+    *("fc-prop", "fc-prop-mean", "fc-hash", "lua-fc-hash", "lua-job-informed-on-access", "placement"),
 ]
 
 
@@ -30,7 +31,7 @@ def test_rendered_example_is_accepted_without_a_warning(name, tmp_path):
     policy = render.policies([name])[0]
     limit = 77 if policy.sweep else None
     text = render.haproxy(policy.example.read_text(), PORTS, tmp_path / "s.sock", limit)
-    (tmp_path / "s.lua").write_text(render.lua(PORTS, "lb1", policy.lua))
+    (tmp_path / "s.lua").write_text(render.lua(policy, PORTS, "lb1"))
     config = tmp_path / "haproxy.cfg"
     config.write_text(text)
     done = subprocess.run(
@@ -39,7 +40,9 @@ def test_rendered_example_is_accepted_without_a_warning(name, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr + done.stdout
     servers = re.findall(r"server (node\d+) 127\.0\.0\.1:(\d+)", text)
-    assert servers == [(f"node{n + 1}", str(20101 + n)) for n in range(7)]
+    expected = [(f"node{n + 1}", str(20101 + n)) for n in range(7)]
+    # Where nodes take writes too, in both backends.
+    assert servers == expected * (2 if policy.placement else 1)
     assert re.search(r"127\.0\.0\.1:8\d\d\d\b|agent-port 9\d", text) is None
     assert ("agent-check" in text) == (policy.service is not None)
     if limit:
@@ -100,7 +103,7 @@ def test_toml_round_trips():
         "x": 0.5,
         "b": True,
         "l": ["a", "b"],
-        "t": {"k": "v", "u": {"w": 2}},
+        "t": {"k": "v", "u": {"w": 2}, "=x y": {"*0": "z"}},
     }
     assert tomllib.loads(render.toml(table)) == table
 
@@ -130,7 +133,9 @@ def test_an_example_without_node1_is_refused(tmp_path):
 
 def test_a_policys_settings_take_the_place_of_the_lua_examples_or_join_them():
     news = {"update": "continuous", "phase": 2.5}
-    text = render.lua(PORTS, "lb1", {"policy": "job_informed", "news": news})
+    policy = render.policies(["lua-fc-hash"])[0]
+    policy = dataclasses.replace(policy, lua={"policy": "job_informed", "news": news})
+    text = render.lua(policy, PORTS, "lb1")
     assert text.count("policy = ") == 1
     assert '  policy = "job_informed",\n' in text
     assert '  news = { update = "continuous", phase = 2.5 },\n' in text
