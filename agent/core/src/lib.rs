@@ -6,6 +6,7 @@
 mod controller;
 pub mod dispatch;
 pub mod freshness;
+pub mod gather;
 mod histogram;
 pub mod host;
 mod mpl;

@@ -1,0 +1,603 @@
+//! One answer out of many: what it is whatever the interleaving, and what is refused.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::{cmp::Ordering, collections::VecDeque};
+
+use plimsoll_core::{Seconds, gather::*};
+use proptest::prelude::{
+    Just, ProptestConfig, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest,
+};
+
+fn plan(how: How) -> Plan {
+    Plan {
+        how,
+        limit: None,
+        partial: false,
+        deadline: Seconds(10.0),
+    }
+}
+
+fn key(column: &str, descending: bool, nulls_first: bool) -> OrderKey {
+    OrderKey {
+        column: column.into(),
+        descending,
+        nulls_first,
+    }
+}
+
+fn reduction(function: Function, column: Option<&str>) -> Reduction {
+    Reduction {
+        function,
+        column: column.map(str::to_owned),
+    }
+}
+
+fn gathering<T>(partitions: usize, plan: Plan) -> Gathering<T> {
+    Gathering::new((0..partitions).map(|at| format!("p{at}")), plan).unwrap()
+}
+
+fn columns(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| name.to_string()).collect()
+}
+
+fn text(text: &str) -> Value {
+    Value::Text(text.into())
+}
+
+type Rows = Vec<Vec<Value>>;
+/// Partition and place in it.
+type Id = (usize, usize);
+
+/// Partitions that send their rows in whatever order the choices say; what comes out, and its end.
+fn run(plan: Plan, names: &[&str], partitions: &[Rows], choices: &[u8]) -> (Vec<Id>, Step<Id>) {
+    let nothing = plan.limit == Some(0);
+    let mut gathering = gathering::<Id>(partitions.len(), plan);
+    let mut left: Vec<VecDeque<_>> = partitions
+        .iter()
+        .map(|rows| rows.iter().cloned().enumerate().collect())
+        .collect();
+    for at in 0..partitions.len() {
+        // None is wanted where no row is.
+        assert_eq!(gathering.begin(at, 7, &columns(names)), !nothing);
+    }
+    let mut out = Vec::new();
+    let mut choices = choices.iter().cycle();
+    loop {
+        let wanted = match gathering.step() {
+            Step::Row(partition, id) => {
+                assert_eq!(partition, id.0);
+                out.push(id);
+                continue;
+            }
+            Step::Wait(wanted) => wanted,
+            end => return (out, end),
+        };
+        // Whoever comes, comes; who is waited for, at last.
+        let mut order: Vec<usize> = (0..partitions.len()).collect();
+        order.rotate_left(usize::from(*choices.next().unwrap()) % partitions.len());
+        let some = 1 + usize::from(*choices.next().unwrap()) % partitions.len();
+        let open: Vec<usize> = order
+            .into_iter()
+            .filter(|at| gathering.report().partitions[*at].state.is_open())
+            .collect();
+        for at in open.into_iter().take(some).chain(wanted) {
+            for _ in 0..=choices.next().unwrap() % 6 {
+                let Some((place, keys)) = left[at].pop_front() else {
+                    gathering.end(at, 7, partitions[at].len() as u64);
+                    break;
+                };
+                let room = gathering.room(at);
+                match gathering.offer(at, 7, keys, (at, place)) {
+                    Offer::Taken => assert!(room > 0),
+                    Offer::Full(keys, id) => {
+                        assert_eq!((room, id), (0, (at, place)));
+                        left[at].push_front((place, keys));
+                        break;
+                    }
+                    Offer::Ignored => break,
+                }
+            }
+        }
+    }
+}
+
+fn number() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        (-3..3_i64).prop_map(Value::Int),
+        any::<i64>().prop_map(Value::Int),
+        (-3..3_i8).prop_map(|it| Value::Float(f64::from(it) / 2.0)),
+        (-1e300..1e300_f64).prop_map(Value::Float),
+    ]
+}
+
+fn word() -> impl Strategy<Value = Value> {
+    prop_oneof![Just(Value::Null), "[a-c]{0,2}".prop_map(|it| text(&it))]
+}
+
+fn row() -> impl Strategy<Value = Vec<Value>> {
+    (word(), number()).prop_map(|(word, number)| vec![word, number])
+}
+
+fn partitions() -> impl Strategy<Value = Vec<Rows>> {
+    prop::collection::vec(prop::collection::vec(row(), 0..12), 1..6)
+}
+
+fn choices() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), 1..40)
+}
+
+fn compare(order: &[OrderKey], one: &[Value], other: &[Value]) -> Ordering {
+    let each = order.iter().zip(one.iter().zip(other));
+    each.map(|(key, (one, other))| key.compare(one, other))
+        .fold(Ordering::Equal, Ordering::then)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn merged_is_the_whole_in_order(
+        mut partitions in partitions(),
+        choices in choices(),
+        flags in any::<[bool; 4]>(),
+        limit in prop::option::of(0..30_u64),
+    ) {
+        let order = vec![key("a", flags[0], flags[1]), key("b", flags[2], flags[3])];
+        for rows in &mut partitions {
+            rows.sort_by(|one, other| compare(&order, one, other));
+        }
+        let ids = partitions.iter().enumerate();
+        let mut whole: Vec<Id> = ids.flat_map(|(at, rows)| (0..rows.len()).map(move |place| (at, place))).collect();
+        // Stable: by partition, and within it as it was.
+        whole.sort_by(|one, other| compare(&order, &partitions[one.0][one.1], &partitions[other.0][other.1]));
+        whole.truncate(limit.map_or(usize::MAX, |limit| limit as usize));
+        let plan = Plan { limit, ..plan(How::Merge(order)) };
+        let (out, end) = run(plan, &["a", "b"], &partitions, &choices);
+        prop_assert_eq!(end, Step::Done);
+        prop_assert_eq!(out, whole);
+    }
+
+    #[test]
+    fn concatenated_has_every_row_once_each_partition_in_its_order(
+        partitions in partitions(),
+        choices in choices(),
+        limit in prop::option::of(0..30_u64),
+    ) {
+        let rows: Vec<Rows> = partitions.iter().map(|rows| vec![Vec::new(); rows.len()]).collect();
+        let plan = Plan { limit, ..plan(How::Concatenate) };
+        let (mut out, end) = run(plan, &["a"], &rows, &choices);
+        prop_assert_eq!(end, Step::Done);
+        let all: usize = rows.iter().map(Vec::len).sum();
+        prop_assert_eq!(out.len(), limit.map_or(all, |limit| all.min(limit as usize)));
+        for at in 0..rows.len() {
+            let places = out.iter().filter(|id| id.0 == at).map(|id| id.1);
+            prop_assert!(places.enumerate().all(|(wanted, place)| wanted == place));
+        }
+        out.sort();
+        out.dedup();
+        prop_assert!(out.len() <= all);
+    }
+
+    #[test]
+    fn reduced_does_not_depend_on_who_was_first(
+        ints in prop::collection::vec(prop::collection::vec(prop::option::of(-1_000_000..1_000_000_i64), 0..10), 1..6),
+        choices in choices(),
+    ) {
+        use Function::{Count, Max, Min, Sum};
+        let value = |it: &Option<i64>| it.map_or(Value::Null, Value::Int);
+        let partitions: Vec<Rows> = ints.iter().map(|rows| rows.iter().map(|it| vec![value(it); 4]).collect()).collect();
+        let how = [(Count, None), (Count, Some("n")), (Sum, Some("n")), (Min, Some("n")), (Max, Some("n"))];
+        let how = how.map(|(function, column)| reduction(function, column)).to_vec();
+        let (out, end) = run(plan(How::Reduce(how)), &["n"], &partitions, &choices);
+        prop_assert!(out.is_empty());
+        let there: Vec<i64> = ints.iter().flatten().flatten().copied().collect();
+        let sum = (!there.is_empty()).then(|| there.iter().sum());
+        let int = |it: Option<i64>| it.map_or(Value::Null, Value::Int);
+        let rows = ints.iter().map(Vec::len).sum::<usize>();
+        prop_assert_eq!(end, Step::Reduced(vec![
+            Value::Int(rows as i64),
+            Value::Int(there.len() as i64),
+            int(sum),
+            int(there.iter().min().copied()),
+            int(there.iter().max().copied()),
+        ]));
+    }
+
+    #[test]
+    fn numbers_have_one_order(mut values in prop::collection::vec(number(), 3)) {
+        values.retain(|it| *it != Value::Null);
+        for one in &values {
+            for other in &values {
+                prop_assert_eq!(one.compare(other), other.compare(one).reverse());
+                for third in &values {
+                    if one.compare(other).is_le() && other.compare(third).is_le() {
+                        prop_assert!(one.compare(third).is_le());
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn integers_and_floats_are_compared_exactly() {
+    let near = 9_007_199_254_740_993; // Not a float: the next one below is.
+    let float = Value::Float(9_007_199_254_740_992.0);
+    assert_eq!(Value::Int(near).compare(&float), Ordering::Greater);
+    assert_eq!(float.compare(&Value::Int(near)), Ordering::Less);
+    assert_eq!(
+        Value::Int(i64::MAX).compare(&Value::Float(9.3e18)),
+        Ordering::Less
+    );
+    assert_eq!(
+        Value::Int(i64::MIN).compare(&Value::Float(-1e300)),
+        Ordering::Greater
+    );
+    assert_eq!(
+        Value::Int(-1).compare(&Value::Float(-1.5)),
+        Ordering::Greater
+    );
+    assert_eq!(Value::Int(0).compare(&Value::Float(-0.0)), Ordering::Equal);
+}
+
+#[test]
+fn values_are_those_of_json() {
+    let read = |text| serde_json::from_str::<Value>(text);
+    for (json, value) in [
+        ("null", Value::Null),
+        ("true", Value::Bool(true)),
+        ("-9223372036854775808", Value::Int(i64::MIN)),
+        ("1.0", Value::Float(1.0)),
+        ("\"é\"", text("é")),
+    ] {
+        assert_eq!(read(json).unwrap(), value, "{json}");
+        assert_eq!(serde_json::to_string(&value).unwrap(), json);
+    }
+    assert!(
+        read("9223372036854775808")
+            .unwrap_err()
+            .to_string()
+            .contains("64 bits")
+    );
+    assert!(read("[1]").is_err() && read("{}").is_err() && read("NaN").is_err());
+}
+
+/// Everything that there is to come out now.
+fn drain<T>(gathering: &mut Gathering<T>) -> (Vec<T>, Step<T>) {
+    let mut out = Vec::new();
+    loop {
+        match gathering.step() {
+            Step::Row(_, payload) => out.push(payload),
+            other => return (out, other),
+        }
+    }
+}
+
+#[test]
+fn second_answers_rows_after_the_end_and_late_rows_are_left_out() {
+    let mut gathering = gathering(
+        2,
+        Plan {
+            partial: true,
+            ..plan(How::Concatenate)
+        },
+    );
+    let a = columns(&["a"]);
+    assert!(gathering.begin(0, 1, &a));
+    // The message system brought the question twice.
+    assert!(!gathering.begin(0, 2, &a));
+    assert_eq!(gathering.offer(0, 2, vec![], "twice"), Offer::Ignored);
+    assert_eq!(gathering.offer(0, 1, vec![], "first"), Offer::Taken);
+    gathering.end(0, 2, 0);
+    gathering.end(0, 1, 1);
+    assert_eq!(gathering.offer(0, 1, vec![], "after"), Offer::Ignored);
+    assert!(!gathering.begin(0, 3, &a));
+    // Not begun.
+    assert_eq!(gathering.offer(1, 1, vec![], "early"), Offer::Ignored);
+    assert!(gathering.begin(1, 1, &a));
+    assert_eq!(gathering.offer(1, 1, vec![], "in time"), Offer::Taken);
+    gathering.tick(Seconds(9.9));
+    assert_eq!(gathering.report().partitions[1].state, State::Answering);
+    gathering.tick(Seconds(10.0));
+    assert_eq!(gathering.offer(1, 1, vec![], "late"), Offer::Ignored);
+    gathering.end(1, 1, 2);
+    assert_eq!(
+        drain(&mut gathering),
+        (vec!["first", "in time"], Step::Done)
+    );
+    let report = gathering.report();
+    assert!(!report.complete);
+    let each: Vec<_> = report
+        .partitions
+        .iter()
+        .map(|it| (&it.state, it.rows, it.ignored))
+        .collect();
+    assert_eq!(each, [(&State::Answered, 1, 2), (&State::Late, 1, 2)]);
+    // Who is not there at all.
+    assert_eq!(gathering.offer(2, 1, vec![], "nobody's"), Offer::Ignored);
+    assert!(!gathering.begin(2, 1, &a));
+}
+
+#[test]
+fn all_or_nothing_fails_at_once_and_partial_goes_on() {
+    for partial in [false, true] {
+        let mut gathering = gathering(
+            3,
+            Plan {
+                partial,
+                ..plan(How::Merge(vec![key("a", false, false)]))
+            },
+        );
+        for at in [0, 1] {
+            assert!(gathering.begin(at, 1, &columns(&["a", "b"])));
+            assert_eq!(
+                gathering.offer(at, 1, vec![Value::Int(at as i64)], at),
+                Offer::Taken
+            );
+        }
+        gathering.end(0, 1, 1);
+        // A row was lost on the way.
+        gathering.end(1, 1, 2);
+        assert!(!gathering.begin(2, 1, &columns(&["a"])));
+        let (out, end) = drain(&mut gathering);
+        let report = gathering.report();
+        let words: Vec<_> = report.partitions.iter().map(|it| it.state.word()).collect();
+        assert_eq!(words, ["answered", "down", "refused"]);
+        assert!(!report.complete);
+        if partial {
+            assert_eq!((out, end), (vec![0, 1], Step::Done));
+        } else {
+            let Step::Failed(failure) = end else {
+                panic!("{end:?}")
+            };
+            assert!(out.is_empty());
+            assert_eq!(
+                failure.to_string(),
+                "partition \"p1\" is down: 1 rows came of the 2 it sent"
+            );
+        }
+    }
+}
+
+#[test]
+fn nobody_answers_is_no_empty_answer() {
+    for how in [
+        How::Concatenate,
+        How::Reduce(vec![reduction(Function::Count, None)]),
+    ] {
+        let mut gathering = gathering::<()>(
+            2,
+            Plan {
+                partial: true,
+                ..plan(how)
+            },
+        );
+        gathering.fail(0, State::Down("no route".into()));
+        gathering.tick(Seconds(11.0));
+        assert_eq!(gathering.step(), Step::Failed(Failure::Nobody));
+        assert_eq!(gathering.step(), Step::Failed(Failure::Nobody));
+    }
+}
+
+#[test]
+fn a_limit_needs_no_ends() {
+    let order = vec![key("a", false, false)];
+    let mut gathering = gathering(
+        2,
+        Plan {
+            limit: Some(1),
+            ..plan(How::Merge(order))
+        },
+    );
+    for at in [1, 0] {
+        assert!(gathering.begin(at, 1, &columns(&["a"])));
+        assert_eq!(gathering.step(), Step::Wait(Some(0)));
+        assert_eq!(gathering.offer(at, 1, vec![Value::Null], at), Offer::Taken);
+    }
+    assert_eq!(drain(&mut gathering), (vec![0], Step::Done));
+    let report = gathering.report();
+    assert!(report.complete && report.rows == 1);
+    assert!(report.partitions.iter().all(|it| it.state == State::Enough));
+}
+
+#[test]
+fn mixed_types_and_rows_out_of_order_are_refused() {
+    let ask = || {
+        gathering(
+            2,
+            Plan {
+                partial: true,
+                ..plan(How::Merge(vec![key("a", false, false)]))
+            },
+        )
+    };
+    let mut mixed = ask();
+    for (at, value) in [(0, Value::Null), (0, Value::Int(1)), (1, text("1"))] {
+        mixed.begin(at, 1, &columns(&["a"]));
+        mixed.offer(at, 1, vec![value], ());
+    }
+    let Step::Failed(failure) = mixed.step() else {
+        panic!()
+    };
+    assert_eq!(
+        failure.to_string(),
+        "column \"a\" has a text in partition \"p1\", and a number before"
+    );
+
+    let mut disordered = ask();
+    disordered.begin(0, 1, &columns(&["a"]));
+    assert_eq!(
+        disordered.offer(0, 1, vec![Value::Int(2)], ()),
+        Offer::Taken
+    );
+    assert_eq!(
+        disordered.offer(0, 1, vec![Value::Int(1)], ()),
+        Offer::Ignored
+    );
+    let why = disordered.report().partitions[0]
+        .state
+        .why()
+        .unwrap()
+        .to_owned();
+    assert_eq!(why, "its rows are not in order: row 2 is before the last");
+
+    let mut lacking = ask();
+    assert!(!lacking.begin(0, 1, &columns(&["b"])));
+    let why = lacking.report().partitions[0]
+        .state
+        .why()
+        .unwrap()
+        .to_owned();
+    assert_eq!(why, "no column \"a\", it has [\"b\"]");
+}
+
+#[test]
+fn sums_are_checked_and_only_whole_answers_count() {
+    let sum = |rows: &[&[Value]], partial| {
+        let how = How::Reduce(vec![reduction(Function::Sum, Some("n"))]);
+        let mut gathering = gathering(
+            rows.len(),
+            Plan {
+                partial,
+                ..plan(how)
+            },
+        );
+        for (at, values) in rows.iter().enumerate() {
+            gathering.begin(at, 1, &columns(&["n"]));
+            for value in *values {
+                gathering.offer(at, 1, vec![value.clone()], ());
+            }
+            // The last of several breaks off.
+            if !partial || at + 1 < rows.len() {
+                gathering.end(at, 1, values.len() as u64);
+            }
+        }
+        gathering.tick(Seconds(10.0));
+        gathering.step()
+    };
+    let int = Value::Int;
+    assert_eq!(
+        sum(&[&[int(i64::MAX), int(1)], &[int(-1)]], false),
+        Step::Reduced(vec![int(i64::MAX)])
+    );
+    assert_eq!(
+        sum(&[&[int(1), Value::Float(0.5)]], false),
+        Step::Reduced(vec![Value::Float(1.5)])
+    );
+    assert_eq!(
+        sum(&[&[Value::Null], &[]], false),
+        Step::Reduced(vec![Value::Null])
+    );
+    assert_eq!(
+        sum(&[&[int(1)], &[int(2)], &[int(4)]], true),
+        Step::Reduced(vec![int(3)])
+    );
+    let overflow = Step::Failed(Failure::Overflow { column: "n".into() });
+    assert_eq!(sum(&[&[int(i64::MAX)], &[int(1)]], false), overflow);
+    assert_eq!(
+        sum(&[&[Value::Float(1e308)], &[Value::Float(1e308)]], false),
+        overflow
+    );
+    let Step::Failed(failure) = sum(&[&[text("1")]], false) else {
+        panic!()
+    };
+    assert_eq!(
+        failure.to_string(),
+        "column \"n\" has no sum: it has a text"
+    );
+}
+
+#[test]
+fn plans_that_make_no_sense_are_refused() {
+    let refused = |plan: Plan| {
+        Gathering::<()>::new(["p".to_owned()], plan)
+            .err()
+            .map(|it| it.to_string())
+    };
+    assert_eq!(
+        refused(plan(How::Merge(vec![]))).unwrap(),
+        "an order or a reduction must have 1 to 100 columns, has 0"
+    );
+    let sum = plan(How::Reduce(vec![reduction(Function::Sum, None)]));
+    assert_eq!(refused(sum).unwrap(), "sum needs a column");
+    let count = plan(How::Reduce(vec![reduction(Function::Count, None)]));
+    assert!(
+        refused(Plan {
+            limit: Some(1),
+            ..count
+        })
+        .unwrap()
+        .contains("one row")
+    );
+    let never = Seconds(f64::NAN);
+    assert!(
+        refused(Plan {
+            deadline: never,
+            ..plan(How::Concatenate)
+        })
+        .unwrap()
+        .contains("deadline")
+    );
+}
+
+#[test]
+fn maps_name_the_place_of_a_fault() {
+    let partition = |name: &str, node: &str, parts: Option<[u32; 2]>| Partition {
+        name: name.into(),
+        node: node.into(),
+        parts: parts.map(|[first, last]| first..=last),
+    };
+    let nodes = ["n1", "n2"];
+    let map = |parts, partitions| PartitionMap::new(nodes, parts, partitions);
+    let said = |parts, partitions| map(parts, partitions).unwrap_err().to_string();
+    let two = |first, second| vec![partition("a", "n1", first), partition("b", "n2", second)];
+
+    assert_eq!(map(None, two(None, None)).unwrap().partitions().len(), 2);
+    assert!(map(Some(8), two(Some([4, 7]), Some([0, 3]))).is_ok());
+    assert_eq!(
+        said(Some(8), two(Some([5, 7]), Some([0, 3]))),
+        "no partition has part 4"
+    );
+    assert_eq!(
+        said(Some(8), two(Some([0, 3]), Some([4, 5]))),
+        "no partition has parts 6 to 7"
+    );
+    assert_eq!(
+        said(Some(8), two(Some([1, 3]), Some([4, 7]))),
+        "no partition has part 0"
+    );
+    assert_eq!(
+        said(Some(8), two(Some([0, 4]), Some([3, 7]))),
+        "parts 3 to 4 are in both \"a\" and \"b\""
+    );
+    assert_eq!(
+        said(Some(8), two(Some([0, 7]), Some([0, 7]))),
+        "parts 0 to 7 are in both \"a\" and \"b\""
+    );
+    for wrong in [[4, 8], [6, 5]] {
+        assert_eq!(
+            said(Some(8), two(Some([0, 3]), Some(wrong))),
+            "the parts of partition \"b\" are not within those there are"
+        );
+    }
+    assert!(said(None, two(Some([0, 3]), None)).contains("partition \"a\""));
+    assert_eq!(
+        said(Some(8), two(Some([0, 3]), None)),
+        "partition \"b\" does not say which parts it has, as others do"
+    );
+    assert_eq!(
+        said(None, vec![partition("a", "n3", None)]),
+        "partition \"a\" is at node \"n3\", which is not there"
+    );
+    assert_eq!(
+        said(None, vec![partition("a", "n1", None); 2]),
+        "there are two partitions \"a\""
+    );
+    assert!(
+        said(None, vec![]).contains("has 0")
+            && said(None, vec![partition("a b", "n1", None)]).contains("\"a b\"")
+    );
+    let twice = PartitionMap::new(["n1", "n1"], None, two(None, None)).unwrap_err();
+    assert_eq!(twice.to_string(), "there are two nodes \"n1\"");
+}
