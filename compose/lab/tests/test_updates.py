@@ -1,6 +1,9 @@
 """A real agent and a real price feed: cold prices give way while the node is full, and come back."""
 
 import contextlib
+import csv
+import gzip
+import json
 import subprocess
 import threading
 import time
@@ -53,12 +56,14 @@ longest = "2s"
 
 def _built() -> bool:
     try:
-        return bool(machine.binary("stocks") and machine.binary("plimsoll"))
+        return bool(
+            machine.binary("stocks") and machine.binary("plimsoll") and machine.k6() and machine.haproxy()
+        )
     except LabError:
         return False
 
 
-pytestmark = pytest.mark.skipif(not _built(), reason="needs `make build`")
+pytestmark = pytest.mark.skipif(not _built(), reason="needs `make tools build`")
 
 
 def until(what: str, condition: Callable[[], bool], seconds: float = 20) -> None:
@@ -162,3 +167,27 @@ def test_a_feed_whose_agent_dies_returns_to_its_own_periods(tmp_path):
         agent.kill()
         until("all are back", lambda: gauge(node, "stocks_feed_relaxed") == 0)
         assert gauge(node, 'stocks_feed_asked_total{result="failed"}') > 0
+
+
+def test_ages_and_update_periods_are_recorded(lab, tmp_path):
+    process, _ = lab("--scenario", "updates", "--policies", "fc-prop-updates", "--duration", "36")
+    stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr.decode()
+    assert b"in the overload:" in stdout
+    folder = tmp_path / "results" / "latest" / "fc-prop-updates"
+    assert json.loads((folder / "meta.json").read_text())["calm_s"] == 34
+    with gzip.open(folder / "requests.csv.gz", "rt") as file:
+        rows = [row for row in csv.DictReader(file) if row["class"] == "query"]
+    assert {row["outcome"] for row in rows} == {"ok"}
+    # A portfolio of few items may have no quote.
+    assert sum(row["age_s"] != "" for row in rows) > 0.9 * len(rows)
+    with (folder / "nodes.csv").open() as file:
+        samples = list(csv.DictReader(file))[4:]
+    assert {row["update_items"] for row in samples} == {"1000"}
+    # Twenty clients are no overload, and all have their own periods.
+    assert {row["update_relaxed"] for row in samples} == {"0"}
+    assert {row["update_longest_s"] for row in samples} == {"0.5"}
+    assert all(float(row["updates"]) > 0 for row in samples)
+    found = json.loads((folder.parent / "summary.json").read_text())["runs"][0]["updates"]
+    assert (found["relaxed_share"], found["back_s"], found["hot_relaxed"]) == (0, 0, 0)
+    assert 0 < found["mean_age_s"] < found["longest_period_s"] == 0.5
