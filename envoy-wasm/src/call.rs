@@ -2,7 +2,7 @@
 
 use log::{info, warn};
 
-use crate::{config::Settings, host};
+use crate::host;
 
 /// First wait after a failure, seconds; doubles up to [`LONGEST_WAIT`].
 const FIRST_WAIT: f64 = 0.1;
@@ -42,6 +42,11 @@ impl Call {
             Some(_) => now >= self.until,
             None => now >= self.due,
         }
+    }
+
+    /// Whether the last one was answered well, so that the next one may be made early.
+    pub fn is_well(&self) -> bool {
+        self.wait == 0.0
     }
 
     /// It was made, or could not be.
@@ -90,23 +95,20 @@ impl Call {
 
 /// Calls an agent: `POST` where there is a body.
 pub fn ask(
-    settings: &Settings,
+    (agents, token): (&str, Option<&str>),
     path: &str,
     body: Option<&[u8]>,
     timeout: f64,
 ) -> Result<u32, String> {
-    let bearer = settings
-        .token
-        .as_ref()
-        .map(|token| format!("Bearer {token}"));
+    let bearer = token.map(|token| format!("Bearer {token}"));
     let mut headers = vec![
         (":method", if body.is_some() { "POST" } else { "GET" }),
         (":path", path),
-        (":authority", settings.agents.as_str()),
+        (":authority", agents),
     ];
     headers.extend(body.map(|_| ("content-type", "application/json")));
     headers.extend(bearer.as_deref().map(|value| ("authorization", value)));
-    host::call(&settings.agents, headers, body, timeout)
+    host::call(agents, headers, body, timeout)
 }
 
 /// What is wrong with an answer, but for its meaning.

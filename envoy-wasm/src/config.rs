@@ -15,6 +15,8 @@ pub enum Config {
     Downstream(Box<Settings>),
     /// Among the router's upstream HTTP filters: it counts and measures attempts.
     Upstream,
+    /// Among the HTTP filters: it names the primary of a request's object set.
+    Primary(Box<PrimarySettings>),
 }
 
 /// Settings of the downstream position.
@@ -62,6 +64,37 @@ pub struct Settings {
     pub dispatch: DispatchSettings,
 }
 
+/// Settings of the position that names primaries.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PrimarySettings {
+    /// As in the agents' `[placement]`, and what metrics are labelled with.
+    pub cluster: String,
+    /// Envoy's cluster of the agents' HTTP servers.
+    pub agents: String,
+    /// Bearer token that the agents ask for.
+    pub token: Option<String>,
+    /// This proxy's name; the node id where it is not told.
+    pub proxy: Option<String>,
+    /// Where the object set's name is.
+    pub object_set: Part,
+    /// Where the cost is, items.
+    pub cost: Option<Part>,
+    /// Cost of a request that tells none.
+    pub default_cost: f64,
+    /// Request header that names the Envoy cluster of the primary to the route.
+    pub header: String,
+    /// Before the node's name, in the name of its Envoy cluster.
+    pub prefix: String,
+    /// One exchange with an agent in each, seconds.
+    pub period: f64,
+    /// The longest an agent may take to answer, seconds.
+    pub timeout: f64,
+    /// How long a request waits for a hand-over, seconds.
+    pub wait: f64,
+    /// `Retry-After` of a refusal, whole seconds.
+    pub retry_after: u32,
+}
+
 #[derive(Deserialize)]
 struct Positioned {
     #[serde(default)]
@@ -74,6 +107,7 @@ enum Position {
     #[default]
     Downstream,
     Upstream,
+    Primary,
 }
 
 #[derive(Deserialize)]
@@ -81,6 +115,48 @@ enum Position {
 struct RawUpstream {
     #[serde(rename = "position")]
     _position: Position,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPrimary {
+    #[serde(rename = "position")]
+    _position: Position,
+    cluster: String,
+    agents: String,
+    token: Option<String>,
+    proxy: Option<String>,
+    object_set: Part,
+    #[serde(default)]
+    cost: RawPrimaryCost,
+    #[serde(default = "primary_header")]
+    header: String,
+    #[serde(default)]
+    prefix: String,
+    #[serde(default = "one")]
+    period: f64,
+    #[serde(default = "one")]
+    timeout: f64,
+    #[serde(default = "half")]
+    wait: f64,
+    #[serde(default = "one")]
+    retry_after: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawPrimaryCost {
+    from: Option<Part>,
+    default: f64,
+}
+
+impl Default for RawPrimaryCost {
+    fn default() -> Self {
+        RawPrimaryCost {
+            from: None,
+            default: 1.0,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -199,6 +275,10 @@ fn hosts_header() -> String {
     "x-plimsoll-hosts".to_owned()
 }
 
+fn primary_header() -> String {
+    "x-plimsoll-primary".to_owned()
+}
+
 fn half() -> f64 {
     0.5
 }
@@ -236,6 +316,9 @@ pub fn parse(text: &[u8]) -> Result<Config, String> {
             let _: RawUpstream = read(text)?;
             Ok(Config::Upstream)
         }
+        Position::Primary => Ok(Config::Primary(Box::new(
+            read::<RawPrimary>(text)?.resolve()?,
+        ))),
         Position::Downstream => Ok(Config::Downstream(Box::new(read::<Raw>(text)?.resolve()?))),
     }
 }
@@ -253,23 +336,61 @@ fn read<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
     Ok(value)
 }
 
+/// What both positions that talk to agents have.
+fn check_common(
+    cluster: &str,
+    proxy: Option<&str>,
+    agents: &str,
+    token: Option<&str>,
+) -> Result<(), String> {
+    for (field, name) in [("cluster", Some(cluster)), ("proxy", proxy)] {
+        if name.is_some_and(|name| !is_name(name)) {
+            return Err(format!("{field}: must be 1..100 of A-Za-z0-9._:/-"));
+        }
+    }
+    if agents.is_empty() {
+        return Err("agents: must be the name of an Envoy cluster".to_owned());
+    }
+    let printable = |token: &str| token.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if !token.is_none_or(printable) {
+        return Err("token: must be printable ASCII characters".to_owned());
+    }
+    Ok(())
+}
+
+impl RawPrimary {
+    fn resolve(self) -> Result<PrimarySettings, String> {
+        let (proxy, token) = (self.proxy.as_deref(), self.token.as_deref());
+        check_common(&self.cluster, proxy, &self.agents, token)?;
+        if !is_header(&self.header) {
+            return Err("header: must be a header's name, in lower-case letters".to_owned());
+        }
+        if !self.prefix.is_empty() && !is_name(&self.prefix) {
+            return Err("prefix: must be at most 100 of A-Za-z0-9._:/-".to_owned());
+        }
+        let object_set = checked("object_set", Some(self.object_set))?;
+        Ok(PrimarySettings {
+            object_set: object_set.ok_or("object_set: is missing")?,
+            cost: checked("cost.from", self.cost.from)?,
+            default_cost: within("cost.default", self.cost.default, 1e-6, MOST_COST, "")?,
+            period: within("period", self.period, 0.1, 60.0, " s")?,
+            timeout: within("timeout", self.timeout, 0.01, 60.0, " s")?,
+            wait: within("wait", self.wait, 0.0, 30.0, " s")?,
+            retry_after: whole("retry_after", self.retry_after, 0.0, 3600.0)? as u32,
+            cluster: self.cluster,
+            agents: self.agents,
+            token: self.token,
+            proxy: self.proxy,
+            header: self.header,
+            prefix: self.prefix,
+        })
+    }
+}
+
 impl Raw {
     fn resolve(self) -> Result<Settings, String> {
-        for (field, name) in [
-            ("cluster", Some(&self.cluster)),
-            ("proxy", self.proxy.as_ref()),
-        ] {
-            if name.is_some_and(|name| !is_name(name)) {
-                return Err(format!("{field}: must be 1..100 of A-Za-z0-9._:/-"));
-            }
-        }
-        if self.agents.is_empty() {
-            return Err("agents: must be the name of an Envoy cluster".to_owned());
-        }
-        let printable = |token: &String| token.bytes().all(|byte| (b' '..=b'~').contains(&byte));
-        if !self.token.as_ref().is_none_or(printable) {
-            return Err("token: must be printable ASCII characters".to_owned());
-        }
+        let (proxy, token) = (self.proxy.as_deref(), self.token.as_deref());
+        check_common(&self.cluster, proxy, &self.agents, token)?;
         let placement = self.scheduler.placement(self.policy)?;
         if self.news.is_some() && !matches!(placement, Placement::Scheduled(_)) {
             let problem = "news: only the schedulers look at load; fc_hash and fc_prop do not";

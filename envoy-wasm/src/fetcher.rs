@@ -53,6 +53,10 @@ pub struct Fetcher {
     pub in_flight: (f64, u64),
 }
 
+fn agents(settings: &Settings) -> (&str, Option<&str>) {
+    (&settings.agents, settings.token.as_deref())
+}
+
 impl Fetcher {
     /// Another VM shared a ring: whoever becomes the fetcher goes on from it.
     pub fn remember(&mut self, ring: Ring) {
@@ -77,7 +81,7 @@ impl Fetcher {
             let service = settings.service.as_deref();
             let body = exchange(service, settings.lease, &told, &self.live);
             let timeout = settings.timeout;
-            let called = ask(settings, "/v1/observe", Some(&body), timeout);
+            let called = ask(agents(settings), "/v1/observe", Some(&body), timeout);
             self.exchange
                 .started("shares", called, (now, timeout), random);
         }
@@ -98,7 +102,7 @@ impl Fetcher {
                 path += &format!("&service={}", in_query(service));
             }
             let timeout = f64::from(POLL) + settings.timeout;
-            let called = ask(settings, &path, None, timeout);
+            let called = ask(agents(settings), &path, None, timeout);
             self.poll.started("ring", called, (now, timeout), random);
         }
     }

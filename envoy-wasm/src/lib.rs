@@ -7,6 +7,7 @@
 pub mod config;
 pub mod engine;
 pub mod part;
+pub mod primaries;
 pub mod wire;
 
 #[cfg(target_arch = "wasm32")]
@@ -23,6 +24,8 @@ mod follower;
 mod host;
 #[cfg(target_arch = "wasm32")]
 mod metrics;
+#[cfg(target_arch = "wasm32")]
+mod primary_filter;
 #[cfg(target_arch = "wasm32")]
 mod roots;
 

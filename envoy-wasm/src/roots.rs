@@ -12,12 +12,13 @@ use proxy_wasm::{
 use crate::{
     board,
     call::LONGEST_ANSWER,
-    config::{self, Config, Settings},
+    config::{self, Config, PrimarySettings, Settings},
     engine::Engine,
     filter::{Downstream, Upstream},
     follower::{Follower, LOOK},
     host,
     metrics::Metrics,
+    primary_filter::{Primary, PrimaryCluster},
 };
 
 /// One cluster in this VM.
@@ -44,6 +45,7 @@ struct Vm {
     /// This VM's number in the process, and the process's own.
     number: Option<(u32, u32)>,
     clusters: Vec<Rc<Cluster>>,
+    primaries: Vec<Rc<PrimaryCluster>>,
 }
 
 thread_local! {
@@ -86,11 +88,29 @@ fn cluster_of(settings: Settings) -> Option<Rc<Cluster>> {
     })
 }
 
+fn primaries_of(settings: PrimarySettings) -> Option<Rc<PrimaryCluster>> {
+    VM.with(|vm| {
+        let mut vm = vm.try_borrow_mut().ok()?;
+        let mut known = vm.primaries.iter();
+        if let Some(cluster) = known.find(|cluster| cluster.name == settings.cluster) {
+            cluster.set(settings);
+            return Some(cluster.clone());
+        }
+        let number = *vm.number.get_or_insert_with(board::number_vm);
+        let seed = host::seed() ^ (u64::from(number.0) << 48);
+        let cluster = Rc::new(PrimaryCluster::new(settings, number, seed));
+        vm.primaries.push(cluster.clone());
+        Some(cluster)
+    })
+}
+
 /// One configuration of the filter.
 #[derive(Debug, Default)]
 pub struct Root {
-    /// Nothing in the upstream position.
+    /// In the downstream position.
     cluster: Option<Rc<Cluster>>,
+    /// In the position that names primaries.
+    primaries: Option<Rc<PrimaryCluster>>,
 }
 
 /// Status and body of the answer that was just called back with.
@@ -107,13 +127,16 @@ fn answer(size: usize) -> (u32, Vec<u8>) {
 
 impl Context for Root {
     fn on_http_call_response(&mut self, token: u32, headers: usize, body_size: usize, _: usize) {
-        let Some(cluster) = &self.cluster else { return };
         // Where there is no answer, asking for one would be a panic in the SDK.
         let (status, body) = if headers > 0 {
             answer(body_size.min(LONGEST_ANSWER))
         } else {
             (0, Vec::new())
         };
+        if let Some(primaries) = &self.primaries {
+            return primaries.on_answer(token, status, &body);
+        }
+        let Some(cluster) = &self.cluster else { return };
         let (Ok(mut follower), Ok(engine)) = (
             cluster.follower.try_borrow_mut(),
             cluster.engine.try_borrow(),
@@ -129,6 +152,11 @@ impl RootContext for Root {
         let text = hostcalls::get_buffer(BufferType::PluginConfiguration, 0, usize::MAX);
         match config::parse(&text.ok().flatten().unwrap_or_default()) {
             Ok(Config::Upstream) => true,
+            Ok(Config::Primary(settings)) => {
+                self.primaries = primaries_of(*settings);
+                let ticks = hostcalls::set_tick_period(Duration::from_secs_f64(LOOK));
+                self.primaries.is_some() && ticks.is_ok()
+            }
             Ok(Config::Downstream(settings)) => {
                 self.cluster = cluster_of(*settings);
                 let ticks = hostcalls::set_tick_period(Duration::from_secs_f64(LOOK));
@@ -142,6 +170,9 @@ impl RootContext for Root {
     }
 
     fn on_tick(&mut self) {
+        if let Some(primaries) = &self.primaries {
+            primaries.tick();
+        }
         let Some(cluster) = &self.cluster else { return };
         let Ok(mut follower) = cluster.follower.try_borrow_mut() else {
             return;
@@ -161,10 +192,11 @@ impl RootContext for Root {
         }
     }
 
-    fn create_http_context(&self, _: u32) -> Option<Box<dyn HttpContext>> {
-        Some(match &self.cluster {
-            Some(cluster) => Box::new(Downstream::new(cluster.clone())),
-            None => Box::new(Upstream::default()),
+    fn create_http_context(&self, id: u32) -> Option<Box<dyn HttpContext>> {
+        Some(match (&self.primaries, &self.cluster) {
+            (Some(primaries), _) => Box::new(Primary::new(primaries.clone(), id)),
+            (None, Some(cluster)) => Box::new(Downstream::new(cluster.clone())),
+            (None, None) => Box::new(Upstream::default()),
         })
     }
 

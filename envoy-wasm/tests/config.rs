@@ -10,7 +10,7 @@ use plimsoll_core::{dispatch::Placement, schedule::Policy};
 fn parse(text: &str) -> Result<Settings, String> {
     match config::parse(text.as_bytes())? {
         Config::Downstream(settings) => Ok(*settings),
-        Config::Upstream => panic!("upstream"),
+        other => panic!("{other:?}"),
     }
 }
 

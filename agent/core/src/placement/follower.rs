@@ -26,6 +26,11 @@ impl Ticket {
     pub fn node(&self) -> NodeId {
         self.node
     }
+
+    /// The entry that its name goes by.
+    pub fn set(&self) -> &ObjectSet {
+        &self.set
+    }
 }
 
 /// Requests of a set at a node.
@@ -78,6 +83,12 @@ impl Follower {
     /// Lets nobody in until it has joined anew.
     pub fn suspend(&mut self) {
         self.table = None;
+    }
+
+    /// Whether something leaves, so that there is more to tell than usual.
+    pub fn is_leaving(&self, set: &ObjectSet) -> bool {
+        let state = self.table.as_ref().and_then(|table| table.state(set));
+        matches!(state, Some(State::Leaving(_)))
     }
 
     /// Where a request for an object set goes.
