@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::{
-    identify::IdentifyArgs, node_command::NodeArgs, ring_command::RingArgs, simulate::SimulateArgs,
-    top::TopArgs, tune::TuneArgs,
+    identify::IdentifyArgs, node_command::NodeArgs, placement_command::PlacementArgs,
+    ring_command::RingArgs, simulate::SimulateArgs, top::TopArgs, tune::TuneArgs,
 };
 
 /// Keeps a data service inside its delay SLA: measures, computes how much backlog the node may
@@ -29,6 +29,8 @@ pub enum Command {
     Node(NodeArgs),
     /// Look at a ring: its nodes, slots and keys.
     Ring(RingArgs),
+    /// Look at the table of primaries, or move an object set.
+    Placement(PlacementArgs),
     /// Watch a live cluster: delay against the SLA, bound, jobs, weight and ring share of each node.
     Top(TopArgs),
     /// Find models of how a node's delay follows its backlog, from a trace or a live agent.

@@ -17,6 +17,8 @@ mod metrics;
 mod node_command;
 mod orca;
 mod overrides;
+mod placement;
+mod placement_command;
 mod reload;
 mod ring;
 mod ring_command;
@@ -57,6 +59,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             node_command::run(args)?;
         }
         Command::Ring(args) => ring_command::run(args, &mut out)?,
+        Command::Placement(args) => placement_command::run(args, &mut out)?,
         Command::Top(args) => {
             drop(out);
             top::run(args, &mut std::io::stdout())?;

@@ -29,6 +29,7 @@ use crate::{
     metrics::{Catalogue, Metrics},
     orca::{self, OrcaContext},
     overrides::{self, Overrides},
+    placement::{self, Gate, PlacementBoard, PlacementContext},
     reload,
     ring::{self, Exchanges, RingBoard, RingContext},
     state::{NodeState, SharedState},
@@ -128,6 +129,8 @@ impl Agent {
         let rings = Arc::new(RingBoard::default());
         let ring_config = watch::Sender::new(Arc::new(config.clone()));
         let exchanges = Exchanges::new(ring_config.subscribe(), Arc::clone(&rings));
+        let placement_board = Arc::new(PlacementBoard::default());
+        let gate = Gate::new(ring_config.subscribe(), Arc::clone(&placement_board));
         let envoy_board = Arc::new(EnvoyBoard::default());
         let (drain, stop) = (CancellationToken::new(), CancellationToken::new());
 
@@ -154,6 +157,8 @@ impl Agent {
             discovered: metrics.envoy.discoveries.clone(),
             exchange_permits: Arc::new(Semaphore::new(http::MOST_EXCHANGES)),
             exchanged: metrics.agent.exchanges.clone(),
+            placement: Arc::new(gate),
+            placement_permits: Arc::new(Semaphore::new(http::MOST_MESSAGES)),
             refused: metrics.agent.http_refused.clone(),
             started: Instant::now(),
         };
@@ -177,6 +182,23 @@ impl Agent {
         servers.spawn(async move {
             let start = || envoy::run(envoy_context.clone());
             ("envoy", keep_running("envoy", &restarts, start).await)
+        });
+        let placement_context = PlacementContext {
+            metrics: metrics.clone(),
+            board: placement_board,
+            config: ring_config.subscribe(),
+            stop: stop.clone(),
+        };
+        let restarts = metrics
+            .agent
+            .task_restarts
+            .with_label_values(&["placement"]);
+        servers.spawn(async move {
+            let start = || placement::run(placement_context.clone());
+            (
+                "placement",
+                keep_running("placement", &restarts, start).await,
+            )
         });
         if let Some(listener) = orca_listener {
             let context = OrcaContext {

@@ -161,9 +161,9 @@ impl Steward {
             self.count(loads);
         }
         if step.silent.is_empty() {
-            step.refused = self.heed(&reading.wishes);
+            step.refused = self.heed(now, &reading.wishes);
             if reading.loads.is_some() {
-                self.pin(&reading.pins);
+                self.pin(now, &reading.pins);
                 if !self.keeper.is_moving() {
                     step.planned = Some(self.plan(now, &reading.pins));
                 }
@@ -304,25 +304,39 @@ impl Steward {
         }
     }
 
-    fn heed(&mut self, wishes: &[(ObjectSet, NodeId)]) -> Vec<(ObjectSet, KeeperError)> {
+    /// Whether a node was seen of late.
+    fn is_up(&self, now: Duration, node: NodeId) -> bool {
+        let seen = self.nodes.get(&node).filter(|seen| seen.now.is_some());
+        seen.is_some_and(|seen| now.saturating_sub(seen.at) <= self.settings.lease)
+    }
+
+    fn heed(
+        &mut self,
+        now: Duration,
+        wishes: &[(ObjectSet, NodeId)],
+    ) -> Vec<(ObjectSet, KeeperError)> {
         let mut refused = Vec::new();
         for (set, to) in wishes {
             let change = self.change(set, *to);
-            if let Err(problem) = self.keeper.begin(&[change]) {
+            let begun = match self.is_up(now, *to) {
+                true => self.keeper.begin(&[change]),
+                false => Err(KeeperError::Down(*to)),
+            };
+            if let Err(problem) = begun {
                 refused.push((set.clone(), problem));
             }
         }
         refused
     }
 
-    fn pin(&mut self, pins: &BTreeMap<ObjectSet, NodeId>) {
+    fn pin(&mut self, now: Duration, pins: &BTreeMap<ObjectSet, NodeId>) {
         let moving: BTreeSet<ObjectSet> = self.keeper.moving().cloned().collect();
         for (set, to) in pins {
             let state = self.table().state(set);
             let is_so = state.is_some_and(|state| state.primary() == *to);
             let change = self.change(set, *to);
-            if !is_so && !moving.contains(&key_of(&change)) {
-                // A node that is down gets it when it is back.
+            // A node that is down gets it when it is back.
+            if !is_so && self.is_up(now, *to) && !moving.contains(&key_of(&change)) {
                 let _ = self.keeper.begin(&[change]);
             }
         }

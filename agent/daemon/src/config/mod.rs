@@ -3,6 +3,7 @@
 mod jobs;
 mod load;
 mod locate;
+mod placement;
 mod raw;
 mod reference;
 mod resolve;
@@ -21,6 +22,7 @@ use plimsoll_core::{Cost, Settings, freshness::FreshnessSettings};
 use crate::{
     agent_check::{OnShutdown, OutputSettings, SendWords, ServiceOutput},
     envoy::EnvoySettings,
+    placement::PlacementSettings,
     ring::{LinkSettings, RingSettings},
 };
 
@@ -66,6 +68,8 @@ pub struct Config {
     pub control_socket: Option<PathBuf>,
     /// How to reach Redis.
     pub redis: Option<LinkSettings>,
+    /// The table of primaries.
+    pub placement: Option<PlacementSettings>,
     /// What Envoy is answered.
     pub envoy: EnvoySettings,
     /// Services, in the file's order; at least one.

@@ -17,6 +17,7 @@ pub struct File {
     #[serde(default)]
     pub control: Control,
     pub redis: Option<Redis>,
+    pub placement: Option<Placement>,
     #[serde(default)]
     pub envoy: Envoy,
     #[serde(default)]
@@ -72,6 +73,25 @@ pub struct Redis {
     pub ca_file: Option<PathBuf>,
     #[serde(default, with = "humantime_serde")]
     pub timeout: Option<Duration>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Placement {
+    pub cluster: String,
+    #[serde(default, with = "humantime_serde")]
+    pub period: Option<Duration>,
+    pub threshold: Option<f64>,
+    pub gain: Option<f64>,
+    pub moves: Option<bool>,
+    #[serde(default, with = "humantime_serde")]
+    pub request_limit: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    pub lease: Option<Duration>,
+    pub when_lost: Option<String>,
+    pub initial: Option<String>,
+    #[serde(default)]
+    pub pins: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

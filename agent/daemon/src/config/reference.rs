@@ -114,7 +114,7 @@ const TABLES: &[(&str, &str, &[Row])] = &[
     ),
     (
         "[redis]",
-        "The Redis (7.0 or later) or Valkey that shares rings among proxies. Needed for `[service.ring]`.",
+        "The Redis (7.0 or later) or Valkey that shares rings among proxies. Needed for `[service.ring]` and `[placement]`.",
         &[
             (
                 "urls",
@@ -152,6 +152,72 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "duration, 1ms to 1day",
                 "`\"500ms\"`",
                 "For connecting, and for each answer.",
+            ),
+        ],
+    ),
+    (
+        "[placement]",
+        "Which node is the primary of which object set: docs/placement.md. Needs `[redis]`, and a `[service.ring]` of the same cluster. All agents of a cluster have the same.",
+        &[
+            (
+                "cluster",
+                "1 to 120 of `A-Za-z0-9._:/-`",
+                "required",
+                "The `cluster` of a `[service.ring]`: its nodes are the primaries, their bounds what they may hold.",
+            ),
+            (
+                "period",
+                "duration, 100ms to 1m",
+                "`\"1s\"`",
+                "Between two looks at loads, each of which may end in a plan.",
+            ),
+            (
+                "threshold",
+                "0 to 10",
+                "`0.2`",
+                "Nothing moves while the standard deviation of the primaries' loads is at most this part of their mean, and what chance makes.",
+            ),
+            (
+                "gain",
+                "0 to 1",
+                "`0.5`",
+                "Nothing moves unless that takes away this part of the variance.",
+            ),
+            (
+                "moves",
+                "`true`, `false`",
+                "`true`",
+                "`false`: only what is pinned, what an operator moves and what has no live primary.",
+            ),
+            (
+                "request_limit",
+                "duration, 100ms to 1hour",
+                "`\"60s\"`",
+                "No request that writes runs for longer, which the proxies' time-outs have to see to: `timeout server` in HAProxy, the route's `timeout` in Envoy.",
+            ),
+            (
+                "lease",
+                "duration, 3 periods to 1hour",
+                "`\"10s\"`, at least 3 periods",
+                "A keeper that is not heard for so long is replaced, a dispatcher is silent, a node that has left the ring is down.",
+            ),
+            (
+                "when_lost",
+                "`serve`, `hold`",
+                "`\"serve\"`",
+                "What a dispatcher does that cannot reach Redis for a lease: goes on with its table, and nothing moves; or lets nobody in, and is taken for gone.",
+            ),
+            (
+                "initial",
+                "`even`, or a node's name",
+                "`\"even\"`",
+                "Where the rests are in a table that is made from nothing.",
+            ),
+            (
+                "pins",
+                "table: object set = node; up to 1024",
+                "none",
+                "`[placement.pins]`, such as `\"=A17\" = \"node3\"`: never moved by a plan, not even when that node is down.",
             ),
         ],
     ),

@@ -6,7 +6,10 @@ use plimsoll_core::{BoundLimits, Cost, Law, PiForm, PiGains, Rules, Seconds, Set
 
 use super::{
     Config, HealthConfig, HealthTarget, HttpUrl, Level, LogFormat, LogListen, PrometheusConfig,
-    ServiceConfig, SourceConfig, jobs, load, locate::Wrong, raw, updates, values,
+    ServiceConfig, SourceConfig, jobs, load,
+    locate::Wrong,
+    placement::{has_ring, placement},
+    raw, updates, values,
 };
 use crate::{
     agent_check::{OnShutdown, SendWords},
@@ -34,7 +37,12 @@ pub(super) fn at<T>(key: &str, value: Result<T, String>) -> Checked<T> {
     value.or_else(|problem| wrong(key, problem))
 }
 
-fn word<T: Copy>(key: &str, text: Option<&str>, default: T, words: &[(&str, T)]) -> Checked<T> {
+pub(super) fn word<T: Copy>(
+    key: &str,
+    text: Option<&str>,
+    default: T,
+    words: &[(&str, T)],
+) -> Checked<T> {
     text.map_or(Ok(default), |text| at(key, values::one_of(text, words)))
 }
 
@@ -98,6 +106,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         agent_check,
         control,
         redis: raw_redis,
+        placement: raw_placement,
         envoy: raw_envoy,
         service,
     } = file;
@@ -173,6 +182,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         )?,
         control_socket: control.socket,
         redis: raw_redis.as_ref().map(redis).transpose()?,
+        placement: raw_placement.as_ref().map(placement).transpose()?,
         envoy: envoy(&raw_envoy, period)?,
         services: Vec::new(),
     };
@@ -185,6 +195,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
             .push(resolve_service(&format!("service[{index}]"), raw, period)?);
     }
     rings(&config)?;
+    has_ring(&config)?;
     unique_identities(&config.services)?;
     unique_addresses(&config)?;
     Ok(config)
@@ -381,7 +392,7 @@ fn certificates(file: &Path) -> Checked<Vec<u8>> {
 }
 
 /// What Redis takes as a name.
-fn ring_name(key: String, name: &str) -> Checked<String> {
+pub(super) fn ring_name(key: String, name: &str) -> Checked<String> {
     let fine = |b: u8| b.is_ascii_alphanumeric() || b"._:/-".contains(&b);
     if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(fine) {
         return wrong(

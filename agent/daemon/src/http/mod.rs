@@ -1,5 +1,5 @@
 //! `/metrics`, `/healthz`, `/readyz`, `/v1/node`, `/v1/ring`, `/v1/orca`, `/v1/updates`,
-//! `/v1/observe` and `/v3/discovery:endpoints`.
+//! `/v1/observe`, `/v1/placement` and `/v3/discovery:endpoints`.
 
 mod body;
 mod connections;
@@ -7,6 +7,7 @@ mod discovery;
 mod node;
 mod observe;
 mod orca;
+mod placement;
 mod ring;
 mod updates;
 
@@ -34,6 +35,7 @@ use crate::{
     config::Config,
     envoy::EnvoyBoard,
     overrides::Overrides,
+    placement::Gate,
     ring::{Exchanges, RingBoard},
     state::SharedState,
 };
@@ -42,6 +44,7 @@ use connections::Connections;
 pub use discovery::MOST_DISCOVERIES;
 pub use node::node_view;
 pub use observe::MOST_EXCHANGES;
+pub use placement::MOST_MESSAGES;
 pub use ring::MOST_WAITING;
 
 /// A control loop silent for this many periods, and at least [`LEAST_STALE`], is stuck.
@@ -82,6 +85,10 @@ pub struct HttpContext {
     pub exchange_permits: Arc<Semaphore>,
     /// Exchanges, by result.
     pub exchanged: IntCounterVec,
+    /// The way to the table of primaries.
+    pub placement: Arc<Gate>,
+    /// One for each message to it under way.
+    pub placement_permits: Arc<Semaphore>,
     /// Connections that were too many.
     pub refused: IntCounter,
     /// When the agent started.
@@ -115,6 +122,7 @@ fn router(context: HttpContext) -> Router {
         .route("/v1/orca", get(orca::orca))
         .route("/v1/updates", get(updates::updates))
         .route("/v1/observe", post(observe::observe))
+        .route("/v1/placement", get(placement::show).post(placement::carry))
         .route("/v3/discovery:endpoints", post(discovery::discover))
         .with_state(context)
 }

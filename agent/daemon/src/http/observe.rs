@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::json;
 use subtle::ConstantTimeEq;
 
@@ -21,6 +21,8 @@ use crate::ring::{Dispatcher, ExchangeError, Wish};
 
 /// Exchanges under way; each may hold a body and what it is answered.
 pub const MOST_EXCHANGES: usize = 16;
+/// What who may not is told.
+pub const NEEDS_TOKEN: &str = "needs the token of http.token_file, as Authorization: Bearer …";
 const MOST_BYTES: usize = 4 << 20;
 const MOST_DISPATCHERS: usize = 256;
 
@@ -53,18 +55,23 @@ pub async fn observe(
                 StatusCode::SERVICE_UNAVAILABLE => "redis",
                 _ => "refused",
             };
-            let answer = (status, Json(json!({ "problem": problem })));
-            let mut response = answer.into_response();
-            if status == StatusCode::UNAUTHORIZED {
-                let scheme = header::HeaderValue::from_static("Bearer");
-                response
-                    .headers_mut()
-                    .insert(header::WWW_AUTHENTICATE, scheme);
-            }
-            (result, response)
+            (result, refused((status, problem)))
         }
     };
     context.exchanged.with_label_values(&[result]).inc();
+    response
+}
+
+/// Why not, as it is answered.
+pub fn refused((status, problem): Refusal) -> Response {
+    let answer = (status, Json(json!({ "problem": problem })));
+    let mut response = answer.into_response();
+    if status == StatusCode::UNAUTHORIZED {
+        let scheme = header::HeaderValue::from_static("Bearer");
+        response
+            .headers_mut()
+            .insert(header::WWW_AUTHENTICATE, scheme);
+    }
     response
 }
 
@@ -74,8 +81,7 @@ async fn exchange(
     body: Body,
 ) -> Result<Response, Refusal> {
     if !may_observe(context, headers) {
-        let problem = "needs the token of http.token_file, as Authorization: Bearer …";
-        return Err((StatusCode::UNAUTHORIZED, problem.into()));
+        return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
     }
     let Ok(_permit) = context.exchange_permits.try_acquire() else {
         let problem = format!("{MOST_EXCHANGES} exchanges are under way, which is the most");
@@ -109,7 +115,8 @@ async fn exchange(
     }
 }
 
-fn may_observe(context: &HttpContext, headers: &HeaderMap) -> bool {
+/// Whether it shows the token, where there is one.
+pub fn may_observe(context: &HttpContext, headers: &HeaderMap) -> bool {
     let config = context.config.borrow();
     let Some(token) = &config.http_token else {
         return true;
@@ -122,7 +129,8 @@ fn may_observe(context: &HttpContext, headers: &HeaderMap) -> bool {
     shown.is_some_and(|shown| bool::from(shown.ct_eq(token.as_bytes())))
 }
 
-fn parse(text: &[u8]) -> Result<Observed, String> {
+/// A body; what is wrong with it by its place.
+pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let observed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();

@@ -47,7 +47,10 @@ impl AgentMetrics {
                 "plimsoll_task_restarts_total",
                 "restarts",
                 "Tasks started again after a panic.",
-                &[Label::one_of("task", ["control_loop", "ring", "envoy"])],
+                &[Label::one_of(
+                    "task",
+                    ["control_loop", "ring", "envoy", "placement"],
+                )],
             )?,
             exchanges: catalogue.counters(
                 "plimsoll_exchanges_total",

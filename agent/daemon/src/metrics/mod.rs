@@ -4,6 +4,7 @@ mod agent;
 mod catalogue;
 mod control;
 mod envoy;
+mod placement;
 mod reference;
 mod requests;
 mod ring;
@@ -23,6 +24,7 @@ pub use agent::AgentMetrics;
 pub use catalogue::{Catalogue, Label, Services};
 pub use control::ControlMetrics;
 pub use envoy::EnvoyMetrics;
+pub use placement::PlacementMetrics;
 pub use reference::markdown;
 pub use requests::RequestMetrics;
 pub use ring::RingMetrics;
@@ -42,6 +44,8 @@ pub struct Metrics {
     pub ring: RingMetrics,
     /// Of temporal data.
     pub updates: UpdateMetrics,
+    /// Of the table of primaries.
+    pub placement: PlacementMetrics,
     /// Of what stock Envoy is told.
     pub envoy: EnvoyMetrics,
     /// Of the agent itself.
@@ -57,6 +61,7 @@ impl Metrics {
             source: SourceMetrics::new(catalogue)?,
             ring: RingMetrics::new(catalogue)?,
             updates: UpdateMetrics::new(catalogue)?,
+            placement: PlacementMetrics::new(catalogue)?,
             envoy: EnvoyMetrics::new(catalogue)?,
             agent: AgentMetrics::new(catalogue)?,
         })

@@ -12,7 +12,8 @@ use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use super::{
     follow::{RingBoard, RingNodes},
-    link::{Link, LinkSettings, told},
+    link::Link,
+    server::{LinkSettings, told},
 };
 use crate::config::Config;
 

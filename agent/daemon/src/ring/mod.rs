@@ -6,6 +6,7 @@
 mod exchange;
 mod follow;
 mod link;
+mod server;
 
 use std::{
     sync::Arc,
@@ -27,7 +28,8 @@ use crate::{
 pub use exchange::{Dispatcher, ExchangeError, Exchanges, Wish};
 pub use follow::{RingBoard, RingNode, RingNodes, RingState};
 use link::{Link, Report};
-pub use link::{LinkMode, LinkSettings};
+pub use link::{live_nodes, ring_keys};
+pub use server::{Library, LinkMode, LinkSettings, Server, told};
 
 /// First wait after a failure; doubles up to [`LONGEST_WAIT`], with jitter.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -112,7 +114,7 @@ async fn follow(service: &str, mut context: RingContext) -> anyhow::Result<()> {
                 return Ok(());
             }
         };
-        let problem = link::told(&ended);
+        let problem = told(&ended);
         context.metrics.ring.failed(service);
         if said.as_ref() != Some(&problem) {
             warn!(%service, cluster = ring.cluster, "Redis: {problem}; the last ring stays, trying again");
@@ -317,7 +319,7 @@ impl Member<'_> {
             warn!(
                 service = self.service,
                 "left without telling Redis: {}",
-                link::told(&problem)
+                told(&problem)
             );
         }
     }

@@ -1,13 +1,13 @@
-//! A small HTTP/1.1 GET: one connection a request, everything bounded.
+//! A small HTTP/1.1 client: one connection a request, everything bounded.
 
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{
     Request,
     body::Bytes,
     client::conn::http1,
-    header::{ACCEPT, CONNECTION, HOST, USER_AGENT},
+    header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -21,7 +21,34 @@ pub async fn get(
     timeout: Duration,
     max_body: usize,
 ) -> Result<(u16, Bytes), SourceError> {
-    let exchange = tokio::time::timeout(timeout, exchange(url, max_body)).await;
+    let request = Request::get(&url.path).body(Full::default());
+    within(url, request, timeout, max_body).await
+}
+
+/// The same with a body of JSON, and a token where there is one.
+pub async fn post(
+    url: &HttpUrl,
+    token: Option<&str>,
+    body: String,
+    timeout: Duration,
+    max_body: usize,
+) -> Result<(u16, Bytes), SourceError> {
+    let mut request = Request::post(&url.path).header(CONTENT_TYPE, "application/json");
+    if let Some(token) = token {
+        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+    }
+    within(url, request.body(Full::from(body)), timeout, max_body).await
+}
+
+type Asked = Result<Request<Full<Bytes>>, hyper::http::Error>;
+
+async fn within(
+    url: &HttpUrl,
+    request: Asked,
+    timeout: Duration,
+    max_body: usize,
+) -> Result<(u16, Bytes), SourceError> {
+    let exchange = tokio::time::timeout(timeout, exchange(url, request, max_body)).await;
     exchange.unwrap_or_else(|_| {
         let shown = humantime::format_duration(timeout);
         Err(SourceError::new(
@@ -31,7 +58,11 @@ pub async fn get(
     })
 }
 
-async fn exchange(url: &HttpUrl, max_body: usize) -> Result<(u16, Bytes), SourceError> {
+async fn exchange(
+    url: &HttpUrl,
+    request: Asked,
+    max_body: usize,
+) -> Result<(u16, Bytes), SourceError> {
     let broken =
         |error: &dyn std::fmt::Display| SourceError::new("unreachable", format!("{url}: {error}"));
     let stream = TcpStream::connect(&url.connect)
@@ -41,13 +72,16 @@ async fn exchange(url: &HttpUrl, max_body: usize) -> Result<(u16, Bytes), Source
         .max_buf_size(64 << 10)
         .handshake(TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.map_err(|e| broken(&e))?;
-    let request = Request::get(&url.path)
-        .header(HOST, &url.authority)
-        .header(USER_AGENT, concat!("plimsoll/", env!("CARGO_PKG_VERSION")))
-        .header(ACCEPT, "text/plain;version=0.0.4, application/json;q=0.9")
-        .header(CONNECTION, "close")
-        .body(Empty::<Bytes>::new())
-        .map_err(|e| broken(&e))?;
+    let mut request = request.map_err(|e| broken(&e))?;
+    for (name, value) in [
+        (HOST, url.authority.as_str()),
+        (USER_AGENT, concat!("plimsoll/", env!("CARGO_PKG_VERSION"))),
+        (ACCEPT, "text/plain;version=0.0.4, application/json;q=0.9"),
+        (CONNECTION, "close"),
+    ] {
+        let value = HeaderValue::from_str(value).map_err(|e| broken(&e))?;
+        request.headers_mut().insert(name, value);
+    }
     let answer = async {
         let response = sender.send_request(request).await.map_err(|error| {
             let kind = if error.is_parse() {

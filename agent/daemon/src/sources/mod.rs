@@ -21,7 +21,7 @@ use crate::{
 };
 
 pub use exposition::{Exposition, Selector};
-pub use fetch::get;
+pub use fetch::{get, post};
 pub use log_line::{LINE_RESULTS, LOG_FORMAT};
 
 /// A longer story would let a service write whatever it likes into the agent's log.

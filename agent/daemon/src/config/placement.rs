@@ -1,0 +1,97 @@
+//! `[placement]`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use plimsoll_core::placement::{ObjectSet, PlanSettings};
+
+use super::{
+    Config, raw,
+    resolve::{Checked, duration, number, ring_name, word, wrong},
+};
+use crate::placement::{Initial, PlacementSettings, WhenLost};
+
+/// As many as leave at a time.
+const MOST_PINS: usize = 1024;
+const MILLI: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn at_most(key: &str, value: Duration, most: Duration) -> Checked<Duration> {
+    match value <= most {
+        true => Ok(value),
+        false => wrong(
+            key,
+            format!("must be at most {}", humantime::format_duration(most)),
+        ),
+    }
+}
+
+pub(super) fn placement(raw: &raw::Placement) -> Checked<PlacementSettings> {
+    let second = Duration::from_secs(1);
+    let period = duration("placement.period", raw.period, second, 100 * MILLI)?;
+    let period = at_most("placement.period", period, 60 * second)?;
+    let lease = (10 * second).max(3 * period);
+    let lease = duration("placement.lease", raw.lease, lease, 3 * period)?;
+    let limit = raw.request_limit;
+    let limit = duration("placement.request_limit", limit, 60 * second, 100 * MILLI)?;
+    let default = PlanSettings::default();
+    let threshold = raw.threshold.unwrap_or(default.threshold);
+    let gain = raw.gain.unwrap_or(default.gain);
+    Ok(PlacementSettings {
+        cluster: ring_name("placement.cluster".into(), &raw.cluster)?,
+        period,
+        plan: PlanSettings {
+            threshold: number("placement.threshold", threshold, 0.0..=10.0)?,
+            gain: number("placement.gain", gain, 0.0..=1.0)?,
+        },
+        moves: raw.moves.unwrap_or(true),
+        request_limit: at_most("placement.request_limit", limit, HOUR)?,
+        lease: at_most("placement.lease", lease, HOUR)?,
+        when_lost: word(
+            "placement.when_lost",
+            raw.when_lost.as_deref(),
+            WhenLost::Serve,
+            &[("serve", WhenLost::Serve), ("hold", WhenLost::Hold)],
+        )?,
+        initial: match raw.initial.as_deref() {
+            None | Some("even") => Initial::Even,
+            Some(node) => Initial::Node(ring_name("placement.initial".into(), node)?),
+        },
+        pins: pins(&raw.pins)?,
+    })
+}
+
+fn pins(raw: &BTreeMap<String, String>) -> Checked<BTreeMap<ObjectSet, String>> {
+    if raw.len() > MOST_PINS {
+        let problem = format!("may be {MOST_PINS}, are {}", raw.len());
+        return wrong("placement.pins", problem);
+    }
+    let pin = |(set, node): (&String, &String)| {
+        let key = format!("placement.pins.{set}");
+        match set.parse::<ObjectSet>() {
+            Ok(set) => Ok((set, ring_name(key, node)?)),
+            Err(problem) => wrong(key, problem.to_string()),
+        }
+    };
+    raw.iter().map(pin).collect()
+}
+
+/// The keeper knows nodes from the ring.
+pub(super) fn has_ring(config: &Config) -> Checked<()> {
+    let Some(placement) = &config.placement else {
+        return Ok(());
+    };
+    if config.redis.is_none() {
+        return wrong("placement", "needs [redis]");
+    }
+    let mut rings = config.services.iter().filter_map(|it| it.ring.as_ref());
+    match rings.any(|ring| ring.cluster == placement.cluster) {
+        true => Ok(()),
+        false => wrong(
+            "placement.cluster",
+            format!(
+                "no [service.ring] of this agent has the cluster {:?}",
+                placement.cluster
+            ),
+        ),
+    }
+}

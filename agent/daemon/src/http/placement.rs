@@ -1,0 +1,94 @@
+//! `/v1/placement`: how the table is, for people; and a dispatcher's or an operator's way to Redis.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+};
+use serde_json::json;
+
+use super::{
+    HttpContext,
+    body::{self, Refusal},
+    observe::{NEEDS_TOKEN, may_observe, parse, refused},
+};
+use crate::placement::{GateError, Message};
+
+/// Messages under way; each may hold a body and what it is answered.
+pub const MOST_MESSAGES: usize = 16;
+const MOST_BYTES: usize = 1 << 20;
+/// As in the function library.
+const MOST_SETS: usize = 1024;
+const LONGEST_SET: usize = 128 + 4;
+const MOST: f64 = 1e15;
+
+/// The summary.
+pub async fn show(State(context): State<HttpContext>) -> Response {
+    match context.placement.show().await {
+        Ok(view) => Json(view).into_response(),
+        Err(error) => refused(refusal(error)),
+    }
+}
+
+/// One message.
+pub async fn carry(State(context): State<HttpContext>, headers: HeaderMap, body: Body) -> Response {
+    match exchange(&context, &headers, body).await {
+        Ok(response) => response,
+        Err(problem) => refused(problem),
+    }
+}
+
+async fn exchange(
+    context: &HttpContext,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    if !may_observe(context, headers) {
+        return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
+    }
+    let Ok(_permit) = context.placement_permits.try_acquire() else {
+        let problem = format!("{MOST_MESSAGES} messages are under way, which is the most");
+        return Err((StatusCode::TOO_MANY_REQUESTS, problem));
+    };
+    let asked = body::read(body, MOST_BYTES).await?;
+    let bad = |problem| (StatusCode::BAD_REQUEST, problem);
+    let message: Message = parse(&asked).map_err(bad)?;
+    check(&message).map_err(bad)?;
+    let answer = context.placement.carry(&message).await;
+    let answer = answer.map_err(refusal)?;
+    Ok(Json(json!(answer)).into_response())
+}
+
+/// What would be other words in Redis than it is here; the library checks the rest.
+fn check(message: &Message) -> Result<(), String> {
+    let Message { busy, loads, .. } = message;
+    for (field, count) in [("busy", busy.len()), ("loads", loads.len())] {
+        if count > MOST_SETS {
+            return Err(format!("{field}: may be {MOST_SETS}, are {count}"));
+        }
+    }
+    for (field, set) in busy
+        .iter()
+        .map(|set| ("busy", set))
+        .chain(loads.keys().map(|set| ("loads", set)))
+    {
+        if set.is_empty() || set.len() > LONGEST_SET || !set.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(format!("{field}: {set:?} is no object set"));
+        }
+    }
+    match loads.iter().find(|(_, cost)| !(0.0..=MOST).contains(*cost)) {
+        Some((set, cost)) => Err(format!("loads: {set} must be from 0 to 1e15, is {cost}")),
+        None => Ok(()),
+    }
+}
+
+fn refusal(error: GateError) -> Refusal {
+    match error {
+        GateError::NoPlacement(problem) => (StatusCode::NOT_FOUND, problem),
+        GateError::Refused(problem) => (StatusCode::BAD_REQUEST, problem),
+        GateError::Conflict(problem) => (StatusCode::CONFLICT, problem),
+        GateError::Redis(problem) => (StatusCode::SERVICE_UNAVAILABLE, format!("Redis: {problem}")),
+    }
+}

@@ -1,0 +1,391 @@
+//! The way to Redis of operators, and of dispatchers that cannot talk to it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use redis::Value;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use tokio::sync::{Mutex as AsyncMutex, watch};
+
+use super::{
+    PlacementBoard, PlacementSettings,
+    calls::{Calls, Status},
+};
+use crate::{
+    config::Config,
+    ring::{LinkSettings, told},
+};
+
+/// After a failure Redis is not tried again for so long; who asks meanwhile hears of that failure.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Sets on their way that are listed.
+const MOST_LISTED: usize = 100;
+
+/// What a dispatcher or an operator does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// A dispatcher begins.
+    Join,
+    /// It tells what is busy and what came.
+    Report,
+    /// It ends.
+    Leave,
+    /// An operator says that a dispatcher is dead.
+    Forget,
+    /// An operator moves a set.
+    Move,
+}
+
+/// A body of `POST /v1/placement`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Message {
+    /// Whose table; may be left out.
+    pub cluster: Option<String>,
+    /// What.
+    pub op: Operation,
+    /// The dispatcher.
+    #[serde(default)]
+    pub id: String,
+    /// Of the table it has.
+    #[serde(default)]
+    pub generation: String,
+    /// Of the table it has.
+    #[serde(default)]
+    pub version: u64,
+    /// Sets that are to leave and cannot.
+    #[serde(default)]
+    pub busy: Vec<String>,
+    /// What came, by set.
+    #[serde(default)]
+    pub loads: BTreeMap<String, f64>,
+    /// Nothing is under way or in doubt.
+    #[serde(default)]
+    pub idle: bool,
+    /// To be moved.
+    #[serde(default)]
+    pub set: String,
+    /// There.
+    #[serde(default)]
+    pub node: String,
+}
+
+/// Why there was no answer.
+#[derive(Debug)]
+pub enum GateError {
+    /// There is no `[placement]`, or none of that cluster.
+    NoPlacement(String),
+    /// What was asked cannot be.
+    Refused(String),
+    /// It cannot be now.
+    Conflict(String),
+    /// Redis is away, or refuses.
+    Redis(String),
+}
+
+type Held = Option<(LinkSettings, String, Calls)>;
+
+/// A connection, made when it is first needed.
+#[derive(Debug)]
+pub struct Gate {
+    config: watch::Receiver<Arc<Config>>,
+    board: Arc<PlacementBoard>,
+    held: AsyncMutex<Held>,
+    trouble: Mutex<Option<(String, Instant)>>,
+}
+
+impl Gate {
+    /// Nothing is connected yet.
+    pub fn new(config: watch::Receiver<Arc<Config>>, board: Arc<PlacementBoard>) -> Self {
+        Gate {
+            config,
+            board,
+            held: AsyncMutex::default(),
+            trouble: Mutex::default(),
+        }
+    }
+
+    fn settings(
+        &self,
+        cluster: Option<&str>,
+    ) -> Result<(LinkSettings, PlacementSettings), GateError> {
+        let config = Arc::clone(&self.config.borrow());
+        let found = config.redis.clone().zip(config.placement.clone());
+        let Some((link, placement)) = found else {
+            let problem = "this agent has no [placement]";
+            return Err(GateError::NoPlacement(problem.into()));
+        };
+        match cluster {
+            Some(cluster) if cluster != placement.cluster => {
+                let problem = format!(
+                    "cluster: this agent's placement is of {:?}, not of {cluster:?}",
+                    placement.cluster
+                );
+                Err(GateError::NoPlacement(problem))
+            }
+            _ => Ok((link, placement)),
+        }
+    }
+
+    /// Runs calls within the time that Redis has.
+    async fn run<T, F: Future<Output = anyhow::Result<T>>>(
+        &self,
+        link: &LinkSettings,
+        cluster: &str,
+        calls: impl FnOnce(Calls) -> F,
+    ) -> Result<T, GateError> {
+        let trouble = {
+            let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+            trouble.clone()
+        };
+        if let Some((problem, at)) = trouble
+            && at.elapsed() < PAUSE
+        {
+            return Err(GateError::Redis(problem));
+        }
+        let limit = 2 * link.timeout;
+        let both = async {
+            let connection = self.connection(link, cluster).await?;
+            calls(connection).await
+        };
+        let problem = match tokio::time::timeout(limit, both).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(problem)) => told(&problem),
+            Err(_) => format!("no answer in {}", humantime::format_duration(limit)),
+        };
+        // The library's own words; the connection is fine.
+        if let Some((_, said)) = problem.split_once("plimsoll: ")
+            && !problem.contains("damaged")
+        {
+            return Err(GateError::Refused(said.to_owned()));
+        }
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        *trouble = Some((problem.clone(), Instant::now()));
+        drop(trouble);
+        if let Ok(mut held) = self.held.try_lock() {
+            *held = None;
+        }
+        Err(GateError::Redis(problem))
+    }
+
+    async fn connection(&self, link: &LinkSettings, cluster: &str) -> anyhow::Result<Calls> {
+        let mut held = self.held.lock().await;
+        if let Some((of, name, calls)) = &*held
+            && of == link
+            && name == cluster
+        {
+            return Ok(calls.clone());
+        }
+        let calls = Calls::open(link, cluster).await?;
+        *held = Some((link.clone(), cluster.to_owned(), calls.clone()));
+        Ok(calls)
+    }
+
+    /// Carries a dispatcher's or an operator's word.
+    pub async fn carry(&self, message: &Message) -> Result<Json, GateError> {
+        let (link, placement) = self.settings(message.cluster.as_deref())?;
+        let version = message.version.to_string();
+        let busy = match message.busy.is_empty() {
+            true => "-".to_owned(),
+            false => message.busy.join(" "),
+        };
+        let loads = message.loads.iter();
+        let loads: Vec<String> = loads.map(|(set, cost)| format!("{set} {cost:e}")).collect();
+        let loads = match loads.is_empty() {
+            true => "-".to_owned(),
+            false => loads.join(" "),
+        };
+        let id = message.id.as_str();
+        let (function, words) = match message.op {
+            Operation::Join => ("join", vec![id]),
+            Operation::Report => (
+                "report",
+                vec![id, message.generation.as_str(), &version, &busy, &loads],
+            ),
+            Operation::Leave => ("leave", vec![id, if message.idle { "1" } else { "0" }]),
+            Operation::Forget => return self.forget(&link, &placement, id).await,
+            Operation::Move => return self.wish(&link, &placement, message).await,
+        };
+        let carried = self
+            .run(&link, &placement.cluster, async |mut calls| {
+                match calls.carry(function, &words).await {
+                    Err(problem) if told(&problem).contains("UNKNOWN") => Ok(None),
+                    answer => answer.map(Some),
+                }
+            })
+            .await?;
+        match carried {
+            None => Ok(json!({ "status": "unknown" })),
+            Some(answer) => answer_of(answer)
+                .ok_or_else(|| GateError::Redis("an answer that cannot be read".into())),
+        }
+    }
+
+    async fn forget(
+        &self,
+        link: &LinkSettings,
+        placement: &PlacementSettings,
+        id: &str,
+    ) -> Result<Json, GateError> {
+        let forgotten = self.run(link, &placement.cluster, async |mut calls| {
+            calls.forget(id).await
+        });
+        match forgotten.await? {
+            true => Ok(json!({ "status": "ok" })),
+            false => Err(GateError::Refused(format!(
+                "id: there is no dispatcher {id:?}"
+            ))),
+        }
+    }
+
+    /// Refuses what the keeper would not carry out.
+    async fn wish(
+        &self,
+        link: &LinkSettings,
+        placement: &PlacementSettings,
+        message: &Message,
+    ) -> Result<Json, GateError> {
+        let Message { set, node, .. } = message;
+        let known = set.parse();
+        let known = known.map_err(|problem: plimsoll_core::placement::NoSet| {
+            GateError::Refused(format!("set: {problem}"))
+        })?;
+        if let Some(pinned) = placement.pins.get(&known) {
+            let problem = format!("set: {set} is pinned to {pinned} in placement.pins");
+            return Err(GateError::Conflict(problem));
+        }
+        let (status, nodes) = self
+            .run(link, &placement.cluster, async |mut calls| {
+                Ok((calls.status().await?, calls.nodes().await?.1))
+            })
+            .await?;
+        if !nodes.contains_key(node) {
+            let names: Vec<&str> = nodes.keys().map(String::as_str).collect();
+            let problem = format!("node: {node:?} is not live; live: {}", names.join(", "));
+            return Err(GateError::Refused(problem));
+        }
+        if status.lease_left.is_zero() {
+            let problem = "there is no keeper now: try again in a moment";
+            return Err(GateError::Conflict(problem.into()));
+        }
+        let silent = status.dispatchers.iter();
+        let mut silent = silent.filter(|(_, silence, _)| *silence > placement.lease);
+        if let Some((id, silence, _)) = silent.next() {
+            let problem = format!(
+                "dispatcher {id} has been silent for {:.0} s, and nothing moves before it is heard, or forgotten",
+                silence.as_secs_f64()
+            );
+            return Err(GateError::Conflict(problem));
+        }
+        self.run(link, &placement.cluster, async |mut calls| {
+            calls.wish(set, node).await
+        })
+        .await?;
+        Ok(json!({ "status": "ok" }))
+    }
+
+    /// How it is, for people.
+    pub async fn show(&self) -> Result<Json, GateError> {
+        let (link, placement) = self.settings(None)?;
+        let status = self
+            .run(&link, &placement.cluster, async |mut calls| {
+                calls.status().await
+            })
+            .await?;
+        Ok(self.view(&placement, &status))
+    }
+
+    fn view(&self, placement: &PlacementSettings, status: &Status) -> Json {
+        let known = self.board.known();
+        let entries = known.as_deref().map(|known| &known.entries);
+        let moving = entries.into_iter().flat_map(|entries| entries.iter());
+        let moving = moving.filter(|(_, state)| state.starts_with('>'));
+        let moving: Vec<&str> = moving.map(|(set, _)| set).take(MOST_LISTED).collect();
+        let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
+        let dispatchers = status.dispatchers.iter().map(|(id, silence, version)| {
+            json!({
+                "id": id,
+                "silent_seconds": seconds(*silence),
+                "is_silent": *silence > placement.lease,
+                "version": version,
+            })
+        });
+        let gone = status
+            .gone
+            .iter()
+            .map(|(id, age)| json!({ "id": id, "since_seconds": seconds(*age) }));
+        let keeper = (!status.lease_left.is_zero()).then_some(&status.keeper);
+        json!({
+            "cluster": placement.cluster,
+            "generation": status.generation,
+            "version": status.version,
+            "open_in_seconds": seconds(status.open_in),
+            "keeper": keeper,
+            "epoch": status.epoch,
+            "known_version": known.as_deref().map_or(0, |known| known.version),
+            "named": entries.map_or(0, |entries| entries.named()),
+            "nodes": entries.map(|entries| entries.per_node()),
+            "moving": moving,
+            "dispatchers": dispatchers.collect::<Vec<_>>(),
+            "gone": gone.collect::<Vec<_>>(),
+            "last_plan": serde_json::from_str::<Json>(&status.plan).ok(),
+        })
+    }
+}
+
+/// What the library answered, as JSON; `None` where that is nothing it answers.
+fn answer_of(answer: Value) -> Option<Json> {
+    let list = match answer {
+        Value::Int(_) => return Some(json!({ "status": "ok" })),
+        Value::Array(list) => list,
+        _ => return None,
+    };
+    let text = |value: &Value| match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        _ => None,
+    };
+    let whole = |value: &Value| match value {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    };
+    let texts = |values: &[Value]| values.iter().map(text).collect::<Option<Vec<String>>>();
+    let entries = |values: &[Value]| {
+        let words = texts(values)?;
+        let pairs = words.chunks_exact(2);
+        Some(
+            pairs
+                .map(|pair| json!([pair[0], pair[1]]))
+                .collect::<Vec<_>>(),
+        )
+    };
+    let status = text(list.first()?)?;
+    Some(match (status.as_str(), &list[1..]) {
+        ("open", [generation, version, lease, limit, when_lost, table @ ..]) => json!({
+            "status": status,
+            "generation": text(generation)?,
+            "version": whole(version)?,
+            "lease_ms": whole(lease)?,
+            "request_limit_ms": whole(limit)?,
+            "when_lost": text(when_lost)?,
+            "entries": entries(table)?,
+        }),
+        ("wait", [wait]) => json!({ "status": status, "wait_ms": whole(wait)? }),
+        ("ok", [version, deltas @ ..]) => json!({
+            "status": status,
+            "version": whole(version)?,
+            "deltas": texts(deltas)?,
+        }),
+        ("table", [generation, version, table @ ..]) => json!({
+            "status": status,
+            "generation": text(generation)?,
+            "version": whole(version)?,
+            "entries": entries(table)?,
+        }),
+        _ => return None,
+    })
+}

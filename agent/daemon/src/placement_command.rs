@@ -1,0 +1,198 @@
+//! `plimsoll placement`: the table of primaries, for people and scripts.
+
+use std::{collections::BTreeMap, io::Write, path::PathBuf, time::Duration};
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use plimsoll_core::placement::ObjectSet;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    config::HttpUrl,
+    sources::{get, post},
+};
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Of thousands of dispatchers an answer stays below this.
+const MAX_BODY: usize = 4 << 20;
+
+/// Arguments of `placement`.
+#[derive(Args, Debug)]
+pub struct PlacementArgs {
+    /// What to do.
+    #[command(subcommand)]
+    command: PlacementCommand,
+}
+
+/// Sub-commands.
+#[derive(Debug, Subcommand)]
+enum PlacementCommand {
+    /// Show the table's state: its keeper, how many object sets each node has, who acts on it.
+    Show(Where),
+    /// Move an object set: =NAME, or *N for one of the rests. A plan may move it again; what is pinned stays.
+    Move {
+        /// The object set.
+        set: ObjectSet,
+        /// The node that it goes to.
+        node: String,
+        #[command(flatten)]
+        at: Where,
+    },
+    /// Say that a dispatcher is dead: only if it is, since it may send requests otherwise.
+    Forget {
+        /// Its id, as `show` has it.
+        id: String,
+        #[command(flatten)]
+        at: Where,
+    },
+}
+
+/// Which agent.
+#[derive(Args, Debug)]
+struct Where {
+    /// The HTTP address of an agent with [placement].
+    #[arg(
+        long,
+        env = "PLIMSOLL_URL",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:9464"
+    )]
+    url: String,
+    /// File with the token of http.token_file, where the agent has one.
+    #[arg(long, env = "PLIMSOLL_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// An answer of `/v1/placement`, as far as it is shown.
+#[derive(Debug, Deserialize)]
+struct Shown {
+    cluster: String,
+    version: u64,
+    open_in_seconds: f64,
+    keeper: Option<String>,
+    epoch: u64,
+    named: u64,
+    nodes: Option<BTreeMap<String, u64>>,
+    moving: Vec<String>,
+    dispatchers: Vec<Dispatcher>,
+    gone: Vec<Gone>,
+    last_plan: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Dispatcher {
+    id: String,
+    silent_seconds: f64,
+    is_silent: bool,
+    version: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Gone {
+    id: String,
+    since_seconds: f64,
+}
+
+/// Runs the command.
+pub fn run(args: PlacementArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    match args.command {
+        PlacementCommand::Show(at) => {
+            let shown = serde_json::from_slice(&ask(&at, None)?);
+            show(&shown.context("not an answer of /v1/placement")?, out)
+        }
+        PlacementCommand::Move { set, node, at } => {
+            let body = json!({ "op": "move", "set": set.to_string(), "node": node });
+            ask(&at, Some(&body))?;
+            Ok(writeln!(
+                out,
+                "the keeper is asked to move {set} to {node}"
+            )?)
+        }
+        PlacementCommand::Forget { id, at } => {
+            ask(&at, Some(&json!({ "op": "forget", "id": id })))?;
+            Ok(writeln!(out, "{id} is forgotten")?)
+        }
+    }
+}
+
+fn ask(at: &Where, body: Option<&Value>) -> anyhow::Result<Vec<u8>> {
+    let url = format!("{}/v1/placement", at.url.trim_end_matches('/'));
+    let parsed: HttpUrl = url
+        .parse()
+        .map_err(|problem: String| anyhow::anyhow!("--url: {problem}"))?;
+    let read = |file: &PathBuf| {
+        let token = std::fs::read_to_string(file);
+        token.with_context(|| format!("--token-file: {}", file.display()))
+    };
+    let token = at.token_file.as_ref().map(read).transpose()?;
+    let token = token.as_deref().map(str::trim);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (status, answer) = match body {
+        None => runtime.block_on(get(&parsed, TIMEOUT, MAX_BODY))?,
+        Some(body) => {
+            let body = body.to_string();
+            runtime.block_on(post(&parsed, token, body, TIMEOUT, MAX_BODY))?
+        }
+    };
+    if status != 200 {
+        let problem = serde_json::from_slice::<Value>(&answer).ok();
+        let problem = problem.as_ref().and_then(|it| it["problem"].as_str());
+        let text = String::from_utf8_lossy(&answer);
+        bail!("{url}: {}", problem.unwrap_or(text.trim()));
+    }
+    Ok(answer.to_vec())
+}
+
+fn show(shown: &Shown, out: &mut impl Write) -> anyhow::Result<()> {
+    let Shown {
+        cluster,
+        version,
+        named,
+        epoch,
+        ..
+    } = shown;
+    let keeper = shown.keeper.as_deref().unwrap_or("nobody");
+    writeln!(
+        out,
+        "cluster {cluster}, version {version}, {named} sets with entries of their own"
+    )?;
+    writeln!(out, "keeper {keeper}, epoch {epoch}")?;
+    if *version == 0 {
+        writeln!(out, "there is no table yet")?;
+    }
+    if shown.open_in_seconds > 0.0 {
+        writeln!(
+            out,
+            "in force in {:.0} s: nobody is let in before",
+            shown.open_in_seconds
+        )?;
+    }
+    if let Some(plan) = &shown.last_plan {
+        writeln!(out, "last plan {plan}")?;
+    }
+    for (node, sets) in shown.nodes.iter().flatten() {
+        writeln!(out, "node {node}\t{sets} sets")?;
+    }
+    if !shown.moving.is_empty() {
+        writeln!(out, "moving {}", shown.moving.join(" "))?;
+    }
+    for dispatcher in &shown.dispatchers {
+        let silent = if dispatcher.is_silent {
+            ", silent: nothing moves"
+        } else {
+            ""
+        };
+        writeln!(
+            out,
+            "dispatcher {}\tversion {}, heard {:.1} s ago{silent}",
+            dispatcher.id, dispatcher.version, dispatcher.silent_seconds
+        )?;
+    }
+    for gone in &shown.gone {
+        writeln!(out, "gone {}\t{:.0} s ago", gone.id, gone.since_seconds)?;
+    }
+    Ok(())
+}
