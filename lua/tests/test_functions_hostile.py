@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from lua.tests.conftest import LIBRARY
+from lua.tests.conftest import LIBRARY, PLACEMENT, Placement
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "redis.md"
 NODES = ("node1", "node2", "node3")
@@ -286,6 +286,21 @@ def as_agents(cluster, admin) -> None:
     cluster.report("node2", 3000, settle=60_000)
     cluster.call("restore", version, slots, names, owners, 0)
     cluster.report("node2", 1000, lease=0)
+    cluster.server.function_load(PLACEMENT.read_text(), replace=True)
+    placement = Placement(cluster.server)
+    placement.server.fcall_ro = placement.server.fcall
+    placement.start()
+    placement.join("lb1/1#a")
+    placement.call("follow", "-", 0, 0)
+    placement.call("wish", "*0", "node2")
+    placement.read(loads=1)
+    placement.publish("1 2 *0 >node1 =A node1")
+    placement.publish("2 3 *0 node2 =A -")
+    placement.report("lb1/1#a", 2)
+    placement.call("heed", "keeper", placement.epoch)
+    placement.status()
+    placement.call("forget", "lb1/1#a")
+    placement.call("resign", "keeper", placement.epoch)
 
 
 def as_proxies(cluster, admin) -> None:
@@ -300,6 +315,14 @@ def as_proxies(cluster, admin) -> None:
         changes.parse_response(timeout=5)
         changes.ping()
         changes.parse_response(timeout=5)
+    keeper, placement = Placement(admin), Placement(server)
+    keeper.start()
+    assert server.fcall_ro("plimsoll_placement_version", 0)
+    placement.join("lb1/1#a")
+    keeper.publish("1 2 *0 >node1")
+    placement.report("lb1/1#a", 1, busy="*0", loads="*0 1")
+    placement.join("lb1/1#b")
+    placement.call("leave", "lb1/1#b", 0)
 
 
 def visit(cluster, user: str, words: list[str], doing) -> None:

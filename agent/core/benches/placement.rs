@@ -1,7 +1,7 @@
-//! Cost of a greedy placement, and of a whole plan.
+//! Cost of a greedy placement, of a whole plan, and of one look of the keeper.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, hint::black_box};
+use std::{collections::BTreeMap, hint::black_box, time::Duration};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use plimsoll_core::placement::*;
@@ -35,5 +35,56 @@ fn place(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, place);
+/// 10,000 object sets with entries of their own on ten nodes, 20 dispatchers.
+fn keep(c: &mut Criterion) {
+    let mut random = SmallRng::seed_from_u64(1);
+    let name = |i: u32| ObjectSet::Named(format!("set{i}").into());
+    let rests =
+        (0..RESTS).map(|rest| (ObjectSet::Rest(rest), State::Settled(u32::from(rest) % 10)));
+    let names = (0..10_000).map(|i| (name(i), State::Settled(i % 10)));
+    let table = Table::from_entries(1, rests.chain(names)).unwrap();
+    let settings = StewardSettings {
+        plan: PlanSettings::default(),
+        moves: true,
+        request_limit: Duration::from_secs(60),
+        lease: Duration::from_secs(10),
+    };
+    let dispatchers = (1..=20).map(|id| Heard {
+        id,
+        age: Duration::ZERO,
+        version: 1,
+        joined: 1,
+        busy: Vec::new(),
+    });
+    let node = NodeNow {
+        capacity: 1.0,
+        mean_cost: 1.0,
+    };
+    let quiet = Reading {
+        dispatchers: dispatchers.collect(),
+        ..Reading::default()
+    };
+    let loads = (0..10_000).map(|i| (name(i), 50.0 + random.random::<f64>()));
+    let period = Reading {
+        nodes: Some((0..10).map(|id| (id, node)).collect()),
+        loads: Some(loads.collect()),
+        ..quiet.clone()
+    };
+    let mut steward = Steward::new(table, settings);
+    let mut now = Duration::ZERO;
+    for (what, reading) in [
+        ("while something moves", &quiet),
+        ("once a period", &period),
+    ] {
+        let title = format!("a look at 20 dispatchers and 10,000 object sets, {what}");
+        c.bench_function(&title, |b| {
+            b.iter(|| {
+                now += Duration::from_secs(1);
+                black_box(steward.step(now, reading))
+            });
+        });
+    }
+}
+
+criterion_group!(benches, place, keep);
 criterion_main!(benches);

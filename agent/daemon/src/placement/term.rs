@@ -211,7 +211,9 @@ impl<'a> Term<'a> {
             number: 0,
             ids: ids.collect::<Vec<_>>().join(" "),
         };
-        self.context.board.put(self.known.clone());
+        if with_loads || step.delta.is_some() {
+            self.context.board.put(self.known.clone());
+        }
         if with_loads {
             let listed: Vec<u64> = reading.dispatchers.iter().map(|known| known.id).collect();
             let gone = &reading.gone;
