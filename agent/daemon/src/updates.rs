@@ -318,3 +318,93 @@ impl Updates {
         self.tag = format!("\"{:08x}-{}\"", self.run, self.version).into();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use plimsoll_core::{NodeController, Reason};
+    use prometheus::Registry;
+
+    use super::*;
+    use crate::{config::Config, metrics::Catalogue};
+
+    const CONFIG: &str = r#"
+[[service]]
+name = "stocks"
+sla = { delay = "1s" }
+bound = { nominal = 64 }
+source = { kind = "prometheus", url = "http://127.0.0.1:1/", histogram = "h" }
+updates = { url = "http://127.0.0.1:1/accesses" }
+"#;
+    const LIST: &str = r#"{"items":[{"name":"cold","period_seconds":0.5,"accesses":3}]}"#;
+
+    struct Setup {
+        updates: Updates,
+        decision: Decision,
+        now: Instant,
+    }
+
+    impl Setup {
+        /// An item that nobody reads has a longer period.
+        fn relaxed() -> Self {
+            let config = Config::parse(std::path::Path::new("agent.toml"), CONFIG).unwrap();
+            let service = &config.services[0];
+            let metrics = UpdateMetrics::new(&mut Catalogue::new(&Registry::new())).unwrap();
+            let now = Instant::now() + FORGET;
+            let settings = service.updates.clone().unwrap();
+            let mut setup = Setup {
+                updates: Updates::new("stocks", settings, metrics, now),
+                decision: NodeController::new(service.settings).unwrap().decision(),
+                now,
+            };
+            setup.decision.reason = Reason::AtMin;
+            for _ in 0..5 {
+                setup.step(true, Duration::from_secs(1));
+            }
+            assert_eq!(setup.updates.state().relaxed, 1);
+            setup
+        }
+
+        fn step(&mut self, has_list: bool, passed: Duration) {
+            self.now += passed;
+            self.step_at(has_list, self.now);
+        }
+
+        fn step_at(&mut self, has_list: bool, now: Instant) {
+            let gone = || SourceError::new("unreachable", "gone");
+            let list = has_list.then(|| Bytes::from(LIST)).ok_or_else(gone);
+            self.updates.step(list, &self.decision, Cost(1e6), now);
+        }
+    }
+
+    #[test]
+    fn without_a_list_for_long_all_items_have_their_own_periods() {
+        let mut setup = Setup::relaxed();
+        let before = setup.updates.state();
+        setup.step(false, FORGET);
+        let held = setup.updates.state();
+        assert_eq!((held.relaxed, &held.tag), (1, &before.tag));
+        assert_eq!(held.list_error.as_deref(), Some("gone"));
+        setup.step(false, Duration::from_secs(1));
+        let forgot = setup.updates.state();
+        assert_eq!((forgot.items, forgot.relaxed), (0, 0));
+        assert!(forgot.version > before.version && forgot.tag != before.tag);
+        assert!(forgot.body.ends_with(b"\"periods\":{}}"));
+        // Once, not in each period.
+        setup.step(false, Duration::from_secs(1));
+        assert_eq!(setup.updates.state().version, forgot.version);
+        setup.step(true, Duration::from_secs(1));
+        assert_eq!(setup.updates.state().items, 1);
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_or_far_ahead_changes_no_period() {
+        let mut setup = Setup::relaxed();
+        let before = setup.updates.state().body;
+        setup.decision.reason = Reason::SourceLost;
+        setup.step_at(true, setup.now - Duration::from_secs(30));
+        setup.step(true, Duration::from_secs(86_400));
+        setup.step_at(false, setup.now - Duration::from_secs(30));
+        assert_eq!(setup.updates.state().body, before);
+    }
+}
