@@ -1,10 +1,11 @@
-//! Control theory for people who tune, without I/O: models of how a node's delay follows its backlog,
-//! and what gains make of them.
+//! Mathematics for people who tune and partition, without I/O: models of how a node's delay follows its
+//! backlog and what gains make of them, and clusters of points.
 //!
 //! Nothing here runs in the agent's loop or in a proxy, so that `plimsoll-core`, which does, needs no
 //! linear algebra.
 
 mod arx;
+pub mod cluster;
 mod control_loop;
 mod identify;
 mod polynomial;

@@ -1,0 +1,122 @@
+//! k-means: the seeding of Arthur and Vassilvitskii ("k-means++: The advantages of careful seeding", SODA 2007),
+//! and Lloyd's iteration ("Least squares quantization in PCM", IEEE Trans. Information Theory 28, 1982).
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::{
+    ClusterError, Clustering, Points, Progress, check,
+    pass::{Codes, Sums, closer, hard},
+};
+
+/// Lloyd's iteration ends where the distortion falls by less than this part of it.
+const LEAST_GAIN: f64 = 1e-6;
+/// Or after so many passes.
+const MOST_PASSES: usize = 300;
+
+/// Clusters by k-means. Equal seeds give equal clusters.
+pub fn k_means(
+    points: &Points,
+    clusters: usize,
+    seed: u64,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Clustering, ClusterError> {
+    check(points, clusters)?;
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let centres = fill(points, Vec::new(), clusters, &mut random);
+    Ok(lloyd(points, centres, progress))
+}
+
+/// More centres until there are enough: points drawn by the squares of their distances to those there are.
+pub(super) fn fill(
+    points: &Points,
+    mut centres: Vec<Vec<f64>>,
+    wanted: usize,
+    random: &mut impl Rng,
+) -> Vec<Vec<f64>> {
+    if centres.len() >= wanted {
+        return centres;
+    }
+    let mut squares = vec![f64::INFINITY; points.len()];
+    let mut sum = f64::INFINITY;
+    for centre in &centres {
+        sum = closer(points, centre, &mut squares);
+    }
+    while centres.len() < wanted {
+        let at = match centres.is_empty() {
+            true => random.random_range(0..points.len()),
+            false => draw(&squares, random.random::<f64>() * sum),
+        };
+        let centre = points.row(at).to_vec();
+        sum = closer(points, &centre, &mut squares);
+        centres.push(centre);
+    }
+    centres
+}
+
+/// The place at which the sum of the weights passes this.
+fn draw(weights: &[f64], mut left: f64) -> usize {
+    let mut last = 0;
+    for (at, weight) in weights.iter().enumerate().filter(|(_, w)| **w > 0.0) {
+        last = at;
+        left -= weight;
+        if left < 0.0 {
+            break;
+        }
+    }
+    last
+}
+
+/// Moves centres to the means of the points nearest to them until that gains nothing. A centre that has no point
+/// takes the farthest one, of which there is one as long as there are as many distinct points as centres.
+pub(super) fn lloyd(
+    points: &Points,
+    mut centres: Vec<Vec<f64>>,
+    progress: &mut dyn FnMut(&Progress),
+) -> Clustering {
+    let width = points.width();
+    let pass = |centres: &[Vec<f64>]| {
+        let sums = hard(
+            points,
+            &Codes::new(width, centres, &vec![1.0; centres.len()]),
+        );
+        let empty = sums.masses.contains(&0.0);
+        (sums, empty)
+    };
+    let (mut sums, mut empty) = pass(&centres);
+    for _ in 0..MOST_PASSES {
+        progress(&Progress {
+            temperature: 0.0,
+            clusters: centres.len(),
+            distortion: sums.nearest / points.len() as f64,
+        });
+        let mut farthest = Some(sums.farthest.0);
+        for (centre, moved) in centres.iter_mut().zip(sums.centres(width)) {
+            match (moved, farthest) {
+                (Some(moved), _) => *centre = moved,
+                (None, Some(at)) => {
+                    *centre = points.row(at).to_vec();
+                    farthest = None;
+                }
+                (None, None) => {}
+            }
+        }
+        let before = (sums.nearest, empty);
+        (sums, empty) = pass(&centres);
+        let gained = before.0 - sums.nearest;
+        if !before.1 && !empty && gained <= LEAST_GAIN * before.0 {
+            break;
+        }
+    }
+    clustering(points, centres, &sums)
+}
+
+fn clustering(points: &Points, centres: Vec<Vec<f64>>, sums: &Sums) -> Clustering {
+    let distances = sums.distances.iter().zip(&sums.masses);
+    Clustering {
+        spreads: distances.map(|(sum, mass)| sum / mass.max(1.0)).collect(),
+        sizes: sums.masses.iter().map(|mass| *mass as usize).collect(),
+        distortion: sums.nearest / points.len() as f64,
+        centres,
+    }
+}
