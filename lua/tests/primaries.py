@@ -198,7 +198,9 @@ class Primaries:
         if is_long:
             await self.release.wait()
         else:
-            await asyncio.sleep(self._seconds * random.uniform(0.2, 1.8))
+            # Some take long enough that a hand-over that did not wait for them would be over first.
+            factor = random.uniform(0.2, 1.8) if random.random() < 0.95 else 50
+            await asyncio.sleep(self._seconds * factor)
         # It may have been killed meanwhile.
         if at_work[node]:
             at_work[node] -= 1
