@@ -46,7 +46,11 @@ def parser() -> argparse.ArgumentParser:
     shared.add_argument(
         "--nodes", type=number(1, MAX_NODES), help="slaves; default: those of compose/topology.toml"
     )
-    shared.add_argument("--proxies", type=number(1, MAX_PROXIES), default=1, help="proxies on one cluster")
+    shared.add_argument(
+        "--proxies",
+        type=number(1, MAX_PROXIES),
+        help="proxies on one cluster; default: 1, and 2 where one is killed",
+    )
     shared.add_argument(
         "--mix", default="25:1", metavar="|".join(MIXES), help="short to long requests, for scenario mix"
     )
@@ -90,8 +94,11 @@ def options(arguments: argparse.Namespace) -> Options:
     away = getattr(arguments, "redis_away", 0)
     chosen = scenario(arguments.scenario, arguments.quick, arguments.mix, arguments.duration, away)
     nodes = topology.load(arguments.scenario, arguments.nodes)
-    if arguments.scenario == "removal" and len(nodes.slaves) < 2:
-        raise LabError("--nodes 1: scenario removal needs at least 2, since one is killed")
+    if arguments.scenario in ("removal", "rejoin") and len(nodes.slaves) < 2:
+        raise LabError(f"--nodes 1: scenario {arguments.scenario} needs at least 2, since one is killed")
+    proxies = arguments.proxies or (2 if arguments.scenario == "balancer-failover" else 1)
+    if arguments.scenario == "balancer-failover" and proxies < 2:
+        raise LabError("--proxies 1: scenario balancer-failover needs at least 2, since one is killed")
     if arguments.scenario == "updates" and arguments.database != "sqlite":
         raise LabError(f"--database {arguments.database}: in scenario updates each node moves its own prices")
     if chosen.sets and arguments.database != "sqlite":
@@ -107,7 +114,7 @@ def options(arguments: argparse.Namespace) -> Options:
         seed=arguments.seed,
         quick=arguments.quick,
         clients=clients,
-        proxies=arguments.proxies,
+        proxies=proxies,
         results=results,
         database=arguments.database,
     )

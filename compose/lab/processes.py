@@ -186,6 +186,13 @@ class Processes:
     def signal(self, name: str, which: str) -> None:
         self._rpc.supervisor.signalProcess(name, which)
 
+    def start(self, name: str) -> None:
+        """Starts one that has ended."""
+        self._rpc.supervisor.startProcess(name, False)
+
+    def has_ended(self, name: str) -> bool:
+        return self._rpc.supervisor.getProcessInfo(name)["statename"] not in ("RUNNING", "STOPPING")
+
     def close(self) -> None:
         process, self._process = self._process, None
         if process is None:

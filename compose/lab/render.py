@@ -15,6 +15,8 @@ EXAMPLES = ROOT / "haproxy" / "examples"
 # The kind of proxy follows from the file that it takes.
 KINDS = {".cfg": ("haproxy", EXAMPLES), ".yaml": ("envoy", ROOT / "envoy-wasm" / "examples")}
 PROXIES = ("haproxy", "envoy")
+# What sentinels call the lab's Redis.
+SENTINELS_NAME = "stocks"
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,9 @@ class Ports:
     redis: int
     # The same at every node, as Envoy wants it; each node then has an address of its own.
     orca: int | None = None
+    # Where Redis has a replica to fail over to, and who sees to that.
+    replica: int | None = None
+    sentinels: tuple[int, ...] = ()
 
     def host(self, index: int) -> str:
         return "127.0.0.1" if self.orca is None else f"127.0.0.{index + 2}"
@@ -173,7 +178,10 @@ def lua(policy: Policy, ports: Ports, proxy: str) -> str:
     """plimsoll.lua of the examples with this lab's Redis, a proxy's name and the policy's settings."""
     example = EXAMPLES / ("plimsoll.lua" if policy.placement is None else "plimsoll-placement.lua")
     text = example.read_text().replace("127.0.0.1:6379", f"127.0.0.1:{ports.redis}")
-    for key, value in ({"proxy": proxy} | policy.lua).items():
+    told = {"proxy": proxy} | policy.lua
+    if ports.sentinels:
+        told["redis"] = {"addresses": addresses(ports.sentinels), "sentinel": SENTINELS_NAME}
+    for key, value in told.items():
         line = f"  {key} = {lua_value(value)},\n"
         text, found = re.subn(rf"(?m)^  {key} = .*\n", lambda _, line=line: line, text)
         if not found:
@@ -181,7 +189,13 @@ def lua(policy: Policy, ports: Ports, proxy: str) -> str:
     return text
 
 
+def addresses(ports: tuple[int, ...]) -> list[str]:
+    return [f"127.0.0.1:{port}" for port in ports]
+
+
 def lua_value(value: Any) -> str:
+    if isinstance(value, list):
+        return "{ " + ", ".join(map(lua_value, value)) + " }"
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {lua_value(inner)}" for key, inner in value.items()) + " }"
     # JSON's scalars are Lua's.
@@ -231,6 +245,9 @@ def agent(
         config["envoy"] = {"peers": [f"http://127.0.0.1:{port}" for port in ports.agents]}
     if policy.has_ring:
         config["redis"] = {"urls": [f"redis://127.0.0.1:{ports.redis}"]}
+        if ports.sentinels:
+            urls = [f"redis://{address}" for address in addresses(ports.sentinels)]
+            config["redis"] = {"urls": urls, "mode": "sentinel", "sentinel_master": SENTINELS_NAME}
         service["ring"] = {"node": f"node{index + 1}"}
     if policy.has_updates:
         service["updates"] = {

@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import functools
 import json
 import shlex
 import shutil
@@ -11,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +162,7 @@ def run_policy(
             options.proxies,
             cluster,
             placing,
+            scenario.name == "redis-failover",
         )
         frontends = [proxy.frontend for proxy in planned.proxies.values()]
         progress.say(policy.name, "starting")
@@ -204,6 +204,8 @@ def run_policy(
         "event_s": scenario.event if scenario.has_event(policy.has_ring) else None,
         "event": scenario.event_text(policy.has_ring) or None,
         "calm_s": scenario.calm,
+        "killed_s": attempt.times.get("killed"),
+        "back_s": attempt.times.get("back"),
         "redis_away_s": scenario.redis_away if policy.has_ring else 0.0,
         "measured_from_s": scenario.warmup,
         "measured_to_s": scenario.duration,
@@ -243,21 +245,29 @@ class Attempt:
     collector: Collector
     k6: subprocess.Popen[bytes]
     directory: Path
+    # When a program was killed, and when it was started again, if it was.
+    times: dict[str, float] = field(default_factory=dict)
 
     def drive(self, progress: Progress) -> Cores:
         """Waits for the generator to end, makes the scenario's events happen; returns the cores used."""
         scenario = self.options.scenario
         dead: list[str] = []
-        away = False
+        away = is_back = False
         limit = scenario.duration + scenario.drain + 20
         cpu = 0.0
         began = ended = time.monotonic()
-        proxies_used = functools.partial(self.processes.cpu_seconds, list(self.planned.proxies))
-        cpu_before, proxies_before = cpu_seconds(self.k6.pid), proxies_used()
+        cpu_before = cpu_seconds(self.k6.pid)
+        proxies_before = {name: self.processes.cpu_seconds([name]) for name in self.planned.proxies}
         while self.k6.poll() is None:
             now = self.collector.now()
-            if scenario.removal is not None and not dead and now >= scenario.removal:
+            if scenario.removal is not None and not (dead or is_back) and now >= scenario.removal:
                 dead = self.remove()
+                self.times["killed"] = round(self.collector.now(), 3)
+            if scenario.rejoin is not None and not is_back and now >= scenario.rejoin:
+                is_back = self.bring_back(dead)
+                if is_back:
+                    dead = []
+                    self.times["back"] = round(self.collector.now(), 3)
             if self.policy.has_ring and away != scenario.redis_is_away(now):
                 away = not away
                 # Stopped and not killed: it is there and answers nobody, as behind a broken network.
@@ -273,22 +283,39 @@ class Attempt:
         # 99: a threshold was crossed, which is a result and not a failure.
         if self.k6.returncode not in (0, 99):
             require_running(self.k6, self.directory)
-        proxies = proxies_used() - proxies_before
+        # What one that was killed used is not known any more.
+        proxies = sum(
+            self.processes.cpu_seconds([name]) - before
+            for name, before in proxies_before.items()
+            if name not in dead
+        )
         return Cores(cpu / max(ended - began, 1e-3), proxies / max(time.monotonic() - began, 1e-3))
 
-    def remove(self) -> list[str]:
-        """Kills the last slave, its agent and its database; returns their names."""
-        victim = self.options.topology.slaves[-1].name
+    def victims(self) -> list[str]:
+        """The programs that the scenario kills, in that order."""
+        if self.options.scenario.name == "redis-failover":
+            return ["redis"]
+        if self.options.scenario.name == "balancer-failover":
+            return [list(self.planned.proxies)[-1]]
+        last = self.options.topology.slaves[-1].name
         # The agent first: it is not to tell the proxy about the node's death.
-        names = [
-            name
-            for name in (f"{victim}-agent", victim, postgres.program(victim))
-            if name in self.planned.programs
-        ]
+        names = (f"{last}-agent", last, postgres.program(last))
+        return [name for name in names if name in self.planned.programs]
+
+    def remove(self) -> list[str]:
+        names = self.victims()
         for name in names:
             program = self.planned.programs[name]
             self.processes.signal(name, program.ends_by if isinstance(program, Program) else "KILL")
         return names
+
+    def bring_back(self, dead: list[str]) -> bool:
+        """Starts what was killed; False while some of it has not ended yet."""
+        if not all(map(self.processes.has_ended, dead)):
+            return False
+        for name in reversed(dead):
+            self.processes.start(name)
+        return True
 
 
 def require_running(k6: subprocess.Popen[bytes], directory: Path) -> None:
@@ -317,6 +344,10 @@ def made(options: Options, log: Path) -> Iterator[Databases | None]:
 def run(options: Options, names: list[str], observer: Prometheus | None = None) -> Path:
     """All policies in turn; returns the run directory."""
     chosen = render.policies(names)
+    if options.scenario.name == "redis-failover":
+        without = [policy.name for policy in chosen if not policy.has_ring]
+        if without:
+            raise LabError(f"--policies {' '.join(without)}: without Redis nothing fails over")
     if options.scenario.redis_away and not any(policy.has_ring for policy in chosen):
         raise LabError(f"--redis-away: no Redis is used by {', '.join(names)}")
     settings = {policy.name: policy.settings | swept.best(policy, options.scenario.name) for policy in chosen}

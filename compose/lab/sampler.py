@@ -142,6 +142,10 @@ class Sampler:
     def _node(self, node: Node, now: dict[str, float]) -> dict[str, Any]:
         before, self._last[node.name] = self._last.get(node.name, {}), now
 
+        # A node that was started again counts from 0.
+        if any(now.get(name, 0.0) < value for name, value in before.items() if name.endswith("_total")):
+            before = {}
+
         def change(name: str) -> float:
             return now.get(name, 0.0) - before.get(name, 0.0)
 

@@ -5,7 +5,17 @@ from dataclasses import dataclass, replace
 from compose.lab.errors import LabError
 from compose.lab.placement import Sets
 
-SCENARIOS = ("burst", "removal", "heterogeneous", "mix", "phases", "updates", "placement", "placement-even")
+SCENARIOS = (
+    *("burst", "removal", "heterogeneous", "mix", "phases", "updates", "placement", "placement-even"),
+    *("rejoin", "balancer-failover", "redis-failover"),
+)
+# Who is killed, and what is said of it.
+VICTIMS = {
+    "removal": "a slave and its agent are killed",
+    "rejoin": "a slave and its agent are killed",
+    "balancer-failover": "one of the proxies is killed",
+    "redis-failover": "the Redis master is killed",
+}
 BURST = ((3.5, 4.0), (1.0, 1.5))
 # Scheduling is to matter and not admission: below what the nodes can do, in the end by little.
 PHASES = ((4.5, 5.0), (3.2, 3.7))
@@ -31,6 +41,8 @@ class Scenario:
     drain: float = 5.0
     long_share: float = 0.0
     sla: float = 1.0
+    # When what was killed is started again.
+    rejoin: float | None = None
     # How long Redis answers nobody, from the event on; 0: it always does.
     redis_away: float = 0.0
     # Inter-request times before the burst and after it, each evenly within two.
@@ -50,7 +62,9 @@ class Scenario:
         """Everything that happens, by name."""
         found = {} if self.sets else {"burst": self.burst}
         if self.removal is not None:
-            found["removal"] = self.removal
+            found[self.name] = self.removal
+        if self.rejoin is not None:
+            found["back"] = self.rejoin
         if self.calm is not None:
             found["calm"] = self.calm
         if has_redis and self.redis_away:
@@ -69,7 +83,9 @@ class Scenario:
         if self.calm is not None:
             text += f", and back after {self.calm - self.burst:g} s"
         if self.removal is not None:
-            text = "a slave and its agent are killed"
+            text = VICTIMS[self.name]
+        if self.rejoin is not None:
+            text += f", and started again after {self.rejoin - self.event:g} s"
         return f"{text}; {away}" if away else text
 
     def redis_is_away(self, now: float) -> bool:
@@ -84,13 +100,15 @@ def scenario(
     if mix not in MIXES:
         raise LabError(f"--mix {mix}: must be one of {', '.join(MIXES)}")
     warmup, burst, end = (5.0, 13.0, 38.0) if quick else (10.0, 30.0, 110.0)
-    removal = calm = None
-    if name == "removal":
+    removal = calm = rejoin = None
+    if name in VICTIMS:
         burst, removal = (8.0, 20.0) if quick else (15.0, 50.0)
+    if name == "rejoin":
+        removal, rejoin = (16.0, 26.0) if quick else (40.0, 70.0)
     if name == "updates":
         warmup, burst, calm, end = (8.0, 14.0, 34.0, 68.0) if quick else (10.0, 30.0, 90.0, 130.0)
     if duration is not None:
-        least = (calm or removal or burst) + 1
+        least = (calm or rejoin or removal or burst) + 1
         if duration < least:
             raise LabError(
                 f"--duration {duration:g}: must be at least {least:g} s, or the scenario's event is not in it"
@@ -101,14 +119,13 @@ def scenario(
         raise LabError(
             f"--redis-away {redis_away:g}: must be at most {most:g} s, the time from the event to the end"
         )
-    long_share = MIXES[mix] if name == "mix" else 0.0
-    made = Scenario(name, warmup, burst, removal, end, long_share=long_share, redis_away=redis_away)
-    if name == "phases":
-        return replace(made, think=PHASES)
-    if name == "updates":
-        return replace(made, think=UPDATES, calm=calm, skew=UPDATES_SKEW, sla=UPDATES_SLA)
-    if name == "placement":
-        return replace(made, think=PLACEMENT, sets=Sets())
-    if name == "placement-even":
-        return replace(made, think=PLACEMENT, sets=Sets(evenly=True))
-    return made
+    made = Scenario(name, warmup, burst, removal, end, redis_away=redis_away)
+    own = {
+        "mix": {"long_share": MIXES[mix]},
+        "rejoin": {"rejoin": rejoin},
+        "phases": {"think": PHASES},
+        "updates": {"think": UPDATES, "calm": calm, "skew": UPDATES_SKEW, "sla": UPDATES_SLA},
+        "placement": {"think": PLACEMENT, "sets": Sets()},
+        "placement-even": {"think": PLACEMENT, "sets": Sets(evenly=True)},
+    }
+    return replace(made, **own.get(name, {}))

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import redis
+
 from compose.lab import envoy, machine, placement, render
 from compose.lab.errors import LabError
 from compose.lab.postgres import Cluster
@@ -27,11 +29,45 @@ class Plan:
     placing: dict[str, Any] | None = None
 
 
-def make_ports(slaves: int, has_orca: bool = False) -> render.Ports:
+SENTINELS = 3
+SENTINEL = f"""\
+bind 127.0.0.1
+port {{port}}
+dir {{run}}
+sentinel monitor {render.SENTINELS_NAME} 127.0.0.1 {{master}} 2
+sentinel down-after-milliseconds {render.SENTINELS_NAME} 1000
+sentinel failover-timeout {render.SENTINELS_NAME} 10000
+"""
+
+
+def make_ports(slaves: int, has_orca: bool = False, has_sentinels: bool = False) -> render.Ports:
     redis, orca, *ports = free_ports(6 + 3 * slaves)
     rest = ports[4:]
     each = rest[:slaves], rest[slaves : 2 * slaves], rest[2 * slaves :]
-    return render.Ports(*ports[:4], *each, redis, orca if has_orca else None)
+    made = render.Ports(*ports[:4], *each, redis, orca if has_orca else None)
+    if not has_sentinels:
+        return made
+    replica, *sentinels = free_ports(1 + SENTINELS)
+    return replace(made, replica=replica, sentinels=tuple(sentinels))
+
+
+def redis_programs(ports: render.Ports, run: Path) -> dict[str, list[str]]:
+    """Redis, and where there are sentinels its replica and them."""
+
+    def server(port: int, *more: str) -> list[str]:
+        return [machine.redis(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", *more]
+
+    programs = {"redis": server(ports.redis, "--dir", str(run))}
+    if ports.replica is not None:
+        (run / "replica").mkdir()
+        follows = ["--replicaof", f"127.0.0.1 {ports.redis}", "--repl-diskless-load", "on-empty-db"]
+        programs["redis-replica"] = server(ports.replica, "--dir", str(run / "replica"), *follows)
+    for number, port in enumerate(ports.sentinels):
+        # A sentinel writes to its configuration.
+        config = run / f"sentinel{number + 1}.conf"
+        config.write_text(SENTINEL.format(port=port, run=run, master=ports.redis))
+        programs[f"sentinel{number + 1}"] = [machine.redis(), str(config), "--sentinel"]
+    return programs
 
 
 def configure(
@@ -78,9 +114,10 @@ def plan(
     proxies: int = 1,
     databases: Cluster | None = None,
     placing: dict[str, Any] | None = None,
+    has_sentinels: bool = False,
 ) -> Plan:
     """Writes configurations into `run` and says what to start; without databases nodes have SQLite."""
-    ports = make_ports(len(topology.slaves), policy.orca)
+    ports = make_ports(len(topology.slaves), policy.orca, has_sentinels and policy.has_ring)
     fronts = [ports]
     for _ in range(proxies - 1):
         frontend, stats = free_ports(2)
@@ -102,8 +139,7 @@ def plan(
         return [*sqlite(node, run, ports.replication), *witness]
 
     if policy.has_ring:
-        command = [machine.redis(), "--port", str(ports.redis), "--bind", "127.0.0.1"]
-        programs["redis"] = [*command, "--save", "", "--dir", str(run)]
+        programs |= redis_programs(ports, run)
     master = topology.master
     programs["master"] = serve(master, f"127.0.0.1:{ports.master}", seed, data(master))
     for index, node in enumerate(topology.slaves):
@@ -117,8 +153,22 @@ def plan(
     return Plan(programs, ports, policy.service is not None, started, policy.has_updates, placing)
 
 
+def failover_ready(port: int) -> bool:
+    """Whether a sentinel knows of the others and of a replica that is level."""
+    try:
+        with redis.Redis(port=port, socket_timeout=1) as client:
+            known = client.sentinel_master(render.SENTINELS_NAME)
+            replicas = client.sentinel_slaves(render.SENTINELS_NAME)
+    except redis.RedisError:
+        return False
+    level = [one for one in replicas if one["master-link-status"] == "ok"]
+    return known["num-other-sentinels"] == SENTINELS - 1 and len(level) == 1
+
+
 def wait_ready(processes: Processes, ready: Plan) -> None:
     ports = ready.ports
+    for number, port in enumerate(ports.sentinels):
+        wait_until(f"sentinel{number + 1}", lambda port=port: failover_ready(port), 30, processes.check)
     for address, name in {f"127.0.0.1:{ports.master}": "master", **ports.names()}.items():
         wait_until(name, lambda url=f"http://{address}/readyz": answers(url), 30, processes.check)
     if ready.has_agents:

@@ -11,6 +11,8 @@ import { Counter, Trend } from 'k6/metrics';
 const REQUEST_TIMEOUT_MS = 60000;
 const FLUSH_MS = 1000;
 const LAG_PROBE_MS = 100;
+// k6's name for a connection that was refused.
+const REFUSED = 1212;
 
 const totalItems = new Counter('total_items');
 const timelyItems = new Counter('timely_items');
@@ -177,15 +179,24 @@ async function send(s, target, request, left) {
   return http.asyncRequest('POST', target + request.path, JSON.stringify(request.body), parameters);
 }
 
+// As a client does that knows several addresses: where nobody listens it asks the next, and stays with that.
+async function ask(s, at, request, left) {
+  for (let tried = 1; ; tried++) {
+    const response = await send(s, s.targets[at.index % s.targets.length], request, left);
+    if (response.error_code !== REFUSED || tried >= s.targets.length) return response;
+    at.index++;
+  }
+}
+
 async function client(s, number, start, records) {
   const random = generator(s.seed, number);
-  const target = s.targets[number % s.targets.length];
+  const at = { index: number };
   const now = () => (Date.now() - start) / 1000;
   await sleep(random() * between(s.before, 0.5));
   while (now() < s.duration) {
     const request = draw(s, random);
     const t = now();
-    const response = await send(s, target, request, s.duration - t);
+    const response = await ask(s, at, request, s.duration - t);
     records.push(record(s, t, request, response));
     const busy = now() >= s.event && now() < s.calm;
     const think = between(busy ? s.after : s.before, request.think);

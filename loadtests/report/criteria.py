@@ -16,6 +16,10 @@ ON_ENVOY = ("envoy-eds-fc-prop", "envoy-eds-fc-hash", "wasm-fc-prop", "wasm-fc-h
 SHORT_AND_LONG = [
     (f"lua-job-informed-{update}2s", f"lua-job-informed-{update}10s") for update in ("", "continuous-")
 ]
+# Policies that are Plimsoll's start with these.
+PLIMSOLLS = ("fc-", "lua-", "wasm-", "envoy-eds-")
+# Periods of a second until what is left does all it can.
+RECOVERY_S = 3
 
 
 @dataclass
@@ -48,6 +52,7 @@ def criteria(summary: dict[str, Any]) -> list[Criterion]:
     if summary["scenario"] == "updates":
         return on_updates(runs, summary["sla_seconds"])
     found = placed(runs)
+    found += [c for name, run in runs.items() if name.startswith(PLIMSOLLS) for c in failed_over(name, run)]
     for name in (n for n in ("fc-prop", "fc-hash") if n in runs):
         found += on_haproxy(name, runs, summary)
     for name in (n for n in ON_ENVOY if n in runs):
@@ -80,6 +85,21 @@ def placed(runs: dict[str, Any]) -> list[Criterion]:
             Criterion(f"{name} writes that failed", figures["errors"], 0, False),
         ]
     return found
+
+
+def failed_over(name: str, run: dict[str, Any]) -> list[Criterion]:
+    """Where something was killed: only what it had under way may fail, and the rest is soon at its best."""
+    found = run["failover"]
+    if found is None:
+        return []
+    lines = [
+        Criterion(f"{name} requests sent after the death that failed", found["errors_after"], 0, False),
+        Criterion(f"{name} back to the ideal after the death, s", found["recovered_s"], RECOVERY_S, False),
+    ]
+    if found["back_s"] is not None:
+        again = found["recovered_back_s"]
+        lines.append(Criterion(f"{name} at the ideal after the return, s", again, RECOVERY_S, False))
+    return lines
 
 
 def against(name: str, peer: str, runs: dict[str, Any], limit: float) -> Criterion:

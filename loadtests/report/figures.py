@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from loadtests.report import freshness, placement
+from loadtests.report.failover import failover
 from loadtests.report.numbers import ratio, rounded
 from loadtests.report.records import MACHINE, Policy, Requests
 
@@ -175,6 +176,7 @@ def summarise(policy: Policy, sla: float) -> dict[str, Any]:
         "capacity_shares_settled": cap_shares,
         "max_share_deviation": rounded(max(off) if off else None),
         "updates": freshness.updates(policy, queries, sla),
+        "failover": failover(policy, timely, ideal),
         "removal": removal(policy, queries.finished[errors], timely, caps),
         "requests": int(sent.sent.size),
         "transactions": {

@@ -17,7 +17,6 @@ mod metrics;
 mod node_command;
 mod orca;
 mod overrides;
-mod partition;
 mod placement;
 mod placement_command;
 mod reload;
@@ -67,7 +66,6 @@ fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Identify(args) => identify::run(args, &mut out)?,
         Command::Tune(args) => tune::run(args, &mut out)?,
-        Command::Partition(args) => partition::run(args, &mut out)?,
         Command::Simulate(args) => simulate::run(&args, &mut out)?,
         Command::Completions { shell } => cli_docs::completions(Cli::command(), shell, &mut out),
         Command::Man => cli_docs::man(Cli::command(), &mut out)?,

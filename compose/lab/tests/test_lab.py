@@ -187,3 +187,37 @@ def test_a_killed_slave_and_its_agent_are_recorded_as_dead(lab, tmp_path, policy
         rows = [row for row in csv.DictReader(file) if float(row["t_s"]) > 23]
     assert {row["node"]: row["up"] for row in rows} == {"node1": "1", "node2": "0"}
     assert {row["capacity_items_per_s"] for row in rows if row["node"] == "node2"} == {"0"}
+
+
+@needs_programs
+@pytest.mark.parametrize(
+    ("scenario", "policy", "killed", "more"),
+    [
+        ("rejoin", "fc-hash", "node2", ("--quick",)),
+        ("balancer-failover", "lua-fc-hash", "haproxy-lb2", ("--quick", "--duration", "28")),
+        ("redis-failover", "lua-fc-hash", "redis", ("--quick", "--duration", "28")),
+        ("redis-failover", "wasm-fc-hash", "redis", ("--quick", "--duration", "28")),
+    ],
+)
+def test_only_what_the_dead_had_under_way_fails(lab, tmp_path, scenario, policy, killed, more):
+    process, _ = lab("--scenario", scenario, "--policies", policy, *more)
+    _, stderr = process.communicate(timeout=150)
+    assert process.returncode == 0, stderr.decode()
+    latest = tmp_path / "results" / "latest"
+    (run,) = json.loads((latest / "summary.json").read_text())["runs"]
+    found = run["failover"]
+    assert found["errors_after"] == 0
+    assert run["event_s"] <= found["killed_s"] < run["event_s"] + 2
+    assert found["recovered_s"] is not None
+    events = (latest / policy / "supervisord.log").read_text()
+    assert f"exited: {killed} (terminated by SIGKILL" in events
+    if scenario == "rejoin":
+        assert found["recovered_back_s"] is not None
+        # The first start, and the second.
+        assert len(re.findall(rf"spawned: '{killed}(?:-agent)?'", events)) == 4
+        with (latest / policy / "nodes.csv").open() as file:
+            last = [row for row in csv.DictReader(file) if row["node"] == killed][-1]
+        assert (last["up"], last["bound"] != "") == ("1", True)
+    if scenario == "redis-failover":
+        logs = [(latest / policy / f"sentinel{number}.log").read_text() for number in (1, 2, 3)]
+        assert any("+switch-master stocks" in log for log in logs)

@@ -86,7 +86,15 @@ class Run:
         folder = self.directory / name
         folder.mkdir()
         meta = {
-            **{"policy": name, "proxy": "haproxy 2.6", "event_s": 15.0, "event": "a burst", "calm_s": None},
+            **{
+                "policy": name,
+                "proxy": "haproxy 2.6",
+                "event_s": 15.0,
+                "event": "a burst",
+                "calm_s": None,
+                "killed_s": None,
+                "back_s": None,
+            },
             **{"measured_from_s": 10.0, "measured_to_s": 30.0, "settings": {}},
             "proxy_cpu_share": 0.25,
             "node_capacity_items_per_s": {"node1": 1000.0},

@@ -1,7 +1,9 @@
 """Every figure against one worked out by hand."""
 
+import numpy as np
 import pytest
 
+from loadtests.report import failover
 from loadtests.report.tests.conftest import request, sample, steady
 
 
@@ -430,3 +432,32 @@ def test_targets_of_updates(run, capsys):
     text = (run.directory / "report.html").read_text()
     assert "Items with longer update periods over time, fc-prop-updates" in text
     assert "Items with longer update periods over time, rr" not in text
+
+
+def test_what_fails_after_a_death_is_told_from_what_was_under_way(run, capsys):
+    run.facts["scenario"] = "rejoin"
+    facts = {"event_s": 15.0, "killed_s": 15.0, "back_s": 22.0}
+    requests = [*steady(10, 15, items=900), *steady(17, 22, items=500), *steady(26, 30, items=900)]
+    requests += [request(14.9, 0.3, outcome="error"), request(10.0, 1.0, outcome="error")]
+    requests += [request(16.0, 0.1, outcome="error", kind="transaction")]
+    # Unfinished at the end.
+    requests += [request(29.5, 0.6, outcome="error")]
+    run.add("fc-hash", requests, facts=facts | {"node_capacity_items_per_s": {"node1": 500.0}})
+    capsys.readouterr()
+    found = run.figures("fc-hash")["failover"]
+    assert (found["errors_in_flight"], found["errors_after"]) == (1, 1)
+    assert (found["killed_s"], found["back_s"]) == (15, 22)
+    assert targets(capsys)["fc-hash requests sent after the death that failed"] == "FAIL"
+
+
+def test_recovery_is_the_first_of_three_good_seconds():
+    ideal = np.full(30, 100.0)
+    timely = np.full(30, 100.0)
+    timely[15:18] = (0, 100, 40)
+    assert failover.recovered(timely, ideal, 15, 30) == 3
+    assert failover.recovered(timely, ideal, 14.5, 30) == 3.5
+    assert failover.recovered(timely, ideal, 20, 30) == 0
+    assert failover.recovered(timely, ideal, 15, 19) is None
+    # What was late by a second is not lost.
+    timely[15:18] = (90, 90, 110)
+    assert failover.recovered(timely, ideal, 15, 30) == 0

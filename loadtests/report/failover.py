@@ -1,0 +1,41 @@
+"""What the death of a program cost, and how soon the rest did its work."""
+
+from typing import Any
+
+import numpy as np
+
+from loadtests.report.numbers import rounded
+from loadtests.report.records import Policy
+
+# Timely of ideal over so many seconds, of which recovery has to reach a part.
+WINDOW_S = 3
+RECOVERED = 0.95
+
+
+def recovered(timely: np.ndarray, ideal: np.ndarray, since: float, end: int) -> float | None:
+    """Seconds until the first of as many seconds in which enough of the ideal was done."""
+    for first in range(int(np.ceil(since)), end - WINDOW_S + 1):
+        window = slice(first, first + WINDOW_S)
+        if timely[window].sum() >= RECOVERED * ideal[window].sum():
+            return rounded(first - since)
+    return None
+
+
+def failover(policy: Policy, timely: np.ndarray, ideal: np.ndarray) -> dict[str, Any] | None:
+    """None where nothing was killed. Transactions count among the errors."""
+    killed, back = policy.meta["killed_s"], policy.meta["back_s"]
+    if killed is None:
+        return None
+    end = int(policy.meta["measured_to_s"])
+    requests = policy.requests
+    # What was unfinished at the end was cut off, and says nothing.
+    failed = (requests.outcome == "error") & (requests.finished < policy.meta["measured_to_s"])
+    until = end if back is None else int(back)
+    return {
+        "killed_s": killed,
+        "back_s": back,
+        "errors_in_flight": int((failed & (requests.sent < killed) & (requests.finished >= killed)).sum()),
+        "errors_after": int((failed & (requests.sent >= killed)).sum()),
+        "recovered_s": recovered(timely, ideal, killed, until),
+        "recovered_back_s": None if back is None else recovered(timely, ideal, back, end),
+    }
