@@ -17,6 +17,7 @@ mod metrics;
 mod node_command;
 mod orca;
 mod overrides;
+mod partition;
 mod placement;
 mod placement_command;
 mod reload;

@@ -3,6 +3,7 @@
 mod jobs;
 mod load;
 mod locate;
+mod partitions;
 mod placement;
 mod raw;
 mod reference;
@@ -14,6 +15,7 @@ use std::{
     collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -74,6 +76,27 @@ pub struct Config {
     pub envoy: EnvoySettings,
     /// Services, in the file's order; at least one.
     pub services: Vec<ServiceConfig>,
+    /// Databases that are asked together with those of other nodes, in the file's order.
+    pub partitions: Vec<Arc<PartitionConfig>>,
+}
+
+/// A PostgreSQL database with a part of the data.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartitionConfig {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub address: DatabaseAddress,
+    /// Who asks.
+    pub user: String,
+    /// Their password.
+    pub password: Option<Secret>,
+    /// The database's name there.
+    pub database: String,
+    /// Queries in SQL, by name.
+    pub queries: BTreeMap<String, String>,
+    /// Whether any other query that only reads is answered.
+    pub free_sql: bool,
 }
 
 /// One service on this node.

@@ -22,6 +22,22 @@ pub struct File {
     pub envoy: Envoy,
     #[serde(default)]
     pub service: Vec<Service>,
+    #[serde(default)]
+    pub partition: Vec<Partition>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Partition {
+    pub name: String,
+    pub address: String,
+    pub user: String,
+    pub password_file: Option<PathBuf>,
+    pub database: String,
+    #[serde(default)]
+    pub queries: BTreeMap<String, String>,
+    #[serde(default)]
+    pub free_sql: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -8,6 +8,7 @@ use super::{
     Config, HealthConfig, HealthTarget, HttpUrl, Level, LogFormat, LogListen, PrometheusConfig,
     ServiceConfig, SourceConfig, jobs, load,
     locate::Wrong,
+    partitions,
     placement::{has_ring, placement},
     raw, updates, values,
 };
@@ -109,6 +110,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         placement: raw_placement,
         envoy: raw_envoy,
         service,
+        partition,
     } = file;
     let period = duration(
         "agent.period",
@@ -132,6 +134,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
             format!("must be from 1 to 65536, is {max_connections}"),
         );
     }
+    let has_token = http.token_file.is_some();
     let mut config = Config {
         period,
         jitter: number("agent.jitter", agent.jitter.unwrap_or(0.05), 0.0..=0.5)?,
@@ -185,6 +188,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         placement: raw_placement.as_ref().map(placement).transpose()?,
         envoy: envoy(&raw_envoy, period)?,
         services: Vec::new(),
+        partitions: partitions::partitions(partition, has_token)?,
     };
     if service.is_empty() {
         return wrong("service", "at least one [[service]] is required");

@@ -1,5 +1,5 @@
 //! `/metrics`, `/healthz`, `/readyz`, `/v1/node`, `/v1/ring`, `/v1/orca`, `/v1/updates`,
-//! `/v1/observe`, `/v1/placement` and `/v3/discovery:endpoints`.
+//! `/v1/observe`, `/v1/placement`, `/v1/partition-query` and `/v3/discovery:endpoints`.
 
 mod body;
 mod connections;
@@ -7,6 +7,7 @@ mod discovery;
 mod node;
 mod observe;
 mod orca;
+mod partition;
 mod placement;
 mod ring;
 mod updates;
@@ -35,6 +36,7 @@ use crate::{
     config::Config,
     envoy::EnvoyBoard,
     overrides::Overrides,
+    partition::Partitions,
     placement::Gate,
     ring::{Exchanges, RingBoard},
     state::SharedState,
@@ -89,6 +91,8 @@ pub struct HttpContext {
     pub placement: Arc<Gate>,
     /// One for each message to it under way.
     pub placement_permits: Arc<Semaphore>,
+    /// Queries in this node's partitions.
+    pub partitions: Arc<Partitions>,
     /// Connections that were too many.
     pub refused: IntCounter,
     /// When the agent started.
@@ -123,6 +127,7 @@ fn router(context: HttpContext) -> Router {
         .route("/v1/updates", get(updates::updates))
         .route("/v1/observe", post(observe::observe))
         .route("/v1/placement", get(placement::show).post(placement::carry))
+        .route("/v1/partition-query", post(partition::query))
         .route("/v3/discovery:endpoints", post(discovery::discover))
         .with_state(context)
 }

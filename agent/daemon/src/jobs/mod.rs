@@ -4,6 +4,8 @@ mod database;
 mod gauge;
 mod sockets;
 
+pub use database::connect;
+
 use crate::{config::JobsConfig, sources::SourceError};
 
 /// Jobs at the end of a period, and the most in it where that is known.

@@ -4,6 +4,8 @@ mod mysql;
 mod postgresql;
 mod stream;
 
+pub use stream::connect;
+
 use std::{sync::Arc, time::Duration};
 
 use tokio::{

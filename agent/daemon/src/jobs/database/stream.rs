@@ -31,7 +31,8 @@ impl Budget {
     }
 }
 
-trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
+/// By port or in the file system.
+pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 
 /// See above.
@@ -43,7 +44,7 @@ pub struct Stream {
 }
 
 /// Connects.
-pub async fn open(address: &DatabaseAddress) -> Result<Stream, String> {
+pub async fn connect(address: &DatabaseAddress) -> Result<Box<dyn Socket>, String> {
     let opened: io::Result<Box<dyn Socket>> = match address {
         DatabaseAddress::Tcp(address) => TcpStream::connect(address).await.and_then(|stream| {
             stream.set_nodelay(true)?;
@@ -53,10 +54,14 @@ pub async fn open(address: &DatabaseAddress) -> Result<Stream, String> {
             .await
             .map(|stream| Box::new(stream) as Box<dyn Socket>),
     };
-    let budget = Budget(Arc::new(AtomicUsize::new(MOST_BYTES)));
+    opened.map_err(|error| format!("cannot connect: {error}"))
+}
+
+/// Connects, within a budget.
+pub async fn open(address: &DatabaseAddress) -> Result<Stream, String> {
     Ok(Stream {
-        socket: opened.map_err(|error| format!("cannot connect: {error}"))?,
-        budget,
+        socket: connect(address).await?,
+        budget: Budget(Arc::new(AtomicUsize::new(MOST_BYTES))),
         is_local: matches!(address, DatabaseAddress::Unix(_)),
     })
 }

@@ -1,0 +1,135 @@
+//! `POST /v1/partition-query`: a query in one of this node's partitions.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use axum::{
+    Json,
+    body::Body,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_stream::{StreamExt, wrappers::ReceiverStream};
+
+use super::{
+    HttpContext,
+    body::{self, Refusal},
+    observe::{NEEDS_TOKEN, may_observe},
+};
+use crate::partition::{Asked, Trouble};
+
+const MOST_BYTES: usize = 1 << 20;
+const MOST_PARAMETERS: usize = 100;
+/// Seconds; a connection that is silent for longer is closed.
+const LONGEST: f64 = 60.0;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    partition: String,
+    query: Option<String>,
+    sql: Option<String>,
+    #[serde(default)]
+    parameters: Vec<Value>,
+    limit: Option<u64>,
+    deadline_seconds: f64,
+}
+
+/// Rows as they come.
+pub async fn query(State(context): State<HttpContext>, headers: HeaderMap, body: Body) -> Response {
+    let refused = |status: StatusCode, state: &str, problem: String| {
+        let error = json!({ "state": state, "problem": problem });
+        (status, Json(json!({ "error": error }))).into_response()
+    };
+    let asked = match asked(&context, &headers, body).await {
+        Ok(asked) => asked,
+        Err((status, problem)) => return refused(status, "refused", problem),
+    };
+    match context.partitions.ask(asked).await {
+        Ok(lines) => {
+            let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
+            let lines = ReceiverStream::new(lines).map(Ok::<_, std::convert::Infallible>);
+            (kind, Body::from_stream(lines)).into_response()
+        }
+        Err(trouble) => {
+            let status = match trouble {
+                Trouble::Busy => StatusCode::TOO_MANY_REQUESTS,
+                Trouble::Late => StatusCode::GATEWAY_TIMEOUT,
+                Trouble::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                Trouble::Down(_) => StatusCode::BAD_GATEWAY,
+            };
+            refused(status, trouble.state(), trouble.to_string())
+        }
+    }
+}
+
+async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result<Asked, Refusal> {
+    // The clock runs while the question is read.
+    let now = Instant::now();
+    if !may_observe(context, headers) {
+        return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
+    }
+    let body = body::read(body, MOST_BYTES).await?;
+    let bad = |problem: String| (StatusCode::BAD_REQUEST, problem);
+    let question: Question =
+        serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+    let seconds = question.deadline_seconds;
+    if !(seconds > 0.0 && seconds <= LONGEST) {
+        return Err(bad(format!(
+            "deadline_seconds: must be above 0, to {LONGEST}, is {seconds}"
+        )));
+    }
+    if question.parameters.len() > MOST_PARAMETERS {
+        let count = question.parameters.len();
+        return Err(bad(format!(
+            "parameters: must be at most {MOST_PARAMETERS}, are {count}"
+        )));
+    }
+    if question
+        .limit
+        .is_some_and(|limit| i64::try_from(limit).is_err())
+    {
+        return Err(bad(format!("limit: must be at most {}", i64::MAX)));
+    }
+    let config = context.config.borrow().clone();
+    let name = &question.partition;
+    let partition = config.partitions.iter().find(|it| it.name == *name);
+    let Some(partition) = partition else {
+        let problem = format!("partition: this node has none named {name:?}");
+        return Err((StatusCode::NOT_FOUND, problem));
+    };
+    let sql = sql(&partition.queries, partition.free_sql, &question)?;
+    Ok(Asked {
+        sql,
+        partition: Arc::clone(partition),
+        parameters: question.parameters,
+        limit: question.limit,
+        deadline: now + Duration::from_secs_f64(seconds),
+    })
+}
+
+fn sql(
+    queries: &BTreeMap<String, String>,
+    free_sql: bool,
+    question: &Question,
+) -> Result<String, Refusal> {
+    match (&question.query, &question.sql) {
+        (Some(name), None) => queries.get(name).cloned().ok_or_else(|| {
+            let known: Vec<_> = queries.keys().collect();
+            let problem = format!("query: the partition has none named {name:?}, it has {known:?}");
+            (StatusCode::NOT_FOUND, problem)
+        }),
+        (None, Some(sql)) if free_sql => Ok(sql.clone()),
+        (None, Some(_)) => {
+            let problem = "sql: the partition answers only its own queries, by name";
+            Err((StatusCode::FORBIDDEN, problem.into()))
+        }
+        _ => {
+            let problem = "must have either query, the name of one, or sql";
+            Err((StatusCode::BAD_REQUEST, problem.into()))
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Queries in a node's partition, on a real PostgreSQL.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "support/databases.rs"]
+mod databases;
+mod support;
+
+use std::{io::Write, net::TcpStream};
+
+use databases::PostgreSql;
+use serde_json::{Value, json};
+use support::{Agent, Service, http_post, wait_for};
+
+const TOKEN: &str = "0123456789abcdef";
+
+struct Node {
+    server: PostgreSql,
+    agent: Agent,
+    _service: Service,
+}
+
+fn start() -> Node {
+    let (service, server) = (Service::start(), PostgreSql::start());
+    server.sql(
+        "CREATE TABLE items (id int PRIMARY KEY, name text, size float8); \
+         INSERT INTO items SELECT i, 'item ' || i, i / 2.0 FROM generate_series(1, 5) AS i; \
+         GRANT pg_read_all_data TO plimsoll; GRANT INSERT ON items TO plimsoll",
+    );
+    let mut agent = Agent::unstarted(&service, "");
+    std::fs::write(agent.directory.path().join("token"), TOKEN).unwrap();
+    let address = server.socket().display().to_string();
+    let config = agent
+        .config()
+        .replace("[http]", "[http]\ntoken_file = \"DIR/token\"");
+    agent.write_config(&format!(
+        r#"{config}
+[[partition]]
+name = "p1"
+address = "unix://{address}"
+user = "plimsoll"
+database = "postgres"
+[partition.queries]
+above = "SELECT id, name, size FROM items WHERE size > $1 ORDER BY id -- all of them"
+named = "SELECT id FROM items WHERE name = $1;"
+odd = '''SELECT NULL, true, 'NaN'::float8, 12345678901234567890::numeric, E'{{"a":\n1}}'::json'''
+many = "SELECT generate_series(1, $1) AS i, repeat('x', 1000)"
+fails = "SELECT 1 / (i - 300), repeat('x', 1000) FROM generate_series(1, 1000) AS i"
+large = "SELECT repeat('x', 1048576)"
+sleep = "SELECT pg_sleep($1)"
+[[partition]]
+name = "free"
+address = "unix://{address}"
+user = "plimsoll"
+database = "postgres"
+free_sql = true
+[[partition]]
+name = "away"
+address = "unix://{address}.away"
+user = "plimsoll"
+database = "postgres"
+free_sql = true
+"#
+    ));
+    agent.start_again();
+    Node {
+        server,
+        agent,
+        _service: service,
+    }
+}
+
+impl Node {
+    /// Status and lines; those of the chunked encoding left out.
+    fn ask(&self, question: Value) -> (u16, Vec<Value>) {
+        let head = format!("authorization: Bearer {TOKEN}\r\n");
+        let asked = http_post(
+            self.agent.http_port,
+            "/v1/partition-query",
+            &head,
+            &question.to_string(),
+        );
+        let (status, body) = asked.unwrap();
+        let lines = body.lines().filter(|line| line.starts_with(['{', '[']));
+        (
+            status,
+            lines
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect(),
+        )
+    }
+
+    fn query(&self, name: &str, parameters: Value) -> (u16, Vec<Value>) {
+        self.ask(json!({"partition": "p1", "query": name, "parameters": parameters, "deadline_seconds": 20}))
+    }
+
+    fn sql(&self, sql: &str) -> (u16, String) {
+        let (status, lines) =
+            self.ask(json!({"partition": "free", "sql": sql, "deadline_seconds": 20}));
+        (status, problem(&lines))
+    }
+
+    fn wait_idle(&self) {
+        wait_for("no query in the database", || {
+            let count = self.server.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition'");
+            (count.trim() == "0").then_some(())
+        });
+    }
+}
+
+fn problem(lines: &[Value]) -> String {
+    let last = lines.last().unwrap();
+    last["error"]["problem"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+#[test]
+fn rows_come_as_lines_and_parameters_stay_parameters() {
+    let node = start();
+    let rows = |name, parameters| {
+        let (status, lines) = node.query(name, parameters);
+        assert_eq!(status, 200, "{lines:?}");
+        lines
+    };
+    let above = [
+        json!({"columns": ["id", "name", "size"]}),
+        json!([4, "item 4", 2]),
+        json!([5, "item 5", 2.5]),
+        json!({"end": {"rows": 2}}),
+    ];
+    assert_eq!(rows("above", json!([1.9])), above);
+    assert_eq!(rows("above", json!(["1.9"])), above);
+    let question = json!({"partition": "p1", "query": "above", "parameters": [0], "limit": 1, "deadline_seconds": 20});
+    assert_eq!(
+        node.ask(question).1[1..],
+        [json!([1, "item 1", 0.5]), json!({"end": {"rows": 1}})]
+    );
+    assert_eq!(rows("named", json!(["item 3"]))[1], json!([3]));
+    for text in ["' OR true --", "item 3'; DELETE FROM items; --", "$1"] {
+        assert_eq!(rows("named", json!([text])).len(), 2, "{text}");
+    }
+    assert_eq!(rows("named", json!([null])).len(), 2);
+    let odd = &rows("odd", json!([]))[1];
+    assert_eq!(odd[2], json!("NaN"));
+    assert_eq!(odd[4], json!({"a": 1}));
+    let many = rows("many", json!([2000]));
+    assert_eq!(
+        (many.len(), &many[2001]),
+        (2002, &json!({"end": {"rows": 2000}}))
+    );
+    node.wait_idle();
+
+    // A reload that has another query.
+    let config = node.agent.config().replace("above =", "over =");
+    node.agent.write_config(&config);
+    assert_eq!(node.agent.reload(), "applied");
+    assert_eq!(node.query("over", json!([1.9])).1, above);
+    assert_eq!(node.query("above", json!([1.9])).0, 404);
+}
+
+#[test]
+fn what_is_wrong_is_refused_and_nothing_is_written() {
+    let node = start();
+    for (question, status, said) in [
+        (
+            json!({"partition": "p2", "query": "above", "deadline_seconds": 1}),
+            404,
+            "none named \"p2\"",
+        ),
+        (
+            json!({"partition": "p1", "query": "no", "deadline_seconds": 1}),
+            404,
+            "it has [\"above\"",
+        ),
+        (
+            json!({"partition": "p1", "sql": "SELECT 1", "deadline_seconds": 1}),
+            403,
+            "by name",
+        ),
+        (
+            json!({"partition": "p1", "deadline_seconds": 1}),
+            400,
+            "either",
+        ),
+        (
+            json!({"partition": "p1", "query": "above", "deadline_seconds": 0}),
+            400,
+            "deadline_seconds",
+        ),
+        (
+            json!({"partition": "p1", "query": "above", "deadline_seconds": 61}),
+            400,
+            "to 60",
+        ),
+        (
+            json!({"partition": "p1", "query": "above", "limit": -1, "deadline_seconds": 1}),
+            400,
+            "-1",
+        ),
+        (
+            json!({"partition": "p1", "query": "above", "rows": 1, "deadline_seconds": 1}),
+            400,
+            "rows",
+        ),
+        (
+            json!({"partition": "p1", "query": "named", "parameters": vec![1; 101], "deadline_seconds": 1}),
+            400,
+            "at most 100",
+        ),
+        (
+            json!({"partition": "p1", "query": "above", "deadline_seconds": 9}),
+            422,
+            "has 1 parameters, 0 were given",
+        ),
+        (
+            json!({"partition": "p1", "query": "above", "parameters": ["x"], "deadline_seconds": 9}),
+            422,
+            "invalid input syntax",
+        ),
+        (
+            json!({"partition": "p1", "query": "large", "deadline_seconds": 9}),
+            422,
+            "row 1 has more than 1048576 bytes",
+        ),
+        (
+            json!({"partition": "away", "sql": "SELECT 1", "deadline_seconds": 9}),
+            502,
+            "cannot connect",
+        ),
+    ] {
+        let (got, lines) = node.ask(question.clone());
+        assert_eq!(got, status, "{question}: {lines:?}");
+        assert!(problem(&lines).contains(said), "{question}: {lines:?}");
+    }
+    for (sql, said) in [
+        ("INSERT INTO items VALUES (6)", "0 columns"),
+        ("INSERT INTO items VALUES (6) RETURNING id", "syntax error"),
+        (
+            "WITH new AS (INSERT INTO items VALUES (6) RETURNING id) SELECT * FROM new",
+            "must be at the top level",
+        ),
+        ("SELECT 1; DELETE FROM items", "multiple commands"),
+        (
+            "SELECT 1) AS asked (c0) OFFSET 0) AS lines (line); DELETE FROM items; --",
+            "syntax error",
+        ),
+        (
+            "SELECT set_config('transaction_read_only', 'off', true)",
+            "before any query",
+        ),
+        ("no SQL", "syntax error"),
+        ("", "0 columns"),
+    ] {
+        let (status, problem) = node.sql(sql);
+        assert_eq!(status, 422, "{sql}: {problem}");
+        assert!(problem.contains(said), "{sql}: {problem}");
+    }
+    assert_eq!(node.server.sql("SELECT count(*) FROM items").trim(), "5");
+
+    // Rows were under way already: the last line says that they are not all.
+    let (status, lines) = node.query("fails", json!([]));
+    assert_eq!(status, 200);
+    assert_eq!(
+        (lines.len(), problem(&lines)),
+        (301, "division by zero (22012)".to_owned())
+    );
+    node.wait_idle();
+
+    let told = http_post(node.agent.http_port, "/v1/partition-query", "", "{}").unwrap();
+    assert_eq!(told.0, 401);
+    let mut refused = Agent::new();
+    let config = node.agent.config().replace("token_file", "# token_file");
+    refused.write_config(&config);
+    assert!(
+        refused
+            .start_refused()
+            .contains("partition[1].free_sql: needs http.token_file")
+    );
+    refused.kill();
+}
+
+#[test]
+fn nothing_is_left_running() {
+    let node = start();
+    let running = || {
+        let count = node.server.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition' AND state = 'active'");
+        count.trim().to_owned()
+    };
+    let question =
+        json!({"partition": "p1", "query": "sleep", "parameters": [600], "deadline_seconds": 0.3});
+    let (status, lines) = node.ask(question);
+    assert_eq!((status, &lines[0]["error"]["state"]), (504, &json!("late")));
+    node.wait_idle();
+
+    // Before the first row, and amid rows that nobody reads.
+    for (name, parameter) in [("sleep", 600), ("many", 100_000_000)] {
+        let body = json!({"partition": "p1", "query": name, "parameters": [parameter], "deadline_seconds": 60}).to_string();
+        let mut stream = TcpStream::connect(("127.0.0.1", node.agent.http_port)).unwrap();
+        write!(
+            stream,
+            "POST /v1/partition-query HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        wait_for("the query runs", || (running() == "1").then_some(()));
+        drop(stream);
+        node.wait_idle();
+    }
+}
