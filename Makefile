@@ -33,7 +33,7 @@ help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 	@echo
 	@echo '  lab options: SCENARIO=burst|removal|heterogeneous|mix|phases|updates|placement|placement-even|rejoin|'
-	@echo '                        balancer-failover|redis-failover
+	@echo '                        balancer-failover|redis-failover'
 	@echo '               PROXY=haproxy|envoy SEED=7 QUICK=1'
 	@echo '               POLICIES="rr fc-prop wasm-fc-hash", of either proxy (loadtests/policies.toml)'
 	@echo '               CLIENTS=1500 NODES=5 PROXIES=2 MIX=3:1|25:1|100:1 DURATION=seconds REDIS_AWAY=seconds'
@@ -77,7 +77,7 @@ test-lua:
 	busted --lua=/usr/bin/lua5.3 lua/spec
 
 test-python:
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n 2 --dist loadfile
 
 bench: tools build ## Measure the agent (step, agent-check, CPU, memory), the Lua policy, what Redis pays, and Envoy's filter
 	$(CARGO) bench --locked -p plimsoll-core
