@@ -5,7 +5,7 @@ import csv
 import hashlib
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -99,16 +99,21 @@ def best(loads: dict[str, float], capacities: dict[str, float]) -> dict[str, str
 
 
 class Watch:
-    """Writes each change of the table in Redis into a file: `node`, `>node` while a set leaves it, or `-`."""
+    """Writes where each object set is, and each change of it: `node`, or `>node` while it leaves.
 
-    def __init__(self, path: Path, port: int, now: Callable[[], float]) -> None:
+    That is what the table in Redis has for the set or, where it has no entry of its own, for the one it
+    shares.
+    """
+
+    def __init__(self, path: Path, port: int, sets: Iterable[str], now: Callable[[], float]) -> None:
+        self._entries = {name: (f"={name}", f"*{rest_of(name)}") for name in sets}
         self._now = now
         self._redis = client(port)
         self._file = path.open("w", newline="")
         self._csv = csv.writer(self._file)
         self._csv.writerow(COLUMNS)
         self._version = ""
-        self._table: dict[str, str] = {}
+        self._states: dict[str, str] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, daemon=True)
 
@@ -136,12 +141,13 @@ class Watch:
             return
         with self._redis.pipeline(transaction=True) as both:
             version, table = both.hget(KEY, "version").hgetall(f"{KEY}:table").execute()
-        for name in sorted(table.keys() | self._table.keys()):
-            state = table.get(name, "-")
-            if state != self._table.get(name):
+        for name, (own, shared) in self._entries.items():
+            state = table.get(own) or table.get(shared)
+            if state and state != self._states.get(name):
                 self._csv.writerow([t, version, name, state])
+                self._states[name] = state
         self._file.flush()
-        self._version, self._table = version or "", table
+        self._version = version or ""
 
 
 def client(port: int) -> redis.Redis:

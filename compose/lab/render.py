@@ -139,7 +139,9 @@ def policies(names: list[str], path: Path = POLICIES) -> list[Policy]:
     return result
 
 
-def haproxy(text: str, ports: Ports, socket: Path, maxconn: int | None = None) -> str:
+def haproxy(
+    text: str, ports: Ports, socket: Path, maxconn: int | None = None, request_limit: str | None = None
+) -> str:
     """An example with this lab's addresses; in each backend the line of node1 stands for every slave."""
     first = re.compile(r"\s+server\s+node1\s")
     if not any(map(first.match, text.splitlines())):
@@ -153,17 +155,20 @@ def haproxy(text: str, ports: Ports, socket: Path, maxconn: int | None = None) -
         "/etc/haproxy/plimsoll.lua": str(socket.with_suffix(".lua")),
     }
     lines = []
-    in_queries = False
+    in_queries = in_transactions = False
     for original in text.splitlines():
         line = original
         if re.match(r"\S", line):
             in_queries = line.split()[:2] == ["backend", "queries"]
+            in_transactions = line.split()[:2] == ["backend", "transactions"]
         if re.match(r"\s+server\s+node\d+\s", line):
             if first.match(line):
                 servers = [_server(line, n, ports) for n in range(len(ports.slaves))]
                 # A name of its own: the proxies of a lab share an address.
                 lines += [re.sub(r'(agent-send "[^"\\]+)', rf"\1 {socket.stem}", line) for line in servers]
             continue
+        if request_limit is not None and in_transactions:
+            line = re.sub(r"^(\s+timeout server ).*", rf"\g<1>{request_limit}", line)
         if maxconn is not None and in_queries and re.match(r"\s+default-server\s", line):
             line = re.sub(r"\bmaxconn \d+", f"maxconn {maxconn}", line)
         for old, new in moved.items():

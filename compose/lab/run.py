@@ -190,9 +190,9 @@ def run_policy(
         while not collector.started.wait(0.1):
             require_running(k6, directory)
         leaving.enter_context(Sampler(directory / "nodes.csv", slaves, planned, collector.now))
-        if placing is not None:
-            watched = Watch(directory / "placement.csv", planned.ports.redis, collector.now)
-            leaving.enter_context(watched)
+        if placing is not None and scenario.sets:
+            path, sets = directory / "placement.csv", scenario.sets.shares()
+            leaving.enter_context(Watch(path, planned.ports.redis, sets, collector.now))
         attempt = Attempt(policy, options, processes, planned, collector, k6, directory)
         used = attempt.drive(progress)
         checked = primaries(planned) if scenario.sets else None

@@ -79,7 +79,9 @@ def configure(
         # As many workers as HAProxy has threads.
         return envoy.prepare(policy.example, ports, run, name, settings, machine.cores())
     config, socket = run / f"{name}.cfg", run / f"{name}.sock"
-    config.write_text(render.haproxy(policy.example.read_text(), ports, socket, settings.get("maxconn")))
+    limit = (policy.placement or {}).get("request_limit")
+    text = render.haproxy(policy.example.read_text(), ports, socket, settings.get("maxconn"), limit)
+    config.write_text(text)
     (run / f"{name}.lua").write_text(render.lua(policy, ports, name))
     checked = subprocess.run(
         [machine.haproxy(), "-c", "-f", config], capture_output=True, text=True, check=False
@@ -184,7 +186,7 @@ def wait_ready(processes: Processes, ready: Plan) -> None:
         wait_until(name, lambda proxy=proxy: servers_up(proxy), 10, processes.check)
     if ready.placing is not None:
         threads = len(ready.proxies) * machine.cores()
-        wait_until("placement", lambda: placement.joined(ports.redis, threads), 20, processes.check)
+        wait_until("placement", lambda: placement.joined(ports.redis, threads), 40, processes.check)
 
 
 def static_capacity(node: Node) -> float:

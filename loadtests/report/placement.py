@@ -113,14 +113,13 @@ def first_decision(table: list[TableChange]) -> float | None:
 
 
 def handovers(table: list[TableChange]) -> list[float]:
-    """When a set had another primary than the one that it left."""
-    left: dict[str, str] = {}
+    """When a set had another primary than before."""
+    primary: dict[str, str] = {}
     moved = []
-    for change in table:
-        if change.state.startswith(">"):
-            left[change.set] = change.state[1:]
-        elif left.pop(change.set, change.state) != change.state:
+    for change in (change for change in table if not change.state.startswith(">")):
+        if primary.get(change.set, change.state) != change.state:
             moved.append(change.t)
+        primary[change.set] = change.state
     return moved
 
 

@@ -67,7 +67,7 @@ class Writes:
 
 @dataclass(frozen=True)
 class TableChange:
-    """A set's new state: `node`, `>node` while it leaves, or `-`."""
+    """A set's new state: `node`, or `>node` while it leaves."""
 
     t: float
     set: str

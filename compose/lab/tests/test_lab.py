@@ -221,3 +221,25 @@ def test_only_what_the_dead_had_under_way_fails(lab, tmp_path, scenario, policy,
     if scenario == "redis-failover":
         logs = [(latest / policy / f"sentinel{number}.log").read_text() for number in (1, 2, 3)]
         assert any("+switch-master stocks" in log for log in logs)
+
+
+@needs_programs
+def test_object_sets_leave_the_node_where_all_of_them_start(lab, tmp_path):
+    process, _ = lab(
+        "--scenario", "placement", "--policies", "placement", "--clients", "48", "--proxies", "2"
+    )
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr.decode()
+    latest = tmp_path / "results" / "latest"
+    found = json.loads((latest / "summary.json").read_text())["runs"][0]["placement"]
+    assert found["handovers"] > 0
+    assert (found["violations"], found["errors"], found["unchecked"]) == (0, 0, 0)
+    assert found["series"]["sets"]["node2"][-1] > 0
+    with gzip.open(latest / "placement" / "writes.csv.gz", "rt") as file:
+        writes = list(csv.DictReader(file))
+    assert {row["node"] for row in writes if row["outcome"] == "ok"} == {"node1", "node2"}
+    with (latest / "placement" / "placement.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    # All of them start at one node, and are told of.
+    assert {row["state"] for row in rows if row["version"] == rows[0]["version"]} == {"node1"}
+    assert len({row["set"] for row in rows}) == 36

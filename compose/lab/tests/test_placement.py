@@ -146,7 +146,7 @@ def test_writes_of_object_sets_have_records_of_their_own(tmp_path):
         assert {line.count(",") for line in file.read().splitlines()} == {7}
 
 
-def test_every_change_of_the_table_is_written(tmp_path):
+def test_where_each_set_is_is_written(tmp_path):
     port = free_ports(1)[0]
     command = [
         machine.redis(),
@@ -164,34 +164,36 @@ def test_every_change_of_the_table_is_written(tmp_path):
         redis = placement.client(port)
         wait_until("redis", lambda: answers(redis), 10, processes.check)
 
-        def write(version: int, *gone: str, **states: str) -> None:
+        def write(version: int, **states: str) -> None:
             with redis.pipeline(transaction=True) as both:
                 both.hset(placement.KEY, "version", version)
-                if states:
-                    both.hset(f"{placement.KEY}:table", mapping={f"={k}": v for k, v in states.items()})
-                if gone:
-                    both.hdel(f"{placement.KEY}:table", *gone)
+                both.delete(f"{placement.KEY}:table")
+                both.hset(f"{placement.KEY}:table", mapping=states)
                 both.execute()
 
+        shared = f"*{placement.rest_of('G00')}"
+        rests = {f"*{rest}": "node1" for rest in range(placement.RESTS)}
         assert not placement.joined(port, 1)
-        write(1, G00="node1", G01="node1")
+        write(1, **rests)
         assert not placement.joined(port, 1)
         redis.hset(f"{placement.KEY}:dispatchers", "lb1/1#x", "1 1 1 1 serve")
         assert placement.joined(port, 1) and not placement.joined(port, 2)
-        with Watch(path, port, lambda: 3.0):
+        with Watch(path, port, ["G00", "G01"], lambda: 3.0):
 
             def seen(line: str) -> None:
                 wait_until(line, lambda: line in path.read_text().splitlines(), 10, processes.check)
 
-            write(2, G01=">node1")
-            seen("3.0,2,=G01,>node1")
-            write(3, "=G00", G01="node2")
-            seen("3.0,3,=G00,-")
-            seen("3.0,3,=G01,node2")
-    assert path.read_text().splitlines()[:3] == [
+            # The entry that it shares leaves, so that it gets one of its own.
+            write(2, **rests | {shared: ">node1"})
+            seen("3.0,2,G00,>node1")
+            write(3, **rests | {"=G00": "node2", "=other": "node3"})
+            seen("3.0,3,G00,node2")
+            write(4, **rests)
+            seen("3.0,4,G00,node1")
+    assert path.read_text().splitlines() == [
         "t_s,version,set,state",
-        "3.0,1,=G00,node1",
-        "3.0,1,=G01,node1",
+        *("3.0,1,G00,node1", "3.0,1,G01,node1"),
+        *("3.0,2,G00,>node1", "3.0,3,G00,node2", "3.0,4,G00,node1"),
     ]
 
 

@@ -131,6 +131,14 @@ def test_an_example_without_node1_is_refused(tmp_path):
         render.haproxy("backend queries\n", PORTS, tmp_path / "s.sock")
 
 
+def test_a_write_may_run_no_longer_than_the_agents_are_told(tmp_path):
+    example = render.policies(["placement"])[0].example.read_text()
+    text = render.haproxy(example, PORTS, tmp_path / "s.sock", request_limit="5s")
+    changed = [line.strip() for line in text.splitlines() if line.strip().startswith("timeout server")]
+    # Those of the queries, then those of the transactions.
+    assert changed == ["timeout server 60s", "timeout server 5s"]
+
+
 def test_a_policys_settings_take_the_place_of_the_lua_examples_or_join_them():
     news = {"update": "continuous", "phase": 2.5}
     policy = render.policies(["lua-fc-hash"])[0]

@@ -274,7 +274,7 @@ function M.new(rest_of)
     end
     local at = names[name] or rests[rest_of(name, context)]
     if at.leaving then
-      return nil, "moving"
+      return nil, "moving", at.word
     end
     local count = at.count or count_of(at)
     count.under_way = count.under_way + 1

@@ -73,18 +73,18 @@ function M.start(settings, name, instance_of, now)
     return under_way == 0 and in_doubt == 0
   end
 
-  -- The ticket and the entry's word, or nil and why not.
+  -- The ticket and the entry's word, or nil and why not, with that word where its set is moving.
   local function route(txn, set)
     if not link.leaving and is_stopping(txn) then
       -- Its successor takes over its name.
       return nil, "suspended"
     end
-    local ticket, word = follower.route(now(), wall, set, txn)
+    local ticket, word, entry = follower.route(now(), wall, set, txn)
     if ticket and not servers[ticket.node] then
       follower.answered(ticket)
       return nil, "unknown"
     end
-    return ticket, word
+    return ticket, word, entry
   end
 
   local function wait(txn, set)
@@ -104,7 +104,14 @@ function M.start(settings, name, instance_of, now)
     set = type(set) == "string" and set or ""
     -- Nothing was sent: rules come before that.
     tickets.ended(holder, 0, true)
-    local ticket, word = route(txn, set)
+    local ticket, word, entry = route(txn, set)
+    local cost = tonumber(txn:get_var("txn.plimsoll_cost")) or costs.default
+    -- NaN is not above the least.
+    cost = cost > costs.least and min(cost, MOST_COST) or costs.least
+    if entry then
+      -- Who waits has come: a set that is moving would look cold else.
+      loads.add(entry, set, cost)
+    end
     if not ticket and patience > 0 and (word == "moving" or word == "suspended") then
       ticket, word = wait(txn, set)
     end
@@ -114,9 +121,9 @@ function M.start(settings, name, instance_of, now)
       return
     end
     tickets.hold(holder, ticket)
-    local cost = tonumber(txn:get_var("txn.plimsoll_cost")) or costs.default
-    -- NaN is not above the least.
-    loads.add(word, set, cost > costs.least and min(cost, MOST_COST) or costs.least)
+    if not entry then
+      loads.add(word, set, cost)
+    end
     txn:set_var("txn.plimsoll_primary", ticket.node)
   end)
   core.register_converters("plimsoll_answered", function()
