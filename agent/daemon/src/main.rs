@@ -18,6 +18,7 @@ mod node_command;
 mod orca;
 mod overrides;
 mod partition;
+mod partition_map;
 mod placement;
 mod placement_command;
 mod reload;
@@ -67,6 +68,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Identify(args) => identify::run(args, &mut out)?,
         Command::Tune(args) => tune::run(args, &mut out)?,
+        Command::Partition(args) => partition_map::run(args, &mut out)?,
         Command::Simulate(args) => simulate::run(&args, &mut out)?,
         Command::Completions { shell } => cli_docs::completions(Cli::command(), shell, &mut out),
         Command::Man => cli_docs::man(Cli::command(), &mut out)?,
