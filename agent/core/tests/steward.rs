@@ -242,3 +242,41 @@ fn sets_are_written_as_they_are_read() {
         assert_eq!(word.parse::<ObjectSet>(), Err(NoSet), "{word}");
     }
 }
+
+#[test]
+fn a_bound_that_overload_has_lowered_does_not_strip_its_node() {
+    let capacity = |of_first| {
+        let node = |capacity| NodeNow {
+            capacity,
+            mean_cost: 1.0,
+        };
+        Some(BTreeMap::from([(1, node(of_first)), (2, node(100.0))]))
+    };
+    let evened_out = |bounds: &dyn Fn(u64) -> f64| {
+        let mut steward = Steward::new(Table::new(|_| 1), settings());
+        for second in 0..4 {
+            let reading = Reading {
+                nodes: capacity(bounds(second)),
+                loads: (second == 3).then(|| uneven(&steward).loads.unwrap()),
+                ..uneven(&steward)
+            };
+            steward.step(seconds(second), &reading);
+        }
+        let reading = Reading {
+            loads: None,
+            nodes: None,
+            ..uneven(&steward)
+        };
+        steward.step(seconds(4), &reading);
+        (on(&steward, 1), on(&steward, 2))
+    };
+    assert_eq!(evened_out(&|_| 100.0), (4, 4));
+    // Halved in each second, as a bound is whose node answers nothing.
+    assert_eq!(evened_out(&|second| 100.0 / (1 << second) as f64), (4, 4));
+    // Always as small, or drained.
+    assert_eq!(evened_out(&|_| 15.0), (1, 7));
+    assert_eq!(
+        evened_out(&|second| if second < 3 { 100.0 } else { 0.0 }),
+        (0, 8)
+    );
+}

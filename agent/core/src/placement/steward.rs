@@ -14,6 +14,9 @@ use super::{
 const READER: DispatcherId = 0;
 /// Sets that leave at a time; dispatchers tell no more.
 const MOST_MOVING: usize = 1024;
+/// What a node could hold a while ago counts half after this, in seconds: a bound that overload lowers is not what the
+/// node can hold once sets have left it, and a plan that believes it strips the node.
+const CAPACITY_HALF_LIFE: f64 = 30.0;
 /// What is left of the capacity of a node that what is pinned to it fills: it is there, and gets nothing.
 const FILLED: f64 = 1e-6;
 
@@ -48,7 +51,7 @@ pub struct Heard {
 /// A live node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeNow {
-    /// What it may hold, in any unit; 0: nothing is placed there.
+    /// What it may hold now, in any unit; 0: nothing is placed there.
     pub capacity: f64,
     /// Mean cost of a request.
     pub mean_cost: f64,
@@ -228,9 +231,20 @@ impl Steward {
                 .or_insert(Seen { at: now, now: None });
         }
         for (node, told) in nodes {
+            let mut told = *told;
+            if let Some(Seen {
+                at,
+                now: Some(past),
+            }) = self.nodes.get(node)
+                && told.capacity > 0.0
+            {
+                let passed = now.saturating_sub(*at).as_secs_f64();
+                let kept = past.capacity * (-passed / CAPACITY_HALF_LIFE).exp2();
+                told.capacity = told.capacity.max(kept);
+            }
             let seen = Seen {
                 at: now,
-                now: Some(*told),
+                now: Some(told),
             };
             self.nodes.insert(*node, seen);
         }
