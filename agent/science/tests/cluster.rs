@@ -70,7 +70,7 @@ fn annealing_splits_one_cluster_after_the_other_as_it_cools() {
 }
 
 #[test]
-fn annealing_is_no_worse_than_k_means_and_does_not_depend_on_the_seed() {
+fn annealing_is_no_worse_than_the_best_of_ten_k_means_and_does_not_depend_on_the_seed() {
     let points = around(&[
         (0.0, 0.0, 300),
         (1.0, 0.2, 200),
@@ -89,8 +89,9 @@ fn annealing_is_no_worse_than_k_means_and_does_not_depend_on_the_seed() {
     let distortions: Vec<(f64, f64)> = (1..=10).map(by).collect();
     let first = distortions[0].0;
     assert!(distortions.iter().all(|(annealed, _)| *annealed == first));
-    let mean = distortions.iter().map(|(_, other)| other).sum::<f64>() / 10.0;
-    assert!(first <= mean, "{distortions:?}");
+    let least = distortions.iter().map(|(_, other)| *other);
+    let least = least.fold(f64::INFINITY, f64::min);
+    assert!(first <= least * (1.0 + 1e-9), "{distortions:?}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::{
     ClusterError, Clustering, Points, Progress, check,
     k_means::{fill, lloyd},
+    moves::improve,
     pass::{Codes, Sums, soft},
 };
 
@@ -44,13 +45,19 @@ pub fn anneal(
     let centres = match points.len() > SAMPLE {
         true => {
             let drawn = rand::seq::index::sample(&mut random, points.len(), SAMPLE);
-            cool(&points.only(drawn.into_iter()), clusters, progress)
+            settled(&points.only(drawn.into_iter()), clusters, progress)
         }
-        false => cool(points, clusters, progress),
+        false => settled(points, clusters, progress),
     };
     // A cluster may be too small to be in the sample.
     let centres = fill(points, centres, clusters, &mut random);
     Ok(lloyd(points, centres, progress))
+}
+
+/// Cooled down; then centres move to where they are of more use, if there is such a place.
+fn settled(points: &Points, wanted: usize, progress: &mut dyn FnMut(&Progress)) -> Vec<Vec<f64>> {
+    let centres = cool(points, wanted, progress);
+    improve(points, lloyd(points, centres, &mut |_| ())).centres
 }
 
 /// Centres as they are when every point has its cluster: as many as wanted, or fewer distinct points.

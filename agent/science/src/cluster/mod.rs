@@ -3,6 +3,7 @@
 
 mod annealing;
 mod k_means;
+mod moves;
 mod pass;
 mod points;
 
