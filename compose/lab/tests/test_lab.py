@@ -191,16 +191,16 @@ def test_a_killed_slave_and_its_agent_are_recorded_as_dead(lab, tmp_path, policy
 
 @needs_programs
 @pytest.mark.parametrize(
-    ("scenario", "policy", "killed", "more"),
+    ("scenario", "policy", "killed", "duration"),
     [
-        ("rejoin", "fc-hash", "node2", ("--quick",)),
-        ("balancer-failover", "lua-fc-hash", "haproxy-lb2", ("--quick", "--duration", "28")),
-        ("redis-failover", "lua-fc-hash", "redis", ("--quick", "--duration", "28")),
-        ("redis-failover", "wasm-fc-hash", "redis", ("--quick", "--duration", "28")),
+        ("rejoin", "fc-hash", "node2", "36"),
+        ("balancer-failover", "lua-fc-hash", "haproxy-lb2", "28"),
+        ("redis-failover", "lua-fc-hash", "redis", "28"),
+        ("redis-failover", "wasm-fc-hash", "redis", "28"),
     ],
 )
-def test_only_what_the_dead_had_under_way_fails(lab, tmp_path, scenario, policy, killed, more):
-    process, _ = lab("--scenario", scenario, "--policies", policy, *more)
+def test_only_what_the_dead_had_under_way_fails(lab, tmp_path, scenario, policy, killed, duration):
+    process, _ = lab("--scenario", scenario, "--policies", policy, "--duration", duration)
     _, stderr = process.communicate(timeout=150)
     assert process.returncode == 0, stderr.decode()
     latest = tmp_path / "results" / "latest"
