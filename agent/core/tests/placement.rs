@@ -343,3 +343,17 @@ fn after_a_loss_of_the_keeper_what_was_on_its_way_goes_back_at_once() {
     keeper.vouched(1);
     assert_eq!(keeper.table().rest(1), Some(State::Settled(5)));
 }
+
+#[test]
+fn a_name_leaves_a_rest_whose_primary_goes_down_meanwhile() {
+    let mut keeper = Keeper::new(Table::new(|_| 1));
+    keeper.join(7).unwrap();
+    keeper.begin(&[Change::Name("hot".into(), 2)]).unwrap();
+    keeper.node_down(1);
+    let version = keeper.table().version();
+    keeper.heard(7, version, &[]).unwrap();
+    assert!(!keeper.is_moving(), "nothing else could ever move");
+    let hot = keeper.table().state(&ObjectSet::Named("hot".into()));
+    assert_eq!(hot, Some(State::Settled(2)));
+    assert_eq!(keeper.table().rest(rest_of("hot")), Some(State::Settled(1)));
+}

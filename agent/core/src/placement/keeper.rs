@@ -421,7 +421,9 @@ impl Keeper {
                 continue;
             };
             let is_void = hand_over.is_void(from);
-            let has_primary = hand_over.forget || !self.down.contains(&hand_over.to);
+            // One that stays, as only names leave it, is no worse off than before.
+            let stays = hand_over.to == from;
+            let has_primary = hand_over.forget || stays || !self.down.contains(&hand_over.to);
             let is_through = hand_over.waits.is_empty() && !self.in_doubt.contains(&from);
             let ends = is_void || (is_through && has_primary);
             if !ends {
