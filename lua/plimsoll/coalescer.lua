@@ -94,6 +94,14 @@ local function tidy(self, item, entry)
   end
 end
 
+-- Nothing of it is under way any more.
+local function rest(self, item, entry)
+  if entry.held then
+    schedule(self, item, entry, due_of(self, item, entry))
+  end
+  tidy(self, item, entry)
+end
+
 local function set_periods(self, periods)
   self.periods = periods
   for item, entry in pairs(self.entries) do
@@ -192,10 +200,7 @@ function Coalescer:ended(item, holder, good)
       drop_held(self, entry)
     end
   end
-  if entry.held then
-    schedule(self, item, entry, due_of(self, item, entry))
-  end
-  tidy(self, item, entry)
+  rest(self, item, entry)
 end
 
 --- The updates whose time has come: a list of { item, update }; `flushed` tells of each how it went.
@@ -256,10 +261,7 @@ function Coalescer:flushed(item, update, good)
     entry.wait = min(2 * (entry.wait or FIRST_WAIT / 2), LONGEST_WAIT)
     entry.not_before = self.time + entry.wait
   end
-  if entry.held then
-    schedule(self, item, entry, due_of(self, item, entry))
-  end
-  tidy(self, item, entry)
+  rest(self, item, entry)
 end
 
 return M

@@ -1,5 +1,7 @@
 --- One HTTP request over a socket of HAProxy's, for tasks. HAProxy 2.6's own client breaks where its caller ends.
 
+local address_of = require("plimsoll.address")
+
 local M = {}
 
 local MOST_LINE, MOST_HEADERS = 8192, 100
@@ -33,10 +35,10 @@ end
 -- @param most_bytes integer of the body; 0: it is not read
 -- @return status, headers by lower-case name, body; or nil and why
 function M.exchange(tcp, address, timeout, request, most_bytes)
-  local host, port = address:match("^%[?(.-)%]?:(%d+)$")
+  local host, port = address_of.split(address)
   local socket = tcp()
   socket:settimeout(timeout)
-  local good, problem = socket:connect(host, tonumber(port))
+  local good, problem = socket:connect(host, port)
   local status, headers, body
   if good then
     good, problem = socket:send(request)

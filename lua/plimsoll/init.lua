@@ -77,16 +77,6 @@ local function told(map, key, read)
   return threads
 end
 
-local function answer(applet, body)
-  applet:set_status(200)
-  applet:add_header("content-type", "text/plain; version=0.0.4; charset=utf-8")
-  applet:add_header("content-length", tostring(#body))
-  applet:start_response()
-  if applet.method ~= "HEAD" then
-    applet:send(body)
-  end
-end
-
 -- The policies, for one backend.
 -- @return dispatcher function: this thread's, after init; names function: of its servers
 local function start_policy(settings, name, instance_of)
@@ -219,7 +209,7 @@ function M.start(given)
     for i, text in ipairs(shown) do
       texts[i] = text()
     end
-    answer(applet, table.concat(texts))
+    metrics.answer(applet, table.concat(texts))
   end)
   core.register_task(function()
     collect_for_ever(collectors)

@@ -107,4 +107,15 @@ function M.render(cluster, servers, threads)
   return table.concat(lines, "\n") .. "\n"
 end
 
+--- Answers a scrape with a text of metrics.
+function M.answer(applet, body)
+  applet:set_status(200)
+  applet:add_header("content-type", "text/plain; version=0.0.4; charset=utf-8")
+  applet:add_header("content-length", tostring(#body))
+  applet:start_response()
+  if applet.method ~= "HEAD" then
+    applet:send(body)
+  end
+end
+
 return M

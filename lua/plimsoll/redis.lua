@@ -1,5 +1,6 @@
 --- One connection to the Redis that may be written to. Only for tasks: every call may wait.
 
+local address_of = require("plimsoll.address")
 local resp = require("plimsoll.resp")
 
 local M = {}
@@ -13,17 +14,8 @@ function M.new(settings, tcp, purpose)
   return setmetatable({ settings = settings, tcp = tcp, purpose = purpose, at = 0 }, Connection)
 end
 
-local function split(address)
-  local host, port = address:match("^%[?(.-)%]?:(%d+)$")
-  port = tonumber(port)
-  -- HAProxy raises where it is given anything else.
-  if host and host:find("^[%x.:]+$") and port >= 1 and port <= 65535 then
-    return host, port
-  end
-end
-
 local function open(self, address)
-  local host, port = split(address)
+  local host, port = address_of.split(address)
   if not host then
     return nil, "no IP address and port"
   end

@@ -1,5 +1,7 @@
 --- The settings table: what may be in it, and what is wrong with it.
 
+local address_of = require("plimsoll.address")
+
 local M = {}
 
 local POLICIES = {
@@ -43,10 +45,8 @@ local function flag(value)
 end
 
 local function address(value)
-  local host, port = tostring(value):match("^%[?([%x.:]+)%]?:(%d+)$")
-  port = tonumber(port)
-  local good = host and port and port >= 1 and port <= 65535
-  return good or false, 'must be "address:port", with an IP address (HAProxy resolves no names at run time)'
+  local good = address_of.split(value) ~= nil
+  return good, 'must be "address:port", with an IP address (HAProxy resolves no names at run time)'
 end
 
 local function addresses(value)

@@ -4,8 +4,10 @@
 -- `lua-load-per-thread` a file of one line, `require("plimsoll.updates").start({ … })`, and bind the feed's frontend to
 -- thread 1: all that is known of the items is there. HAProxy 2.6 cannot mix that with `lua-load`.
 
+local address_of = require("plimsoll.address")
 local coalescer_of = require("plimsoll.coalescer")
 local http = require("plimsoll.http")
+local metrics = require("plimsoll.metrics")
 local settings_of = require("plimsoll.settings")
 
 local running, now_of = coroutine.running, core.now
@@ -158,7 +160,7 @@ local function tick(settings, coalescer, queue)
     if waits and not anchor then
       anchor = core.tcp()
       anchor:settimeout(1)
-      local ran, good = pcall(anchor.connect, anchor, settings.forward:match("^%[?(.-)%]?:(%d+)$"))
+      local ran, good = pcall(anchor.connect, anchor, address_of.split(settings.forward))
       if not (ran and good) then
         anchor:close()
         anchor = nil
@@ -185,14 +187,7 @@ local function show(applet, coalescer)
   metric("s_held", "gauge", "Updates that wait.", "plimsoll_pushed_updates_held " .. coalescer.held)
   metric("_bytes", "gauge", "Bytes of updates that wait.", "plimsoll_pushed_update_bytes " .. coalescer.bytes)
   metric("_items", "gauge", "Items that are watched.", "plimsoll_pushed_update_items " .. coalescer.items)
-  local body = table.concat(lines, "\n") .. "\n"
-  applet:set_status(200)
-  applet:add_header("content-type", "text/plain; version=0.0.4; charset=utf-8")
-  applet:add_header("content-length", tostring(#body))
-  applet:start_response()
-  if applet.method ~= "HEAD" then
-    applet:send(body)
-  end
+  metrics.answer(applet, table.concat(lines, "\n") .. "\n")
 end
 
 --- Starts it; raises where a setting is wrong, which keeps HAProxy from starting.
