@@ -40,6 +40,8 @@ class Collector:
         if self._writes:
             self._writes.write(WRITES)
         self._sla = sla
+        # What is counted within the SLA.
+        self.unit = "transactions" if writes else "items"
         self._lock = threading.Lock()
         self._timely: dict[int, int] = defaultdict(int)
         self.lags: list[float] = []
@@ -137,17 +139,19 @@ class Collector:
                 t, delay, _, kind, outcome, items = known
                 node = self._names.get(node, node)
                 self._file.write(",".join([*known, node, age]) + "\n")
+                counted = int(items) if kind == "query" and not self._writes else 0
                 if self._writes and (object_set := line.split(",")[8:]):
                     self._writes.write(",".join([t, delay, outcome, node, *object_set]) + "\n")
+                    counted = 1
                 self.counts[outcome] += 1
-                if kind == "query" and outcome == "ok" and float(delay) <= self._sla:
-                    self._timely[int(float(t) + float(delay))] += int(items)
+                if outcome == "ok" and float(delay) <= self._sla:
+                    self._timely[int(float(t) + float(delay))] += counted
 
     def timely(self, start: float, end: float) -> float:
-        """Timely items/s finished within [start, end)."""
+        """Of `unit`, what finished within [start, end) and the SLA, per second."""
         with self._lock:
-            items = sum(n for second, n in self._timely.items() if int(start) <= second < int(end))
-        return items / max(1, int(end) - int(start))
+            found = sum(n for second, n in self._timely.items() if int(start) <= second < int(end))
+        return found / max(1, int(end) - int(start))
 
     def lag(self, quantile: float) -> float:
         lags = sorted(self.lags)

@@ -40,17 +40,15 @@ class Progress:
         )
         self._write(
             policy,
-            f"{now:4.0f} of {scenario.duration:.0f} s  {rate:8,.0f} timely items/s  {phase}",
+            f"{now:4.0f} of {scenario.duration:.0f} s  {rate:8,.0f} timely {collector.unit}/s  {phase}",
             False,
         )
 
-    def done(
-        self, policy: str, timely: float, counts: Mapping[str, int], generator: Mapping[str, float]
-    ) -> None:
-        ok, refused, failed = (counts.get(outcome, 0) for outcome in ("ok", "refused", "error"))
+    def done(self, policy: str, timely: float, collector: Collector, generator: Mapping[str, float]) -> None:
+        ok, refused, failed = (collector.counts.get(outcome, 0) for outcome in ("ok", "refused", "error"))
         self._write(
             policy,
-            f"{timely:8,.0f} timely items/s; {ok} ok, {refused} refused, {failed} errors; "
+            f"{timely:8,.0f} timely {collector.unit}/s; {ok} ok, {refused} refused, {failed} errors; "
             f"k6 {generator['cpu_share']:.2f} core, lag p99 {generator['lag_p99_s'] * 1000:.0f} ms",
             keep=True,
         )

@@ -196,6 +196,7 @@ def run_policy(
         attempt = Attempt(policy, options, processes, planned, collector, k6, directory)
         used = attempt.drive(progress)
         checked = primaries(planned) if scenario.sets else None
+    timely = round(collector.timely(scenario.warmup, scenario.duration), 1)
     meta = {
         "policy": policy.name,
         "proxy": machine.proxy_version(policy.proxy),
@@ -219,10 +220,10 @@ def run_policy(
         "proxy_cpu_share": round(used.proxies, 4),
         "settings": settings,
         "placement": checked and {"period_s": placing and seconds(placing["period"]), **checked},
-        "timely_items_per_s": round(collector.timely(scenario.warmup, scenario.duration), 1),
+        f"timely_{collector.unit}_per_s": timely,
     }
     (directory / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
-    progress.done(policy.name, meta["timely_items_per_s"], collector.counts, meta["generator"])
+    progress.done(policy.name, timely, collector, meta["generator"])
     return meta
 
 

@@ -136,6 +136,7 @@ def test_writes_of_object_sets_have_records_of_their_own(tmp_path):
         request = urllib.request.Request(f"{collector.url}/records", body.encode(), method="POST")
         urllib.request.urlopen(request, timeout=5).close()
         assert collector.counts == {"ok": 2, "refused": 1}
+        assert (collector.unit, collector.timely(0, 1)) == ("transactions", 1)
     with gzip.open(path, "rt") as file:
         assert file.read().splitlines() == [
             "t_s,delay_s,outcome,node,set",
