@@ -38,7 +38,7 @@ pub enum Command {
     Identify(IdentifyArgs),
     /// Find gains for a model of the node and an SLA, or analyse gains: poles, margins, answer to a step.
     Tune(TuneArgs),
-    /// Make, check and extend partition maps: which rows of a table go to which part.
+    /// Make, load, check and extend partition maps: which rows of a table go to which part.
     Partition(PartitionArgs),
     /// Run policies on simulated nodes, proxies and clients.
     Simulate(SimulateArgs),

@@ -2,10 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
-
-use super::raw;
 
 /// What is wrong in a file, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +51,7 @@ pub struct Wrong {
 }
 
 /// Reads the text; syntax, types and unknown keys are wrong here.
-pub fn deserialize(path: &Path, text: &str) -> Result<raw::File, ConfigError> {
+pub fn deserialize<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
     let error = |key: String, error: &toml::de::Error| ConfigError {
         file: path.to_owned(),
         line: error
@@ -66,7 +64,7 @@ pub fn deserialize(path: &Path, text: &str) -> Result<raw::File, ConfigError> {
     let parsed = toml::Deserializer::parse(text).map_err(|e| error(String::new(), &e))?;
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(parsed, &mut track);
-    raw::File::deserialize(tracked).map_err(|e| {
+    T::deserialize(tracked).map_err(|e| {
         let path = track.path().to_string();
         let key = if path == "." { String::new() } else { path };
         let mut located = error(key.replace(".?", ""), &e);

@@ -29,6 +29,7 @@ use crate::{
 };
 
 pub use locate::ConfigError;
+pub use partitions::databases;
 pub use reference::markdown;
 pub use values::{
     DatabaseAddress, HttpUrl, Level, LogFormat, LogListen, Secret, host_port, http_url,

@@ -1,23 +1,44 @@
 //! `[[partition]]`: databases of this node that are asked together with those of others.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use super::{
-    PartitionConfig, Secret, raw,
+    ConfigError, PartitionConfig, Secret, locate, raw,
     resolve::{Checked, LONGEST_NAME, at, secret, wrong},
     values,
 };
 
+/// The databases of a file that has nothing but `[[partition]]`, whose queries may be left out.
+pub fn databases(path: &Path) -> Result<Vec<Arc<PartitionConfig>>, ConfigError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| ConfigError::whole_file(path, error.to_string()))?;
+    let file: raw::Databases = locate::deserialize(path, &text)?;
+    named(file.partition, partition).map_err(|wrong| locate::point_at(path, &text, wrong))
+}
+
 pub fn partitions(raw: Vec<raw::Partition>, has_token: bool) -> Checked<Vec<Arc<PartitionConfig>>> {
+    named(raw, |path, raw| {
+        if raw.queries.is_empty() && !raw.free_sql {
+            let problem = "must have a query, or free_sql = true";
+            return wrong(format!("{path}.queries"), problem);
+        }
+        if raw.free_sql && !has_token {
+            let problem = "needs http.token_file: not everybody may ask anything";
+            return wrong(format!("{path}.free_sql"), problem);
+        }
+        partition(path, raw)
+    })
+}
+
+fn named(
+    raw: Vec<raw::Partition>,
+    check: impl Fn(&str, raw::Partition) -> Checked<PartitionConfig>,
+) -> Checked<Vec<Arc<PartitionConfig>>> {
     let mut names = BTreeSet::new();
     let mut partitions = Vec::with_capacity(raw.len());
     for (index, raw) in raw.into_iter().enumerate() {
         let path = format!("partition[{index}]");
-        let partition = partition(&path, raw)?;
-        if partition.free_sql && !has_token {
-            let problem = "needs http.token_file: not everybody may ask anything";
-            return wrong(format!("{path}.free_sql"), problem);
-        }
+        let partition = check(&path, raw)?;
         if !names.insert(partition.name.clone()) {
             let problem = format!("there are two partitions {:?}", partition.name);
             return wrong(format!("{path}.name"), problem);
@@ -36,10 +57,6 @@ fn partition(path: &str, raw: raw::Partition) -> Checked<PartitionConfig> {
         }
         Ok(text)
     };
-    if raw.queries.is_empty() && !raw.free_sql {
-        let problem = "must have a query, or free_sql = true";
-        return wrong(format!("{path}.queries"), problem);
-    }
     for (query, sql) in &raw.queries {
         if sql.trim().is_empty() || sql.contains('\0') {
             return wrong(format!("{path}.queries.{query}"), "must be an SQL query");

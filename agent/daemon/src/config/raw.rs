@@ -26,6 +26,13 @@ pub struct File {
     pub partition: Vec<Partition>,
 }
 
+/// A file of databases and nothing else.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Databases {
+    pub partition: Vec<Partition>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Partition {

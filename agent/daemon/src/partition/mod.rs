@@ -16,6 +16,8 @@ use tokio_util::bytes::Bytes;
 
 use crate::config::PartitionConfig;
 
+pub use postgresql::{Driver, login};
+
 /// Queries that run or wait for a core.
 const MOST_QUERIES: usize = 64;
 /// Of a line, so that nobody has to hold a longer one.

@@ -58,7 +58,7 @@ struct Session {
 }
 
 /// Reads and writes; goes with the connection.
-struct Driver(JoinHandle<Result<(), Error>>);
+pub struct Driver(JoinHandle<Result<(), Error>>);
 
 impl Drop for Driver {
     fn drop(&mut self) {
@@ -66,22 +66,30 @@ impl Drop for Driver {
     }
 }
 
+/// A connection, under this name in the server's list.
+pub async fn login(
+    partition: &PartitionConfig,
+    application: &str,
+) -> Result<(Client, Driver), Trouble> {
+    let mut login = Config::new();
+    login.user(&partition.user).dbname(&partition.database);
+    login.application_name(application);
+    if let Some(password) = &partition.password {
+        login.password(password.text());
+    }
+    let socket = connect(&partition.address).await.map_err(Trouble::Down)?;
+    let connected = login.connect_raw(socket, NoTls).await;
+    let (client, driver) = connected.map_err(|error| told(&error))?;
+    Ok((client, Driver(tokio::spawn(driver))))
+}
+
 impl Session {
     async fn open(partition: &PartitionConfig) -> Result<Self, Trouble> {
-        let mut login = Config::new();
-        login.user(&partition.user).dbname(&partition.database);
-        login.application_name("plimsoll-partition");
-        if let Some(password) = &partition.password {
-            login.password(password.text());
+        match login(partition, "plimsoll-partition").await {
+            Ok((client, driver)) => Ok(Session { client, driver }),
+            Err(Trouble::Refused(why)) => Err(Trouble::Down(why)),
+            Err(other) => Err(other),
         }
-        let socket = connect(&partition.address).await.map_err(Trouble::Down)?;
-        let connected = login.connect_raw(socket, NoTls).await;
-        let (client, driver) = connected.map_err(|error| match told(&error) {
-            Trouble::Late => Trouble::Late,
-            other => Trouble::Down(other.to_string()),
-        })?;
-        let driver = Driver(tokio::spawn(driver));
-        Ok(Session { client, driver })
     }
 
     /// With a word to the server, which would log it otherwise; nothing is committed.

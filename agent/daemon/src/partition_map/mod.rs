@@ -1,5 +1,9 @@
 //! `plimsoll partition`: which rows of a table go to which part, by their keys, by what is near, or by both.
 
+mod copy;
+mod databases;
+mod live;
+mod load;
 mod make;
 mod map;
 mod rows;
@@ -13,9 +17,14 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use plimsoll_science::cluster::{Clustering, balance};
 
+use copy::Work;
+use databases::places;
+use live::compare;
+use load::{LoadArgs, Loading, load};
 use make::{MakeArgs, make};
 use map::Map;
 use rows::{Rows, word};
+use tokio::runtime::{Builder, Runtime};
 
 /// Rows that belong nowhere that are named; all are counted.
 const NAMED: usize = 10;
@@ -31,9 +40,11 @@ pub struct PartitionArgs {
 enum PartitionCommand {
     /// Make a partition map of a CSV file.
     Make(MakeArgs),
-    /// Check a map, and against rows: gaps, overlaps, unknown nodes, rows that belong nowhere.
+    /// Load the parts of a map into PostgreSQL databases, each whole or not at all.
+    Load(LoadArgs),
+    /// Check a map, and against rows or databases: gaps, overlaps, unknown nodes, rows that belong elsewhere.
     Check(CheckArgs),
-    /// Count new rows to the parts they belong to; parts and clusters stay where they are.
+    /// Count new rows to the parts they belong to, and load them; parts and clusters stay where they are.
     Extend(ExtendArgs),
 }
 
@@ -48,6 +59,12 @@ struct CheckArgs {
     /// The nodes there are; default: those of the map.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     nodes: Vec<String>,
+    /// TOML with a [[partition]] for each part: its database is to have the rows that the map says.
+    #[arg(long, value_name = "FILE", requires = "table")]
+    databases: Option<PathBuf>,
+    /// The table in each database.
+    #[arg(long, value_name = "NAME", requires = "databases")]
+    table: Option<String>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -61,6 +78,20 @@ struct ExtendArgs {
     /// Where the new map goes; default: in the place of the old one.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// TOML with a [[partition]] for each part, which the new rows are added to.
+    #[arg(long, value_name = "FILE", requires = "table")]
+    databases: Option<PathBuf>,
+    /// The table in each database.
+    #[arg(long, value_name = "NAME", requires = "databases")]
+    table: Option<String>,
+    /// Add to these parts only.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        requires = "databases"
+    )]
+    parts: Vec<String>,
 }
 
 /// Runs the command.
@@ -71,12 +102,9 @@ pub fn run(args: PartitionArgs, out: &mut impl Write) -> anyhow::Result<()> {
             map.write(&args.output)?;
             report(&map, found.as_ref(), out)?;
         }
+        PartitionCommand::Load(args) => load(&args, out)?,
         PartitionCommand::Check(args) => check(&args, out)?,
-        PartitionCommand::Extend(args) => {
-            let map = extended(&args)?;
-            map.write(args.output.as_deref().unwrap_or(&args.map))?;
-            report(&map, None, out)?;
-        }
+        PartitionCommand::Extend(args) => extend(&args, out)?,
     }
     Ok(())
 }
@@ -93,6 +121,11 @@ fn check(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
                 input.display()
             ));
         }
+    }
+    if let (Some(databases), Some(table), true) = (&args.databases, &args.table, faults.is_empty())
+    {
+        let places = places(&map, databases, &[])?;
+        faults = runtime()?.block_on(compare(&map, places, table, out))?;
     }
     for fault in &faults {
         writeln!(out, "{fault}")?;
@@ -136,23 +169,59 @@ fn count(map: &mut Map, input: &Path, faults: &mut Vec<String>) -> anyhow::Resul
     Ok(nowhere)
 }
 
-fn extended(args: &ExtendArgs) -> anyhow::Result<Map> {
-    let mut map = Map::read(&args.map)?;
-    if let Some(fault) = map.faults(&[]).first() {
-        bail!("{}: {fault}", args.map.display());
+fn extend(args: &ExtendArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let mut map = sound(&args.map)?;
+    let (counts, ended) = match (&args.databases, &args.table) {
+        (Some(databases), Some(table)) => {
+            let columns = Rows::open(&args.input, &map.key, &map.columns)?.names()?;
+            let work = Work {
+                table: table.clone(),
+                columns,
+                new: None,
+            };
+            let places = places(&map, databases, &args.parts)?;
+            let mut loading = Loading::new(&map, &args.input, work);
+            let ended = runtime()?.block_on(loading.run(places, out));
+            (loading.done, ended)
+        }
+        _ => (belonging(&map, &args.input)?, Ok(())),
+    };
+    // The map has what the databases have, even where some have none of the new rows yet.
+    for (part, count) in counts {
+        map.parts[part].rows += count;
     }
+    map.write(args.output.as_deref().unwrap_or(&args.map))?;
+    report(&map, None, out)?;
+    ended
+}
+
+/// How many rows of a file belong to each part.
+fn belonging(map: &Map, input: &Path) -> anyhow::Result<Vec<(usize, u64)>> {
     let mut counts = vec![0; map.parts.len()];
-    Rows::open(&args.input, &map.key, &map.columns)?.each(|key, point| {
+    Rows::open(input, &map.key, &map.columns)?.each(|key, point| {
         match map.part_of(key, point) {
             Some(part) => counts[part] += 1,
-            None => bail!("{}: key {key:?}: no part takes it", args.input.display()),
+            None => bail!("{}: key {key:?}: no part takes it", input.display()),
         }
         Ok(())
     })?;
-    for (part, count) in map.parts.iter_mut().zip(counts) {
-        part.rows += count;
+    Ok(counts.into_iter().enumerate().collect())
+}
+
+/// A map that is in order.
+fn sound(path: &Path) -> anyhow::Result<Map> {
+    let map = Map::read(path)?;
+    match map.faults(&[]).first() {
+        Some(fault) => bail!("{}: {fault}", path.display()),
+        None => Ok(map),
     }
-    Ok(map)
+}
+
+fn runtime() -> io::Result<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
 }
 
 /// Sizes, balance and quality.

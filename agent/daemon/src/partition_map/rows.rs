@@ -32,6 +32,8 @@ pub struct Row<'a> {
     pub key: &'a str,
     /// Its coordinates, or what is wrong with one of them.
     pub point: Result<&'a [f64], String>,
+    /// All that it has.
+    pub fields: &'a StringRecord,
 }
 
 impl Rows {
@@ -67,6 +69,12 @@ impl Rows {
             point: Vec::new(),
             count: 0,
         })
+    }
+
+    /// The names of all columns.
+    pub fn names(&mut self) -> anyhow::Result<Vec<String>> {
+        let header = self.reader.headers().with_context(|| self.name.clone())?;
+        Ok(header.iter().map(str::to_owned).collect())
     }
 
     /// The next row; none at the end.
@@ -106,6 +114,7 @@ impl Rows {
             line,
             key,
             point: wrong.map_or(Ok(&self.point), Err),
+            fields: &self.record,
         }))
     }
 

@@ -286,16 +286,24 @@ impl PostgreSql {
     }
 
     fn client(&self) -> Command {
+        self.client_of("postgres")
+    }
+
+    fn client_of(&self, database: &str) -> Command {
         let mut command = Command::new(program("psql"));
         command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]);
-        command.args(["-U", "postgres", "-d", "postgres", "-p"]);
+        command.args(["-U", "postgres", "-d", database, "-p"]);
         command.arg(self.port.to_string()).arg("-h");
         command.arg(self.directory.path());
         command
     }
 
     pub fn sql(&self, statement: &str) -> String {
-        let output = done(self.client().args(["-c", statement]));
+        self.sql_in("postgres", statement)
+    }
+
+    pub fn sql_in(&self, database: &str, statement: &str) -> String {
+        let output = done(self.client_of(database).args(["-c", statement]));
         String::from_utf8(output.stdout).unwrap()
     }
 
