@@ -6,9 +6,9 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::{
-    identify::IdentifyArgs, node_command::NodeArgs, partition_map::PartitionArgs,
-    placement_command::PlacementArgs, ring_command::RingArgs, simulate::SimulateArgs, top::TopArgs,
-    tune::TuneArgs,
+    gather::GatherArgs, identify::IdentifyArgs, node_command::NodeArgs,
+    partition_map::PartitionArgs, placement_command::PlacementArgs, ring_command::RingArgs,
+    simulate::SimulateArgs, top::TopArgs, tune::TuneArgs,
 };
 
 /// Keeps a data service inside its delay SLA: measures, computes how much backlog the node may
@@ -38,6 +38,8 @@ pub enum Command {
     Identify(IdentifyArgs),
     /// Find gains for a model of the node and an SLA, or analyse gains: poles, margins, answer to a step.
     Tune(TuneArgs),
+    /// Answer queries from all partitions: ask each one's agent, make one answer of theirs.
+    Gather(GatherArgs),
     /// Make, load, check and extend partition maps: which rows of a table go to which part.
     Partition(PartitionArgs),
     /// Run policies on simulated nodes, proxies and clients.

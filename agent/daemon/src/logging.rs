@@ -4,7 +4,7 @@ use tracing_subscriber::{
     Registry, filter::LevelFilter, layer::SubscriberExt, reload, util::SubscriberInitExt,
 };
 
-use crate::config::{Config, Level, LogFormat};
+use crate::config::{Level, LogFormat};
 
 /// Changes the level of a running agent.
 pub struct LogLevel(reload::Handle<LevelFilter, Registry>);
@@ -18,11 +18,11 @@ impl LogLevel {
 }
 
 /// Starts logging.
-pub fn start(config: &Config) -> LogLevel {
-    let (filter, handle) = reload::Layer::new(LevelFilter::from_level(config.log_level.0));
+pub fn start(level: Level, format: LogFormat) -> LogLevel {
+    let (filter, handle) = reload::Layer::new(LevelFilter::from_level(level.0));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(filter);
-    match config.log_format {
+    match format {
         LogFormat::Text => registry.with(lines.with_ansi(false)).init(),
         LogFormat::Json => registry.with(lines.json()).init(),
     }

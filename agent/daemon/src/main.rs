@@ -7,6 +7,7 @@ mod config;
 mod connection;
 mod control_loop;
 mod envoy;
+mod gather;
 mod health_probe;
 mod host_load;
 mod http;
@@ -68,6 +69,10 @@ fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Identify(args) => identify::run(args, &mut out)?,
         Command::Tune(args) => tune::run(args, &mut out)?,
+        Command::Gather(args) => {
+            drop(out);
+            gather::run(args)?;
+        }
         Command::Partition(args) => partition_map::run(args, &mut out)?,
         Command::Simulate(args) => simulate::run(&args, &mut out)?,
         Command::Completions { shell } => cli_docs::completions(Cli::command(), shell, &mut out),
@@ -83,7 +88,7 @@ fn agent(args: AgentArgs) -> anyhow::Result<()> {
     if args.check_config {
         return Ok(());
     }
-    let log_level = logging::start(&config);
+    let log_level = logging::start(config.log_level, config.log_format);
     // Only this one is compiled in; it fails where it is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread()

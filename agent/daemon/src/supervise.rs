@@ -161,7 +161,7 @@ impl Agent {
             exchanged: metrics.agent.exchanges.clone(),
             placement: Arc::new(gate),
             placement_permits: Arc::new(Semaphore::new(http::MOST_MESSAGES)),
-            refused: metrics.agent.http_refused.clone(),
+            refused: metrics.agent.process.http_refused.clone(),
             started: Instant::now(),
         };
         let mut servers = JoinSet::new();
@@ -378,7 +378,7 @@ impl Agent {
                 false
             }
         };
-        self.metrics.agent.reloaded(is_applied);
+        self.metrics.agent.process.reloaded(is_applied);
     }
 
     async fn end(mut self) -> anyhow::Result<()> {

@@ -43,7 +43,7 @@ type Family = (String, BTreeMap<String, BTreeSet<String>>);
 /// The agent's families, as the reference has them.
 fn catalogue() -> BTreeMap<String, Family> {
     let text = reference();
-    let (agent, _) = text.split_once("## What the proxies").unwrap();
+    let (agent, _) = text.split_once("## Gathers").unwrap();
     let rows = agent.lines().filter(|line| line.starts_with("| `"));
     let families = rows.map(|row| {
         let cells: Vec<&str> = row.split(" | ").collect();

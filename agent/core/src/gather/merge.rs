@@ -163,6 +163,18 @@ impl<T> Gathering<T> {
         &self.picks
     }
 
+    /// Whether more of a partition is wanted.
+    pub fn is_open(&self, partition: usize) -> bool {
+        let source = self.sources.get(partition);
+        source.is_some_and(|it| it.report.state.is_open())
+    }
+
+    /// Whether rows of a partition are held.
+    pub fn has_rows(&self, partition: usize) -> bool {
+        let source = self.sources.get(partition);
+        source.is_some_and(|it| !it.queue.is_empty())
+    }
+
     /// How many rows of a partition may be offered now.
     pub fn room(&self, partition: usize) -> usize {
         let source = self.sources.get(partition);

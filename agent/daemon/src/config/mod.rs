@@ -1,5 +1,6 @@
 //! The agent's configuration: read, checked as a whole, and only then used.
 
+mod gather;
 mod jobs;
 mod load;
 mod locate;
@@ -28,6 +29,7 @@ use crate::{
     ring::{LinkSettings, RingSettings},
 };
 
+pub use gather::{GatherConfig, NodeAddress, Served};
 pub use locate::ConfigError;
 pub use partitions::databases;
 pub use reference::markdown;

@@ -47,6 +47,22 @@ pub(super) fn word<T: Copy>(
     text.map_or(Ok(default), |text| at(key, values::one_of(text, words)))
 }
 
+pub(super) fn log_level(key: &str, text: Option<&str>) -> Checked<Level> {
+    let levels = [
+        ("error", tracing::Level::ERROR),
+        ("warn", tracing::Level::WARN),
+        ("info", tracing::Level::INFO),
+        ("debug", tracing::Level::DEBUG),
+        ("trace", tracing::Level::TRACE),
+    ];
+    word(key, text, tracing::Level::INFO, &levels).map(Level)
+}
+
+pub(super) fn log_format(key: &str, text: Option<&str>) -> Checked<LogFormat> {
+    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+    word(key, text, LogFormat::Text, &formats)
+}
+
 pub(super) fn duration(
     key: &str,
     value: Option<Duration>,
@@ -120,13 +136,6 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
     )?;
     let listen =
         |key, text: Option<&str>, default| at(key, values::address(text.unwrap_or(default)));
-    let levels = [
-        ("error", tracing::Level::ERROR),
-        ("warn", tracing::Level::WARN),
-        ("info", tracing::Level::INFO),
-        ("debug", tracing::Level::DEBUG),
-        ("trace", tracing::Level::TRACE),
-    ];
     let max_connections = agent_check.max_connections.unwrap_or(256);
     if !(1..=65_536).contains(&max_connections) {
         return wrong(
@@ -138,21 +147,11 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
     let mut config = Config {
         period,
         jitter: number("agent.jitter", agent.jitter.unwrap_or(0.05), 0.0..=0.5)?,
-        log_level: Level(word(
-            "agent.log_level",
-            agent.log_level.as_deref(),
-            tracing::Level::INFO,
-            &levels,
-        )?),
-        log_format: word(
-            "agent.log_format",
-            agent.log_format.as_deref(),
-            LogFormat::Text,
-            &[("text", LogFormat::Text), ("json", LogFormat::Json)],
-        )?,
+        log_level: log_level("agent.log_level", agent.log_level.as_deref())?,
+        log_format: log_format("agent.log_format", agent.log_format.as_deref())?,
         state_directory: agent.state_directory,
         http_listen: listen("http.listen", http.listen.as_deref(), "127.0.0.1:9464")?,
-        http_token: http.token_file.as_deref().map(token).transpose()?,
+        http_token: token("http.token_file", http.token_file.as_deref())?,
         agent_check_listen: listen(
             "agent_check.listen",
             agent_check.listen.as_deref(),
@@ -357,8 +356,8 @@ pub(super) fn secret(key: &str, file: &Path) -> Checked<String> {
 }
 
 /// A secret that fits in a header.
-fn token(file: &Path) -> Checked<String> {
-    let key = "http.token_file";
+pub(super) fn token(key: &str, file: Option<&Path>) -> Checked<Option<String>> {
+    let Some(file) = file else { return Ok(None) };
     let token = secret(key, file)?;
     let fine = (16..=4096).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
     if !fine {
@@ -369,7 +368,7 @@ fn token(file: &Path) -> Checked<String> {
             format!("{file}: must hold 16 to 4096 printable ASCII characters without blanks"),
         );
     }
-    Ok(token)
+    Ok(Some(token))
 }
 
 /// A PEM file with certificates in it, so that a mistake is told at the start.

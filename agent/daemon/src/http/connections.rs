@@ -40,7 +40,11 @@ impl Listener for Connections {
         loop {
             let (stream, peer) = Listener::accept(&mut self.listener).await;
             match Arc::clone(&self.places).try_acquire_owned() {
-                Ok(place) => return (Connection::new(stream, place, LONGEST_SILENCE), peer),
+                Ok(place) => {
+                    // Or the end of an answer waits until its beginning was acknowledged. Fails where the peer is gone.
+                    let _ = stream.set_nodelay(true);
+                    return (Connection::new(stream, place, LONGEST_SILENCE), peer);
+                }
                 Err(_) => self.refused.inc(),
             }
         }

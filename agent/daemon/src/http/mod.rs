@@ -42,10 +42,11 @@ use crate::{
     state::SharedState,
 };
 
-use connections::Connections;
+pub use body::{Refusal, read as read_body};
+pub use connections::Connections;
 pub use discovery::MOST_DISCOVERIES;
 pub use node::node_view;
-pub use observe::MOST_EXCHANGES;
+pub use observe::{MOST_EXCHANGES, NEEDS_TOKEN, parse as parse_body, shows_token};
 pub use placement::MOST_MESSAGES;
 pub use ring::MOST_WAITING;
 

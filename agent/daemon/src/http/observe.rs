@@ -118,9 +118,12 @@ async fn exchange(
 /// Whether it shows the token, where there is one.
 pub fn may_observe(context: &HttpContext, headers: &HeaderMap) -> bool {
     let config = context.config.borrow();
-    let Some(token) = &config.http_token else {
-        return true;
-    };
+    shows_token(config.http_token.as_deref(), headers)
+}
+
+/// Whether the token is shown, where there is one.
+pub fn shows_token(token: Option<&str>, headers: &HeaderMap) -> bool {
+    let Some(token) = token else { return true };
     let shown = headers.get(header::AUTHORIZATION).map(|it| it.as_bytes());
     let shown = shown.and_then(|shown| {
         let (scheme, token) = shown.split_at_checked("Bearer ".len())?;

@@ -4,34 +4,29 @@ use prometheus::{Gauge, IntCounter, IntCounterVec, Result};
 
 use super::{Label, catalogue::Catalogue};
 
-/// Of the process.
+/// Of any process.
 #[derive(Clone, Debug)]
-pub struct AgentMetrics {
-    /// Tasks started again after a panic.
-    pub task_restarts: IntCounterVec,
+pub struct ProcessMetrics {
     reloads: IntCounterVec,
     last_reload: Gauge,
     /// HTTP connections closed at once.
     pub http_refused: IntCounter,
-    /// Exchanges of proxies, by result.
-    pub exchanges: IntCounterVec,
 }
 
-impl AgentMetrics {
+impl ProcessMetrics {
     /// Registers them.
     pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
-        catalogue.section("Agent");
-        let version = Label::are("version", "the agent's");
+        let version = Label::are("version", "the program's");
         let build = catalogue.gauges(
             "plimsoll_build_info",
             "always 1",
-            "The agent's version.",
+            "The program's version.",
             &[version],
         )?;
         build
             .with_label_values(&[env!("CARGO_PKG_VERSION")])
             .set(1.0);
-        let metrics = AgentMetrics {
+        let metrics = ProcessMetrics {
             reloads: catalogue.counters(
                 "plimsoll_config_reloads_total",
                 "reloads",
@@ -43,6 +38,41 @@ impl AgentMetrics {
                 "1 or 0",
                 "Whether the configuration file was in order when it was last read.",
             )?,
+            http_refused: catalogue.counter(
+                "plimsoll_http_connections_refused_total",
+                "connections",
+                "HTTP connections closed at once, since there were too many.",
+            )?,
+        };
+        metrics.last_reload.set(1.0);
+        Ok(metrics)
+    }
+
+    /// The configuration was read again.
+    pub fn reloaded(&self, is_applied: bool) {
+        let result = if is_applied { "applied" } else { "refused" };
+        self.reloads.with_label_values(&[result]).inc();
+        self.last_reload.set(f64::from(u8::from(is_applied)));
+    }
+}
+
+/// Of the agent.
+#[derive(Clone, Debug)]
+pub struct AgentMetrics {
+    /// Of its process.
+    pub process: ProcessMetrics,
+    /// Tasks started again after a panic.
+    pub task_restarts: IntCounterVec,
+    /// Exchanges of proxies, by result.
+    pub exchanges: IntCounterVec,
+}
+
+impl AgentMetrics {
+    /// Registers them.
+    pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
+        catalogue.section("Agent");
+        Ok(AgentMetrics {
+            process: ProcessMetrics::new(catalogue)?,
             task_restarts: catalogue.counters(
                 "plimsoll_task_restarts_total",
                 "restarts",
@@ -61,20 +91,6 @@ impl AgentMetrics {
                     ["carried", "refused", "unauthorized", "busy", "redis"],
                 )],
             )?,
-            http_refused: catalogue.counter(
-                "plimsoll_http_connections_refused_total",
-                "connections",
-                "HTTP connections closed at once, since there were too many.",
-            )?,
-        };
-        metrics.last_reload.set(1.0);
-        Ok(metrics)
-    }
-
-    /// The configuration was read again.
-    pub fn reloaded(&self, is_applied: bool) {
-        let result = if is_applied { "applied" } else { "refused" };
-        self.reloads.with_label_values(&[result]).inc();
-        self.last_reload.set(f64::from(u8::from(is_applied)));
+        })
     }
 }

@@ -4,6 +4,7 @@ mod agent;
 mod catalogue;
 mod control;
 mod envoy;
+mod gather;
 mod placement;
 mod reference;
 mod requests;
@@ -20,10 +21,11 @@ use crate::{
     state::ServiceState,
 };
 
-pub use agent::AgentMetrics;
+pub use agent::{AgentMetrics, ProcessMetrics};
 pub use catalogue::{Catalogue, Label, Services};
 pub use control::ControlMetrics;
 pub use envoy::EnvoyMetrics;
+pub use gather::GatherMetrics;
 pub use placement::PlacementMetrics;
 pub use reference::markdown;
 pub use requests::RequestMetrics;

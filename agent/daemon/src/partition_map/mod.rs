@@ -22,7 +22,7 @@ use databases::places;
 use live::compare;
 use load::{LoadArgs, Loading, load};
 use make::{MakeArgs, make};
-use map::Map;
+pub use map::Map;
 use rows::{Rows, word};
 use tokio::runtime::{Builder, Runtime};
 

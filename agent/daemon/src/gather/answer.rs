@@ -1,0 +1,387 @@
+//! One answer of many: feeds what the partitions say to the decisions, and their rows to the caller.
+
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+
+use axum::http::StatusCode;
+use plimsoll_core::{
+    Seconds,
+    gather::{Failure, Gathering, Offer, Plan, PlanError, State, Step},
+};
+use serde_json::{Value as Json, json};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+use tokio_util::bytes::Bytes;
+
+use super::{
+    lines::{Lines, Picker, TooLong, Word},
+    nodes::Nodes,
+    out::{Left, Out},
+    question::Question,
+    reader::{self, News},
+};
+use crate::partition::MOST_ROW_BYTES;
+
+/// Chunks of a partition that wait.
+const CHUNKS: usize = 1;
+/// A row that is longer waits until no other of its partition does.
+const LONG_ROW_BYTES: usize = 64 << 10;
+/// For the caller to take what there is at the deadline.
+pub const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// How it ended, for the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// With every partition.
+    Whole,
+    /// With some.
+    Partial,
+    /// Not before the deadline.
+    Late,
+    /// With a refusal.
+    Refused,
+    /// Somebody was not there.
+    Down,
+    /// The caller did not take it.
+    Left,
+}
+
+/// All of them.
+pub const OUTCOMES: [Outcome; 6] = [
+    Outcome::Whole,
+    Outcome::Partial,
+    Outcome::Late,
+    Outcome::Refused,
+    Outcome::Down,
+    Outcome::Left,
+];
+
+impl Outcome {
+    /// One word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Whole => "whole",
+            Outcome::Partial => "partial",
+            Outcome::Late => "late",
+            Outcome::Refused => "refused",
+            Outcome::Down => "down",
+            Outcome::Left => "left",
+        }
+    }
+}
+
+/// What a gather came to.
+#[derive(Debug)]
+pub struct Summary {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Rows sent.
+    pub rows: u64,
+    /// Each partition whose answer ended, and one word for how.
+    pub partitions: Vec<(String, &'static str)>,
+}
+
+struct Source {
+    /// None where there will be none.
+    news: Option<mpsc::Receiver<News>>,
+    node: Option<String>,
+    lines: Lines,
+    picker: Option<Picker>,
+    /// One that there was no room for.
+    held: Option<Bytes>,
+    /// The rows that it said it had.
+    end: Option<u64>,
+    /// When nothing more was to come.
+    closed: Option<Instant>,
+}
+
+/// A gather under way.
+pub struct Answer {
+    question: Arc<Question>,
+    gathering: Gathering<Bytes>,
+    sources: Vec<Source>,
+    /// Ended with this.
+    readers: JoinSet<()>,
+}
+
+impl Answer {
+    /// Refuses what makes no sense.
+    pub fn new(question: Arc<Question>, plan: Plan) -> Result<Self, PlanError> {
+        let names = question.partitions.iter().map(|it| it.name.clone());
+        Ok(Answer {
+            gathering: Gathering::new(names, plan)?,
+            sources: Vec::new(),
+            readers: JoinSet::new(),
+            question,
+        })
+    }
+
+    /// Asks all, and answers. All queries end with it.
+    pub async fn run(mut self, nodes: &Arc<Nodes>, out: &mut Out) -> Summary {
+        for served in &self.question.partitions {
+            let (news, receiver) = mpsc::channel(CHUNKS);
+            let (nodes, question) = (Arc::clone(nodes), Arc::clone(&self.question));
+            self.readers
+                .spawn(reader::read(nodes, question, served.clone(), news));
+            self.sources.push(Source {
+                news: Some(receiver),
+                node: None,
+                lines: Lines::default(),
+                picker: None,
+                held: None,
+                end: None,
+                closed: None,
+            });
+        }
+        let outcome = match self.answer(out).await {
+            Ok(outcome) => outcome,
+            Err(Left) => Outcome::Left,
+        };
+        let report = self.gathering.report();
+        let partitions = report.partitions.into_iter();
+        let partitions = partitions.filter(|it| !it.state.is_open());
+        Summary {
+            outcome,
+            rows: report.rows,
+            partitions: partitions.map(|it| (it.name, it.state.word())).collect(),
+        }
+    }
+
+    async fn answer(&mut self, out: &mut Out) -> Result<Outcome, Left> {
+        let mut left = pin!(out.left());
+        loop {
+            match self.gathering.step() {
+                Step::Row(partition, row) => {
+                    self.columns(out);
+                    if out.row(&row).await? && Instant::now() >= self.question.deadline {
+                        self.tick();
+                    }
+                    self.feed(partition);
+                }
+                Step::Reduced(values) => {
+                    out.columns(&self.question.reduced);
+                    out.values(&values).await?;
+                }
+                Step::Wait(_) => {
+                    out.pause().await?;
+                    let (deadline, sources) = (self.question.deadline, &mut self.sources);
+                    tokio::select! {
+                        (partition, news) = next(sources, &self.gathering) => self.hear(partition, news),
+                        () = &mut left => return Err(Left),
+                        () = sleep_until(deadline) => self.tick(),
+                    }
+                }
+                Step::Done => return self.done(out).await,
+                Step::Failed(failure) => return self.failed(failure, out).await,
+            }
+        }
+    }
+
+    fn columns(&self, out: &mut Out) {
+        out.columns(self.gathering.columns().unwrap_or_default());
+    }
+
+    fn tick(&mut self) {
+        let passed = self.question.asked.elapsed();
+        let deadline = self.question.deadline - self.question.asked;
+        self.gathering.tick(Seconds::from(passed.max(deadline)));
+        self.close();
+    }
+
+    /// What is not wanted any more ends.
+    fn close(&mut self) {
+        for (at, source) in self.sources.iter_mut().enumerate() {
+            if source.closed.is_none() && !self.gathering.is_open(at) {
+                source.closed = Some(Instant::now());
+                source.news = None;
+            }
+        }
+    }
+
+    fn fail(&mut self, partition: usize, state: State) {
+        self.gathering.fail(partition, state);
+        self.close();
+    }
+
+    fn refuse(&mut self, partition: usize, problem: &str) {
+        let node = self.sources[partition].node.clone().unwrap_or_default();
+        let why = format!("node {node}: {problem}");
+        self.fail(partition, State::Refused(why));
+    }
+
+    fn hear(&mut self, partition: usize, news: Option<News>) {
+        let source = &mut self.sources[partition];
+        match news {
+            Some(News::Begun {
+                node,
+                columns,
+                lines,
+            }) => {
+                source.node = Some(node);
+                source.lines.push(lines);
+                if self.gathering.begin(partition, 0, &columns) {
+                    let picker = Picker::new(columns.len(), self.gathering.picks());
+                    source.picker = Some(picker);
+                }
+            }
+            Some(News::More(chunk)) => source.lines.push(chunk),
+            Some(News::Lost(state)) => self.gathering.fail(partition, state),
+            None => {
+                source.news = None;
+                match source.end {
+                    _ if source.lines.has_begun() => self.refuse(partition, "ends within a line"),
+                    Some(rows) => self.gathering.end(partition, 0, rows),
+                    None => {
+                        let why = "its answer broke off".to_owned();
+                        self.gathering.fail(partition, State::Down(why));
+                    }
+                }
+            }
+        }
+        self.feed(partition);
+        self.close();
+    }
+
+    /// Offers lines that are there, as long as there is room.
+    fn feed(&mut self, partition: usize) {
+        while self.gathering.is_open(partition) {
+            let room = self.gathering.room(partition);
+            let source = &mut self.sources[partition];
+            if room == 0 {
+                return;
+            }
+            let line = match source.held.take() {
+                Some(line) => line,
+                None => match source.lines.next() {
+                    Ok(Some(line)) => line,
+                    Ok(None) => return,
+                    Err(TooLong) => {
+                        let problem = format!("a line has more than {MOST_ROW_BYTES} bytes");
+                        return self.refuse(partition, &problem);
+                    }
+                },
+            };
+            if line.len() > LONG_ROW_BYTES && self.gathering.has_rows(partition) {
+                source.held = Some(line);
+                return;
+            }
+            if source.end.is_some() {
+                return self.refuse(partition, "there is more after its end");
+            }
+            match (line.first(), &source.picker) {
+                (Some(b'['), Some(picker)) => match picker.pick(&line) {
+                    Ok(keys) => {
+                        if let Offer::Full(_, line) = self.gathering.offer(partition, 0, keys, line)
+                        {
+                            self.sources[partition].held = Some(line);
+                            return;
+                        }
+                    }
+                    Err(problem) => {
+                        let problem = format!("a row cannot be read: {problem}");
+                        return self.refuse(partition, &problem);
+                    }
+                },
+                _ => self.word(partition, &line),
+            }
+        }
+        self.close();
+    }
+
+    fn word(&mut self, partition: usize, line: &[u8]) {
+        let source = &mut self.sources[partition];
+        match serde_json::from_slice(line) {
+            Ok(Word::End { rows }) => source.end = Some(rows),
+            Ok(Word::Error { state, problem }) => {
+                let node = source.node.as_deref().unwrap_or_default();
+                let state = reader::lost(node, &state, problem);
+                self.fail(partition, state);
+            }
+            _ => self.refuse(partition, "a line is neither a row nor its end"),
+        }
+    }
+
+    async fn done(&mut self, out: &mut Out) -> Result<Outcome, Left> {
+        self.close();
+        self.columns(out);
+        let report = self.gathering.report();
+        let mut told = self.partitions();
+        told["rows"] = json!(report.rows);
+        told["complete"] = json!(report.complete);
+        out.end("end", told, None).await?;
+        Ok(match report.complete {
+            true => Outcome::Whole,
+            false => Outcome::Partial,
+        })
+    }
+
+    async fn failed(&mut self, failure: Failure, out: &mut Out) -> Result<Outcome, Left> {
+        // Nothing that still comes counts.
+        self.readers.abort_all();
+        let report = self.gathering.report();
+        let state = match &failure {
+            Failure::Partition { state, .. } => state.word(),
+            Failure::Nobody => {
+                let mut states = report.partitions.iter().map(|it| it.state.word());
+                match states.all(|word| word == "late") {
+                    true => "late",
+                    false => "down",
+                }
+            }
+            _ => "refused",
+        };
+        let (status, outcome) = match state {
+            "late" => (StatusCode::GATEWAY_TIMEOUT, Outcome::Late),
+            "refused" => (StatusCode::UNPROCESSABLE_ENTITY, Outcome::Refused),
+            _ => (StatusCode::BAD_GATEWAY, Outcome::Down),
+        };
+        let mut told = self.partitions();
+        told["state"] = json!(state);
+        told["problem"] = json!(failure.to_string());
+        told["rows"] = json!(report.rows);
+        out.end("error", told, Some(status)).await?;
+        Ok(outcome)
+    }
+
+    /// How it was with each.
+    fn partitions(&self) -> Json {
+        let report = self.gathering.report();
+        let each = report.partitions.iter().zip(&self.sources);
+        let each = each.map(|(report, source)| {
+            let until = source.closed.unwrap_or_else(Instant::now);
+            let delay = until - self.question.asked;
+            let mut told = json!({
+                "name": report.name,
+                "node": source.node,
+                "state": report.state.word(),
+                "rows": report.rows,
+                "delay_seconds": (delay.as_secs_f64() * 1e6).round() / 1e6,
+            });
+            if let Some(why) = report.state.why() {
+                told["problem"] = json!(why);
+            }
+            told
+        });
+        json!({ "partitions": each.collect::<Vec<_>>() })
+    }
+}
+
+/// News of a partition that is waited for: it is open, there is room for its rows, and no line of it is left.
+async fn next(sources: &mut [Source], gathering: &Gathering<Bytes>) -> (usize, Option<News>) {
+    poll_fn(|context| {
+        for (at, source) in sources.iter_mut().enumerate() {
+            if source.held.is_some() || !gathering.is_open(at) || gathering.room(at) == 0 {
+                continue;
+            }
+            if let Some(receiver) = &mut source.news
+                && let Poll::Ready(news) = receiver.poll_recv(context)
+            {
+                return Poll::Ready((at, news));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}

@@ -1,0 +1,119 @@
+//! The agents: connections to them that are kept, and who of a partition's replicas is asked first.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use axum::body::Bytes;
+use http_body_util::Full;
+use hyper::{
+    Request, Response,
+    body::Incoming,
+    header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT},
+};
+use hyper_util::{
+    client::legacy::{Client, Error, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+
+use crate::config::{NodeAddress, Served};
+
+/// For a connection to an agent.
+const CONNECT_WAIT: Duration = Duration::from_secs(1);
+/// A connection without use is kept so long; agents close them after 75 s.
+const IDLE: Duration = Duration::from_secs(30);
+/// A node that failed is asked after its fellows for so long.
+const SHUNNED: Duration = Duration::from_secs(2);
+/// What is read of a connection at once.
+const BUFFER_BYTES: usize = 128 << 10;
+
+/// See above.
+#[derive(Debug)]
+pub struct Nodes {
+    client: Client<HttpConnector, Full<Bytes>>,
+    turn: AtomicUsize,
+    failed: Mutex<HashMap<String, Instant>>,
+}
+
+impl Nodes {
+    /// Keeps at most so many idle connections to each.
+    pub fn new(most_idle: usize) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_WAIT));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(most_idle)
+            .http1_max_buf_size(BUFFER_BYTES)
+            .build(connector);
+        Nodes {
+            client,
+            turn: AtomicUsize::new(0),
+            failed: Mutex::default(),
+        }
+    }
+
+    /// A partition's nodes, each in turn the first; those that failed just now last.
+    pub fn order<'a>(&self, served: &'a Served) -> Vec<&'a NodeAddress> {
+        let mut nodes: Vec<_> = served.nodes.iter().collect();
+        if nodes.len() > 1 {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % nodes.len();
+            nodes.rotate_left(turn);
+            let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_shunned = |node: &&NodeAddress| {
+                let at = failed.get(&node.address);
+                at.is_some_and(|at| at.elapsed() < SHUNNED)
+            };
+            nodes.sort_by_key(is_shunned);
+        }
+        nodes
+    }
+
+    /// How it went with a node.
+    pub fn note(&self, node: &NodeAddress, is_fine: bool) {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_fine {
+            failed.remove(&node.address);
+        } else {
+            failed.insert(node.address.clone(), Instant::now());
+        }
+    }
+
+    /// Asks one. Where the answer is dropped before its end, so is the connection.
+    pub async fn ask(
+        &self,
+        node: &NodeAddress,
+        token: Option<&str>,
+        question: String,
+    ) -> Result<Response<Incoming>, String> {
+        let mut request = Request::post(format!("http://{}/v1/partition-query", node.address))
+            .header(CONTENT_TYPE, "application/json")
+            .header(
+                USER_AGENT,
+                concat!("plimsoll-gather/", env!("CARGO_PKG_VERSION")),
+            );
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let request = request.body(Full::from(question));
+        let request = request.map_err(|error| error.to_string())?;
+        self.client.request(request).await.map_err(|it| told(&it))
+    }
+}
+
+/// With its causes, which its own text leaves out.
+fn told(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}

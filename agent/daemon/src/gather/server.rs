@@ -1,0 +1,203 @@
+//! `POST /v1/gather`, `/metrics`, `/healthz`, `/readyz`.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use arc_swap::ArcSwap;
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use plimsoll_core::gather::Plan;
+use prometheus::{IntCounter, Registry, TextEncoder};
+use serde_json::json;
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+use tokio_stream::{StreamExt, wrappers::ReceiverStream};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    answer::{Answer, LAST_WORD},
+    nodes::Nodes,
+    out::{CHUNKS, Format, Out},
+    question::Question,
+};
+use crate::{
+    config::GatherConfig,
+    http::{Connections, NEEDS_TOKEN, Refusal, read_body, shows_token},
+    metrics::GatherMetrics,
+};
+
+/// Of a question, as agents have it.
+const MOST_BYTES: usize = 1 << 20;
+
+/// What requests need.
+#[derive(Clone)]
+pub struct GatherContext {
+    /// The configuration in force.
+    pub config: Arc<ArcSwap<GatherConfig>>,
+    /// The agents.
+    pub nodes: Arc<Nodes>,
+    /// Gathers under way.
+    pub limits: Arc<Limits>,
+    /// Of gathers.
+    pub metrics: GatherMetrics,
+    /// All metrics.
+    pub registry: Registry,
+    /// Connections that were too many.
+    pub refused: IntCounter,
+}
+
+/// How many gathers are under way; the most may change with a reload.
+#[derive(Debug, Default)]
+pub struct Limits(AtomicUsize);
+
+/// One of them.
+struct Place(Arc<Limits>);
+
+impl Limits {
+    fn take(self: &Arc<Self>, most: usize) -> Option<Place> {
+        let place = Place(Arc::clone(self));
+        // Given back by the place that was made already.
+        (self.0.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves until `stop`, and what is under way then to its end.
+pub async fn serve(
+    listener: TcpListener,
+    context: GatherContext,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let connections = Connections::new(listener, context.refused.clone());
+    let fine = async || "ok\n";
+    let router = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(fine))
+        .route("/readyz", get(fine))
+        .route("/v1/gather", post(gather))
+        .with_state(context);
+    let served = axum::serve(connections, router);
+    Ok(served
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await?)
+}
+
+async fn metrics(State(context): State<GatherContext>) -> Response {
+    match TextEncoder::new().encode_to_string(&context.registry.gather()) {
+        Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+async fn gather(State(context): State<GatherContext>, headers: HeaderMap, body: Body) -> Response {
+    match asked(&context, &headers, body).await {
+        Ok((question, plan, place)) => answer(&context, &headers, question, plan, place).await,
+        Err((status, problem)) => {
+            context.metrics.turned_away();
+            let error = json!({ "state": "refused", "problem": problem });
+            (status, Json(json!({ "error": error }))).into_response()
+        }
+    }
+}
+
+type Asked = (Arc<Question>, Plan, Place);
+
+async fn asked(context: &GatherContext, headers: &HeaderMap, body: Body) -> Result<Asked, Refusal> {
+    // The clock runs while the question is read.
+    let now = Instant::now();
+    let config = context.config.load_full();
+    if !shows_token(config.token.as_deref(), headers) {
+        return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
+    }
+    let place = context.limits.take(config.at_once).ok_or_else(|| {
+        let most = config.at_once;
+        let problem = format!("{most} gathers are under way, which is the most");
+        (StatusCode::TOO_MANY_REQUESTS, problem)
+    })?;
+    let body = read_body(body, MOST_BYTES).await?;
+    let (question, plan) = Question::read(&body, now, &config)?;
+    Ok((question, plan, place))
+}
+
+async fn answer(
+    context: &GatherContext,
+    headers: &HeaderMap,
+    question: Arc<Question>,
+    plan: Plan,
+    place: Place,
+) -> Response {
+    let format = format(headers);
+    let hold = !plan.partial;
+    let (asked, until) = (question.asked, question.deadline + LAST_WORD);
+    let answer = match Answer::new(question, plan) {
+        Ok(answer) => answer,
+        Err(problem) => {
+            context.metrics.turned_away();
+            let error = json!({ "state": "refused", "problem": problem.to_string() });
+            return (StatusCode::BAD_REQUEST, Json(json!({ "error": error }))).into_response();
+        }
+    };
+    let (chunks, receiver) = mpsc::channel(CHUNKS);
+    let (begun, begins) = oneshot::channel();
+    let mut out = Out::new(format, hold, until, chunks, begun);
+    let (nodes, metrics) = (Arc::clone(&context.nodes), context.metrics.clone());
+    tokio::spawn(async move {
+        let running = metrics.running();
+        let summary = answer.run(&nodes, &mut out).await;
+        let bytes = out.bytes;
+        // Before the caller sees the end.
+        drop((running, place));
+        metrics.ended(&summary, asked.elapsed(), bytes);
+        tracing::debug!(outcome = ?summary.outcome, rows = summary.rows, bytes, "gather");
+    });
+    match begins.await {
+        Ok(Ok(())) => {
+            let kind = match format {
+                Format::Lines => "application/x-ndjson",
+                Format::Object => "application/json",
+            };
+            let chunks = ReceiverStream::new(receiver).map(Ok::<_, Infallible>);
+            ([(header::CONTENT_TYPE, kind)], Body::from_stream(chunks)).into_response()
+        }
+        Ok(Err((status, instead))) => (status, Json(instead)).into_response(),
+        Err(_) => {
+            let error = json!({ "state": "down", "problem": "the gather ended without a word" });
+            let error = Json(json!({ "error": error }));
+            (StatusCode::INTERNAL_SERVER_ERROR, error).into_response()
+        }
+    }
+}
+
+/// Lines, unless only an object is accepted.
+fn format(headers: &HeaderMap) -> Format {
+    let accepted = headers.get_all(header::ACCEPT).into_iter();
+    let mut accepted = accepted.filter_map(|it| it.to_str().ok());
+    let mut object = false;
+    let lines = accepted.any(|text| {
+        object |= text.contains("application/json");
+        text.contains("application/x-ndjson")
+    });
+    match object && !lines {
+        true => Format::Object,
+        false => Format::Lines,
+    }
+}
