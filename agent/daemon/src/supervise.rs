@@ -78,6 +78,7 @@ struct Agent {
     overrides: Arc<Overrides>,
     metrics: Metrics,
     check_metrics: AgentCheckMetrics,
+    partitions: Arc<Partitions>,
     rings: Arc<RingBoard>,
     /// What ring tasks run by.
     ring_config: watch::Sender<Arc<Config>>,
@@ -133,6 +134,7 @@ impl Agent {
         let placement_board = Arc::new(PlacementBoard::default());
         let gate = Gate::new(ring_config.subscribe(), Arc::clone(&placement_board));
         let envoy_board = Arc::new(EnvoyBoard::default());
+        let partitions = Arc::new(Partitions::new());
         let (drain, stop) = (CancellationToken::new(), CancellationToken::new());
 
         let check_context = AgentCheckContext {
@@ -156,7 +158,7 @@ impl Agent {
             envoy: Arc::clone(&envoy_board),
             discovery_permits: Arc::new(Semaphore::new(http::MOST_DISCOVERIES)),
             discovered: metrics.envoy.discoveries.clone(),
-            partitions: Arc::new(Partitions::new()),
+            partitions: Arc::clone(&partitions),
             exchange_permits: Arc::new(Semaphore::new(http::MOST_EXCHANGES)),
             exchanged: metrics.agent.exchanges.clone(),
             placement: Arc::new(gate),
@@ -222,6 +224,7 @@ impl Agent {
             overrides,
             metrics,
             check_metrics,
+            partitions,
             rings,
             ring_config,
             ringed: BTreeMap::new(),
@@ -368,6 +371,7 @@ impl Agent {
                 self.log_level.set(config.log_level);
                 self.settings.store(Arc::new(config.output_settings()));
                 self.config = config;
+                self.partitions.reconfigure(&self.config.partitions);
                 self.match_loops();
                 self.match_rings();
                 info!(file = %self.path.display(), "configuration reloaded");

@@ -5,7 +5,7 @@
 mod databases;
 mod support;
 
-use std::{io::Write, net::TcpStream};
+use std::{collections::BTreeMap, io::Write, net::TcpStream};
 
 use databases::PostgreSql;
 use serde_json::{Value, json};
@@ -47,6 +47,9 @@ many = "SELECT generate_series(1, $1) AS i, repeat('x', 1000)"
 fails = "SELECT 1 / (i - 300), repeat('x', 1000) FROM generate_series(1, 1000) AS i"
 large = "SELECT repeat('x', 1048576)"
 sleep = "SELECT pg_sleep($1)"
+backend = "SELECT pg_backend_pid(), (SELECT count(*) FROM pg_prepared_statements)"
+locks = "SELECT pg_advisory_lock(1)::text"
+all = "SELECT * FROM items ORDER BY 1"
 [[partition]]
 name = "free"
 address = "unix://{address}"
@@ -99,10 +102,17 @@ impl Node {
         (status, problem(&lines))
     }
 
+    /// Of those whose state is such.
+    fn connections(&self, state: &str) -> String {
+        let sql = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition' AND state {state}"
+        );
+        self.server.sql(&sql).trim().to_owned()
+    }
+
     fn wait_idle(&self) {
         wait_for("no query in the database", || {
-            let count = self.server.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition'");
-            (count.trim() == "0").then_some(())
+            (self.connections("<> 'idle'") == "0").then_some(())
         });
     }
 }
@@ -283,10 +293,7 @@ fn what_is_wrong_is_refused_and_nothing_is_written() {
 #[test]
 fn nothing_is_left_running() {
     let node = start();
-    let running = || {
-        let count = node.server.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition' AND state = 'active'");
-        count.trim().to_owned()
-    };
+    let running = || node.connections("= 'active'");
     let question =
         json!({"partition": "p1", "query": "sleep", "parameters": [600], "deadline_seconds": 0.3});
     let (status, lines) = node.ask(question);
@@ -307,4 +314,63 @@ fn nothing_is_left_running() {
         drop(stream);
         node.wait_idle();
     }
+    // What was called off is not used again.
+    assert_eq!(node.connections("= 'idle'"), "0");
+}
+
+#[test]
+fn connections_and_statements_are_kept() {
+    let mut node = start();
+    // The process that answers, and how many statements are prepared there.
+    let backend = |node: &Node| {
+        let (status, lines) = node.query("backend", json!([]));
+        assert_eq!(status, 200, "{lines:?}");
+        let number = |at: usize| lines[1][at].as_u64().unwrap();
+        (number(0), number(1))
+    };
+    let backends = |node: &Node| -> BTreeMap<u64, u64> { (0..20).map(|_| backend(node)).collect() };
+    let before = backends(&node);
+    // As many as may run at once: the next query does not wait for the last one's rollback.
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert!(before.len() <= cores, "{before:?}");
+    assert_eq!(node.query("fails", json!([])).0, 200);
+    assert_eq!(node.query("above", json!(["x"])).0, 422);
+    assert_eq!(node.query("locks", json!([])).0, 200);
+    node.wait_idle();
+    let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+    assert_eq!(node.server.sql(locks).trim(), "0");
+    let after = backends(&node);
+    assert!(after.keys().all(|pid| before.contains_key(pid)) || before.len() < cores);
+    assert!(
+        after.values().all(|statements| *statements <= 4),
+        "{after:?}"
+    );
+    assert!(node.connections("= 'idle'").parse::<usize>().unwrap() <= cores);
+
+    // A statement that was prepared for another schema is prepared again.
+    let all = |node: &Node| node.query("all", json!([])).1;
+    assert_eq!(all(&node)[0], json!({"columns": ["id", "name", "size"]}));
+    node.wait_idle();
+    node.server.sql("ALTER TABLE items DROP COLUMN size");
+    assert_eq!(
+        all(&node)[..2],
+        [json!({"columns": ["id", "name"]}), json!([1, "item 1"])]
+    );
+
+    // The server ends it, and then itself.
+    node.server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition'");
+    assert!(!after.contains_key(&backend(&node).0));
+    node.server.kill();
+    assert_eq!(node.query("backend", json!([])).0, 502);
+    node.server.start_again();
+    wait_for("an answer", || {
+        (node.query("backend", json!([])).0 == 200).then_some(())
+    });
+
+    // Other words to log in with, and no such partition any more.
+    let config = node.agent.config();
+    node.agent
+        .write_config(&config.replace("name = \"p1\"", "name = \"p2\""));
+    assert_eq!(node.agent.reload(), "applied");
+    assert_eq!(node.query("backend", json!([])).0, 404);
 }

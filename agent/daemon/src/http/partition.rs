@@ -104,6 +104,7 @@ async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result
     let sql = sql(&partition.queries, partition.free_sql, &question)?;
     Ok(Asked {
         sql,
+        is_named: question.query.is_some(),
         partition: Arc::clone(partition),
         parameters: question.parameters,
         limit: question.limit,

@@ -3,29 +3,33 @@
 //! An answer is a line `{"columns":[…]}`, a line `[…]` for each row, and a last one: `{"end":{"rows":N}}`, or
 //! `{"error":{"state":…,"problem":…}}` where it broke off. Without its last line it is not whole.
 
+mod out;
+mod pool;
 mod postgresql;
+mod session;
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     time::{Instant, timeout_at},
 };
 use tokio_util::bytes::Bytes;
 
 use crate::config::PartitionConfig;
+use out::Out;
+use pool::Pool;
 
-pub use postgresql::{Driver, login};
+pub use session::{Driver, login};
 
 /// Queries that run or wait for a core.
 const MOST_QUERIES: usize = 64;
 /// Of a line, so that nobody has to hold a longer one.
 pub const MOST_ROW_BYTES: usize = 1 << 20;
-/// Lines travel together until they are so long, or none follows at once.
-const CHUNK_BYTES: usize = 64 << 10;
-/// Chunks that wait for who asked.
-const CHUNKS: usize = 2;
 
 /// What is asked of a partition.
 #[derive(Debug)]
@@ -34,6 +38,8 @@ pub struct Asked {
     pub partition: Arc<PartitionConfig>,
     /// With `$1`, `$2`… for the parameters.
     pub sql: String,
+    /// Whether it is one of the partition's own.
+    pub is_named: bool,
     /// Values that JSON has.
     pub parameters: Vec<Value>,
     /// No more rows than this.
@@ -76,11 +82,13 @@ impl std::fmt::Display for Trouble {
     }
 }
 
-/// How many queries run in this node at once: one a core.
+/// How many queries run in this node at once, one a core, and the connections that they run on.
 #[derive(Debug)]
 pub struct Partitions {
     places: Arc<Semaphore>,
     cores: Arc<Semaphore>,
+    /// By partition.
+    pools: Mutex<BTreeMap<String, Arc<Pool>>>,
 }
 
 impl Partitions {
@@ -90,6 +98,7 @@ impl Partitions {
         Partitions {
             places: Arc::new(Semaphore::new(MOST_QUERIES)),
             cores: Arc::new(Semaphore::new(cores)),
+            pools: Mutex::default(),
         }
     }
 
@@ -102,95 +111,53 @@ impl Partitions {
         let Ok(Ok(core)) = core else {
             return Err(Trouble::Late);
         };
-        let (out, lines) = mpsc::channel(CHUNKS);
-        let (begun, begins) = oneshot::channel();
-        tokio::spawn(serve(asked, Out::new(out, begun), [place, core]));
+        let (out, (begins, lines)) = Out::new();
+        tokio::spawn(serve(
+            self.pool(&asked.partition),
+            asked,
+            out,
+            [place, core],
+        ));
         match begins.await {
             Ok(Ok(())) => Ok(lines),
             Ok(Err(trouble)) => Err(trouble),
             Err(_) => Err(Trouble::Down("the query ended without a word".to_owned())),
         }
     }
+
+    fn pool(&self, partition: &Arc<PartitionConfig>) -> Arc<Pool> {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        match pools.get(&partition.name) {
+            Some(pool) if pool.is_for(partition) => Arc::clone(pool),
+            _ => {
+                let pool = Arc::new(Pool::new(Arc::clone(partition)));
+                pools.insert(partition.name.clone(), Arc::clone(&pool));
+                pool
+            }
+        }
+    }
+
+    /// Closes what no partition of these needs; queries under way end as they began.
+    pub fn reconfigure(&self, partitions: &[Arc<PartitionConfig>]) {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|_, pool| {
+            let stays = partitions.iter().any(|partition| pool.is_for(partition));
+            if !stays {
+                pool.clear();
+            }
+            stays
+        });
+    }
 }
 
 /// Keeps its permits until the database is through with it.
-async fn serve(asked: Asked, mut out: Out, _permits: [OwnedSemaphorePermit; 2]) {
-    if let Err(trouble) = postgresql::run(&asked, &mut out).await {
+async fn serve(pool: Arc<Pool>, asked: Asked, mut out: Out, _permits: [OwnedSemaphorePermit; 2]) {
+    let (left, ended) = postgresql::run(&pool, &asked, &mut out).await;
+    if let Err(trouble) = ended {
         tracing::debug!(partition = asked.partition.name, "query: {trouble}");
-        out.fail(trouble).await;
+        out.fail(trouble);
     }
-}
-
-/// Where the lines go.
-struct Out {
-    chunks: mpsc::Sender<Bytes>,
-    begun: Option<oneshot::Sender<Result<(), Trouble>>>,
-    chunk: Vec<u8>,
-    rows: u64,
-}
-
-impl Out {
-    fn new(chunks: mpsc::Sender<Bytes>, begun: oneshot::Sender<Result<(), Trouble>>) -> Self {
-        Out {
-            chunks,
-            begun: Some(begun),
-            chunk: Vec::new(),
-            rows: 0,
-        }
-    }
-
-    fn columns(&mut self, names: &[&str]) {
-        self.line(json!({ "columns": names }).to_string().as_bytes());
-    }
-
-    /// One row, as a JSON array.
-    async fn row(&mut self, row: &[u8]) {
-        self.line(row);
-        self.rows += 1;
-        if self.chunk.len() >= CHUNK_BYTES {
-            self.flush().await;
-        }
-    }
-
-    async fn end(&mut self) {
-        self.line(
-            json!({ "end": { "rows": self.rows } })
-                .to_string()
-                .as_bytes(),
-        );
-        self.flush().await;
-    }
-
-    async fn fail(&mut self, trouble: Trouble) {
-        if let Some(begun) = self.begun.take() {
-            let _ = begun.send(Err(trouble));
-            return;
-        }
-        let error = json!({ "state": trouble.state(), "problem": trouble.to_string() });
-        self.line(json!({ "error": error }).to_string().as_bytes());
-        // Who takes nothing is not waited for.
-        let chunk = std::mem::take(&mut self.chunk);
-        let _ = self.chunks.try_send(chunk.into());
-    }
-
-    /// Sends what there is. A failure shows in `closed`.
-    async fn flush(&mut self) {
-        if let Some(begun) = self.begun.take() {
-            let _ = begun.send(Ok(()));
-        }
-        if !self.chunk.is_empty() {
-            let chunk = std::mem::take(&mut self.chunk);
-            let _ = self.chunks.send(chunk.into()).await;
-        }
-    }
-
-    /// A newline between the values of a row is a blank as any other.
-    fn line(&mut self, text: &[u8]) {
-        let blank = |byte: &u8| match byte {
-            b'\n' | b'\r' => b' ',
-            other => *other,
-        };
-        self.chunk.extend(text.iter().map(blank));
-        self.chunk.push(b'\n');
-    }
+    // Who asked does not wait for the rest.
+    drop(out);
+    left.finish(&pool, &asked).await;
 }

@@ -1,195 +1,143 @@
 //! A query in PostgreSQL: in a transaction that only reads, prepared, and never beyond the deadline.
 
-use std::{error::Error as StdError, future::poll_fn, pin::pin, task::Poll, time::Duration};
+use std::{error::Error as StdError, future::poll_fn, pin::pin, sync::Arc, task::Poll};
 
-use plimsoll_core::gather::MOST_COLUMNS;
 use serde_json::Value;
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, timeout, timeout_at},
-};
-use tokio_postgres::{
-    Client, Config, Error, NoTls,
-    error::SqlState,
-    types::{Format, IsNull, ToSql, Type},
-};
+use tokio::time::{Instant, timeout_at};
+use tokio_postgres::types::{Format, IsNull, ToSql, Type};
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::bytes::BytesMut;
 
-use super::{Asked, MOST_ROW_BYTES, Out, Trouble};
-use crate::{config::PartitionConfig, jobs::connect};
+use super::{
+    Asked, MOST_ROW_BYTES, Out, Trouble,
+    pool::Pool,
+    session::{Broken, Prepared, Session},
+};
 
-/// Milliseconds until the server sees that the agent is gone while a query has no rows.
-const CHECK_MS: u32 = 500;
-/// A query that is called off has so long to end before the connection is dropped.
-const CANCEL_WAIT: Duration = Duration::from_secs(2);
-/// For the farewell to a server.
-const CLOSE_WAIT: Duration = Duration::from_millis(100);
-/// Until it is called off again: it may not have begun when it was.
-const CANCEL_PAUSE: Duration = Duration::from_millis(100);
-
-/// The whole answer; where the deadline passes or nobody listens any more, the database is told to stop.
-pub async fn run(asked: &Asked, out: &mut Out) -> Result<(), Trouble> {
-    let listener = out.chunks.clone();
-    let gone = listener.closed();
-    let mut gone = pin!(gone);
-    let session = tokio::select! {
-        opened = timeout_at(asked.deadline, Session::open(&asked.partition)) => {
-            opened.map_err(|_| Trouble::Late)??
-        }
-        () = &mut gone => return Err(Trouble::Late),
-    };
-    let ended = tokio::select! {
-        ended = timeout_at(asked.deadline, session.answer(asked, out)) => {
-            ended.unwrap_or(Err(Trouble::Late))
-        }
-        () = &mut gone => Err(Trouble::Late),
-    };
-    match ended {
-        Ok(()) => session.close().await,
-        Err(_) => session.cancel(&asked.partition).await,
-    }
-    ended
+/// A connection after a query.
+#[derive(Debug)]
+pub enum Left {
+    /// There is none.
+    Nothing,
+    /// The server has ended the query.
+    AtRest(Session),
+    /// The query may still run.
+    Amid(Session),
 }
 
-struct Session {
-    client: Client,
-    driver: Driver,
-}
-
-/// Reads and writes; goes with the connection.
-pub struct Driver(JoinHandle<Result<(), Error>>);
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// A connection, under this name in the server's list.
-pub async fn login(
-    partition: &PartitionConfig,
-    application: &str,
-) -> Result<(Client, Driver), Trouble> {
-    let mut login = Config::new();
-    login.user(&partition.user).dbname(&partition.database);
-    login.application_name(application);
-    if let Some(password) = &partition.password {
-        login.password(password.text());
-    }
-    let socket = connect(&partition.address).await.map_err(Trouble::Down)?;
-    let connected = login.connect_raw(socket, NoTls).await;
-    let (client, driver) = connected.map_err(|error| told(&error))?;
-    Ok((client, Driver(tokio::spawn(driver))))
-}
-
-impl Session {
-    async fn open(partition: &PartitionConfig) -> Result<Self, Trouble> {
-        match login(partition, "plimsoll-partition").await {
-            Ok((client, driver)) => Ok(Session { client, driver }),
-            Err(Trouble::Refused(why)) => Err(Trouble::Down(why)),
-            Err(other) => Err(other),
-        }
-    }
-
-    /// With a word to the server, which would log it otherwise; nothing is committed.
-    async fn close(self) {
-        let Session { client, mut driver } = self;
-        drop(client);
-        let _ = timeout(CLOSE_WAIT, &mut driver.0).await;
-    }
-
-    /// Until the server has closed the connection.
-    async fn cancel(self, partition: &PartitionConfig) {
-        let Session { client, mut driver } = self;
-        let token = client.cancel_token();
-        drop(client);
-        let cancel = async {
-            loop {
-                if let Ok(socket) = connect(&partition.address).await {
-                    let _ = token.cancel_query_raw(socket, NoTls).await;
-                }
-                if timeout(CANCEL_PAUSE, &mut driver.0).await.is_ok() {
-                    return;
+impl Left {
+    /// Nothing of the query is left when this ends, and the connection is kept where it may be.
+    pub async fn finish(self, pool: &Arc<Pool>, asked: &Asked) {
+        match self {
+            Left::Nothing => {}
+            Left::AtRest(session) => {
+                if session.reset().await {
+                    pool.put(session);
                 }
             }
-        };
-        let _ = timeout(CANCEL_WAIT, cancel).await;
-    }
-
-    async fn answer(&self, asked: &Asked, out: &mut Out) -> Result<(), Trouble> {
-        let told = |error: Error| told(&error);
-        let left = asked.deadline.saturating_duration_since(Instant::now());
-        let begin = format!(
-            "BEGIN READ ONLY; SET LOCAL client_connection_check_interval = {CHECK_MS}; \
-             SET LOCAL statement_timeout = {}",
-            left.as_millis().max(1)
-        );
-        self.client.batch_execute(&begin).await.map_err(told)?;
-        // By itself, so that it is one whole statement and nothing that only becomes one inside of another.
-        let plain = self.client.prepare(&asked.sql).await.map_err(told)?;
-        let names: Vec<&str> = plain.columns().iter().map(|it| it.name()).collect();
-        if !(1..=MOST_COLUMNS).contains(&names.len()) {
-            let count = names.len();
-            return Err(Trouble::Refused(format!(
-                "the query has {count} columns: must have 1 to {MOST_COLUMNS}"
-            )));
+            Left::Amid(session) => session.cancel(&asked.partition).await,
         }
-        let wanted = plain.params().len();
-        if wanted != asked.parameters.len() {
-            let given = asked.parameters.len();
-            return Err(Trouble::Refused(format!(
-                "the query has {wanted} parameters, {given} were given"
-            )));
-        }
-        let as_lines = as_lines(&asked.sql, names.len(), asked.limit);
-        let statement = self.client.prepare(&as_lines).await.map_err(told)?;
-        let parameters: Vec<Text> = asked.parameters.iter().map(Text::new).collect();
-        let rows = self.client.query_raw(&statement, parameters).await;
-        let mut rows = pin!(rows.map_err(told)?);
-        out.columns(&names);
-        loop {
-            let ready = poll_fn(|context| match rows.as_mut().poll_next(context) {
-                Poll::Ready(row) => Poll::Ready(Some(row)),
-                Poll::Pending => Poll::Ready(None),
-            });
-            let row = match ready.await {
-                Some(row) => row,
-                None => {
-                    // Before the first row it may still be refused as a whole.
-                    if out.rows > 0 {
-                        out.flush().await;
-                    }
-                    rows.next().await
-                }
-            };
-            let Some(row) = row else { break };
-            let row = row.map_err(told)?;
-            let line: Option<&str> = row.try_get(0).map_err(told)?;
-            let Some(line) = line else {
-                let number = out.rows + 1;
-                return Err(Trouble::Refused(format!(
-                    "row {number} has more than {MOST_ROW_BYTES} bytes as JSON"
-                )));
-            };
-            out.row(line.as_bytes()).await;
-        }
-        out.end().await;
-        Ok(())
     }
 }
 
-/// Each row as one JSON array, null where that is too long; without the fence it would be made twice.
-fn as_lines(sql: &str, columns: usize, limit: Option<u64>) -> String {
-    let names: Vec<String> = (0..columns).map(|at| format!("c{at}")).collect();
-    let names = names.join(", ");
-    let limit = limit.map_or(String::new(), |limit| format!(" LIMIT {limit}"));
-    let sql = sql.trim_end().trim_end_matches(';');
-    format!(
-        "SELECT CASE WHEN pg_catalog.octet_length(line) <= {MOST_ROW_BYTES} THEN line END FROM \
-         (SELECT pg_catalog.json_build_array({names})::text FROM (\n{sql}\n) AS asked ({names}) \
-         OFFSET 0{limit}) AS lines (line)"
-    )
+/// The whole answer, or as much as came before the deadline or until nobody listened any more.
+pub async fn run(pool: &Pool, asked: &Asked, out: &mut Out) -> (Left, Result<(), Trouble>) {
+    let gone = out.gone();
+    let mut session = None;
+    let late = || Err(Broken::amid(Trouble::Late));
+    let ended = tokio::select! {
+        ended = timeout_at(asked.deadline, attempts(pool, &mut session, asked, out)) => {
+            ended.unwrap_or_else(|_| late())
+        }
+        () = gone => late(),
+    };
+    let left = match (session, &ended) {
+        (None, _) => Left::Nothing,
+        (Some(session), Err(broken)) if !broken.is_at_rest => Left::Amid(session),
+        (Some(session), _) => Left::AtRest(session),
+    };
+    (left, ended.map_err(|broken| broken.trouble))
+}
+
+/// Once more where the connection or the statement was kept, and is no good any more.
+async fn attempts(
+    pool: &Pool,
+    place: &mut Option<Session>,
+    asked: &Asked,
+    out: &mut Out,
+) -> Result<(), Broken> {
+    let session = place.insert(pool.take().await.map_err(Broken::amid)?);
+    let was_kept = session.is_used();
+    let Err(broken) = answer(session, asked, out).await else {
+        return Ok(());
+    };
+    if broken.is_down() {
+        pool.clear();
+    }
+    if !(was_kept && (broken.is_down() || broken.is_stale) && out.begin_again()) {
+        return Err(broken);
+    }
+    let session = match broken.is_stale && session.renew().await {
+        true => session,
+        false => place.insert(pool.open().await.map_err(Broken::amid)?),
+    };
+    answer(session, asked, out).await
+}
+
+async fn answer(session: &mut Session, asked: &Asked, out: &mut Out) -> Result<(), Broken> {
+    let left = asked.deadline.saturating_duration_since(Instant::now());
+    session.begin(left).await?;
+    let prepared = session.prepared(&asked.sql, asked.is_named).await?;
+    let streamed = stream(session, &prepared, asked, out).await;
+    streamed.map_err(|broken| broken.of(&prepared))
+}
+
+async fn stream(
+    session: &Session,
+    prepared: &Prepared,
+    asked: &Asked,
+    out: &mut Out,
+) -> Result<(), Broken> {
+    let (wanted, given) = (prepared.parameters, asked.parameters.len());
+    if wanted != given {
+        return Err(Broken::at_rest(format!(
+            "the query has {wanted} parameters, {given} were given"
+        )));
+    }
+    let limit = Text(asked.limit.map(|limit| limit.to_string()));
+    let parameters = asked.parameters.iter().map(Text::new).chain([limit]);
+    let parameters: Vec<Text> = parameters.collect();
+    let rows = session.client.query_raw(&prepared.statement, parameters);
+    let mut rows = pin!(rows.await?);
+    out.columns(&prepared.columns);
+    loop {
+        let ready = poll_fn(|context| match rows.as_mut().poll_next(context) {
+            Poll::Ready(row) => Poll::Ready(Some(row)),
+            Poll::Pending => Poll::Ready(None),
+        });
+        let row = match ready.await {
+            Some(row) => row,
+            None => {
+                // Before the first row it may still be refused as a whole.
+                if out.rows() > 0 {
+                    out.flush().await;
+                }
+                rows.next().await
+            }
+        };
+        let Some(row) = row else { break };
+        let row = row?;
+        let line: Option<&str> = row.try_get(0)?;
+        let Some(line) = line else {
+            let number = out.rows() + 1;
+            return Err(Broken::amid(Trouble::Refused(format!(
+                "row {number} has more than {MOST_ROW_BYTES} bytes as JSON"
+            ))));
+        };
+        out.row(line.as_bytes()).await;
+    }
+    out.end().await;
+    Ok(())
 }
 
 /// A parameter as text: the database reads it as the type that the query has there.
@@ -230,25 +178,4 @@ impl ToSql for Text {
     }
 
     tokio_postgres::types::to_sql_checked!();
-}
-
-fn told(error: &Error) -> Trouble {
-    let Some(said) = error.as_db_error() else {
-        // Its own text leaves out the cause.
-        let cause = error.source().map(|cause| format!(": {cause}"));
-        return Trouble::Down(format!("{error}{}", cause.unwrap_or_default()));
-    };
-    let code = said.code();
-    if *code == SqlState::QUERY_CANCELED {
-        return Trouble::Late;
-    }
-    let text = format!("{} ({})", said.message(), code.code());
-    // Connections, resources, operators, the system.
-    match ["08", "53", "57", "58", "XX"]
-        .iter()
-        .any(|class| code.code().starts_with(class))
-    {
-        true => Trouble::Down(text),
-        false => Trouble::Refused(text),
-    }
 }

@@ -100,7 +100,7 @@ pub struct Session {
 impl Session {
     /// Logs in.
     pub async fn open(database: &PartitionConfig) -> Result<Self, Fault> {
-        match timeout(LOGIN_WAIT, login(database, APPLICATION)).await {
+        match timeout(LOGIN_WAIT, login(database, APPLICATION, "")).await {
             Ok(Ok((client, driver))) => Ok(Session {
                 client,
                 _driver: driver,

@@ -1,0 +1,117 @@
+//! Lines on their way to who asked.
+
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::bytes::Bytes;
+
+use super::Trouble;
+
+/// Lines travel together until they are so long, or none follows at once.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Chunks that wait for who asked.
+const CHUNKS: usize = 2;
+
+/// Where the lines go.
+pub struct Out {
+    chunks: mpsc::Sender<Bytes>,
+    begun: Option<oneshot::Sender<Result<(), Trouble>>>,
+    chunk: Vec<u8>,
+    rows: u64,
+}
+
+/// Whether an answer began, and its chunks.
+pub type Answer = (
+    oneshot::Receiver<Result<(), Trouble>>,
+    mpsc::Receiver<Bytes>,
+);
+
+impl Out {
+    /// Nothing is sent yet.
+    pub fn new() -> (Self, Answer) {
+        let (chunks, lines) = mpsc::channel(CHUNKS);
+        let (begun, begins) = oneshot::channel();
+        let out = Out {
+            chunks,
+            begun: Some(begun),
+            chunk: Vec::new(),
+            rows: 0,
+        };
+        (out, (begins, lines))
+    }
+
+    /// Ends when nobody listens any more.
+    pub fn gone(&self) -> impl Future<Output = ()> + use<> {
+        let listener = self.chunks.clone();
+        async move { listener.closed().await }
+    }
+
+    /// Rows so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Forgets what there is; not where some of it was sent.
+    pub fn begin_again(&mut self) -> bool {
+        let may = self.begun.is_some();
+        if may {
+            self.chunk.clear();
+            self.rows = 0;
+        }
+        may
+    }
+
+    /// The first line.
+    pub fn columns(&mut self, names: &[String]) {
+        self.line(json!({ "columns": names }).to_string().as_bytes());
+    }
+
+    /// One row, as a JSON array.
+    pub async fn row(&mut self, row: &[u8]) {
+        self.line(row);
+        self.rows += 1;
+        if self.chunk.len() >= CHUNK_BYTES {
+            self.flush().await;
+        }
+    }
+
+    /// The last line.
+    pub async fn end(&mut self) {
+        let end = json!({ "end": { "rows": self.rows } });
+        self.line(end.to_string().as_bytes());
+        self.flush().await;
+    }
+
+    /// In place of the answer, or of the rest of it.
+    pub fn fail(&mut self, trouble: Trouble) {
+        if let Some(begun) = self.begun.take() {
+            let _ = begun.send(Err(trouble));
+            return;
+        }
+        let error = json!({ "state": trouble.state(), "problem": trouble.to_string() });
+        self.line(json!({ "error": error }).to_string().as_bytes());
+        // Who takes nothing is not waited for.
+        let chunk = std::mem::take(&mut self.chunk);
+        let _ = self.chunks.try_send(chunk.into());
+    }
+
+    /// Sends what there is. A failure shows in `gone`.
+    pub async fn flush(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            let _ = begun.send(Ok(()));
+        }
+        if !self.chunk.is_empty() {
+            let chunk = std::mem::take(&mut self.chunk);
+            let _ = self.chunks.send(chunk.into()).await;
+        }
+    }
+
+    /// A newline between the values of a row is a blank as any other.
+    fn line(&mut self, text: &[u8]) {
+        let blank = |byte: &u8| match byte {
+            b'\n' | b'\r' => b' ',
+            other => *other,
+        };
+        self.chunk.extend(text.iter().map(blank));
+        self.chunk.push(b'\n');
+    }
+}
