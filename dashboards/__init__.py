@@ -4,13 +4,15 @@ from collections.abc import Callable
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from dashboards import lab, node, proxy, ring, sla
+from dashboards import lab, node, placement, proxy, ring, sla, updates
 
 # By the name of the file.
 ALL: dict[str, Callable[[], Dashboard]] = {
     "sla": sla.dashboard,
     "node": node.dashboard,
     "ring": ring.dashboard,
+    "placement": placement.dashboard,
+    "updates": updates.dashboard,
     "proxy": proxy.dashboard,
     "lab": lab.dashboard,
 }

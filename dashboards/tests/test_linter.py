@@ -14,6 +14,12 @@ from dashboards.tests.built import BUILT, panels, variables
 Found = Iterator[tuple[str, str]]
 UNITS = {"short", "none", "percent", "percentunit", "s", "ms", "µs", "reqps", "cps", "bytes", "bool_yes_no"}
 SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)?\{([^{}]*)\}")
+# Panels that ask proxies, on dashboards of agents.
+OF_PROXIES = {
+    "ring": ["Versions"],
+    "placement": ["Versions", "Writes at primaries", "Writes refused", "Doubts"],
+    "updates": ["Pushed updates", "Pushed updates held", "Bytes held", "Pushed items"],
+}
 # Rule, dashboard and panel (empty: all of the dashboard), and why it does not hold there.
 EXCEPTIONS = {
     (
@@ -21,8 +27,12 @@ EXCEPTIONS = {
         "sla",
         "Burn rate over time",
     ): "the windows are those of the alerts, whatever is shown",
-    ("target-job-rule", "ring", "Versions"): "proxies are in jobs of their own; `proxy` chooses among them",
-    ("target-instance-rule", "ring", "Versions"): "an instance of a proxy is `proxy`",
+    **{
+        (rule, where, panel): "proxies are in jobs of their own; `proxy` chooses among them"
+        for rule in ("target-job-rule", "target-instance-rule")
+        for where, titles in OF_PROXIES.items()
+        for panel in titles
+    },
     (
         "template-job-rule",
         "proxy",

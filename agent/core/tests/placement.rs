@@ -140,6 +140,10 @@ proptest! {
         let planned = Planner::default().plan(&table, &asked, &nodes);
         prop_assert!(planned.before.is_finite() && planned.after.is_finite());
         prop_assert!(planned.after <= planned.before + 1e-9);
+        match planned.reason {
+            PlanReason::Even | PlanReason::NoNodes => prop_assert!(planned.before <= planned.even + 1e-9),
+            PlanReason::Uneven | PlanReason::NoGain => prop_assert!(planned.before >= planned.even - 1e-9),
+        }
         let lives = |node: NodeId| nodes.get(&node).is_some_and(|capacity| *capacity > 0.0);
         if planned.reason != PlanReason::NoNodes {
             let after = carried_out(&table, &planned);

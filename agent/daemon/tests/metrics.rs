@@ -132,6 +132,8 @@ peers = ["http://127.0.0.1:{http_port}"]
 [redis]
 urls = ["{redis}"]
 timeout = "5s"
+[placement]
+cluster = "c"
 "#
     );
     let scraped = named("stocks")

@@ -215,6 +215,10 @@ fn an_uneven_load_moves_and_what_is_busy_is_waited_for() {
     });
     assert!(first.count("plimsoll_placement_hand_overs_total{outcome=\"done\"}") >= 4.0);
     assert_eq!(first.metric("plimsoll_placement_moving_sets"), Some(0.0));
+    wait_for("the keeper shows it", || {
+        let shown = first.metric("plimsoll_placement_sets{plimsoll_node=\"node2\"}");
+        (shown == Some(dispatcher.on("node2") as f64)).then_some(())
+    });
 }
 
 #[test]

@@ -86,6 +86,8 @@ pub struct Planned {
     pub reason: PlanReason,
     /// Standard deviation over mean of the nodes' loads as they are; 0 without load.
     pub before: f64,
+    /// Up to here that counts as even: the threshold, and what chance makes.
+    pub even: f64,
     /// As they will be.
     pub after: f64,
     /// What changes.
@@ -117,7 +119,7 @@ impl Planner {
         let sizes: Vec<f64> = capacities.values().map(|size| usable(*size)).collect();
         let all: f64 = sizes.iter().sum();
         if all <= 0.0 {
-            return planned(PlanReason::NoNodes, 0.0, 0.0, Vec::new());
+            return planned(PlanReason::NoNodes, [0.0; 3], Vec::new());
         }
         let place = |node: NodeId| ids.binary_search(&node).ok().filter(|i| sizes[*i] > 0.0);
         let units = units(
@@ -130,11 +132,11 @@ impl Planner {
         let known: Vec<Option<usize>> = units.iter().map(|unit| place(unit.primary)).collect();
         let now = cheapest_each(&of, &sizes, &known);
         let mean = of.iter().sum::<f64>() / all;
-        let spread = |primaries: &[usize]| {
-            let spread = variance(&of, &sizes, primaries).sqrt() / mean;
+        let spread = |variance: f64| {
+            let spread = variance.sqrt() / mean;
             if spread.is_finite() { spread } else { 0.0 }
         };
-        let before = spread(&now);
+        let before = spread(variance(&of, &sizes, &now));
         let by_chance = units.iter().zip(&now);
         let by_chance: f64 = by_chance
             .map(|(unit, node)| unit.noise / sizes[*node])
@@ -153,7 +155,7 @@ impl Planner {
                 (PlanReason::NoGain, now)
             }
         };
-        let after = spread(&chosen);
+        let after = spread(variance(&of, &sizes, &chosen));
         let changes = units.iter().zip(chosen).filter_map(|(unit, node)| {
             let to = ids[node];
             match (&unit.set, unit.has_entry) {
@@ -165,14 +167,15 @@ impl Planner {
                 _ => Some(Change::Move(unit.set.clone(), to)),
             }
         });
-        planned(reason, before, after, changes.collect())
+        planned(reason, [before, spread(even), after], changes.collect())
     }
 }
 
-fn planned(reason: PlanReason, before: f64, after: f64, changes: Vec<Change>) -> Planned {
+fn planned(reason: PlanReason, [before, even, after]: [f64; 3], changes: Vec<Change>) -> Planned {
     Planned {
         reason,
         before,
+        even,
         after,
         changes,
     }

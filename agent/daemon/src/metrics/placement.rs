@@ -1,8 +1,8 @@
 //! The table of primaries.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use prometheus::{CounterVec, Gauge, IntCounter, IntCounterVec, Result};
+use prometheus::{CounterVec, Gauge, GaugeVec, IntCounter, IntCounterVec, Result};
 
 use super::{Label, catalogue::Catalogue};
 
@@ -13,7 +13,9 @@ pub struct PlacementMetrics {
     version: Gauge,
     named: Gauge,
     moving: Gauge,
+    sets: GaugeVec,
     variation: Gauge,
+    even: Gauge,
     dispatchers: Gauge,
     silent: Gauge,
     hand_overs: IntCounterVec,
@@ -49,10 +51,21 @@ impl PlacementMetrics {
                 "object sets",
                 "Entries that are being handed over.",
             )?,
+            sets: catalogue.gauges(
+                "plimsoll_placement_sets",
+                "object sets",
+                "Entries of each primary, as this agent knows the table: named sets and rests, those included that leave.",
+                &[Label::are("plimsoll_node", "a primary")],
+            )?,
             variation: catalogue.gauge(
                 "plimsoll_placement_variation_ratio",
                 "ratio",
                 "Standard deviation over mean of the primaries' loads at the last plan; of the keeper.",
+            )?,
+            even: catalogue.gauge(
+                "plimsoll_placement_even_ratio",
+                "ratio",
+                "Up to here that counted as even at the last plan: `threshold`, and what few requests make by chance; of the keeper.",
             )?,
             dispatchers: catalogue.gauge(
                 "plimsoll_placement_dispatchers",
@@ -111,15 +124,24 @@ impl PlacementMetrics {
         self.moving.set(moving as f64);
     }
 
+    /// How many entries each primary has.
+    pub fn show_sets(&self, per_node: &BTreeMap<&str, usize>) {
+        self.sets.reset();
+        for (node, sets) in per_node {
+            self.sets.with_label_values(&[node]).set(*sets as f64);
+        }
+    }
+
     /// Who acts on it.
     pub fn show_dispatchers(&self, all: usize, silent: usize) {
         self.dispatchers.set(all as f64);
         self.silent.set(silent as f64);
     }
 
-    /// How uneven the load was.
-    pub fn planned(&self, variation: f64) {
+    /// How uneven the load was, and how uneven it might be.
+    pub fn planned(&self, variation: f64, even: f64) {
         self.variation.set(variation);
+        self.even.set(even);
     }
 
     /// Names that were forgotten in this term.

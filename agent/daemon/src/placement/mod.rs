@@ -295,6 +295,7 @@ impl Member<'_> {
         if let Some(known) = board.known() {
             let metrics = &self.context.metrics.placement;
             metrics.show_table(known.version, known.entries.named(), known.entries.moving());
+            metrics.show_sets(&known.entries.per_node());
             metrics.show_dispatchers(known.members.ids.split_ascii_whitespace().count(), 0);
         }
         Ok(())

@@ -212,6 +212,8 @@ impl<'a> Term<'a> {
             ids: ids.collect::<Vec<_>>().join(" "),
         };
         if with_loads || step.delta.is_some() {
+            let metrics = &self.context.metrics.placement;
+            metrics.show_sets(&self.known.entries.per_node());
             self.context.board.put(self.known.clone());
         }
         if with_loads {
@@ -312,7 +314,7 @@ impl<'a> Term<'a> {
             warn!("placement: {set} cannot be moved: {problem}");
         }
         if let Some(planned) = &step.planned {
-            metrics.planned(planned.before);
+            metrics.planned(planned.before, planned.even);
             self.plan = plan_words(planned);
         }
         if !step.silent.is_empty() {
