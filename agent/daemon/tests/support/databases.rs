@@ -307,12 +307,6 @@ impl PostgreSql {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// In a database of its own.
-    pub fn sql_in(&self, database: &str, statement: &str) -> String {
-        let output = done(self.client().args(["-d", database, "-c", statement]));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
     pub fn busy(&self, count: usize) -> Clients {
         clients(count, || {
             let mut client = self.client();
