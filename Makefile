@@ -83,6 +83,7 @@ test-python:
 bench: tools build ## Measure the agent (step, agent-check, CPU, memory), the Lua policy, what Redis pays, and Envoy's filter
 	$(CARGO) bench --locked -p plimsoll-core
 	$(CARGO) bench --locked -p plimsoll --bench agent_check
+	$(CARGO) bench --locked -p plimsoll --bench gather
 	$(PYTHON) -m lua.bench
 	$(PYTHON) -m lua.bench_redis
 	$(CARGO) build --locked --release -p envoy-wasm --examples --target $(WASM)
