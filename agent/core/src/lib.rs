@@ -14,6 +14,7 @@ mod observation;
 pub mod placement;
 mod reason;
 pub mod ring;
+pub mod role;
 pub mod schedule;
 mod shed;
 mod sla;

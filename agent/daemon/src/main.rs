@@ -25,6 +25,7 @@ mod placement_command;
 mod reload;
 mod ring;
 mod ring_command;
+mod role;
 mod simulate;
 mod sources;
 mod state;

@@ -10,15 +10,15 @@ use arc_swap::ArcSwap;
 use plimsoll_core::{Cost, Decision, Flow, Seconds, Settings};
 use serde::{Deserialize, Serialize};
 
-use crate::{host_load::HostLoads, updates::UpdatesState};
+use crate::{health_probe::Verdict, host_load::HostLoads, role::RoleState, updates::UpdatesState};
 
 /// How a service's node is, apart from its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// No probe is configured, or it passes.
+    /// No probe is configured, or it passes; and the database, where there is one, is fresh.
     Up,
-    /// The local probe fails.
+    /// The local probe fails, or the database may not be read from.
     Down,
 }
 
@@ -40,10 +40,15 @@ pub struct ServiceState {
     pub weight_bound: Cost,
     /// What went through in the last period; unknown while the source fails.
     pub flow: Option<Flow>,
-    /// Health by the local probe.
+    /// Whether it may be asked to read: by the local probe, and by the database's role.
     pub health: Health,
-    /// Why the probe fails, in a few words.
+    /// Why it is down, in a few words.
     pub health_detail: Option<String>,
+    /// What the local probe alone said.
+    #[serde(skip)]
+    pub probe: Verdict,
+    /// What the database is, where `service.role` asks for it.
+    pub role: Option<RoleState>,
     /// Requests finished well, and failed, in the last period.
     pub finished: u64,
     /// Requests that failed in the last period.

@@ -232,6 +232,8 @@ pub(crate) mod tests {
             observed_seconds: None,
             health: Health::Up,
             health_detail: None,
+            probe: crate::health_probe::Verdict::up(),
+            role: None,
             finished: 0,
             failed: 0,
             delay: None,

@@ -1,6 +1,6 @@
 //! `[service.jobs]`: where the number of jobs comes from.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use super::{
     DatabaseConfig, DatabaseKind, JobsConfig, Secret, SourceConfig, raw,
@@ -91,7 +91,15 @@ pub fn jobs(
         "mysql" | "postgresql" => {
             only_for(path, kind, &of_gauge)?;
             only_for(path, kind, &of_sockets)?;
-            database(path, raw, kind, period).map(JobsConfig::Database)
+            let login = Login {
+                table: "jobs",
+                kind,
+                address: raw.address.as_ref(),
+                user: raw.user.as_ref(),
+                password_file: raw.password_file.as_deref(),
+                database: raw.database.as_deref(),
+            };
+            database(path, login, period).map(JobsConfig::Database)
         }
         other => wrong(
             format!("{path}.kind"),
@@ -102,7 +110,19 @@ pub fn jobs(
     }
 }
 
-fn database(path: &str, raw: &raw::Jobs, kind: &str, period: Duration) -> Checked<DatabaseConfig> {
+/// Keys of a database that is asked.
+pub struct Login<'a> {
+    /// The last part of the table's name.
+    pub table: &'static str,
+    pub kind: &'a str,
+    pub address: Option<&'a String>,
+    pub user: Option<&'a String>,
+    pub password_file: Option<&'a Path>,
+    pub database: Option<&'a str>,
+}
+
+pub fn database(path: &str, raw: Login<'_>, period: Duration) -> Checked<DatabaseConfig> {
+    let kind = raw.kind;
     let text = |key: &str, text: &str| {
         // The protocols end it with a zero.
         if text.is_empty() || text.len() > LONGEST_NAME || text.contains('\0') {
@@ -111,15 +131,16 @@ fn database(path: &str, raw: &raw::Jobs, kind: &str, period: Duration) -> Checke
         }
         Ok(text.to_owned())
     };
-    let address = required(format!("{path}.address"), raw.address.as_ref(), kind)?;
-    let user = required(format!("{path}.user"), raw.user.as_ref(), kind)?;
-    let password = raw.password_file.as_deref();
+    let address = required(format!("{path}.address"), raw.address, kind)?;
+    let user = required(format!("{path}.user"), raw.user, kind)?;
+    let password = raw.password_file;
     let password = password.map(|file| secret(&format!("{path}.password_file"), file));
     Ok(DatabaseConfig {
+        table: raw.table,
         kind: match kind {
             "mysql" => DatabaseKind::MySql,
             _ => DatabaseKind::PostgreSql {
-                database: text("database", raw.database.as_deref().unwrap_or("postgres"))?,
+                database: text("database", raw.database.unwrap_or("postgres"))?,
             },
         },
         address: at(

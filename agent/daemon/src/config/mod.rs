@@ -9,6 +9,7 @@ mod placement;
 mod raw;
 mod reference;
 mod resolve;
+mod role;
 mod updates;
 mod values;
 
@@ -20,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll_core::{Cost, Settings, freshness::FreshnessSettings};
+use plimsoll_core::{Cost, Settings, freshness::FreshnessSettings, role::RoleSettings};
 
 use crate::{
     agent_check::{OnShutdown, OutputSettings, SendWords, ServiceOutput},
@@ -131,6 +132,21 @@ pub struct ServiceConfig {
     pub ring: Option<RingSettings>,
     /// Its temporal data, where their update periods adapt.
     pub updates: Option<UpdatesConfig>,
+    /// Whether its database may be written to, and read from.
+    pub role: Option<RoleConfig>,
+}
+
+/// A database that is asked what it is among its replicas.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoleConfig {
+    /// The database.
+    pub database: DatabaseConfig,
+    /// What answers 200 while it holds the leader's lock.
+    pub lock: Option<HttpUrl>,
+    /// For that answer.
+    pub timeout: Duration,
+    /// Limits.
+    pub settings: RoleSettings,
 }
 
 /// Adaptive update periods.
@@ -208,9 +224,11 @@ pub enum JobsConfig {
     Database(DatabaseConfig),
 }
 
-/// A database that is asked for its active clients.
+/// A database that is asked for its active clients, or its role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DatabaseConfig {
+    /// The table that has it: `jobs` or `role`.
+    pub table: &'static str,
     /// Whose protocol it talks.
     pub kind: DatabaseKind,
     /// Where it is.

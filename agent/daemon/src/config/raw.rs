@@ -161,6 +161,21 @@ pub struct Service {
     pub health: Option<Health>,
     pub ring: Option<Ring>,
     pub updates: Option<Updates>,
+    pub role: Option<Role>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Role {
+    pub address: String,
+    pub user: String,
+    pub password_file: Option<PathBuf>,
+    pub database: Option<String>,
+    pub lock_url: Option<String>,
+    #[serde(default, with = "humantime_serde")]
+    pub max_lag: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    pub without_primary: Option<Duration>,
 }
 
 #[derive(Debug, Deserialize)]

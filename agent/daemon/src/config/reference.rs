@@ -689,6 +689,54 @@ const TABLES: &[(&str, &str, &[Row])] = &[
         ],
     ),
     (
+        "[service.role]",
+        "What this node's PostgreSQL is among its replicas: only the primary takes writes (`GET /v1/role`), and a standby that is too far behind answers no reads: docs/failover.md.",
+        &[
+            (
+                "address",
+                "host:port, `unix:///path`",
+                "required",
+                "Where PostgreSQL listens; no TLS. The path is that of the socket itself.",
+            ),
+            (
+                "user",
+                "1 to 120 bytes",
+                "required",
+                "Who asks, once a period; needs the role `pg_monitor` or `pg_read_all_stats`.",
+            ),
+            (
+                "password_file",
+                "path",
+                "none",
+                "File with the password, read at start and reload.",
+            ),
+            (
+                "database",
+                "1 to 120 bytes",
+                "`\"postgres\"`",
+                "The database to connect to.",
+            ),
+            (
+                "lock_url",
+                "`http://host[:port]/path`",
+                "none",
+                "What answers 200 while this node holds the leader's lock, such as Patroni's `http://127.0.0.1:8008/primary`; without that answer it takes no writes, even if its PostgreSQL would. No TLS.",
+            ),
+            (
+                "max_lag",
+                "duration, 5 periods to 1day",
+                "`\"10s\"`, at least 5 periods",
+                "A standby that may be further behind its primary answers no reads. It stops two periods before that, and begins again after three looks at half of it or less.",
+            ),
+            (
+                "without_primary",
+                "duration, 0s to 1day",
+                "`\"30s\"`",
+                "The same limit, where it is larger, for a standby that was fresh when its primary stopped feeding it; so that reads go on while there is no primary. At least Patroni's `ttl` and some seconds.",
+            ),
+        ],
+    ),
+    (
         "[[partition]]",
         "A PostgreSQL database of this node with a part of the data, which `POST /v1/partition-query` asks: docs/scatter.md. No TLS.",
         &[

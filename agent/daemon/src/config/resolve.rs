@@ -10,7 +10,7 @@ use super::{
     locate::Wrong,
     partitions,
     placement::{has_ring, placement},
-    raw, updates, values,
+    raw, role, updates, values,
 };
 use crate::{
     agent_check::{OnShutdown, SendWords},
@@ -268,6 +268,11 @@ fn resolve_service(path: &str, raw: raw::Service, period: Duration) -> Checked<S
             .updates
             .as_ref()
             .map(|u| updates::updates(&format!("{path}.updates"), u, period))
+            .transpose()?,
+        role: raw
+            .role
+            .as_ref()
+            .map(|r| role::role(&format!("{path}.role"), r, period))
             .transpose()?,
         address: raw
             .address

@@ -21,8 +21,9 @@ use crate::{
     metrics::Metrics,
     overrides::Overrides,
     ring::RingBoard,
+    role::RoleWatch,
     sources::SourceError,
-    state::{DelaySummary, NodeState, ServiceState, SharedState, unix_now},
+    state::{DelaySummary, Health, NodeState, ServiceState, SharedState, unix_now},
     updates::Updates,
 };
 use observe::{Observed, Observer};
@@ -102,6 +103,7 @@ struct Service {
     observer: Observer,
     host_load: HostLoad,
     updates: Option<Updates>,
+    role: Option<RoleWatch>,
     verdict: watch::Receiver<Verdict>,
     probe: Probe,
     last: Last,
@@ -142,10 +144,7 @@ impl Service {
     fn new(config: LoopConfig, context: &LoopContext) -> anyhow::Result<Self> {
         let state = context.state.load();
         let known = state.services.get(&config.service.name);
-        let known = known.map_or_else(Verdict::up, |state| Verdict {
-            health: state.health,
-            detail: state.health_detail.clone(),
-        });
+        let known = known.map_or_else(Verdict::up, |state| state.probe.clone());
         let (verdict, probe) = start_probe(&config.service, known);
         let controller = match lock(&context.kept).clone() {
             Some(mut kept) => {
@@ -169,6 +168,7 @@ impl Service {
             ),
             host_load: HostLoad::new(&config.service.load, config.period),
             updates: start_updates(&config.service, context),
+            role: start_role(&config.service, context),
             verdict,
             probe,
             last: Last::default(),
@@ -197,6 +197,14 @@ impl Service {
         if !is_same {
             self.updates = start_updates(new, context);
         }
+        let is_same = match (&self.role, &new.role) {
+            (Some(role), Some(config)) => role.is_for(config),
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same {
+            self.role = start_role(new, context);
+        }
         self.observer.reconfigure(new.clone());
         self.host_load.reconfigure(&new.load, config.period);
         self.config = config;
@@ -215,10 +223,16 @@ impl Service {
                 None => None,
             }
         };
-        let (observed, load, listed) = tokio::join!(
+        let role = async {
+            if let Some(role) = &mut self.role {
+                role.look().await;
+            }
+        };
+        let (observed, load, listed, ()) = tokio::join!(
             self.observer.observe(),
             self.host_load.read(Instant::now()),
-            list
+            list,
+            role
         );
         self.note_load(context, load.err());
         let name = &self.config.service.name;
@@ -337,7 +351,14 @@ impl Service {
             return;
         };
         let decision = self.controller.decision();
-        let verdict = self.verdict.borrow_and_update().clone();
+        let probe = self.verdict.borrow_and_update().clone();
+        let role = self.role.as_ref();
+        let role = role.map(|role| role.state(std::time::Instant::now()));
+        let stale = role.as_ref().filter(|role| !role.takes_reads);
+        let (health, health_detail) = match (probe.health, stale) {
+            (Health::Up, Some(role)) => (Health::Down, role.detail.clone()),
+            (health, _) => (health, probe.detail.clone()),
+        };
         let set = context.overrides.of(&self.config.service.name);
         let weight_bound = match set.weight_percent {
             Some(percent) => {
@@ -355,8 +376,10 @@ impl Service {
             weight_bound: Cost(weight_bound),
             flow: last.flow,
             observed_seconds: last.seconds,
-            health: verdict.health,
-            health_detail: verdict.detail,
+            health,
+            health_detail,
+            probe,
+            role,
             finished: last.finished,
             failed: last.failed,
             delay: last.delay,
@@ -398,6 +421,12 @@ fn start_updates(service: &ServiceConfig, context: &LoopContext) -> Option<Updat
     let metrics = context.metrics.updates.clone();
     let now = std::time::Instant::now();
     Some(Updates::new(&service.name, settings, metrics, now))
+}
+
+fn start_role(service: &ServiceConfig, context: &LoopContext) -> Option<RoleWatch> {
+    let config = service.role.clone()?;
+    let metrics = context.metrics.source.clone();
+    Some(RoleWatch::new(&service.name, config, metrics))
 }
 
 fn lock(kept: &Mutex<Option<NodeController>>) -> std::sync::MutexGuard<'_, Option<NodeController>> {

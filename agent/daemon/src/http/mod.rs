@@ -1,5 +1,5 @@
 //! `/metrics`, `/healthz`, `/readyz`, `/v1/node`, `/v1/ring`, `/v1/orca`, `/v1/updates`,
-//! `/v1/observe`, `/v1/placement`, `/v1/partition-query` and `/v3/discovery:endpoints`.
+//! `/v1/role`, `/v1/observe`, `/v1/placement`, `/v1/partition-query` and `/v3/discovery:endpoints`.
 
 mod body;
 mod connections;
@@ -10,6 +10,7 @@ mod orca;
 mod partition;
 mod placement;
 mod ring;
+mod role;
 mod updates;
 
 use std::{
@@ -126,6 +127,7 @@ fn router(context: HttpContext) -> Router {
         .route("/v1/ring", get(ring::ring))
         .route("/v1/orca", get(orca::orca))
         .route("/v1/updates", get(updates::updates))
+        .route("/v1/role", get(role::role))
         .route("/v1/observe", post(observe::observe))
         .route("/v1/placement", get(placement::show).post(placement::carry))
         .route("/v1/partition-query", post(partition::query))

@@ -4,7 +4,7 @@ mod database;
 mod gauge;
 mod sockets;
 
-pub use database::connect;
+pub use database::{Database, connect};
 
 use crate::{config::JobsConfig, sources::SourceError};
 

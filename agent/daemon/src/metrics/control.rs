@@ -178,7 +178,7 @@ impl ControlMetrics {
             up: gauge(
                 "plimsoll_service_up",
                 "1 or 0",
-                "Whether the service passes its local probe; 1 where none is configured.",
+                "Whether the service passes its local probe, where one is configured, and its database may be read from, where `service.role` says.",
             )?,
             overridden: catalogue.gauges(
                 "plimsoll_override",

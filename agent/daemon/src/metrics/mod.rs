@@ -9,6 +9,7 @@ mod placement;
 mod reference;
 mod requests;
 mod ring;
+mod role;
 mod source;
 mod updates;
 
@@ -30,6 +31,7 @@ pub use placement::PlacementMetrics;
 pub use reference::markdown;
 pub use requests::RequestMetrics;
 pub use ring::RingMetrics;
+pub use role::RoleMetrics;
 pub use source::SourceMetrics;
 pub use updates::UpdateMetrics;
 
@@ -46,6 +48,8 @@ pub struct Metrics {
     pub ring: RingMetrics,
     /// Of temporal data.
     pub updates: UpdateMetrics,
+    /// Of databases with replicas.
+    pub role: RoleMetrics,
     /// Of the table of primaries.
     pub placement: PlacementMetrics,
     /// Of what stock Envoy is told.
@@ -63,6 +67,7 @@ impl Metrics {
             source: SourceMetrics::new(catalogue)?,
             ring: RingMetrics::new(catalogue)?,
             updates: UpdateMetrics::new(catalogue)?,
+            role: RoleMetrics::new(catalogue)?,
             placement: PlacementMetrics::new(catalogue)?,
             envoy: EnvoyMetrics::new(catalogue)?,
             agent: AgentMetrics::new(catalogue)?,
@@ -93,6 +98,10 @@ impl Metrics {
         if let Some(updates) = &state.updates {
             self.updates.show(&state.service, updates);
         }
+        match &state.role {
+            Some(role) => self.role.show(&state.service, role),
+            None => self.role.services.forget(&state.service),
+        }
     }
 
     /// Takes out all of a service that was removed.
@@ -102,6 +111,7 @@ impl Metrics {
         self.source.forget(service);
         self.ring.forget(service);
         self.updates.services.forget(service);
+        self.role.services.forget(service);
         self.envoy.services.forget(service);
     }
 }

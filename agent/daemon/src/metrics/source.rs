@@ -36,7 +36,7 @@ impl SourceMetrics {
             failures: catalogue.counters(
                 "plimsoll_source_failures_total",
                 "observations",
-                "Observations that failed, by kind; `jobs`, `load`: only the jobs, or the host's load, are unknown.",
+                "Observations that failed, by kind; `jobs`, `load`, `role`: only the jobs, the host's load, or the database's role, are unknown.",
                 &[Label::service(), kinds],
             )?,
             last_success: catalogue.gauges(

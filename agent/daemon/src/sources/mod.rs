@@ -28,13 +28,14 @@ pub use log_line::{LINE_RESULTS, LOG_FORMAT};
 const LONGEST_MESSAGE: usize = 400;
 
 /// Every kind of [`SourceError`].
-pub const KINDS: [&str; 11] = [
+pub const KINDS: [&str; 12] = [
     "bind",
     "buckets",
     "garbage",
     "jobs",
     "load",
     "no_series",
+    "role",
     "status",
     "timeout",
     "too_large",

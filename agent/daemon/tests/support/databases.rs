@@ -3,6 +3,7 @@
 
 use std::{
     fs::{self, File},
+    io::Write,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
@@ -253,6 +254,42 @@ impl PostgreSql {
         server
     }
 
+    /// Another that follows this one.
+    pub fn standby(&self) -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("plimsoll-sql-")
+            .tempdir_in("/tmp")
+            .unwrap();
+        if is_root() {
+            done(Command::new("chown").arg("postgres:").arg(directory.path()));
+        }
+        let mut standby = PostgreSql {
+            port: free_port(),
+            directory,
+            process: None,
+        };
+        let from = format!(
+            "host={} port={} user=postgres",
+            self.directory.path().display(),
+            self.port
+        );
+        done(
+            unprivileged("pg_basebackup")
+                .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync"])
+                .arg("-D")
+                .arg(standby.data())
+                .args(["-d", &from]),
+        );
+        // It asks after half of that whether its primary is still there.
+        let more = "wal_receiver_timeout = 400ms\nwal_retrieve_retry_interval = 100ms\n";
+        let config = File::options()
+            .append(true)
+            .open(standby.data().join("postgresql.conf"));
+        config.unwrap().write_all(more.as_bytes()).unwrap();
+        standby.start_again();
+        standby
+    }
+
     fn data(&self) -> PathBuf {
         self.directory.path().join("data")
     }
@@ -341,10 +378,15 @@ impl Drop for PostgreSql {
 /// An agent whose jobs come from this `[service.jobs]` table, not started. `PASSWORD` in it is a file
 /// with the password.
 pub fn unstarted(service: &Service, jobs: &str) -> Agent {
+    unstarted_with(service, "jobs", jobs)
+}
+
+/// The same with another table of the service's.
+pub fn unstarted_with(service: &Service, name: &str, table: &str) -> Agent {
     let agent = Agent::unstarted(service, "");
     let file = password_file(&agent);
     fs::write(&file, format!("{PASSWORD}\n")).unwrap();
-    set_jobs(&agent, jobs);
+    set_table(&agent, name, table);
     agent
 }
 
@@ -354,11 +396,17 @@ pub fn password_file(agent: &Agent) -> PathBuf {
 
 /// The table from here on; to be started or reloaded.
 pub fn set_jobs(agent: &Agent, jobs: &str) {
+    set_table(agent, "jobs", jobs);
+}
+
+/// The same with another table.
+pub fn set_table(agent: &Agent, name: &str, table: &str) {
     let config = agent.config();
-    let config = config.split("[service.jobs]").next().unwrap();
+    let header = format!("[service.{name}]");
+    let config = config.split(&header).next().unwrap();
     let file = password_file(agent);
-    let jobs = jobs.replace("PASSWORD", &toml_path(&file));
-    agent.write_config(&format!("{config}[service.jobs]\n{jobs}\n"));
+    let table = table.replace("PASSWORD", &toml_path(&file));
+    agent.write_config(&format!("{config}{header}\n{table}\n"));
 }
 
 fn toml_path(path: &Path) -> String {
@@ -388,17 +436,18 @@ pub fn wait_logged(agent: &Agent, text: &str) {
 /// It goes on with its work, and no secret is in its log.
 pub fn assert_serving(agent: &Agent) {
     assert_eq!(agent.words(), "up 50% maxconn:40");
-    let steps = || {
-        let text = agent.get("/metrics").unwrap().1;
-        let steps = text.lines().filter(|line| {
-            line.starts_with("plimsoll_steps_total{") && line.contains("service=\"stocks\"")
-        });
-        let each = steps.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-        each.sum::<f64>()
-    };
-    let before = steps();
-    wait_for("another step", || (steps() > before).then_some(()));
+    let before = steps(agent);
+    wait_for("another step", || (steps(agent) > before).then_some(()));
     assert!(!agent.log().contains(PASSWORD));
+}
+
+pub fn steps(agent: &Agent) -> f64 {
+    let text = agent.get("/metrics").unwrap().1;
+    let steps = text.lines().filter(|line| {
+        line.starts_with("plimsoll_steps_total{") && line.contains("service=\"stocks\"")
+    });
+    let each = steps.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    each.sum::<f64>()
 }
 
 /// A packet of MySQL's.

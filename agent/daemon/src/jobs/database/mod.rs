@@ -1,4 +1,4 @@
-//! Jobs in a database, asked once a period over one connection that is kept.
+//! What a database is asked once a period, over one connection that is kept: its jobs, or its role.
 
 mod mysql;
 mod postgresql;
@@ -8,6 +8,7 @@ pub use stream::connect;
 
 use std::{sync::Arc, time::Duration};
 
+use plimsoll_core::role::Look;
 use tokio::{
     task::{JoinError, JoinHandle},
     time::{Instant, error::Elapsed, timeout},
@@ -71,11 +72,27 @@ impl Database {
 
     /// Active clients other than the agent.
     pub async fn count(&mut self) -> Result<f64, SourceError> {
+        self.exchange(count).await
+    }
+
+    /// What the node is.
+    pub async fn role(&mut self) -> Result<Look, SourceError> {
+        self.exchange(role).await
+    }
+
+    async fn exchange<T, F>(
+        &mut self,
+        ask: fn(Arc<DatabaseConfig>, Connection) -> F,
+    ) -> Result<T, SourceError>
+    where
+        F: Future<Output = Result<(Connection, T), String>> + Send + 'static,
+        T: Send + 'static,
+    {
         let connection = match std::mem::replace(&mut self.link, Link::Closed) {
             Link::Open(connection) => connection,
             Link::Opening(task) => self.opened(task).await?,
             Link::Closed if Instant::now() < self.not_before => {
-                return Err(SourceError::new("jobs", &self.why));
+                return Err(SourceError::new(self.config.table, &self.why));
             }
             Link::Closed => {
                 let login = open(Arc::clone(&self.config));
@@ -86,10 +103,10 @@ impl Database {
         let limit = self.config.timeout;
         let asking = ask(Arc::clone(&self.config), connection);
         match outcome(tokio::spawn(timeout(limit, asking)).await, limit) {
-            Ok((connection, jobs)) => {
+            Ok((connection, answer)) => {
                 self.link = Link::Open(connection);
                 self.failures = 0;
-                Ok(jobs)
+                Ok(answer)
             }
             Err(problem) => Err(self.lost(&problem)),
         }
@@ -116,7 +133,7 @@ impl Database {
     fn failed(&mut self, problem: &str) -> SourceError {
         let DatabaseConfig { kind, address, .. } = &*self.config;
         self.why = format!("{kind} at {address}: {problem}");
-        SourceError::new("jobs", &self.why)
+        SourceError::new(self.config.table, &self.why)
     }
 }
 
@@ -144,7 +161,7 @@ async fn open(config: Arc<DatabaseConfig>) -> Result<Connection, String> {
     })
 }
 
-async fn ask(
+async fn count(
     config: Arc<DatabaseConfig>,
     mut connection: Connection,
 ) -> Result<(Connection, f64), String> {
@@ -155,11 +172,23 @@ async fn ask(
     Ok((connection, jobs))
 }
 
+async fn role(
+    config: Arc<DatabaseConfig>,
+    mut connection: Connection,
+) -> Result<(Connection, Look), String> {
+    let look = match &mut connection {
+        Connection::MySql(_) => return Err("its role is not known".to_owned()),
+        Connection::PostgreSql(connection) => connection.role(&config).await?,
+    };
+    Ok((connection, look))
+}
+
 /// Which keys an operator should look at where a user was not let in.
 fn not_let_in(config: &DatabaseConfig, said: &str) -> String {
+    let table = config.table;
     let keys = match config.password {
-        Some(_) => "see jobs.user and jobs.password_file",
-        None => "see jobs.user; there is no jobs.password_file",
+        Some(_) => format!("see {table}.user and {table}.password_file"),
+        None => format!("see {table}.user; there is no {table}.password_file"),
     };
     format!("user {:?} is not let in, {keys}: {said}", config.user)
 }

@@ -1,8 +1,9 @@
-//! PostgreSQL's active client backends.
+//! PostgreSQL's active client backends, and its role.
 
+use plimsoll_core::{Seconds, role::Look};
 use tokio::task::JoinHandle;
 use tokio_postgres::{
-    Client, Config, Error, NoTls, SimpleQueryMessage,
+    Client, Config, Error, NoTls, SimpleQueryMessage, SimpleQueryRow,
     error::{DbError, SqlState},
 };
 
@@ -16,6 +17,16 @@ use crate::config::{DatabaseConfig, DatabaseKind};
 const QUESTION: &str = "SELECT pg_catalog.count(*) FILTER (WHERE state = 'active' \
      AND backend_type = 'client backend' AND pid <> pg_catalog.pg_backend_pid()), \
      pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') FROM pg_catalog.pg_stat_activity";
+
+/// Whether it is a standby and is fed; the age of its sender's last word where all before it is replayed; the
+/// age of the newest transaction replayed; the right to see the receiver, without which its columns are null.
+const ROLE: &str = "SELECT pg_catalog.pg_is_in_recovery(), \
+     coalesce(status = 'streaming' AND latest_end_lsn IS NOT NULL, false), \
+     CASE WHEN status = 'streaming' AND pg_catalog.pg_last_wal_replay_lsn() >= latest_end_lsn \
+     THEN extract(epoch FROM pg_catalog.clock_timestamp() - last_msg_send_time) END, \
+     extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.pg_last_xact_replay_timestamp()), \
+     pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') \
+     FROM (SELECT) AS one LEFT JOIN pg_catalog.pg_stat_wal_receiver ON true";
 
 /// A login.
 pub struct Connection {
@@ -55,9 +66,55 @@ impl Connection {
 
     /// Active clients other than this one.
     pub async fn jobs(&mut self, config: &DatabaseConfig) -> Result<f64, String> {
+        let row = self.row(config, QUESTION, "count").await?;
+        let (Ok(Some(count)), Ok(Some(sees_all))) = (row.try_get(0), row.try_get(1)) else {
+            return Err("an answer without the count".to_owned());
+        };
+        if sees_all != "t" {
+            return Err(blind(config, "others' sessions"));
+        }
+        let count: u32 = count
+            .parse()
+            .map_err(|_| format!("{count:?} is no number of backends"))?;
+        Ok(f64::from(count))
+    }
+
+    /// What it is.
+    pub async fn role(&mut self, config: &DatabaseConfig) -> Result<Look, String> {
+        let row = self.row(config, ROLE, "role").await?;
+        let is = |column| match row.try_get(column) {
+            Ok(Some(truth @ ("t" | "f"))) => Ok(truth == "t"),
+            _ => Err("an answer without the role".to_owned()),
+        };
+        let age = |column| match row.try_get(column) {
+            Ok(None) => Ok(None),
+            Ok(Some(age)) => age
+                .parse()
+                .map(|age| Some(Seconds(age)))
+                .map_err(|_| format!("{age:?} is no number of seconds")),
+            Err(_) => Err("an answer without the lag".to_owned()),
+        };
+        if !is(0)? {
+            return Ok(Look::Primary);
+        }
+        if !is(4)? {
+            return Err(blind(config, "what the standby receives"));
+        }
+        Ok(Look::Standby {
+            is_fed: is(1)?,
+            level_age: age(2)?,
+            shown_age: age(3)?,
+        })
+    }
+
+    async fn row(
+        &mut self,
+        config: &DatabaseConfig,
+        question: &str,
+        what: &str,
+    ) -> Result<SimpleQueryRow, String> {
         self.budget.renew();
-        let answer = self.client.simple_query(QUESTION).await;
-        let answer = match answer {
+        let answer = match self.client.simple_query(question).await {
             Ok(answer) => answer,
             // Why it is closed is known to whoever read last.
             Err(error) if error.is_closed() => match (&mut self.driver).await {
@@ -66,25 +123,17 @@ impl Connection {
             },
             Err(error) => return Err(told(config, &error)),
         };
-        let row = answer.iter().find_map(|message| match message {
+        let row = answer.into_iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
         });
-        let cells = row.map(|row| (row.try_get(0), row.try_get(1)));
-        let Some((Ok(Some(count)), Ok(Some(sees_all)))) = cells else {
-            return Err("an answer without the count".to_owned());
-        };
-        if sees_all != "t" {
-            return Err(format!(
-                "user {0:?} cannot see others' sessions: GRANT pg_monitor TO {0:?}",
-                config.user
-            ));
-        }
-        let count: u32 = count
-            .parse()
-            .map_err(|_| format!("{count:?} is no number of backends"))?;
-        Ok(f64::from(count))
+        row.ok_or_else(|| format!("an answer without the {what}"))
     }
+}
+
+fn blind(config: &DatabaseConfig, what: &str) -> String {
+    let user = &config.user;
+    format!("user {user:?} cannot see {what}: GRANT pg_monitor TO {user:?}")
 }
 
 fn told(config: &DatabaseConfig, error: &Error) -> String {
@@ -101,7 +150,7 @@ fn told(config: &DatabaseConfig, error: &Error) -> String {
     if refused.contains(said.code()) {
         not_let_in(config, &text)
     } else if *said.code() == SqlState::UNDEFINED_DATABASE {
-        format!("see jobs.database: {text}")
+        format!("see {}.database: {text}", config.table)
     } else {
         text
     }

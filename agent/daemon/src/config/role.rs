@@ -1,0 +1,59 @@
+//! `[service.role]`: whether the node's database may be written to, and read from.
+
+use std::time::Duration;
+
+use plimsoll_core::{Seconds, role::RoleSettings};
+
+use super::{
+    RoleConfig,
+    jobs::{Login, database},
+    raw,
+    resolve::{Checked, READ_TIMEOUT, at, duration},
+    values,
+};
+
+const MAX_LAG: Duration = Duration::from_secs(10);
+/// Patroni's `ttl` where it is not set.
+const WITHOUT_PRIMARY: Duration = Duration::from_secs(30);
+/// From one look to the next, and for what a proxy takes to hear of it.
+const NOTICE_PERIODS: u32 = 2;
+/// Less would leave no room between fresh and stale.
+const LEAST_LAG_PERIODS: u32 = 5;
+const HOLD_PERIODS: u32 = 3;
+
+pub fn role(path: &str, raw: &raw::Role, period: Duration) -> Checked<RoleConfig> {
+    let login = Login {
+        table: "role",
+        kind: "postgresql",
+        address: Some(&raw.address),
+        user: Some(&raw.user),
+        password_file: raw.password_file.as_deref(),
+        database: raw.database.as_deref(),
+    };
+    let least = LEAST_LAG_PERIODS * period;
+    let max_lag = duration(
+        &format!("{path}.max_lag"),
+        raw.max_lag,
+        MAX_LAG.max(least),
+        least,
+    )?;
+    let without_primary = duration(
+        &format!("{path}.without_primary"),
+        raw.without_primary,
+        WITHOUT_PRIMARY,
+        Duration::ZERO,
+    )?;
+    let lock = raw.lock_url.as_deref();
+    let lock = lock.map(|url| at(&format!("{path}.lock_url"), values::http_url(url)));
+    Ok(RoleConfig {
+        database: database(path, login, period)?,
+        lock: lock.transpose()?,
+        timeout: period.min(READ_TIMEOUT),
+        settings: RoleSettings {
+            max_lag: Seconds::from(max_lag),
+            without_primary: Seconds::from(without_primary),
+            notice: Seconds::from(NOTICE_PERIODS * period),
+            hold: Seconds::from(HOLD_PERIODS * period),
+        },
+    })
+}

@@ -1,0 +1,68 @@
+//! What a node's database is among its replicas.
+
+use plimsoll_core::role::Role;
+use prometheus::{GaugeVec, Result};
+
+use super::{
+    Label,
+    catalogue::{Catalogue, Services},
+};
+use crate::role::RoleState;
+
+/// Of services with `[service.role]`.
+#[derive(Clone, Debug)]
+pub struct RoleMetrics {
+    role: GaugeVec,
+    lag: GaugeVec,
+    serves: GaugeVec,
+    pub(super) services: Services,
+}
+
+impl RoleMetrics {
+    /// Registers them.
+    pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
+        catalogue.section("Role of the database");
+        let roles = Label::one_of("role", Role::ALL.map(Role::as_str));
+        let what = Label::one_of("what", ["reads", "writes"]);
+        Ok(RoleMetrics {
+            role: catalogue.gauges(
+                "plimsoll_node_role",
+                "1 or 0",
+                "What the database was when it last answered; all 0 before it first did.",
+                &[Label::service(), roles],
+            )?,
+            lag: catalogue.gauges(
+                "plimsoll_replication_lag_seconds",
+                "seconds",
+                "The most that what it shows was behind the primary when it last answered; 0 on the primary, absent where nothing tells.",
+                &[Label::service()],
+            )?,
+            serves: catalogue.gauges(
+                "plimsoll_node_takes",
+                "1 or 0",
+                "Whether it may be asked to read, and to write: 0 for both where it has not answered for long.",
+                &[Label::service(), what],
+            )?,
+            services: catalogue.services(),
+        })
+    }
+
+    /// Brings the gauges up to date.
+    pub fn show(&self, service: &str, state: &RoleState) {
+        let truth = |is_so: bool| f64::from(u8::from(is_so));
+        for role in Role::ALL {
+            let is_so = state.standing.is_some_and(|it| it.role == role);
+            let labels = [service, role.as_str()];
+            self.role.with_label_values(&labels).set(truth(is_so));
+        }
+        match state.standing.and_then(|it| it.lag) {
+            Some(lag) => self.lag.with_label_values(&[service]).set(lag.get()),
+            None => drop(self.lag.remove_label_values(&[service])),
+        }
+        for (what, is_so) in [("reads", state.takes_reads), ("writes", state.takes_writes)] {
+            self.serves
+                .with_label_values(&[service, what])
+                .set(truth(is_so));
+        }
+    }
+}
