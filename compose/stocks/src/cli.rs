@@ -21,8 +21,29 @@ pub struct Cli {
 pub enum Command {
     /// Run one data node.
     Serve(ServeArgs),
+    /// Run a node that enters what it is told into the PostgreSQL beside it, primary or standby.
+    Ledger(LedgerArgs),
     /// Print the items/s a node with these flags can finish.
     Capacity(CapacityArgs),
+}
+
+#[derive(Args)]
+pub struct LedgerArgs {
+    /// Name of the node, sent as `x-node`.
+    #[arg(long, default_value = "node1")]
+    pub name: String,
+    /// Address of the HTTP server.
+    #[arg(long, default_value = "127.0.0.1:8101")]
+    pub listen: SocketAddr,
+    /// "host=… user=… dbname=…" or an address.
+    #[arg(long, value_name = "CONNECTION")]
+    pub database: tokio_postgres::Config,
+    /// Most connections to it, 1..=256.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub connections: u16,
+    /// Longest time of one request, 100ms..=1min.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    pub time_limit: Duration,
 }
 
 /// A master takes transactions; a slave answers queries and follows a master.

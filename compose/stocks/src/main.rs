@@ -8,6 +8,7 @@ mod cli;
 mod freshness;
 mod http;
 mod inflight;
+mod ledger;
 mod metrics;
 mod pool;
 mod postgres;
@@ -28,6 +29,7 @@ use clap::Parser;
 fn main() -> ExitCode {
     let outcome = match cli::Cli::parse().command {
         cli::Command::Serve(args) => serve::run(args),
+        cli::Command::Ledger(args) => ledger::run(args),
         cli::Command::Capacity(args) => capacity::run(&args),
     };
     match outcome {

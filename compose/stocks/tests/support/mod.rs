@@ -72,9 +72,14 @@ impl Node {
 
     /// On whatever database the flags name.
     pub fn start_on(flags: &[&str]) -> Self {
+        Self::start_as("serve", flags)
+    }
+
+    /// With another command than `serve`.
+    pub fn start_as(command: &str, flags: &[&str]) -> Self {
         let address = free_address();
         let child = Command::new(BINARY)
-            .args(["serve", "--listen", &address.to_string()])
+            .args([command, "--listen", &address.to_string()])
             .args(flags)
             .stderr(Stdio::null())
             .spawn()
