@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from compose.lab import render, topology
+from compose.lab import failover, render, topology
 from compose.lab.errors import LabError
 from compose.lab.observe import Prometheus
 from compose.lab.run import RESULTS, Options, run
@@ -91,6 +91,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def options(arguments: argparse.Namespace) -> Options:
+    if arguments.scenario == failover.NAME:
+        raise LabError(f"--scenario {arguments.scenario}: has nothing to sweep")
     away = getattr(arguments, "redis_away", 0)
     chosen = scenario(arguments.scenario, arguments.quick, arguments.mix, arguments.duration, away)
     nodes = topology.load(arguments.scenario, arguments.nodes)
@@ -150,6 +152,16 @@ def report(directory: Path) -> None:
         raise LabError(f"the report failed with status {done.returncode}; the records are in {directory}")
 
 
+def fail_over(arguments: argparse.Namespace) -> bool:
+    """The scenario that has nodes, clients and times of its own; whether it kept its promises."""
+    if arguments.database != "postgres":
+        raise LabError(f"--database {arguments.database}: scenario {failover.NAME} needs postgres")
+    for name in ("policies", "nodes", "clients", "proxies", "duration", "observe"):
+        if getattr(arguments, name) is not None:
+            raise LabError(f"--{name}: scenario {failover.NAME} has its own")
+    return failover.run(arguments.results)
+
+
 def observe_and_run(arguments: argparse.Namespace) -> None:
     if arguments.observe is None:
         report(run(options(arguments), names(arguments)))
@@ -174,6 +186,8 @@ def main() -> int:
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, interrupted)
     try:
+        if arguments.command == "run" and arguments.scenario == failover.NAME:
+            return 0 if fail_over(arguments) else 1
         if arguments.command == "sweep":
             values, chosen = limits(arguments.limits), render.policies(names(arguments))
             for policy in chosen:

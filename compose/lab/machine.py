@@ -30,16 +30,30 @@ def haproxy() -> str:
 
 
 def redis() -> str:
-    found = shutil.which("redis-server")
-    if not found:
-        raise LabError("redis-server is not on the PATH; run `make tools`")
-    return found
+    return _packaged("redis-server")
+
+
+def patroni() -> str:
+    return _packaged("patroni")
+
+
+def patroni_version() -> str:
+    """`patroni 3.0.2`, for one."""
+    return _output([patroni(), "--version"]).strip()
+
+
+def etcd() -> str:
+    return _packaged("etcd")
 
 
 def prometheus() -> str:
-    found = shutil.which("prometheus")
+    return _packaged("prometheus")
+
+
+def _packaged(name: str) -> str:
+    found = shutil.which(name)
     if not found:
-        raise LabError("prometheus is not on the PATH; run `make tools`")
+        raise LabError(f"{name} is not on the PATH; run `make tools`")
     return found
 
 

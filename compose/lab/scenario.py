@@ -7,7 +7,7 @@ from compose.lab.placement import Sets
 
 SCENARIOS = (
     *("burst", "removal", "heterogeneous", "mix", "phases", "updates", "placement", "placement-even"),
-    *("rejoin", "balancer-failover", "redis-failover"),
+    *("rejoin", "balancer-failover", "redis-failover", "master-failover"),
 )
 # Who is killed, and what is said of it.
 VICTIMS = {

@@ -36,6 +36,12 @@ def lab(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["run", "--scenario", "rejoin", "--duration", "70"], ["--duration 70", "at least 71 s"]),
         (["run", "--scenario", "balancer-failover", "--proxies", "1"], ["--proxies 1", "at least 2"]),
         (["run", "--scenario", "redis-failover", "--policies", "rr"], ["--policies rr", "without Redis"]),
+        (["run", "--scenario", "master-failover"], ["--database sqlite", "master-failover", "postgres"]),
+        (
+            ["run", "--scenario", "master-failover", "--database", "postgres", "--nodes", "5"],
+            ["--nodes", "its own"],
+        ),
+        (["sweep", "--scenario", "master-failover"], ["master-failover", "nothing to sweep"]),
         (["run", "--scenario", "mix", "--mix", "7:1"], ["--mix 7:1", "25:1"]),
         (["run", "--scenario", "updates", "--database", "postgres"], ["--database postgres", "own prices"]),
         (["run", "--scenario", "updates", "--duration", "60"], ["--duration 60", "at least 91 s"]),

@@ -1,0 +1,60 @@
+"""What scenario master-failover starts; the scenario itself takes two minutes, and is for `make lab`."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from compose.lab import failover, machine, patroni
+from compose.lab.errors import LabError
+from compose.lab.processes import free_ports
+
+
+def _built() -> bool:
+    try:
+        return bool(machine.binary("stocks") and machine.binary("plimsoll"))
+    except LabError:
+        return False
+
+
+@pytest.fixture
+def cluster(tmp_path: Path):
+    with patroni.cluster(list(failover.NODES), free_ports(8), tmp_path) as made:
+        yield made
+
+
+def test_secrets_are_for_patroni_alone(cluster) -> None:
+    for member in cluster.members:
+        path = member.directory / "patroni.yaml"
+        assert path.stat().st_mode & 0o077 == 0
+        told = json.loads(path.read_text())
+        passwords = {role["password"] for role in told["postgresql"]["authentication"].values()}
+        assert len(passwords) == 2
+        for command in cluster.programs.values():
+            assert not any(password in word for password in passwords for word in command)
+    assert not any(" trust" in rule for rule in told["postgresql"]["pg_hba"])
+
+
+def test_the_times_are_those_that_patroni_asks_for() -> None:
+    times = patroni.TIMES
+    assert times["ttl"] >= 20
+    assert times["loop_wait"] + 2 * times["retry_timeout"] <= times["ttl"]
+
+
+@pytest.mark.skipif(not _built(), reason="needs `make tools build`")
+def test_the_proxy_and_the_agents_take_their_configurations(cluster, tmp_path: Path) -> None:
+    numbers = free_ports(10)
+    ports = failover.Ports(numbers[0], numbers[1:4], numbers[4:7], numbers[7:])
+    programs = failover.programs(cluster, ports, tmp_path)
+    checks = [[machine.haproxy(), "-c", "-f", str(tmp_path / "lb1.cfg")]]
+    checks += [[*programs[f"{name}-agent"], "--check-config"] for name in failover.NODES]
+    for check in checks:
+        done = subprocess.run(check, capture_output=True, text=True, check=False, env=os.environ)
+        assert done.returncode == 0, done.stderr
+    text = (tmp_path / "lb1.cfg").read_text()
+    for index, name in enumerate(failover.NODES):
+        where = f"server {name} 127.0.0.1:{ports.nodes[index]}"
+        assert f"{where} port {ports.agents[index]}\n" in text
+        assert f'{where} agent-port {ports.checks[index]} agent-send "reads/{name}\\n"' in text
