@@ -48,7 +48,7 @@ pub fn check_log_listeners(
     let listens = |config: &Config| -> Vec<_> {
         let of = config.services.iter().map(|service| match &service.source {
             SourceConfig::HaproxyLog { listen, .. } => Some(listen.clone()),
-            SourceConfig::Prometheus(_) | SourceConfig::Proxies => None,
+            SourceConfig::Prometheus(_) | SourceConfig::Proxies | SourceConfig::Partitions => None,
         });
         of.collect()
     };

@@ -134,7 +134,8 @@ impl Agent {
         let placement_board = Arc::new(PlacementBoard::default());
         let gate = Gate::new(ring_config.subscribe(), Arc::clone(&placement_board));
         let envoy_board = Arc::new(EnvoyBoard::default());
-        let partitions = Arc::new(Partitions::new());
+        let partitions = Arc::new(Partitions::new(metrics.partitions.clone())?);
+        partitions.reconfigure(&config.partitions);
         let (drain, stop) = (CancellationToken::new(), CancellationToken::new());
 
         let check_context = AgentCheckContext {
@@ -279,6 +280,7 @@ impl Agent {
                 overrides: Arc::clone(&self.overrides),
                 metrics: self.metrics.clone(),
                 rings: Arc::clone(&self.rings),
+                partitions: Arc::clone(&self.partitions),
                 config: receiver,
                 kept: Arc::new(Mutex::new(None)),
                 stop: stop.clone(),

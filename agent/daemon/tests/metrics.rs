@@ -160,7 +160,11 @@ url = "http://127.0.0.1:{port}/metrics"
         );
     let logged = named("logged")
         + "[service.source]\nkind = \"haproxy-log\"\nlisten = \"unix://DIR/log.sock\"\nnode = \"queries/node1\"\n";
-    let told = named("told") + "[service.source]\nkind = \"proxies\"\n" + &ring("told");
+    let told = named("told")
+        + "[service.source]\nkind = \"proxies\"\n"
+        + &ring("told")
+        + "[[partition]]\nname = \"p1\"\naddress = \"unix:///nowhere\"\nuser = \"u\"\ndatabase = \"d\"\n\
+           queries = { one = \"SELECT 1\" }\n";
     [common, scraped + &ring("c"), logged, told]
 }
 
@@ -195,7 +199,9 @@ fn what_is_exported_is_what_the_catalogue_has() {
         assert_eq!(kind, *listed, "{name}");
         for mut series in series {
             series.remove("service");
-            of_one.insert((name.clone(), series.clone()));
+            if !series.contains_key("partition") {
+                of_one.insert((name.clone(), series.clone()));
+            }
             series.remove("le");
             for (label, value) in series {
                 let values = labels
@@ -219,13 +225,18 @@ fn what_is_exported_is_what_the_catalogue_has() {
             .any(|line| line.starts_with(part) && line.contains(&label))
     };
     assert!(of("logged", "plimsoll_") && of("told", "plimsoll_") && of("stocks", "plimsoll_ring_"));
+    let is_asked = || {
+        let (_, text) = agent.get("/metrics").unwrap();
+        text.contains("partition=\"p1\"")
+    };
+    assert!(is_asked());
     let (scraped, _) = parts[1].split_once("[service.ring]").unwrap();
     agent.configure("", scraped);
     assert_eq!(agent.reload(), "applied");
     wait_for("the others to be forgotten", || {
         let gone = !of("logged", "plimsoll_") && !of("told", "plimsoll_");
         let left = of("stocks", "plimsoll_ring_") || of("stocks", "plimsoll_redis_");
-        (gone && !left && of("stocks", "plimsoll_bound")).then_some(())
+        (gone && !left && !is_asked() && of("stocks", "plimsoll_bound")).then_some(())
     });
 }
 

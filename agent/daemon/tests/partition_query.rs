@@ -96,6 +96,19 @@ impl Node {
         self.ask(json!({"partition": "p1", "query": name, "parameters": parameters, "deadline_seconds": 20}))
     }
 
+    /// A question whose answer nobody reads.
+    fn begin(&self, name: &str, parameter: u64) -> TcpStream {
+        let body = json!({"partition": "p1", "query": name, "parameters": [parameter], "deadline_seconds": 60}).to_string();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.agent.http_port)).unwrap();
+        write!(
+            stream,
+            "POST /v1/partition-query HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        stream
+    }
+
     fn sql(&self, sql: &str) -> (u16, String) {
         let (status, lines) =
             self.ask(json!({"partition": "free", "sql": sql, "deadline_seconds": 20}));
@@ -302,14 +315,7 @@ fn nothing_is_left_running() {
 
     // Before the first row, and amid rows that nobody reads.
     for (name, parameter) in [("sleep", 600), ("many", 100_000_000)] {
-        let body = json!({"partition": "p1", "query": name, "parameters": [parameter], "deadline_seconds": 60}).to_string();
-        let mut stream = TcpStream::connect(("127.0.0.1", node.agent.http_port)).unwrap();
-        write!(
-            stream,
-            "POST /v1/partition-query HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
+        let stream = node.begin(name, parameter);
         wait_for("the query runs", || (running() == "1").then_some(()));
         drop(stream);
         node.wait_idle();
@@ -373,4 +379,99 @@ fn connections_and_statements_are_kept() {
         .write_config(&config.replace("name = \"p1\"", "name = \"p2\""));
     assert_eq!(node.agent.reload(), "applied");
     assert_eq!(node.query("backend", json!([])).0, 404);
+}
+
+#[test]
+fn queries_count_in_a_service_and_stop_at_its_bound() {
+    let node = start();
+    let config = node.agent.config();
+    let config = config.replacen("[[partition]]", "[[partition]]\nservice = \"scatter\"", 1);
+    let service = r#"
+[[service]]
+name = "scatter"
+[service.sla]
+delay = "1s"
+[service.bound]
+nominal = 2
+min = 2
+max = 2
+[service.source]
+kind = "partitions"
+"#;
+    node.agent.write_config(&format!("{config}{service}"));
+    assert_eq!(node.agent.reload(), "applied");
+    let jobs = |count: f64, backlog: f64| {
+        wait_for("the jobs", || {
+            let state = node.agent.service("scatter");
+            (state["jobs"] == json!(count) && state["backlog"] == json!(backlog)).then_some(())
+        });
+    };
+    let sleeping: Vec<TcpStream> = (0..2).map(|_| node.begin("sleep", 600)).collect();
+    jobs(2.0, 2.0);
+    let (status, lines) = node.query("above", json!([0]));
+    assert_eq!(
+        (status, &lines[0]["error"]["state"]),
+        (429, &json!("refused"))
+    );
+    assert_eq!(
+        problem(&lines),
+        "the backlog is 2.0, the bound 2.0 cost units"
+    );
+    drop(sleeping);
+    jobs(0.0, 0.0);
+    // Five rows are more than the bound: alone they are let in.
+    for _ in 0..2 {
+        node.wait_idle();
+        assert_eq!(node.query("above", json!([0])).0, 200);
+    }
+    let finished = "plimsoll_finished_cost_total{service=\"scatter\"}";
+    wait_for("the cost", || {
+        (node.agent.count(finished) == 10.0).then_some(())
+    });
+    let sleeping = node.begin("sleep", 600);
+    jobs(1.0, 5.0);
+    assert_eq!(node.query("above", json!([0])).0, 429);
+    let limited = json!({"partition": "p1", "query": "above", "parameters": [0], "limit": 1, "deadline_seconds": 20});
+    assert_eq!(node.ask(limited).0, 200);
+    drop(sleeping);
+    node.wait_idle();
+
+    let metric = |name: &str, labels: &str| {
+        let name = format!("plimsoll_partition_{name}{{partition=\"p1\"{labels}}}");
+        node.agent.metric(&name).unwrap()
+    };
+    let queries = |state: &str| metric("queries_total", &format!(",state=\"{state}\""));
+    wait_for("the queries that were left", || {
+        (queries("left") == 3.0).then_some(())
+    });
+    assert_eq!((queries("answered"), queries("refused")), (3.0, 2.0));
+    assert_eq!(metric("rows_total", ""), 11.0);
+    assert!(metric("bytes_total", "") > 11.0 * 10.0);
+    assert_eq!(metric("query_delay_seconds_count", ""), 3.0);
+    assert_eq!(
+        (metric("queries_running", ""), metric("queries_waiting", "")),
+        (0.0, 0.0)
+    );
+    assert!(metric("logins_total", ",result=\"open\"") >= 3.0);
+
+    for (wrong, said) in [
+        (
+            config.replace("\"scatter\"", "\"no\""),
+            "partition[0].service: there is no service \"no\"",
+        ),
+        (
+            config.replace("\"scatter\"", "\"stocks\""),
+            "the source of service \"stocks\" must be \"partitions\"",
+        ),
+        (
+            format!("{config}{service}[service.jobs]\nkind = \"sockets\"\nport = 1\n"),
+            "service[1].jobs.kind: does not apply",
+        ),
+    ] {
+        let mut refused = Agent::new();
+        refused.write_config(&wrong);
+        let problem = refused.start_refused();
+        assert!(problem.contains(said), "{problem}");
+        refused.kill();
+    }
 }

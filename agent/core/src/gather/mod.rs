@@ -5,6 +5,7 @@
 //! most [`QUEUED`] rows of a partition: a stream that is ahead waits until [`Gathering::room`] is there for it. It says in the end how it was
 //! with each partition. Time is passed in.
 
+mod admission;
 mod map;
 mod merge;
 mod plan;
@@ -12,6 +13,7 @@ mod reduce;
 mod report;
 mod value;
 
+pub use admission::Admission;
 pub use map::{MapError, Partition, PartitionMap};
 pub use merge::{Gathering, Offer, Step};
 pub use plan::{Function, How, OrderKey, Plan, PlanError, Reduction};

@@ -18,6 +18,10 @@ pub fn jobs(
     period: Duration,
 ) -> Checked<JobsConfig> {
     let kind = raw.kind.as_deref().unwrap_or("none");
+    if *source == SourceConfig::Partitions && kind != "none" {
+        let problem = "does not apply to source.kind = \"partitions\", which counts its own";
+        return wrong(format!("{path}.kind"), problem);
+    }
     let of_gauge = [
         ("gauge", raw.gauge.is_some()),
         ("labels", raw.labels.is_some()),
@@ -57,13 +61,13 @@ pub fn jobs(
             let url = match source {
                 // One scrape serves both.
                 SourceConfig::Prometheus(source) => url.filter(|url| *url != source.url),
-                SourceConfig::HaproxyLog { .. } | SourceConfig::Proxies if url.is_none() => {
+                _ if url.is_none() => {
                     return wrong(
                         format!("{path}.url"),
                         "is required where the source is not a scrape",
                     );
                 }
-                SourceConfig::HaproxyLog { .. } | SourceConfig::Proxies => url,
+                _ => url,
             };
             Ok(JobsConfig::Prometheus {
                 gauge: gauge.clone(),

@@ -89,6 +89,8 @@ pub struct Config {
 pub struct PartitionConfig {
     /// Its name.
     pub name: String,
+    /// Whose bound its queries count in.
+    pub service: Option<String>,
     /// Where it is.
     pub address: DatabaseAddress,
     /// Who asks.
@@ -174,6 +176,8 @@ pub enum SourceConfig {
     },
     /// What the proxies told Redis.
     Proxies,
+    /// The queries in the partitions that name the service.
+    Partitions,
 }
 
 /// A scrape.

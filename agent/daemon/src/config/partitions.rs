@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use super::{
-    ConfigError, PartitionConfig, Secret, locate, raw,
+    Config, ConfigError, PartitionConfig, Secret, SourceConfig, locate, raw,
     resolve::{Checked, LONGEST_NAME, at, secret, wrong},
     values,
 };
@@ -70,6 +70,7 @@ fn partition(path: &str, raw: raw::Partition) -> Checked<PartitionConfig> {
     )?;
     Ok(PartitionConfig {
         name: name("name", raw.name)?,
+        service: raw.service,
         address,
         user: name("user", raw.user)?,
         password: password.transpose()?.map(Secret::new),
@@ -77,4 +78,23 @@ fn partition(path: &str, raw: raw::Partition) -> Checked<PartitionConfig> {
         queries: raw.queries,
         free_sql: raw.free_sql,
     })
+}
+
+/// Queries count in the bound of a service that learns of them.
+pub fn services(config: &Config) -> Checked<()> {
+    for (index, partition) in config.partitions.iter().enumerate() {
+        let Some(name) = &partition.service else {
+            continue;
+        };
+        let key = format!("partition[{index}].service");
+        match config.services.iter().find(|service| service.name == *name) {
+            None => return wrong(key, format!("there is no service {name:?}")),
+            Some(service) if service.source != SourceConfig::Partitions => {
+                let problem = format!("the source of service {name:?} must be \"partitions\"");
+                return wrong(key, problem);
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
 }

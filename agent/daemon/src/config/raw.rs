@@ -37,6 +37,7 @@ pub struct Databases {
 #[serde(deny_unknown_fields)]
 pub struct Partition {
     pub name: String,
+    pub service: Option<String>,
     pub address: String,
     pub user: String,
     pub password_file: Option<PathBuf>,

@@ -433,9 +433,9 @@ const TABLES: &[(&str, &str, &[Row])] = &[
         &[
             (
                 "kind",
-                "`prometheus`, `haproxy-log`, `proxies`",
+                "`prometheus`, `haproxy-log`, `proxies`, `partitions`",
                 "required",
-                "A scrape of the service, HAProxy's log lines, or what the proxies told Redis (the Lua policies do; needs `[service.ring]`).",
+                "A scrape of the service, HAProxy's log lines, what the proxies told Redis (the Lua policies do; needs `[service.ring]`), or the queries in the partitions that name the service (docs/scatter.md).",
             ),
             (
                 "url",
@@ -769,6 +769,12 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "1 to 120 visible ASCII characters",
                 "required",
                 "The database's name at the server.",
+            ),
+            (
+                "service",
+                "a `name` of `[[service]]`",
+                "none",
+                "The service in whose backlog and bound the queries count; its `source.kind` must be `partitions`. Without it they count in none.",
             ),
             (
                 "queries",

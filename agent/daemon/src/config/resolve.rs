@@ -199,6 +199,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
     }
     rings(&config)?;
     has_ring(&config)?;
+    partitions::services(&config)?;
     unique_identities(&config.services)?;
     unique_addresses(&config)?;
     Ok(config)
@@ -703,10 +704,10 @@ fn source(path: &str, raw: &raw::Source, period: Duration) -> Checked<SourceConf
                 node: node.clone(),
             })
         }
-        "proxies" => {
+        kind @ ("proxies" | "partitions") => {
             only_for(
                 path,
-                "proxies",
+                kind,
                 &[
                     ("url", raw.url.is_some()),
                     ("histogram", raw.histogram.is_some()),
@@ -720,11 +721,16 @@ fn source(path: &str, raw: &raw::Source, period: Duration) -> Checked<SourceConf
                     ("node", raw.node.is_some()),
                 ],
             )?;
-            Ok(SourceConfig::Proxies)
+            Ok(match kind {
+                "proxies" => SourceConfig::Proxies,
+                _ => SourceConfig::Partitions,
+            })
         }
         other => wrong(
             format!("{path}.kind"),
-            format!("must be one of \"prometheus\", \"haproxy-log\", \"proxies\", is {other:?}"),
+            format!(
+                "must be one of \"prometheus\", \"haproxy-log\", \"proxies\", \"partitions\", is {other:?}"
+            ),
         ),
     }
 }

@@ -20,6 +20,7 @@ use crate::{
     host_load::HostLoad,
     metrics::Metrics,
     overrides::Overrides,
+    partition::Partitions,
     ring::RingBoard,
     role::RoleWatch,
     sources::SourceError,
@@ -50,6 +51,8 @@ pub struct LoopContext {
     pub metrics: Metrics,
     /// What proxies told Redis.
     pub rings: Arc<RingBoard>,
+    /// The agent's own queries.
+    pub partitions: Arc<Partitions>,
     /// What it runs by.
     pub config: watch::Receiver<LoopConfig>,
     /// The controller after its last step, so that a loop started again after a panic goes on from
@@ -165,6 +168,7 @@ impl Service {
                 config.service.clone(),
                 context.metrics.clone(),
                 Arc::clone(&context.rings),
+                Arc::clone(&context.partitions),
             ),
             host_load: HostLoad::new(&config.service.load, config.period),
             updates: start_updates(&config.service, context),
@@ -467,10 +471,12 @@ address = "127.0.0.1:8001"
             service: config.services[0].clone(),
         };
         let (_sender, receiver) = watch::channel(config.clone());
+        let metrics = Metrics::new(&mut Catalogue::new(&Registry::new())).unwrap();
         let context = LoopContext {
             state: Arc::new(ArcSwap::from_pointee(NodeState::default())),
             overrides: Arc::new(Overrides::load(None).unwrap()),
-            metrics: Metrics::new(&mut Catalogue::new(&Registry::new())).unwrap(),
+            partitions: Arc::new(Partitions::new(metrics.partitions.clone()).unwrap()),
+            metrics,
             rings: Arc::default(),
             config: receiver,
             kept: Arc::default(),

@@ -9,6 +9,7 @@ use crate::{
     config::{JobsConfig, ServiceConfig},
     jobs::Jobs,
     metrics::Metrics,
+    partition::Partitions,
     ring::RingBoard,
     sources::{Source, SourceError},
 };
@@ -26,6 +27,7 @@ pub struct Observer {
     config: ServiceConfig,
     metrics: Metrics,
     rings: Arc<RingBoard>,
+    partitions: Arc<Partitions>,
     source: Option<Source>,
     jobs: Option<Jobs>,
     jobs_error: Option<String>,
@@ -33,11 +35,17 @@ pub struct Observer {
 
 impl Observer {
     /// Nothing is open yet.
-    pub fn new(config: ServiceConfig, metrics: Metrics, rings: Arc<RingBoard>) -> Self {
+    pub fn new(
+        config: ServiceConfig,
+        metrics: Metrics,
+        rings: Arc<RingBoard>,
+        partitions: Arc<Partitions>,
+    ) -> Self {
         Observer {
             config,
             metrics,
             rings,
+            partitions,
             source: None,
             jobs: None,
             jobs_error: None,
@@ -60,7 +68,12 @@ impl Observer {
     pub async fn observe(&mut self) -> Result<Observed, SourceError> {
         let source = match &mut self.source {
             Some(source) => source,
-            none => none.insert(Source::open(&self.config, &self.metrics, &self.rings)?),
+            none => none.insert(Source::open(
+                &self.config,
+                &self.metrics,
+                &self.rings,
+                &self.partitions,
+            )?),
         };
         let jobs = self
             .jobs
@@ -92,7 +105,7 @@ impl Observer {
             failed: sample.failed,
             finished_cost: sample.finished_cost,
             jobs: counted.now.or(sample.jobs),
-            peak_jobs: counted.peak,
+            peak_jobs: counted.peak.or(sample.peak_jobs),
             oldest_age: sample.oldest_age,
         }))
     }

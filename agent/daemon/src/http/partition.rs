@@ -9,6 +9,7 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use plimsoll_core::Cost;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -56,7 +57,7 @@ pub async fn query(State(context): State<HttpContext>, headers: HeaderMap, body:
         }
         Err(trouble) => {
             let status = match trouble {
-                Trouble::Busy => StatusCode::TOO_MANY_REQUESTS,
+                Trouble::Busy | Trouble::Full(_) => StatusCode::TOO_MANY_REQUESTS,
                 Trouble::Late => StatusCode::GATEWAY_TIMEOUT,
                 Trouble::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
                 Trouble::Down(_) => StatusCode::BAD_GATEWAY,
@@ -102,8 +103,20 @@ async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result
         return Err((StatusCode::NOT_FOUND, problem));
     };
     let sql = sql(&partition.queries, partition.free_sql, &question)?;
+    let bound = partition.service.as_ref().map(|name| {
+        let state = context.state.load();
+        let known = state.services.get(name);
+        // Before the first step it is the configured one.
+        let nominal = config.services.iter().find(|service| service.name == *name);
+        let nominal = nominal.map(|service| service.settings.limits.nominal);
+        known.map_or(nominal.unwrap_or(Cost(0.0)), |known| known.decision.bound)
+    });
     Ok(Asked {
         sql,
+        bound,
+        // Whatever else is asked is one of a kind.
+        label: question.query.clone().unwrap_or_default(),
+        since: now,
         is_named: question.query.is_some(),
         partition: Arc::clone(partition),
         parameters: question.parameters,

@@ -291,6 +291,11 @@ fn combinations(labels: &[Label]) -> Vec<HashMap<&'static str, &'static str>> {
 
 /// Removes every series with this `service` label.
 pub fn forget<T: MetricVecBuilder>(metrics: &MetricVec<T>, service: &str) {
+    forget_where(metrics, "service", service);
+}
+
+/// Removes every series whose label has this value.
+pub fn forget_where<T: MetricVecBuilder>(metrics: &MetricVec<T>, label: &str, value: &str) {
     for family in metrics.collect() {
         for metric in family.get_metric() {
             let labels: HashMap<&str, &str> = metric
@@ -298,7 +303,7 @@ pub fn forget<T: MetricVecBuilder>(metrics: &MetricVec<T>, service: &str) {
                 .iter()
                 .map(|label| (label.name(), label.value()))
                 .collect();
-            if labels.get("service") == Some(&service) {
+            if labels.get(label) == Some(&value) {
                 // Gone already is as good.
                 let _ = metrics.remove(&labels);
             }

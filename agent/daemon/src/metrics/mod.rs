@@ -5,6 +5,7 @@ mod catalogue;
 mod control;
 mod envoy;
 mod gather;
+mod partitions;
 mod placement;
 mod reference;
 mod requests;
@@ -27,6 +28,7 @@ pub use catalogue::{Catalogue, Label, Services};
 pub use control::ControlMetrics;
 pub use envoy::EnvoyMetrics;
 pub use gather::GatherMetrics;
+pub use partitions::{PartitionMetrics, QueryMetrics};
 pub use placement::PlacementMetrics;
 pub use reference::markdown;
 pub use requests::RequestMetrics;
@@ -50,6 +52,8 @@ pub struct Metrics {
     pub updates: UpdateMetrics,
     /// Of databases with replicas.
     pub role: RoleMetrics,
+    /// Of queries in partitions.
+    pub partitions: PartitionMetrics,
     /// Of the table of primaries.
     pub placement: PlacementMetrics,
     /// Of what stock Envoy is told.
@@ -68,6 +72,7 @@ impl Metrics {
             ring: RingMetrics::new(catalogue)?,
             updates: UpdateMetrics::new(catalogue)?,
             role: RoleMetrics::new(catalogue)?,
+            partitions: PartitionMetrics::new(catalogue)?,
             placement: PlacementMetrics::new(catalogue)?,
             envoy: EnvoyMetrics::new(catalogue)?,
             agent: AgentMetrics::new(catalogue)?,

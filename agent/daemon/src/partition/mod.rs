@@ -3,6 +3,7 @@
 //! An answer is a line `{"columns":[…]}`, a line `[…]` for each row, and a last one: `{"end":{"rows":N}}`, or
 //! `{"error":{"state":…,"problem":…}}` where it broke off. Without its last line it is not whole.
 
+mod board;
 mod out;
 mod pool;
 mod postgresql;
@@ -13,6 +14,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use plimsoll_core::{Cost, DelayHistogram, HistogramError};
 use serde_json::Value;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -20,7 +22,12 @@ use tokio::{
 };
 use tokio_util::bytes::Bytes;
 
-use crate::config::PartitionConfig;
+use crate::{
+    config::PartitionConfig,
+    metrics::{PartitionMetrics, QueryMetrics},
+};
+use board::Place;
+pub use board::{Board, Full};
 use out::Out;
 use pool::Pool;
 
@@ -44,15 +51,23 @@ pub struct Asked {
     pub parameters: Vec<Value>,
     /// No more rows than this.
     pub limit: Option<u64>,
+    /// What it counts as, among those of its partition.
+    pub label: String,
+    /// Of the partition's service, where it has one.
+    pub bound: Option<Cost>,
+    /// When the question came.
+    pub since: Instant,
     /// Nobody waits any longer.
     pub deadline: Instant,
 }
 
 /// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Trouble {
     /// Too many queries.
     Busy,
+    /// The partition's service has no room for it within its bound.
+    Full(Full),
     /// Not before the deadline.
     Late,
     /// The database would not, and why.
@@ -65,7 +80,7 @@ impl Trouble {
     /// One word for it.
     pub fn state(&self) -> &'static str {
         match self {
-            Trouble::Busy | Trouble::Refused(_) => "refused",
+            Trouble::Busy | Trouble::Full(_) | Trouble::Refused(_) => "refused",
             Trouble::Late => "late",
             Trouble::Down(_) => "down",
         }
@@ -76,6 +91,13 @@ impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Trouble::Busy => write!(f, "{MOST_QUERIES} queries run or wait, which is the most"),
+            Trouble::Full(Full { backlog, bound }) => {
+                let (backlog, bound) = (backlog.get(), bound.get());
+                write!(
+                    f,
+                    "the backlog is {backlog:.1}, the bound {bound:.1} cost units"
+                )
+            }
             Trouble::Late => write!(f, "the deadline passed"),
             Trouble::Refused(why) | Trouble::Down(why) => f.write_str(why),
         }
@@ -89,35 +111,36 @@ pub struct Partitions {
     cores: Arc<Semaphore>,
     /// By partition.
     pools: Mutex<BTreeMap<String, Arc<Pool>>>,
+    /// By service.
+    boards: Mutex<BTreeMap<String, Arc<Board>>>,
+    empty: DelayHistogram,
+    metrics: PartitionMetrics,
 }
 
 impl Partitions {
     /// By the machine's cores.
-    pub fn new() -> Self {
+    pub fn new(metrics: PartitionMetrics) -> Result<Self, HistogramError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Partitions {
+        Ok(Partitions {
             places: Arc::new(Semaphore::new(MOST_QUERIES)),
             cores: Arc::new(Semaphore::new(cores)),
             pools: Mutex::default(),
-        }
+            boards: Mutex::default(),
+            empty: DelayHistogram::empty(DelayHistogram::fine_bounds())?,
+            metrics,
+        })
     }
 
     /// The lines of an answer, once there is the first row or none. The work ends where these are dropped.
     pub async fn ask(&self, asked: Asked) -> Result<mpsc::Receiver<Bytes>, Trouble> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        let place = place.map_err(|_| Trouble::Busy)?;
-        let core = Arc::clone(&self.cores).acquire_owned();
-        let core = timeout_at(asked.deadline, core).await;
-        let Ok(Ok(core)) = core else {
-            return Err(Trouble::Late);
-        };
+        let mut metrics = self.metrics.query(&asked.partition.name);
+        let taken = self.take(&asked).await;
+        let taken = taken.inspect_err(|trouble| metrics.ends(trouble.state()));
+        let (counted, permits) = taken?;
+        metrics.runs();
         let (out, (begins, lines)) = Out::new();
-        tokio::spawn(serve(
-            self.pool(&asked.partition),
-            asked,
-            out,
-            [place, core],
-        ));
+        let pool = self.pool(&asked.partition);
+        tokio::spawn(serve(pool, asked, out, (metrics, counted), permits));
         match begins.await {
             Ok(Ok(())) => Ok(lines),
             Ok(Err(trouble)) => Err(trouble),
@@ -125,12 +148,48 @@ impl Partitions {
         }
     }
 
+    /// Room for a query.
+    async fn take(
+        &self,
+        asked: &Asked,
+    ) -> Result<(Option<Place>, [OwnedSemaphorePermit; 2]), Trouble> {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let place = place.map_err(|_| Trouble::Busy)?;
+        let counted = self.count(asked)?;
+        let core = Arc::clone(&self.cores).acquire_owned();
+        match timeout_at(asked.deadline, core).await {
+            Ok(Ok(core)) => Ok((counted, [place, core])),
+            _ => {
+                counted.iter().for_each(Place::failed);
+                Err(Trouble::Late)
+            }
+        }
+    }
+
+    /// In its service's backlog, where it has one.
+    fn count(&self, asked: &Asked) -> Result<Option<Place>, Trouble> {
+        let (Some(service), Some(bound)) = (&asked.partition.service, asked.bound) else {
+            return Ok(None);
+        };
+        let query = format!("{} {}", asked.partition.name, asked.label);
+        let taken = self.board(service).take(&query, asked.limit, bound);
+        taken.map(Some).map_err(Trouble::Full)
+    }
+
+    /// What there is to know of a service's queries.
+    pub fn board(&self, service: &str) -> Arc<Board> {
+        let mut boards = self.boards.lock().unwrap_or_else(PoisonError::into_inner);
+        let board = boards.entry(service.to_owned());
+        Arc::clone(board.or_insert_with(|| Arc::new(Board::new(self.empty.clone()))))
+    }
+
     fn pool(&self, partition: &Arc<PartitionConfig>) -> Arc<Pool> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         match pools.get(&partition.name) {
             Some(pool) if pool.is_for(partition) => Arc::clone(pool),
-            _ => {
-                let pool = Arc::new(Pool::new(Arc::clone(partition)));
+            old => {
+                old.into_iter().for_each(|old| old.clear());
+                let pool = Arc::new(Pool::new(Arc::clone(partition), self.metrics.clone()));
                 pools.insert(partition.name.clone(), Arc::clone(&pool));
                 pool
             }
@@ -139,11 +198,16 @@ impl Partitions {
 
     /// Closes what no partition of these needs; queries under way end as they began.
     pub fn reconfigure(&self, partitions: &[Arc<PartitionConfig>]) {
+        for partition in partitions {
+            self.metrics.announce(&partition.name);
+            self.pool(partition);
+        }
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        pools.retain(|_, pool| {
-            let stays = partitions.iter().any(|partition| pool.is_for(partition));
+        pools.retain(|name, pool| {
+            let stays = partitions.iter().any(|partition| partition.name == *name);
             if !stays {
                 pool.clear();
+                self.metrics.forget(name);
             }
             stays
         });
@@ -151,11 +215,33 @@ impl Partitions {
 }
 
 /// Keeps its permits until the database is through with it.
-async fn serve(pool: Arc<Pool>, asked: Asked, mut out: Out, _permits: [OwnedSemaphorePermit; 2]) {
+async fn serve(
+    pool: Arc<Pool>,
+    asked: Asked,
+    mut out: Out,
+    (mut metrics, counted): (QueryMetrics, Option<Place>),
+    _permits: [OwnedSemaphorePermit; 2],
+) {
     let (left, ended) = postgresql::run(&pool, &asked, &mut out).await;
-    if let Err(trouble) = ended {
-        tracing::debug!(partition = asked.partition.name, "query: {trouble}");
-        out.fail(trouble);
+    metrics.sent(out.rows(), out.bytes());
+    match ended {
+        Ok(()) => {
+            let delay = asked.since.elapsed().saturating_sub(out.waited());
+            metrics.answered(delay);
+            if let Some(place) = &counted {
+                place.answered(delay, out.rows());
+            }
+        }
+        // Who left is no fault of the node's.
+        Err(_) if out.is_gone() => {}
+        Err(trouble) => {
+            tracing::debug!(partition = asked.partition.name, "query: {trouble}");
+            metrics.ends(trouble.state());
+            if let (Some(place), Trouble::Late | Trouble::Down(_)) = (&counted, &trouble) {
+                place.failed();
+            }
+            out.fail(trouble);
+        }
     }
     // Who asked does not wait for the rest.
     drop(out);

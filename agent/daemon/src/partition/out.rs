@@ -1,5 +1,7 @@
 //! Lines on their way to who asked.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::bytes::Bytes;
@@ -17,6 +19,8 @@ pub struct Out {
     begun: Option<oneshot::Sender<Result<(), Trouble>>>,
     chunk: Vec<u8>,
     rows: u64,
+    bytes: u64,
+    waited: Duration,
 }
 
 /// Whether an answer began, and its chunks.
@@ -35,6 +39,8 @@ impl Out {
             begun: Some(begun),
             chunk: Vec::new(),
             rows: 0,
+            bytes: 0,
+            waited: Duration::ZERO,
         };
         (out, (begins, lines))
     }
@@ -48,6 +54,21 @@ impl Out {
     /// Rows so far.
     pub fn rows(&self) -> u64 {
         self.rows
+    }
+
+    /// Bytes sent so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How long who asked kept the answer waiting.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Whether nobody listens any more.
+    pub fn is_gone(&self) -> bool {
+        self.chunks.is_closed()
     }
 
     /// Forgets what there is; not where some of it was sent.
@@ -101,7 +122,10 @@ impl Out {
         }
         if !self.chunk.is_empty() {
             let chunk = std::mem::take(&mut self.chunk);
+            self.bytes += chunk.len() as u64;
+            let since = Instant::now();
             let _ = self.chunks.send(chunk.into()).await;
+            self.waited += since.elapsed();
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
 use tokio::time::{Instant, sleep_until};
 
 use super::{Trouble, session::Session};
-use crate::config::PartitionConfig;
+use crate::{config::PartitionConfig, metrics::PartitionMetrics};
 
 /// An idle connection is kept for so long.
 const IDLE: Duration = Duration::from_secs(60);
@@ -23,6 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Pool {
     partition: Arc<PartitionConfig>,
+    metrics: PartitionMetrics,
     state: Mutex<State>,
 }
 
@@ -38,7 +39,7 @@ struct State {
 
 impl Pool {
     /// Connects when it is first asked.
-    pub fn new(partition: Arc<PartitionConfig>) -> Self {
+    pub fn new(partition: Arc<PartitionConfig>, metrics: PartitionMetrics) -> Self {
         let state = State {
             idle: Vec::new(),
             is_swept: false,
@@ -48,6 +49,7 @@ impl Pool {
         };
         Pool {
             partition,
+            metrics,
             state: Mutex::new(state),
         }
     }
@@ -87,6 +89,7 @@ impl Pool {
             }
         }
         let opened = Session::open(&self.partition).await;
+        self.metrics.login(&self.partition.name, opened.is_ok());
         let mut state = self.locked();
         match &opened {
             Ok(_) => state.failures = 0,

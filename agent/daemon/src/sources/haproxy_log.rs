@@ -148,6 +148,7 @@ impl HaproxyLogSource {
             finished_cost: cost.map(Cost),
             oldest_age: None,
             jobs: None,
+            peak_jobs: None,
         })
     }
 }

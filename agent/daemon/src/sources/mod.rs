@@ -17,6 +17,7 @@ use plimsoll_core::{Cost, DelayHistogram, Seconds};
 use crate::{
     config::{JobsConfig, LogListen, ServiceConfig, SourceConfig},
     metrics::Metrics,
+    partition::{Board, Partitions},
     ring::RingBoard,
 };
 
@@ -58,6 +59,8 @@ pub struct Sample {
     pub oldest_age: Option<Seconds>,
     /// The jobs gauge, where it is in the source's own scrape.
     pub jobs: Option<f64>,
+    /// The most jobs that there were, where the source knows it.
+    pub peak_jobs: Option<f64>,
 }
 
 /// Why there is no observation: a label value and the whole story.
@@ -99,6 +102,8 @@ pub enum Source {
     HaproxyLog(haproxy_log::HaproxyLogSource),
     /// See [`proxies`].
     Proxies(proxies::ProxiesSource),
+    /// The agent's own queries.
+    Partitions(Arc<Board>),
 }
 
 impl Source {
@@ -107,6 +112,7 @@ impl Source {
         service: &ServiceConfig,
         metrics: &Metrics,
         rings: &Arc<RingBoard>,
+        partitions: &Partitions,
     ) -> Result<Self, SourceError> {
         match &service.source {
             SourceConfig::Prometheus(config) => {
@@ -131,6 +137,7 @@ impl Source {
                 let source = proxies::ProxiesSource::new(&service.name, Arc::clone(rings), told);
                 Ok(Source::Proxies(source))
             }
+            SourceConfig::Partitions => Ok(Source::Partitions(partitions.board(&service.name))),
         }
     }
 
@@ -141,6 +148,7 @@ impl Source {
             Source::Prometheus(source) => source.observe().await,
             Source::HaproxyLog(source) => source.observe().await.map(Some),
             Source::Proxies(source) => source.observe(),
+            Source::Partitions(board) => Ok(Some(board.sample())),
         }
     }
 }

@@ -122,6 +122,7 @@ impl PrometheusSource {
             finished_cost: cost_known.then_some(Cost(cost)),
             oldest_age: oldest_age.map(Seconds),
             jobs,
+            peak_jobs: None,
         }))
     }
 }

@@ -130,6 +130,7 @@ impl ProxiesSource {
             finished_cost: Some(Cost(added.cost)),
             oldest_age: None,
             jobs: None,
+            peak_jobs: None,
         }))
     }
 }

@@ -1,0 +1,136 @@
+//! What a service's loop and its admission know of the queries in its partitions.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use plimsoll_core::{Cost, DelayHistogram, Seconds, gather::Admission};
+use tokio::time::Instant;
+
+use crate::sources::Sample;
+
+/// See above.
+#[derive(Debug)]
+pub struct Board(Mutex<Known>);
+
+#[derive(Debug)]
+struct Known {
+    admission: Admission,
+    /// When each began, by its number.
+    running: BTreeMap<u64, Instant>,
+    next: u64,
+    since: Instant,
+    empty: DelayHistogram,
+    delays: DelayHistogram,
+    failed: u64,
+    finished_cost: f64,
+    peak: usize,
+}
+
+/// Why a query is not taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Full {
+    /// Backlog of those that are there.
+    pub backlog: Cost,
+    /// The bound.
+    pub bound: Cost,
+}
+
+impl Board {
+    /// No query is there.
+    pub fn new(empty: DelayHistogram) -> Self {
+        Board(Mutex::new(Known {
+            admission: Admission::default(),
+            running: BTreeMap::new(),
+            next: 0,
+            since: Instant::now(),
+            delays: empty.clone(),
+            empty,
+            failed: 0,
+            finished_cost: 0.0,
+            peak: 0,
+        }))
+    }
+
+    /// Counts a query until its place is dropped.
+    pub fn take(
+        self: &Arc<Self>,
+        query: &str,
+        limit: Option<u64>,
+        bound: Cost,
+    ) -> Result<Place, Full> {
+        let mut known = self.locked();
+        let Some(cost) = known.admission.take(query, limit, bound) else {
+            let backlog = known.admission.backlog();
+            return Err(Full { backlog, bound });
+        };
+        let number = known.next;
+        known.next += 1;
+        known.running.insert(number, Instant::now());
+        known.peak = known.peak.max(known.running.len());
+        Ok(Place {
+            board: Arc::clone(self),
+            query: query.to_owned(),
+            cost,
+            number,
+        })
+    }
+
+    /// What ended since the last call.
+    pub fn sample(&self) -> Sample {
+        let now = Instant::now();
+        let mut known = self.locked();
+        let since = std::mem::replace(&mut known.since, now);
+        let jobs = known.running.len();
+        let oldest = known.running.values().next();
+        let oldest_age = oldest.map(|at| Seconds(now.duration_since(*at).as_secs_f64()));
+        let empty = known.empty.clone();
+        Sample {
+            period: Seconds(now.duration_since(since).as_secs_f64()),
+            delays: std::mem::replace(&mut known.delays, empty),
+            failed: std::mem::take(&mut known.failed),
+            finished_cost: Some(Cost(std::mem::take(&mut known.finished_cost))),
+            oldest_age,
+            jobs: Some(jobs as f64),
+            peak_jobs: Some(std::mem::replace(&mut known.peak, jobs) as f64),
+        }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A query in its service's backlog.
+#[derive(Debug)]
+pub struct Place {
+    board: Arc<Board>,
+    query: String,
+    cost: Cost,
+    number: u64,
+}
+
+impl Place {
+    /// The whole answer was given.
+    pub fn answered(&self, delay: Duration, rows: u64) {
+        let mut known = self.board.locked();
+        let cost = known.admission.learn(&self.query, rows);
+        known.finished_cost += cost.get();
+        known.delays.record(Seconds(delay.as_secs_f64()));
+    }
+
+    /// It was late, or the database was down.
+    pub fn failed(&self) {
+        self.board.locked().failed += 1;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut known = self.board.locked();
+        known.admission.release(self.cost);
+        known.running.remove(&self.number);
+    }
+}
