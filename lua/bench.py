@@ -18,6 +18,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import redis
+
 from compose.lab import machine, proxy
 from compose.lab.processes import cpu_seconds, free_ports, start_tied, wait_until
 from compose.lab.topology import ROOT
@@ -102,6 +104,32 @@ def start_haproxy(stack: ExitStack, run: Path, name: str, config: str) -> int:
     process = start_tied([machine.haproxy(), "-db", "-f", str(run / f"{name}.cfg")], {}, run / f"{name}.log")
     stack.callback(process.kill)
     return process.pid
+
+
+def start_redis(stack: ExitStack, run: Path, library: str, *options: str) -> tuple[redis.Redis, int]:
+    """With a library of functions; a client, and its port."""
+    (port,) = free_ports(1)
+    command = [machine.redis(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(run)]
+    stack.callback(start_tied([*command, *options], {}, run / "redis.log").kill)
+    client = redis.Redis(port=port)
+
+    def answers() -> bool:
+        try:
+            return client.ping()
+        except redis.ConnectionError:
+            return False
+
+    wait_until("redis", answers, 10, lambda: None)
+    client.function_load((ROOT / "lua" / "redis" / library).read_text(), replace=True)
+    return client, port
+
+
+def start_nodes(stack: ExitStack, run: Path) -> list[int]:
+    """Ports of nodes that answer at once."""
+    nodes = free_ports(NODES)
+    binds = "\n".join(f"    bind 127.0.0.1:{node}" for node in nodes)
+    start_haproxy(stack, run, "nodes", NODE.format(binds=binds))
+    return nodes
 
 
 class Proxies:
@@ -211,36 +239,11 @@ def main() -> int:
     if not shutil.which("wrk"):
         print("bench: wrk is not on the PATH; run `make tools`", file=sys.stderr)
         return 1
-    import redis
-
     with ExitStack() as stack:
         run = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-bench-")))
         (run / "wrk.lua").write_text(SCRIPT)
-        (port, *nodes) = free_ports(1 + NODES)
-        command = [
-            machine.redis(),
-            "--port",
-            str(port),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--dir",
-            str(run),
-        ]
-        stack.callback(start_tied(command, {}, run / "redis.log").kill)
-        binds = "\n".join(f"    bind 127.0.0.1:{node}" for node in nodes)
-        start_haproxy(stack, run, "nodes", NODE.format(binds=binds))
-        client = redis.Redis(port=port)
-
-        def answers() -> bool:
-            try:
-                return client.ping()
-            except redis.ConnectionError:
-                return False
-
-        wait_until("redis", answers, 10, lambda: None)
-        client.function_load((ROOT / "lua" / "redis" / "plimsoll.lua").read_text(), replace=True)
+        client, port = start_redis(stack, run, "plimsoll.lua")
+        nodes = start_nodes(stack, run)
         over = threading.Event()
 
         def report() -> None:

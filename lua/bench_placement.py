@@ -12,12 +12,9 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-import redis
-
-from compose.lab import machine
-from compose.lab.processes import free_ports, start_tied, wait_until
+from compose.lab.processes import free_ports, wait_until
 from compose.lab.topology import ROOT
-from lua.bench import CONNECTIONS, NODE, NODES, start_haproxy, wrk
+from lua.bench import CONNECTIONS, NODES, start_haproxy, start_nodes, start_redis, wrk
 from lua.tests.primaries import Keeper
 
 ROUNDS, SECONDS = 5, 2
@@ -102,31 +99,8 @@ def main() -> int:
     with ExitStack() as stack:
         run = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-bench-")))
         (run / "wrk.lua").write_text(SCRIPT)
-        (port, *nodes) = free_ports(1 + NODES)
-        command = [
-            machine.redis(),
-            "--port",
-            str(port),
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--dir",
-            str(run),
-        ]
-        stack.callback(start_tied(command, {}, run / "redis.log").kill)
-        binds = "\n".join(f"    bind 127.0.0.1:{node}" for node in nodes)
-        start_haproxy(stack, run, "nodes", NODE.format(binds=binds))
-        client = redis.Redis(port=port)
-
-        def answers() -> bool:
-            try:
-                return client.ping()
-            except redis.ConnectionError:
-                return False
-
-        wait_until("redis", answers, 10, lambda: None)
-        client.function_load((ROOT / "lua" / "redis" / "placement.lua").read_text(), replace=True)
+        client, port = start_redis(stack, run, "placement.lua")
+        nodes = start_nodes(stack, run)
         keeper = Keeper(client)
         keeper.open({f"*{rest}": f"node{rest % NODES + 1}" for rest in range(64)})
         for threads in (1, 2):

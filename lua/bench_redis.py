@@ -11,16 +11,14 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
 import redis
 
-from compose.lab import machine
-from compose.lab.processes import free_ports, start_tied, wait_until
-from compose.lab.topology import ROOT
+from lua.bench import start_redis
 
 NODES, PROXIES, THREADS = 100, 20, 2
 DISPATCHERS = PROXIES * THREADS
@@ -260,26 +258,12 @@ def main() -> int:
         return 1
     with ExitStack() as stack:
         run_directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-bench-")))
-        (port,) = free_ports(1)
-        command = [machine.redis(), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
         # The time of every call is kept, and of few commands within one: they are logged as well.
-        command += ["--slowlog-log-slower-than", "20", "--slowlog-max-len", "1000000"]
-        command += ["--dir", str(run_directory)]
-        stack.callback(start_tied(command, {}, run_directory / "redis.log").kill)
-        server = redis.Redis(port=port)
-        answers: Callable[[], bool] = lambda: _answers(server)  # noqa: E731
-        wait_until("redis", answers, 10, lambda: None)
-        server.function_load((ROOT / "lua" / "redis" / "plimsoll.lua").read_text(), replace=True)
+        options = ["--slowlog-log-slower-than", "20", "--slowlog-max-len", "1000000"]
+        server, port = start_redis(stack, run_directory, "plimsoll.lua", *options)
         load, begin, end = asyncio.run(run(server, port))
         tell(server, load, begin, end)
     return 0
-
-
-def _answers(server: redis.Redis) -> bool:
-    try:
-        return server.ping()
-    except redis.ConnectionError:
-        return False
 
 
 if __name__ == "__main__":

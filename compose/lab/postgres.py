@@ -8,14 +8,13 @@ import pwd
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from compose.lab import machine
+from compose.lab import machine, scratch
 from compose.lab.errors import LabError
 from compose.lab.processes import TIED, Program, answers, free_ports, tied, wait_until
 from compose.lab.topology import ROOT, Node, Topology
@@ -95,12 +94,14 @@ class Databases:
     def __init__(self, topology: Topology, seed: int, log: Path) -> None:
         self._topology, self._seed, self._log = topology, seed, log
         self._user = user()
+        self._leaving = ExitStack()
         self._root = Path()
         self._made: Server | None = None
 
     def __enter__(self) -> Self:
         # Where PostgreSQL's user can come, which the lab's own directory may not be.
-        self._root = Path(tempfile.mkdtemp(prefix="plimsoll-sql-", dir="/tmp" if self._user else None))
+        above = "/tmp" if self._user else None
+        self._root = self._leaving.enter_context(scratch.directory("plimsoll-sql-", above))
         try:
             if self._user:
                 shutil.chown(self._root, self._user, self._user)
@@ -111,7 +112,7 @@ class Databases:
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._root, ignore_errors=True)
+        self._leaving.close()
 
     def _own(self, command: list[str]) -> list[str]:
         return [*tied(END, self._user), *command]

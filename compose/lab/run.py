@@ -7,14 +7,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compose.lab import machine, placement, postgres, render, stack, swept
+from compose.lab import machine, placement, postgres, render, scratch, stack, swept
 from compose.lab.collector import Collector
 from compose.lab.errors import LabError
 from compose.lab.observe import Prometheus, targets
@@ -46,10 +45,9 @@ class Options:
 
 
 @contextlib.contextmanager
-def scratch(keep: Path) -> Iterator[Path]:
+def own_directory(keep: Path) -> Iterator[Path]:
     """A short directory for sockets, databases and configurations; the configurations stay with the run."""
-    with tempfile.TemporaryDirectory(prefix="plimsoll-lab-") as name:
-        run = Path(name)
+    with scratch.directory("plimsoll-lab-") as run:
         (run / "data").mkdir()
         try:
             yield run
@@ -150,7 +148,7 @@ def run_policy(
     directory.mkdir(parents=True)
     scenario, slaves = options.scenario, options.topology.slaves
     with contextlib.ExitStack() as leaving:
-        run = leaving.enter_context(scratch(directory))
+        run = leaving.enter_context(own_directory(directory))
         cluster = leaving.enter_context(databases.cluster()) if databases else None
         placing = agents_placement(policy, options)
         planned = stack.plan(

@@ -15,7 +15,7 @@ import redis
 from compose.lab import machine, proxy
 from compose.lab.processes import free_ports, start_tied
 from compose.lab.topology import ROOT
-from lua.tests.traffic import until
+from lua.tests.traffic import message, until
 
 SNIPPET = (ROOT / "haproxy" / "snippets" / "placement.cfg").read_text()
 NODES = ("node1", "node2", "node3")
@@ -175,10 +175,8 @@ class Primaries:
         self.connections += 1
         with suppress(asyncio.IncompleteReadError, OSError):
             while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-                fields = dict(re.findall(r"^([^:\r\n]+): *([^\r]*)\r$", head, re.MULTILINE))
-                await reader.readexactly(int(fields.get("content-length", 0)))
-                task = asyncio.create_task(self._run(node, fields, "/long" in head.split()[1]))
+                first, fields = await message(reader)
+                task = asyncio.create_task(self._run(node, fields, "/long" in first.split()[1]))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
                 await asyncio.shield(task)
@@ -273,10 +271,8 @@ async def send(
     reader, writer = streams
     head = f"POST {path} HTTP/1.1\r\nhost: x\r\nx-id: {request}\r\nx-object-set: {name}\r\n"
     writer.write(f"{head}content-length: 5\r\n\r\nhello".encode())
-    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-    fields = dict(re.findall(r"^([^:\r\n]+): *([^\r]*)\r$", head, re.MULTILINE))
-    await reader.readexactly(int(fields.get("content-length", 0)))
-    answer = f"{head.split()[1]} {fields.get('plimsoll-reason', '')}".strip()
+    first, fields = await message(reader)
+    answer = f"{first.split()[1]} {fields.get('plimsoll-reason', '')}".strip()
     return answer, fields.get("connection") != "close"
 
 

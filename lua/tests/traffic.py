@@ -22,6 +22,14 @@ async def until(what: str, condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.02)
 
 
+async def message(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]]:
+    """The first line of an HTTP message and its fields, in lower case; its body is read past."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    fields = dict(re.findall(r"^([^:\r\n]+): *([^\r]*)\r$", head, re.MULTILINE))
+    await reader.readexactly(int(fields.get("content-length", 0)))
+    return head.partition("\r\n")[0], fields
+
+
 class Nodes:
     """HTTP servers; a request for /stock/long is answered when `release` is set."""
 
@@ -119,10 +127,8 @@ class Load:
     ) -> tuple[str, bool]:
         """The status with the policy's reason, and whether the connection is kept."""
         writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        fields = dict(re.findall(r"^([^:\r\n]+): *([^\r]*)\r$", head, re.MULTILINE))
-        await reader.readexactly(int(fields.get("content-length", 0)))
-        answer = f"{head.split()[1]} {fields.get('plimsoll-reason', '')}".strip()
+        first, fields = await message(reader)
+        answer = f"{first.split()[1]} {fields.get('plimsoll-reason', '')}".strip()
         self.answers[answer] += 1
         self.placed += answer == "200" and fields.get("x-placed", "") != ""
         return answer, fields.get("connection") != "close"

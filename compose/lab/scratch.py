@@ -1,0 +1,38 @@
+"""Directories that go with whoever made them; what a killed lab left, the next one removes."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+# Locked for as long as its maker lives, however that ends.
+OWNER = "owner.lock"
+
+
+@contextlib.contextmanager
+def directory(prefix: str, parent: str | None = None) -> Iterator[Path]:
+    """A new one below `parent`, or where temporary files are; left-over ones of this prefix there go."""
+    above = Path(parent or tempfile.gettempdir())
+    remove_left(above, prefix)
+    made = Path(tempfile.mkdtemp(prefix=prefix, dir=above))
+    try:
+        fresh = made / "owner.new"
+        with fresh.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            # Under its name only once it is locked.
+            fresh.rename(made / OWNER)
+            yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def remove_left(above: Path, prefix: str) -> None:
+    for path in above.glob(f"{prefix}*/{OWNER}"):
+        # It lives, or it is somebody else's.
+        with contextlib.suppress(OSError), path.open() as held:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(held.fileno()).st_uid == os.geteuid():
+                shutil.rmtree(path.parent, ignore_errors=True)
