@@ -33,7 +33,8 @@ help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 	@echo
 	@echo '  lab options: SCENARIO=burst|removal|heterogeneous|mix|phases|updates|placement|placement-even|rejoin|'
-	@echo '                        balancer-failover|redis-failover|master-failover (with DB=postgres)'
+	@echo '                        balancer-failover|redis-failover|aggregator-failover|master-failover'
+	@echo '                        (the last two with DB=postgres)'
 	@echo '               PROXY=haproxy|envoy SEED=7 QUICK=1'
 	@echo '               POLICIES="rr fc-prop wasm-fc-hash", of either proxy (loadtests/policies.toml)'
 	@echo '               CLIENTS=1500 NODES=5 PROXIES=2 MIX=3:1|25:1|100:1 DURATION=seconds REDIS_AWAY=seconds'

@@ -19,6 +19,8 @@ from compose.lab.sweep import sweep, tries
 CLIENTS_PER_SLAVE = 300
 # They think less where they only write.
 WRITERS_PER_SLAVE = 24
+# Each asks every partition at once.
+GATHERERS_PER_SLAVE = 4
 MAX_CLIENTS = 18_000  # open files are limited to 20,000 on common machines
 MAX_NODES = 50
 MAX_PROXIES = 8
@@ -41,7 +43,9 @@ def parser() -> argparse.ArgumentParser:
     shared.add_argument("--seed", type=number(0, 2**31 - 1), default=1)
     shared.add_argument("--quick", action="store_true", help="at most 45 s a policy")
     shared.add_argument(
-        "--clients", type=number(1, MAX_CLIENTS), help="default: 300 a slave, in scenario placement 24"
+        "--clients",
+        type=number(1, MAX_CLIENTS),
+        help="default: 300 a slave; 24 in scenario placement, 4 in aggregator-failover",
     )
     shared.add_argument(
         "--nodes", type=number(1, MAX_NODES), help="slaves; default: those of compose/topology.toml"
@@ -103,11 +107,19 @@ def options(arguments: argparse.Namespace) -> Options:
         raise LabError("--proxies 1: scenario balancer-failover needs at least 2, since one is killed")
     if arguments.scenario == "updates" and arguments.database != "sqlite":
         raise LabError(f"--database {arguments.database}: in scenario updates each node moves its own prices")
+    is_gathering = arguments.scenario == "aggregator-failover"
+    if is_gathering and arguments.database != "postgres":
+        raise LabError(
+            f"--database {arguments.database}: in scenario aggregator-failover partitions are PostgreSQL's: "
+            "DB=postgres"
+        )
     if chosen.sets and arguments.database != "sqlite":
         raise LabError(
             f"--database {arguments.database}: in scenario placement all nodes take writes, with SQLite only"
         )
     a_slave = WRITERS_PER_SLAVE if chosen.sets else CLIENTS_PER_SLAVE
+    if is_gathering:
+        a_slave = GATHERERS_PER_SLAVE
     clients = arguments.clients or a_slave * len(nodes.slaves)
     results = getattr(arguments, "results", RESULTS)
     return Options(

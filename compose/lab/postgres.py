@@ -54,6 +54,10 @@ class Server:
         return self.directory / "data"
 
     @property
+    def socket(self) -> Path:
+        return self.directory / ".s.PGSQL.5432"
+
+    @property
     def connection(self) -> str:
         """For `stocks serve --database`."""
         return f"host={self.directory} user=stocks dbname=stocks"

@@ -31,6 +31,8 @@ class Policy:
     orca: bool = False
     # The agents' [placement]; pins = "best" stands for those of the best fixed placement.
     placement: dict[str, Any] | None = None
+    # Aggregators behind the proxy; the agents then have partitions.
+    gathers: int = 0
     # Settings of plimsoll.lua that differ from the example's.
     lua: dict[str, Any] = field(default_factory=dict)
 
@@ -73,6 +75,7 @@ class Ports:
     # Where Redis has a replica to fail over to, and who sees to that.
     replica: int | None = None
     sentinels: tuple[int, ...] = ()
+    gathers: tuple[int, ...] = ()
 
     def host(self, index: int) -> str:
         return "127.0.0.1" if self.orca is None else f"127.0.0.{index + 2}"
@@ -134,7 +137,17 @@ def policies(names: list[str], path: Path = POLICIES) -> list[Policy]:
         service = merged(common, entry["service"]) if "service" in entry else None
         changed, swept, orca = entry.get("settings", {}), entry.get("sweep", {}), entry.get("orca", False)
         result.append(
-            Policy(name, example, service, changed, swept, orca, entry.get("placement"), entry.get("lua", {}))
+            Policy(
+                name,
+                example,
+                service,
+                changed,
+                swept,
+                orca,
+                entry.get("placement"),
+                entry.get("gathers", 0),
+                entry.get("lua", {}),
+            )
         )
     return result
 
@@ -154,6 +167,7 @@ def haproxy(
         "/usr/share/plimsoll/lua": str(ROOT / "lua"),
         "/etc/haproxy/plimsoll.lua": str(socket.with_suffix(".lua")),
     }
+    moved |= {f"127.0.0.1:{9470 + n}": f"127.0.0.1:{port}" for n, port in enumerate(ports.gathers)}
     lines = []
     in_queries = in_transactions = False
     for original in text.splitlines():
@@ -220,6 +234,7 @@ def agent(
     ports: Ports,
     directory: Path,
     placement: dict[str, Any] | None = None,
+    partition: dict[str, Any] | None = None,
 ) -> str:
     """agent.toml for the agent of one slave."""
     assert policy.service is not None
@@ -261,7 +276,8 @@ def agent(
         }
     if placement is not None:
         config["placement"] = placement
-    return toml(config) + "\n[[service]]\n" + toml(merged(service, policy.service), "service")
+    text = toml(config) + "\n[[service]]\n" + toml(merged(service, policy.service), "service")
+    return text if partition is None else f"{text}\n[[partition]]\n{toml(partition, 'partition')}"
 
 
 def toml(table: dict[str, Any], path: str = "") -> str:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compose.lab import machine, placement, postgres, render, scratch, stack, swept
+from compose.lab import gather, machine, placement, postgres, render, scratch, stack, swept
 from compose.lab.collector import Collector
 from compose.lab.errors import LabError
 from compose.lab.observe import Prometheus, targets
 from compose.lab.placement import Sets, Watch
 from compose.lab.postgres import Databases
-from compose.lab.processes import Processes, Program, cpu_seconds, start_tied
+from compose.lab.processes import Processes, Program, cpu_seconds, start_tied, wait_until
 from compose.lab.progress import Progress
 from compose.lab.sampler import Sampler, fetch, node_counters
 from compose.lab.scenario import Scenario
@@ -82,6 +82,7 @@ def generator(
         "SLA": str(scenario.sla),
         "LONG_SHARE": str(scenario.long_share),
         **written(scenario.sets),
+        "GATHER": gather.QUERY if scenario.name == "aggregator-failover" else "",
         "SYMBOLS": str(options.topology.master.flags.get("symbols", 3000)),
         "ACCOUNTS": str(options.topology.master.flags.get("accounts", 3000)),
         "K6_NO_USAGE_REPORT": "true",
@@ -204,6 +205,7 @@ def run_policy(
         "event": scenario.event_text(policy.has_ring) or None,
         "calm_s": scenario.calm,
         "killed_s": attempt.times.get("killed"),
+        "dead_s": attempt.times.get("dead"),
         "back_s": attempt.times.get("back"),
         "redis_away_s": scenario.redis_away if policy.has_ring else 0.0,
         "measured_from_s": scenario.warmup,
@@ -244,7 +246,7 @@ class Attempt:
     collector: Collector
     k6: subprocess.Popen[bytes]
     directory: Path
-    # When a program was killed, and when it was started again, if it was.
+    # When a program was killed, when it had ended, and when it was started again, if it was.
     times: dict[str, float] = field(default_factory=dict)
 
     def drive(self, progress: Progress) -> Cores:
@@ -261,7 +263,6 @@ class Attempt:
             now = self.collector.now()
             if scenario.removal is not None and not (dead or is_back) and now >= scenario.removal:
                 dead = self.remove()
-                self.times["killed"] = round(self.collector.now(), 3)
             if scenario.rejoin is not None and not is_back and now >= scenario.rejoin:
                 is_back = self.bring_back(dead)
                 if is_back:
@@ -296,6 +297,8 @@ class Attempt:
             return ["redis"]
         if self.options.scenario.name == "balancer-failover":
             return [list(self.planned.proxies)[-1]]
+        if self.options.scenario.name == "aggregator-failover":
+            return [f"gather{self.policy.gathers}"]
         last = self.options.topology.slaves[-1].name
         # The agent first: it is not to tell the proxy about the node's death.
         names = (f"{last}-agent", last, postgres.program(last))
@@ -303,9 +306,15 @@ class Attempt:
 
     def remove(self) -> list[str]:
         names = self.victims()
+        self.times["killed"] = round(self.collector.now(), 3)
         for name in names:
             program = self.planned.programs[name]
             self.processes.signal(name, program.ends_by if isinstance(program, Program) else "KILL")
+        # A busy machine takes its time to end one, whose sockets still take requests meanwhile.
+        serving = [name for name in names if not isinstance(self.planned.programs[name], Program)]
+        ended = lambda: all(map(self.processes.has_ended, serving))  # noqa: E731
+        wait_until(f"the end of {', '.join(serving)}", ended, 10, lambda: None)
+        self.times["dead"] = round(self.collector.now(), 3)
         return names
 
     def bring_back(self, dead: list[str]) -> bool:
@@ -347,6 +356,10 @@ def run(options: Options, names: list[str], observer: Prometheus | None = None) 
         without = [policy.name for policy in chosen if not policy.has_ring]
         if without:
             raise LabError(f"--policies {' '.join(without)}: without Redis nothing fails over")
+    if options.scenario.name == "aggregator-failover" and (
+        without := [policy.name for policy in chosen if policy.gathers < 2]
+    ):
+        raise LabError(f"--policies {' '.join(without)}: without two aggregators nothing fails over")
     if options.scenario.redis_away and not any(policy.has_ring for policy in chosen):
         raise LabError(f"--redis-away: no Redis is used by {', '.join(names)}")
     settings = {policy.name: policy.settings | swept.best(policy, options.scenario.name) for policy in chosen}

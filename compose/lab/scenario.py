@@ -7,7 +7,7 @@ from compose.lab.placement import Sets
 
 SCENARIOS = (
     *("burst", "removal", "heterogeneous", "mix", "phases", "updates", "placement", "placement-even"),
-    *("rejoin", "balancer-failover", "redis-failover", "master-failover"),
+    *("rejoin", "balancer-failover", "redis-failover", "aggregator-failover", "master-failover"),
 )
 # Who is killed, and what is said of it.
 VICTIMS = {
@@ -15,6 +15,7 @@ VICTIMS = {
     "rejoin": "a slave and its agent are killed",
     "balancer-failover": "one of the proxies is killed",
     "redis-failover": "the Redis master is killed",
+    "aggregator-failover": "one of the aggregators is killed",
 }
 BURST = ((3.5, 4.0), (1.0, 1.5))
 # Scheduling is to matter and not admission: below what the nodes can do, in the end by little.
@@ -26,6 +27,8 @@ UPDATES_SKEW = 1.0
 UPDATES_SLA = 2.0
 # One primary is to be overloaded by far, and all nodes together are not.
 PLACEMENT = ((0.3, 0.5), (0.3, 0.5))
+# A query to every partition logs in at each, and all are on one machine.
+GATHERS = ((0.8, 1.2), (0.8, 1.2))
 MIXES = {"3:1": 1 / 4, "25:1": 1 / 26, "100:1": 1 / 101}
 
 
@@ -124,6 +127,7 @@ def scenario(
         "mix": {"long_share": MIXES[mix]},
         "rejoin": {"rejoin": rejoin},
         "phases": {"think": PHASES},
+        "aggregator-failover": {"think": GATHERS},
         "updates": {"think": UPDATES, "calm": calm, "skew": UPDATES_SKEW, "sla": UPDATES_SLA},
         "placement": {"think": PLACEMENT, "sets": Sets()},
         "placement-even": {"think": PLACEMENT, "sets": Sets(evenly=True)},

@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 
-from compose.lab import envoy, machine, placement, render
+from compose.lab import envoy, gather, machine, placement, render
 from compose.lab.errors import LabError
 from compose.lab.postgres import Cluster
 from compose.lab.processes import Processes, Program, answers, free_ports, wait_until
@@ -40,11 +40,15 @@ sentinel failover-timeout {render.SENTINELS_NAME} 10000
 """
 
 
-def make_ports(slaves: int, has_orca: bool = False, has_sentinels: bool = False) -> render.Ports:
+def make_ports(
+    slaves: int, has_orca: bool = False, has_sentinels: bool = False, gathers: int = 0
+) -> render.Ports:
     redis, orca, *ports = free_ports(6 + 3 * slaves)
     rest = ports[4:]
     each = rest[:slaves], rest[slaves : 2 * slaves], rest[2 * slaves :]
     made = render.Ports(*ports[:4], *each, redis, orca if has_orca else None)
+    if gathers:
+        made = replace(made, gathers=tuple(free_ports(gathers)))
     if not has_sentinels:
         return made
     replica, *sentinels = free_ports(1 + SENTINELS)
@@ -119,7 +123,8 @@ def plan(
     has_sentinels: bool = False,
 ) -> Plan:
     """Writes configurations into `run` and says what to start; without databases nodes have SQLite."""
-    ports = make_ports(len(topology.slaves), policy.orca, has_sentinels and policy.has_ring)
+    slaves = topology.slaves
+    ports = make_ports(len(slaves), policy.orca, has_sentinels and policy.has_ring, policy.gathers)
     fronts = [ports]
     for _ in range(proxies - 1):
         frontend, stats = free_ports(2)
@@ -149,8 +154,17 @@ def plan(
         programs[node.name] = serve(node, ports.node(index), seed, told)
         if policy.service is not None:
             path = run / f"{node.name}.agent.toml"
-            path.write_text(render.agent(policy, node, index, ports, run, placing))
+            part = None
+            if policy.gathers and databases:
+                part = gather.partition(index, len(slaves), databases.servers[node.name])
+            path.write_text(render.agent(policy, node, index, ports, run, placing, part))
             programs[f"{node.name}-agent"] = [machine.binary("plimsoll"), "agent", "--config", str(path)]
+    for number, port in enumerate(ports.gathers):
+        path = run / f"gather{number + 1}.toml"
+        config, parts = gather.configuration(port, ports.agents)
+        tables = [f"\n[[partition]]\n{render.toml(part)}" for part in parts]
+        path.write_text("".join([render.toml(config), *tables]))
+        programs[f"gather{number + 1}"] = [machine.binary("plimsoll"), "gather", "--config", str(path)]
     programs |= {name: proxy.command for name, proxy in started.items()}
     return Plan(programs, ports, policy.service is not None, started, policy.has_updates, placing)
 
@@ -177,6 +191,9 @@ def wait_ready(processes: Processes, ready: Plan) -> None:
         for n, port in enumerate(ports.agents):
             url = f"http://127.0.0.1:{port}/readyz"
             wait_until(f"node{n + 1}-agent", lambda url=url: answers(url), 10, processes.check)
+    for n, port in enumerate(ports.gathers):
+        url = f"http://127.0.0.1:{port}/readyz"
+        wait_until(f"gather{n + 1}", lambda url=url: answers(url), 10, processes.check)
 
     def servers_up(proxy: Proxy) -> bool:
         servers = proxy.servers().values()

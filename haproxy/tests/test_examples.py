@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "haproxy" / "examples").glob("*.cfg"))
 POLICIES = {
     *("rr", "leastconn", "random2", "static-maxconn", "prop"),
-    *("fc-prop", "fc-prop-mean", "fc-hash", "lua-fc-hash", "lua-scheduler", "lua-placement"),
+    *("fc-prop", "fc-prop-mean", "fc-hash", "lua-fc-hash", "lua-scheduler", "lua-placement", "gather"),
 }
 
 

@@ -42,6 +42,8 @@ const settings = {
   short: (__ENV.SHORT_ITEMS || '60,100').split(',').map(Number),
   long: (__ENV.LONG_ITEMS || '600,1000').split(',').map(Number),
   longShare: Number(__ENV.LONG_SHARE || 0),
+  // The query that all partitions are asked; empty: queries go to one node.
+  gather: __ENV.GATHER || '',
   // Of object sets: name and part of the transactions, "G00 0.6,G01 0.4"; without any, requests name none.
   sets: objectSets(__ENV.SETS || ''),
 };
@@ -119,6 +121,13 @@ const accountOf = zipf(settings.accounts, settings.skew);
 
 function draw(s, random) {
   const [kind, which, who, size, long, think] = [random(), random(), random(), random(), random(), random()];
+  if (s.gather) {
+    const items = whole(s.short, size);
+    const order_by = [{ column: 'price_cents', descending: true }, { column: 'symbol' }];
+    // Of the first half, so that enough of them follow.
+    const body = { query: s.gather, parameters: [Math.floor((which * s.symbols) / 2)], order_by, limit: items };
+    return { class: 'query', path: '/v1/gather', items, think, set: null, body };
+  }
   const transaction = kind < s.transactions;
   const items = whole(!transaction && long < s.longShare ? s.long : s.short, size);
   const symbol = `S${String(stockOf(which)).padStart(4, '0')}`;

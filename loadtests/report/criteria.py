@@ -17,7 +17,7 @@ SHORT_AND_LONG = [
     (f"lua-job-informed-{update}2s", f"lua-job-informed-{update}10s") for update in ("", "continuous-")
 ]
 # Policies that are Plimsoll's start with these.
-PLIMSOLLS = ("fc-", "lua-", "wasm-", "envoy-eds-")
+PLIMSOLLS = ("fc-", "lua-", "wasm-", "envoy-eds-", "gather")
 # Periods of a second until what is left does all it can.
 RECOVERY_S = 3
 

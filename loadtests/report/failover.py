@@ -23,7 +23,7 @@ def recovered(timely: np.ndarray, ideal: np.ndarray, since: float, end: int) -> 
 
 def failover(policy: Policy, timely: np.ndarray, ideal: np.ndarray) -> dict[str, Any] | None:
     """None where nothing was killed. Transactions count among the errors."""
-    killed, back = policy.meta["killed_s"], policy.meta["back_s"]
+    killed, dead, back = (policy.meta[f"{name}_s"] for name in ("killed", "dead", "back"))
     if killed is None:
         return None
     end = int(policy.meta["measured_to_s"])
@@ -33,9 +33,10 @@ def failover(policy: Policy, timely: np.ndarray, ideal: np.ndarray) -> dict[str,
     until = end if back is None else int(back)
     return {
         "killed_s": killed,
+        "dead_s": dead,
         "back_s": back,
-        "errors_in_flight": int((failed & (requests.sent < killed) & (requests.finished >= killed)).sum()),
-        "errors_after": int((failed & (requests.sent >= killed)).sum()),
+        "errors_in_flight": int((failed & (requests.sent < dead) & (requests.finished >= killed)).sum()),
+        "errors_after": int((failed & (requests.sent >= dead)).sum()),
         "recovered_s": recovered(timely, ideal, killed, until),
         "recovered_back_s": None if back is None else recovered(timely, ideal, back, end),
     }

@@ -146,6 +146,7 @@ META = {
     **{"policy": TEXT, "proxy": TEXT, "event_s": TIME.or_null(), "event": TEXT.or_null()},
     "calm_s": TIME.or_null(),
     "killed_s": TIME.or_null(),
+    "dead_s": TIME.or_null(),
     "back_s": TIME.or_null(),
     **{"measured_from_s": TIME, "measured_to_s": TIME, "node_capacity_items_per_s": CAPACITIES},
     **{"proxy_cpu_share": AMOUNT, "settings": SETTINGS},

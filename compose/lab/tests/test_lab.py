@@ -197,10 +197,14 @@ def test_a_killed_slave_and_its_agent_are_recorded_as_dead(lab, tmp_path, policy
         ("balancer-failover", "lua-fc-hash", "haproxy-lb2", "28"),
         ("redis-failover", "lua-fc-hash", "redis", "28"),
         ("redis-failover", "wasm-fc-hash", "redis", "28"),
+        ("aggregator-failover", "gather", "gather2", "28"),
     ],
 )
 def test_only_what_the_dead_had_under_way_fails(lab, tmp_path, scenario, policy, killed, duration):
-    process, _ = lab("--scenario", scenario, "--policies", policy, "--duration", duration)
+    database = "postgres" if policy == "gather" else "sqlite"
+    process, _ = lab(
+        *("--scenario", scenario, "--policies", policy, "--duration", duration, "--database", database)
+    )
     _, stderr = process.communicate(timeout=150)
     assert process.returncode == 0, stderr.decode()
     latest = tmp_path / "results" / "latest"
@@ -218,6 +222,10 @@ def test_only_what_the_dead_had_under_way_fails(lab, tmp_path, scenario, policy,
         with (latest / policy / "nodes.csv").open() as file:
             last = [row for row in csv.DictReader(file) if row["node"] == killed][-1]
         assert (last["up"], last["bound"] != "") == ("1", True)
+    if scenario == "aggregator-failover":
+        with gzip.open(latest / policy / "requests.csv.gz", "rt") as file:
+            answered = [row for row in csv.DictReader(file) if row["outcome"] == "ok"]
+        assert {row["node"] for row in answered} == {"gather1", "gather2"}
     if scenario == "redis-failover":
         logs = [(latest / policy / f"sentinel{number}.log").read_text() for number in (1, 2, 3)]
         assert any("+switch-master stocks" in log for log in logs)

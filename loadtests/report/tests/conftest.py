@@ -93,6 +93,7 @@ class Run:
                 "event": "a burst",
                 "calm_s": None,
                 "killed_s": None,
+                "dead_s": None,
                 "back_s": None,
             },
             **{"measured_from_s": 10.0, "measured_to_s": 30.0, "settings": {}},
