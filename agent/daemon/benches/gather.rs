@@ -7,6 +7,7 @@
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{
         Arc,
@@ -26,13 +27,14 @@ const TICKS: f64 = 100.0;
 struct Gather {
     child: Child,
     port: u16,
-    _directory: tempfile::TempDir,
+    config: PathBuf,
 }
 
 impl Drop for Gather {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let _ = std::fs::remove_file(&self.config);
     }
 }
 
@@ -41,8 +43,7 @@ impl Gather {
         let held = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = held.local_addr().unwrap().port();
         drop(held);
-        let directory = tempfile::tempdir().unwrap();
-        let config = directory.path().join("gather.toml");
+        let config = std::env::temp_dir().join(format!("plimsoll-bench-{port}.toml"));
         let mut text = format!(
             "[http]\nlisten = \"127.0.0.1:{port}\"\n[nodes]\nnode = \"127.0.0.1:{agents}\"\n"
         );
@@ -59,7 +60,7 @@ impl Gather {
         let gather = Gather {
             child,
             port,
-            _directory: directory,
+            config,
         };
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             std::thread::sleep(Duration::from_millis(10));
@@ -141,20 +142,19 @@ fn rows(stream: &mut TcpStream, partition: u64, count: u64, length: usize) -> Op
         row.extend_from_slice(b", 0.3141592");
     }
     row.extend_from_slice(b"]\n");
-    let columns: Vec<String> = (0..row.iter().filter(|byte| **byte == b',').count() + 1)
-        .map(|at| format!("c{at}"))
-        .collect();
-    let mut send = |data: &[u8]| {
-        let head = format!("{:x}\r\n", data.len());
-        stream
-            .write_all(&[head.as_bytes(), data, b"\r\n"].concat())
-            .ok()
+    let columns = 1 + row.iter().filter(|byte| **byte == b',').count();
+    let columns: Vec<String> = (0..columns).map(|at| format!("\"c{at}\"")).collect();
+    let add = |out: &mut Vec<u8>, data: &[u8]| {
+        out.extend(format!("{:x}\r\n", data.len()).as_bytes());
+        out.extend(data);
+        out.extend(b"\r\n");
     };
-    let head = serde_json::json!({ "columns": columns }).to_string() + "\n";
+    let head = format!("{{\"columns\":[{}]}}\n", columns.join(","));
     let status = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
     let chunk_rows = (CHUNK_BYTES / row.len()).max(1) as u64;
     let mut chunk = row.repeat(chunk_rows as usize);
-    let mut begun = format!("{status}{:x}\r\n{head}\r\n", head.len()).into_bytes();
+    let mut out = status.as_bytes().to_vec();
+    add(&mut out, head.as_bytes());
     let mut sent = 0;
     while sent < count {
         let rows = chunk_rows.min(count - sent);
@@ -163,19 +163,19 @@ fn rows(stream: &mut TcpStream, partition: u64, count: u64, length: usize) -> Op
             let start = at as usize * row.len() + 1;
             chunk[start..start + 10].copy_from_slice(id.to_string().as_bytes());
         }
-        let data = &chunk[..rows as usize * row.len()];
-        if sent == 0 {
-            begun.extend(format!("{:x}\r\n", data.len()).as_bytes());
-            begun.extend(data);
-            begun.extend(b"\r\n");
-            stream.write_all(&begun).ok()?;
-        } else {
-            send(data)?;
-        }
+        add(&mut out, &chunk[..rows as usize * row.len()]);
         sent += rows;
+        if sent < count {
+            stream.write_all(&out).ok()?;
+            out.clear();
+        }
     }
-    send(format!("{{\"end\":{{\"rows\":{count}}}}}\n").as_bytes())?;
-    stream.write_all(b"0\r\n\r\n").ok()
+    add(
+        &mut out,
+        format!("{{\"end\":{{\"rows\":{count}}}}}\n").as_bytes(),
+    );
+    out.extend(b"0\r\n\r\n");
+    stream.write_all(&out).ok()
 }
 
 /// Bytes of an answer; the connection stays.

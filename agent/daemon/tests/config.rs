@@ -135,6 +135,10 @@ fn each_mistake_names_file_line_and_key() {
 fn the_example_is_valid_and_the_reference_is_up_to_date() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     check_file(&root.join("packaging/agent.toml")).unwrap();
+    let of_gather = root.join("packaging/gather.toml");
+    let mut check = Command::new(PLIMSOLL);
+    check.args(["gather", "--check-config", "--config"]);
+    assert!(check.arg(of_gather).status().unwrap().success());
     let out = Command::new(PLIMSOLL)
         .arg("config-reference")
         .output()

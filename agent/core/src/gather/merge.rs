@@ -65,6 +65,8 @@ pub struct Gathering<T> {
     rows: u64,
     failure: Option<Failure>,
     is_reduced: bool,
+    /// Nothing happened since the last step that could have made it other than a row: no partition lacks one.
+    is_flowing: bool,
 }
 
 impl<T> Gathering<T> {
@@ -100,6 +102,7 @@ impl<T> Gathering<T> {
             rows: 0,
             failure: None,
             is_reduced: false,
+            is_flowing: false,
             plan,
         };
         gathering.stop_at_limit();
@@ -208,6 +211,7 @@ impl<T> Gathering<T> {
         }
         if let Err(failure) = self.check_kinds(partition, &keys) {
             self.failure.get_or_insert(failure);
+            self.is_flowing = false;
             return Offer::Ignored;
         }
         let source = &mut self.sources[partition];
@@ -282,12 +286,14 @@ impl<T> Gathering<T> {
         };
         if source.report.state.is_open() {
             source.report.state = state;
+            self.is_flowing = false;
         }
     }
 
     /// Time passes; partitions that have not ended by the deadline are late.
     pub fn tick(&mut self, now: Seconds) {
         if now.get() >= self.plan.deadline.get() {
+            self.is_flowing = false;
             for source in self.sources.iter_mut() {
                 if source.report.state.is_open() {
                     source.report.state = State::Late;
@@ -298,6 +304,11 @@ impl<T> Gathering<T> {
 
     /// What is next, until it is [`Step::Done`] or [`Step::Failed`].
     pub fn step(&mut self) -> Step<T> {
+        if self.is_flowing
+            && let Some(partition) = self.heads.pop()
+        {
+            return self.leave(partition);
+        }
         if let Some(failure) = self.failed() {
             self.failure = Some(failure.clone());
             return Step::Failed(failure);
@@ -322,6 +333,7 @@ impl<T> Gathering<T> {
                 if let Some(partition) = self.sources.iter().position(lacks) {
                     return Step::Wait(Some(partition));
                 }
+                self.is_flowing = true;
                 match self.heads.pop() {
                     Some(partition) => self.leave(partition),
                     None => Step::Done,
@@ -362,8 +374,9 @@ impl<T> Gathering<T> {
         };
         if matches!(self.plan.how, How::Merge(_)) {
             source.last = keys;
-            if !source.queue.is_empty() {
-                self.place(partition);
+            match source.queue.is_empty() {
+                true => self.is_flowing = false,
+                false => self.place(partition),
             }
         }
         self.rows += 1;

@@ -305,6 +305,7 @@ impl Answer {
 
     async fn done(&mut self, out: &mut Out) -> Result<Outcome, Left> {
         self.close();
+        self.readers.abort_all();
         self.columns(out);
         let report = self.gathering.report();
         let mut told = self.partitions();

@@ -6,7 +6,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{Error, IgnoredAny, SeqAccess, Visitor},
 };
-use tokio_util::bytes::Bytes;
+use tokio_util::bytes::{Buf, Bytes};
 
 use crate::partition::MOST_ROW_BYTES;
 
@@ -61,7 +61,7 @@ impl Lines {
             self.chunk = Bytes::new();
             return Ok(None);
         }
-        let _ = self.chunk.split_to(1);
+        self.chunk.advance(1);
         if self.begun.is_empty() {
             return Ok(Some(part));
         }

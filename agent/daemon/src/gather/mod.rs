@@ -74,7 +74,7 @@ async fn serve(path: PathBuf, config: GatherConfig, log_level: LogLevel) -> anyh
     let mut catalogue = Catalogue::new(&registry);
     let process = ProcessMetrics::new(&mut catalogue)?;
     let context = GatherContext {
-        nodes: Arc::new(nodes::Nodes::new(config.at_once)),
+        nodes: Arc::new(nodes::Nodes::new()),
         metrics: GatherMetrics::new(&mut catalogue)?,
         refused: process.http_refused.clone(),
         limits: Arc::new(Limits::default()),

@@ -27,6 +27,8 @@ use crate::config::{NodeAddress, Served};
 const CONNECT_WAIT: Duration = Duration::from_secs(1);
 /// A connection without use is kept so long; agents close them after 75 s.
 const IDLE: Duration = Duration::from_secs(30);
+/// As many as an agent answers queries at once.
+const MOST_IDLE: usize = 64;
 /// A node that failed is asked after its fellows for so long.
 const SHUNNED: Duration = Duration::from_secs(2);
 /// What is read of a connection at once.
@@ -41,15 +43,15 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Keeps at most so many idle connections to each.
-    pub fn new(most_idle: usize) -> Self {
+    /// No connection is there yet.
+    pub fn new() -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_WAIT));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(most_idle)
+            .pool_max_idle_per_host(MOST_IDLE)
             .http1_max_buf_size(BUFFER_BYTES)
             .build(connector);
         Nodes {

@@ -60,7 +60,7 @@ impl GatherMetrics {
             partitions: catalogue.counters(
                 "plimsoll_gather_partitions_total",
                 "answers",
-                "Answers of partitions, by how they ended; not of gathers that failed or whose caller left.",
+                "Answers of partitions, by how they ended; not those that were under way at the end of their gather.",
                 &[
                     Label::are("partition", "a partition's name"),
                     Label::one_of("state", states),
