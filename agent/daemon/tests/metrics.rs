@@ -1,6 +1,8 @@
 //! What the running agent exports, and its catalogue.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "support/databases.rs"]
+mod databases;
 #[path = "support/redis.rs"]
 mod redis;
 mod support;
@@ -12,11 +14,12 @@ use std::{
     process::{Command, Stdio},
 };
 
+use databases::PostgreSql;
 use redis::Redis;
 use support::{Agent, Service, http_post, wait_for};
 
 /// More than one service may have.
-const MOST_SERIES: usize = 200;
+const MOST_SERIES: usize = 210;
 
 fn reference() -> String {
     let out = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
@@ -112,8 +115,14 @@ fn promtool(text: &str) {
 }
 
 /// Three services, one for each source; of the first everything is on.
-fn services(service: &Service, redis: &Redis, http_port: u16) -> [String; 4] {
+fn services(
+    service: &Service,
+    redis: &Redis,
+    database: &PostgreSql,
+    http_port: u16,
+) -> [String; 4] {
     let (port, redis) = (service.port, redis.url());
+    let socket = database.socket().display().to_string();
     let ring = |cluster| {
         format!(
             "[service.ring]\ncluster = \"{cluster}\"\nnode = \"node1\"\nslots = 1000\nlease = \"2s\"\n"
@@ -156,6 +165,9 @@ kind = "tcp"
 address = "127.0.0.1:{port}"
 [service.updates]
 url = "http://127.0.0.1:{port}/metrics"
+[service.role]
+address = "unix://{socket}"
+user = "plimsoll"
 "#
         );
     let logged = named("logged")
@@ -172,8 +184,9 @@ url = "http://127.0.0.1:{port}/metrics"
 fn what_is_exported_is_what_the_catalogue_has() {
     let service = Service::start();
     let redis = Redis::start(&[]);
+    let database = PostgreSql::start();
     let mut agent = Agent::new();
-    let parts = services(&service, &redis, agent.http_port);
+    let parts = services(&service, &redis, &database, agent.http_port);
     agent.configure("", &parts.concat());
     agent.start_again();
     agent.check("stocks lb1\n").unwrap();
