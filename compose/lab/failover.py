@@ -18,7 +18,7 @@ from compose.lab import machine, patroni, render
 from compose.lab.errors import LabError
 from compose.lab.patroni import Cluster, Member
 from compose.lab.processes import TIED, Processes, Program, answers, free_ports, start_tied, wait_until
-from compose.lab.run import require_running, scratch, stop
+from compose.lab.run import own_directory, require_running, stop
 from compose.lab.topology import ROOT
 from loadtests.report import ledger
 from loadtests.report.criteria import Criterion
@@ -181,13 +181,13 @@ def run(results: Path, times: Times | None = None) -> bool:
     directory = results / f"{now:%Y%m%dT%H%M%SZ}-{NAME}"
     directory.mkdir(parents=True)
     with contextlib.ExitStack() as leaving:
-        scratched = leaving.enter_context(scratch(directory))
+        own = leaving.enter_context(own_directory(directory))
         frontend, *rest = free_ports(1 + 3 * len(NODES) + 2 + 2 * len(NODES))
         three = [rest[n * len(NODES) : (n + 1) * len(NODES)] for n in range(3)]
         ports = Ports(frontend, *three)
-        cluster = leaving.enter_context(patroni.cluster(list(NODES), rest[3 * len(NODES) :], scratched))
-        every = {**cluster.programs, **programs(cluster, ports, scratched)}
-        processes = leaving.enter_context(Processes(every, scratched, directory))
+        cluster = leaving.enter_context(patroni.cluster(list(NODES), rest[3 * len(NODES) :], own))
+        every = {**cluster.programs, **programs(cluster, ports, own)}
+        processes = leaving.enter_context(Processes(every, own, directory))
         print("waiting for Patroni's cluster", file=sys.stderr)
         wait_until("a primary", lambda: cluster.primary() is not None, START_S, processes.check)
         cluster.set_up()

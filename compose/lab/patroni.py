@@ -10,7 +10,6 @@ import os
 import pwd
 import secrets
 import shutil
-import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compose.lab import machine, postgres
+from compose.lab import machine, postgres, scratch
 from compose.lab.processes import tied
 from compose.lab.topology import ROOT
 
@@ -170,8 +169,7 @@ def cluster(names: list[str], ports: list[int], run: Path) -> Iterator[Cluster]:
     owner = user or pwd.getpwuid(os.geteuid()).pw_name
     passwords = {role: secrets.token_hex(16) for role in ("postgres", "replicator")}
     # Where PostgreSQL's user can come, which the lab's own directory may not be.
-    root = Path(tempfile.mkdtemp(prefix="plimsoll-sql-", dir="/tmp" if user else None))
-    try:
+    with scratch.directory("plimsoll-sql-", "/tmp" if user else None) as root:
         if user:
             shutil.chown(root, user, user)
         client, peer, *rest = ports
@@ -193,8 +191,6 @@ def cluster(names: list[str], ports: list[int], run: Path) -> Iterator[Cluster]:
             apart = [*APART, *tied("KILL", user)] if user else [*APART, *AS_USER]
             programs[program(member.name)] = [*apart, *command]
         yield Cluster(members, programs)
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
 
 
 def etcd_command(run: Path, client: int, peer: int) -> list[str]:
