@@ -168,8 +168,8 @@ def fail_over(arguments: argparse.Namespace) -> bool:
     """The scenario that has nodes, clients and times of its own; whether it kept its promises."""
     if arguments.database != "postgres":
         raise LabError(f"--database {arguments.database}: scenario {failover.NAME} needs postgres")
-    for name in ("policies", "nodes", "clients", "proxies", "duration", "observe"):
-        if getattr(arguments, name) is not None:
+    for name in ("policies", "nodes", "clients", "proxies", "duration", "observe", "quick"):
+        if getattr(arguments, name) not in (None, False):
             raise LabError(f"--{name}: scenario {failover.NAME} has its own")
     return failover.run(arguments.results)
 
