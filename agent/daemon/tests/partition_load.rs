@@ -238,6 +238,17 @@ fn what_is_wrong_leaves_nothing_behind() {
     let list = place.read("databases.toml");
     place.write("databases.toml", &list.replace("d3", "d2"));
     place.refused(LOAD, "\"p2\" and \"p3\" have the same database");
+    place.write(
+        "define.sql",
+        "CREATE TABLE {part} (id text, x float8, y float8, note text)",
+    );
+    let by_part = |command: &str| command.replace("items", "{part}");
+    place.fine(&format!("{} --define define.sql", by_part(LOAD)));
+    place.fine(&by_part(CHECK));
+    assert_eq!(
+        place.sql(2, "SELECT count(*) FROM p3"),
+        place.rows()[2].to_string()
+    );
     place.write("databases.toml", list.rsplit_once("[[").unwrap().0);
     place.refused(LOAD, "part \"p3\" has no database");
     place.write("databases.toml", &list.replace("user", "usr"));

@@ -26,7 +26,7 @@ pub enum Message {
 
 /// What is done in every database.
 pub struct Work {
-    /// The table.
+    /// The table, here and below with `{part}` for the part's name.
     pub table: String,
     /// The columns that the rows have.
     pub columns: Vec<String>,
@@ -53,19 +53,20 @@ impl Work {
         messages: &mut mpsc::Receiver<Message>,
     ) -> Result<u64, Fault> {
         let session = Session::open(&place.database).await?;
-        let table = quoted(&self.table);
+        let name = place.named(&self.table);
+        let table = quoted(&name);
         // What a role's settings say of statements is not meant for loads.
         let begin = format!(
             "BEGIN; SET LOCAL lock_timeout = '{LOCK_WAIT_S}s'; SET LOCAL statement_timeout = 0"
         );
         session.run(&begin).await?;
         let schema = match &self.new {
-            Some(new) => Some(self.make(new, &session).await?),
+            Some(new) => Some(make(new, &name, place, &session).await?),
             None => None,
         };
-        let rows = self.copy(&session, messages).await?;
+        let rows = self.copy(&session, &table, messages).await?;
         if let (Some(new), Some(schema)) = (&self.new, &schema) {
-            session.run(&new.after).await?;
+            session.run(&place.named(&new.after)).await?;
             let home = session
                 .value("SELECT pg_catalog.current_setting('plimsoll.home')")
                 .await?
@@ -86,53 +87,14 @@ impl Work {
         Ok(rows)
     }
 
-    /// The empty table; the schema it is in.
-    async fn make(&self, new: &New, session: &Session) -> Result<String, Fault> {
-        let home = session.value("SELECT pg_catalog.quote_ident(pg_catalog.current_schema())");
-        let Some(home) = home.await? else {
-            let why = "the user has no schema to make tables in: see search_path";
-            return Err(Fault::Refused(why.to_owned()));
-        };
-        let (name, table) = (&self.table, quoted(&self.table));
-        if !new.replace {
-            let there = format!(
-                "SELECT pg_catalog.to_regclass({})",
-                literal(&format!("{home}.{table}"))
-            );
-            if session.value(&there).await?.is_some() {
-                let why = format!("there is a table {name:?} already; --replace replaces it");
-                return Err(Fault::Refused(why));
-            }
-        }
-        // Several parts may be made in one database at once.
-        let schema = format!("plimsoll_load_{:016x}", fastrand::u64(..));
-        session
-            .run(&format!(
-                "SET LOCAL plimsoll.home = {}; CREATE SCHEMA {schema}; \
-                 SELECT pg_catalog.set_config('search_path', '{schema}, ' || pg_catalog.current_setting('search_path'), true)",
-                literal(&home)
-            ))
-            .await?;
-        session.run(&new.define).await?;
-        let made = format!(
-            "SELECT pg_catalog.to_regclass('{schema}.' || {})",
-            literal(&table)
-        );
-        if session.value(&made).await?.is_none() {
-            let why = format!("--define makes no table {name:?}, or in a schema that it names");
-            return Err(Fault::Refused(why));
-        }
-        Ok(schema)
-    }
-
     async fn copy(
         &self,
         session: &Session,
+        table: &str,
         messages: &mut mpsc::Receiver<Message>,
     ) -> Result<u64, Fault> {
         let columns: Vec<String> = self.columns.iter().map(|name| quoted(name)).collect();
-        let (table, columns) = (quoted(&self.table), columns.join(", "));
-        let copy = format!("COPY {table} ({columns}) FROM STDIN");
+        let copy = format!("COPY {table} ({}) FROM STDIN", columns.join(", "));
         let mut sink = pin!(session.client.copy_in::<_, Bytes>(&copy).await?);
         let told = loop {
             match messages.recv().await {
@@ -152,6 +114,45 @@ impl Work {
             ))),
         }
     }
+}
+
+/// The empty table; the schema it is in.
+async fn make(new: &New, name: &str, place: &Place, session: &Session) -> Result<String, Fault> {
+    let home = session.value("SELECT pg_catalog.quote_ident(pg_catalog.current_schema())");
+    let Some(home) = home.await? else {
+        let why = "the user has no schema to make tables in: see search_path";
+        return Err(Fault::Refused(why.to_owned()));
+    };
+    let table = quoted(name);
+    if !new.replace {
+        let there = format!(
+            "SELECT pg_catalog.to_regclass({})",
+            literal(&format!("{home}.{table}"))
+        );
+        if session.value(&there).await?.is_some() {
+            let why = format!("there is a table {name:?} already; --replace replaces it");
+            return Err(Fault::Refused(why));
+        }
+    }
+    // Several parts may be made in one database at once.
+    let schema = format!("plimsoll_load_{:016x}", fastrand::u64(..));
+    session
+        .run(&format!(
+            "SET LOCAL plimsoll.home = {}; CREATE SCHEMA {schema}; \
+             SELECT pg_catalog.set_config('search_path', '{schema}, ' || pg_catalog.current_setting('search_path'), true)",
+            literal(&home)
+        ))
+        .await?;
+    session.run(&place.named(&new.define)).await?;
+    let made = format!(
+        "SELECT pg_catalog.to_regclass('{schema}.' || {})",
+        literal(&table)
+    );
+    if session.value(&made).await?.is_none() {
+        let why = format!("--define makes no table {name:?}, or in a schema that it names");
+        return Err(Fault::Refused(why));
+    }
+    Ok(schema)
 }
 
 /// After a connection that broke in its commit: the database knows what became of it.

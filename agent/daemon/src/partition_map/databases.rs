@@ -24,8 +24,18 @@ pub struct Place {
     pub database: Arc<PartitionConfig>,
 }
 
-/// The databases of these parts, or of all where none is named; each part has one to itself.
-pub fn places(map: &Map, file: &Path, only: &[String]) -> anyhow::Result<Vec<Place>> {
+/// Stands for the part's name.
+const PART: &str = "{part}";
+
+impl Place {
+    /// A text with the part's name in it where that is wanted.
+    pub fn named(&self, text: &str) -> String {
+        text.replace(PART, &self.database.name)
+    }
+}
+
+/// The databases of these parts, or of all where none is named; no two have the same table in the same one.
+pub fn places(map: &Map, file: &Path, table: &str, only: &[String]) -> anyhow::Result<Vec<Place>> {
     let name = file.display();
     let known = databases(file)?;
     let number = |wanted: &str| map.parts.iter().position(|part| part.name == wanted);
@@ -35,9 +45,10 @@ pub fn places(map: &Map, file: &Path, only: &[String]) -> anyhow::Result<Vec<Pla
             bail!("{name}: the map has no part {:?}", one.name);
         }
         let whose = (format!("{:?}", one.address), &one.database, &one.user);
-        if let Some(other) = taken.insert(whose, &one.name) {
+        let other = taken.insert(whose, &one.name);
+        if let (Some(other), false) = (other, table.contains(PART)) {
             bail!(
-                "{name}: {other:?} and {:?} have the same database and user, so the same table",
+                "{name}: {other:?} and {:?} have the same database and user: --table must have {PART} in it",
                 one.name
             );
         }

@@ -39,10 +39,10 @@ pub async fn compare(
     out: &mut impl Write,
 ) -> anyhow::Result<Vec<String>> {
     let (begin, all) = (Instant::now(), places.len());
-    let (map, query) = (Arc::new(map.clone()), query(map, table));
+    let map = Arc::new(map.clone());
     let mut tasks = JoinSet::new();
     for place in places {
-        let (map, query) = (Arc::clone(&map), query.clone());
+        let (map, query) = (Arc::clone(&map), query(&map, &place.named(table)));
         tasks.spawn(async move {
             let found = read(&map, &place, &query).await;
             (place.part, found)

@@ -42,7 +42,7 @@ pub struct LoadArgs {
     /// TOML with a [[partition]] for each part, as in the agents' configuration.
     #[arg(long, value_name = "FILE")]
     databases: PathBuf,
-    /// The table that is made in each.
+    /// The table that is made in each; {part} stands for the part's name, here and in SQL.
     #[arg(long, value_name = "NAME")]
     table: String,
     /// SQL that makes the table; default: the key as text, coordinates as double precision, the rest as text.
@@ -82,7 +82,7 @@ pub fn load(args: &LoadArgs, out: &mut impl Write) -> anyhow::Result<()> {
             replace: args.replace,
         }),
     };
-    let places = places(&map, &args.databases, &args.parts)?;
+    let places = places(&map, &args.databases, &args.table, &args.parts)?;
     let mut loading = Loading::new(&map, &args.input, work);
     super::runtime()?.block_on(loading.run(places, out))
 }

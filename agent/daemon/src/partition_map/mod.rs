@@ -62,7 +62,7 @@ struct CheckArgs {
     /// TOML with a [[partition]] for each part: its database is to have the rows that the map says.
     #[arg(long, value_name = "FILE", requires = "table")]
     databases: Option<PathBuf>,
-    /// The table in each database.
+    /// The table in each database; {part} stands for the part's name.
     #[arg(long, value_name = "NAME", requires = "databases")]
     table: Option<String>,
 }
@@ -81,7 +81,7 @@ struct ExtendArgs {
     /// TOML with a [[partition]] for each part, which the new rows are added to.
     #[arg(long, value_name = "FILE", requires = "table")]
     databases: Option<PathBuf>,
-    /// The table in each database.
+    /// The table in each database; {part} stands for the part's name.
     #[arg(long, value_name = "NAME", requires = "databases")]
     table: Option<String>,
     /// Add to these parts only.
@@ -124,7 +124,7 @@ fn check(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     }
     if let (Some(databases), Some(table), true) = (&args.databases, &args.table, faults.is_empty())
     {
-        let places = places(&map, databases, &[])?;
+        let places = places(&map, databases, table, &[])?;
         faults = runtime()?.block_on(compare(&map, places, table, out))?;
     }
     for fault in &faults {
@@ -179,7 +179,7 @@ fn extend(args: &ExtendArgs, out: &mut impl Write) -> anyhow::Result<()> {
                 columns,
                 new: None,
             };
-            let places = places(&map, databases, &args.parts)?;
+            let places = places(&map, databases, table, &args.parts)?;
             let mut loading = Loading::new(&map, &args.input, work);
             let ended = runtime()?.block_on(loading.run(places, out));
             (loading.done, ended)
