@@ -17,6 +17,9 @@ OBSERVE ?=
 DB ?=
 PROMETHEUS ?=
 VIEW ?=
+ROWS ?=
+REPEATS ?=
+PAGE_DELAY ?=
 
 CARGO ?= cargo
 WASM := wasm32-wasip1
@@ -27,10 +30,10 @@ LAB_OPTIONS = --proxy "$(PROXY)" --scenario "$(SCENARIO)" --seed "$(SEED)" \
 	$(if $(PROXIES),--proxies "$(PROXIES)") $(if $(MIX),--mix "$(MIX)") $(if $(DURATION),--duration "$(DURATION)") \
 	$(if $(DB),--database "$(DB)")
 
-.PHONY: help tools build lab sweep report preview simulate test test-rust test-lua test-python bench soak lint fmt clean
+.PHONY: help tools build lab sweep report scatter-bench preview simulate test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 	@echo
 	@echo '  lab options: SCENARIO=burst|removal|heterogeneous|mix|phases|updates|placement|placement-even|rejoin|'
 	@echo '                        balancer-failover|redis-failover|aggregator-failover|master-failover'
@@ -41,6 +44,7 @@ help: ## Show this help
 	@echo '               DB=sqlite|postgres: what the nodes keep their data in'
 	@echo '               OBSERVE=1|port: a Prometheus on a free port or this one, which stays up after the run'
 	@echo '               sweep: LIMITS="32 64"'
+	@echo '               scatter-bench: QUICK=1 SEED=7 ROWS=500000 REPEATS=7 PAGE_DELAY=100, in microseconds'
 	@echo '               preview: PROMETHEUS=url, as OBSERVE=1 prints it; VIEW="--policy fc-prop --dashboard sla"'
 
 tools: ## Install what the lab and the tests need (Debian packages, k6, a virtual environment)
@@ -59,6 +63,10 @@ sweep: tools build ## Find the best settings for SCENARIO of the policies that h
 
 report: ## Make summary.json and report.html again from the last run
 	@$(PYTHON) -m loadtests.report loadtests/results/latest
+
+scatter-bench: tools build ## Ask one database and eight the same query, by three partitionings
+	@$(PYTHON) -m compose.scatter --seed "$(SEED)" $(if $(QUICK),--quick) $(if $(ROWS),--rows "$(ROWS)") \
+		$(if $(REPEATS),--repeats "$(REPEATS)") $(if $(PAGE_DELAY),--page-delay "$(PAGE_DELAY)")
 
 preview: tools ## Draw the dashboards, with Grafana's panel library, from what PROMETHEUS recorded
 	@scripts/install-preview
