@@ -5,7 +5,7 @@
 mod databases;
 mod support;
 
-use std::{collections::BTreeMap, io::Write, net::TcpStream};
+use std::{collections::BTreeMap, io::Write, net::TcpStream, time::Duration};
 
 use databases::PostgreSql;
 use serde_json::{Value, json};
@@ -47,6 +47,7 @@ many = "SELECT generate_series(1, $1) AS i, repeat('x', 1000)"
 fails = "SELECT 1 / (i - 300), repeat('x', 1000) FROM generate_series(1, 1000) AS i"
 large = "SELECT repeat('x', 1048576)"
 sleep = "SELECT pg_sleep($1)"
+nap = "SELECT pg_sleep($1 / 1000.0)"
 backend = "SELECT pg_backend_pid(), (SELECT count(*) FROM pg_prepared_statements)"
 locks = "SELECT pg_advisory_lock(1)::text"
 all = "SELECT * FROM items ORDER BY 1"
@@ -474,4 +475,49 @@ kind = "partitions"
         assert!(problem.contains(said), "{problem}");
         refused.kill();
     }
+}
+
+/// Queries of up to 30 ms whose callers leave within 200 ms, four at a time.
+fn cancel_at_random(queries: u64) {
+    let node = start();
+    let running = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition' AND state <> 'idle'";
+    std::thread::scope(|scope| {
+        for caller in 0..4 {
+            let node = &node;
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(caller);
+                for _ in 0..queries / 4 {
+                    let (name, parameter) = match random.bool() {
+                        true => ("nap", random.u64(0..30)),
+                        false => ("many", random.u64(1..20_000)),
+                    };
+                    let stream = node.begin(name, parameter);
+                    std::thread::sleep(Duration::from_millis(random.u64(0..200)));
+                    drop(stream);
+                }
+            });
+        }
+    });
+    node.wait_idle();
+    assert_eq!(node.server.sql(running).trim(), "0");
+    assert_eq!(node.query("above", json!([1.9])).0, 200);
+    let ended = ["answered", "left", "late", "refused", "down"].map(|state| {
+        let labels = format!("{{partition=\"p1\",state=\"{state}\"}}");
+        node.agent
+            .count(&format!("plimsoll_partition_queries_total{labels}"))
+    });
+    println!("answered, left, late, refused, down: {ended:?}");
+    assert_eq!(ended[2..], [0.0, 0.0, 0.0]);
+    assert!(ended[1] > 0.0);
+}
+
+#[test]
+fn queries_that_are_cancelled_at_random_leave_nothing() {
+    cancel_at_random(100);
+}
+
+#[test]
+#[ignore = "takes a while"]
+fn a_thousand_queries_that_are_cancelled_at_random_leave_nothing() {
+    cancel_at_random(1000);
 }
