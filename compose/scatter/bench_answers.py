@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """How answers travel: by Redis publish/subscribe, as in SQMD, and directly, from eight partitions to one.
 
-    .venv/bin/python scripts/bench_answers.py
+    .venv/bin/python -m compose.scatter.bench_answers
 
 Producers are processes, the consumer is this one; all on loopback, with a Redis of its own (`redis-server`
 must be there). An answer of 80 kB is eight parts of 10 kB, one of 40 MB eight of 5 MB, in chunks of 64 KiB as
