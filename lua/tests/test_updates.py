@@ -214,6 +214,8 @@ def test_early_updates_wait_and_only_the_latest_goes_on(site: Site) -> None:
     assert "content-type: text/quote" in head
     assert "x-feed: nasdaq" in head
     assert "plimsoll-flush" not in head
+    # The node has it before HAProxy knows that it has.
+    eventually("HAProxy knows", lambda: site.counts()["flushed"] == 1)
     assert site.push("A", "5")[0] == 202
     counts = site.counts()
     assert (counts["held"], counts["replaced"], counts["flushed"]) == (2, 2, 1)
