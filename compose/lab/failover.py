@@ -6,6 +6,7 @@ import datetime
 import json
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import time
@@ -136,6 +137,15 @@ def hold_up(primary: Member, standby: Member, seconds: float) -> Iterator[subpro
         stop(query)
 
 
+def listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as asked:
+        try:
+            asked.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+    return True
+
+
 def drive(
     k6: subprocess.Popen[bytes], cluster: Cluster, processes: Processes, directory: Path, times: Times
 ) -> ledger.Events:
@@ -167,6 +177,9 @@ def drive(
     dead = [patroni.program(primary.name)]
     happened["killed"] = time.time()
     processes.signal(dead[0], "KILL")
+    # What it took before it had ended may still have been acknowledged.
+    wait_until(f"the end of {primary.name}", lambda: not listens(primary.socket), 10, lambda: None)
+    happened["dead"] = time.time()
     happened["back"] = wait(times.back)
     processes.start(dead[0])
     dead = []

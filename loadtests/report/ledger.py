@@ -38,12 +38,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Events:
-    """When a standby's replay was held up and went on, when the primary was killed and started again."""
+    """When a standby's replay was held up and went on; when the primary was killed, had ended, and was
+    started again."""
 
     began: float
     paused: float
     resumed: float
     killed: float
+    dead: float
     back: float
     ended: float
     standby: str
@@ -89,12 +91,12 @@ def figures(
     reads = [r for r in requests if r.kind == "read"]
     acknowledged = {r.what for r in writes if r.kind == "write" and r.is_well}
     beats = [int(r.what) for r in writes if r.kind == "beat" and r.is_well]
-    resumed = [r.done for r in writes if r.is_well and r.sent > events.killed]
+    resumed = [r.done for r in writes if r.is_well and r.sent > events.dead]
     well = sorted(r.done for r in reads if r.is_well)
     gaps = [b - a for a, b in itertools.pairwise([events.began, *well, events.ended])]
     failed = [r for r in reads if not r.is_well]
     # What the dead program had under way is lost with it.
-    excused = [r for r in failed if r.sent <= events.killed <= r.done]
+    excused = [r for r in failed if r.sent <= events.dead and r.done >= events.killed]
     late = behind(requests)
     during = [at for read, at in late if events.paused <= read.sent < events.resumed]
     by_standby = [
@@ -121,7 +123,7 @@ def figures(
         "deposed_reads_s": round(min(back) - events.back, 3)
         if (back := [r.done for r in deposed if r.kind == "read" and r.sent > events.back])
         else None,
-        "deposed_writes": sum(r.kind != "read" and r.sent > events.killed for r in deposed),
+        "deposed_writes": sum(r.kind != "read" and r.sent > events.dead for r in deposed),
     }
 
 

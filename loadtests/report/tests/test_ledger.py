@@ -9,7 +9,7 @@ from loadtests.report import ledger
 from loadtests.report.ledger import Events, LedgerError, Request
 
 EVENTS = Events(
-    began=0, paused=10, resumed=20, killed=30, back=60, ended=70, standby="node2", primary="node1"
+    began=0, paused=10, resumed=20, killed=30, dead=30.2, back=60, ended=70, standby="node2", primary="node1"
 )
 
 
@@ -53,9 +53,16 @@ def test_a_read_is_behind_since_the_next_beat_was_acknowledged() -> None:
 
 def test_only_reads_under_way_at_the_death_may_fail() -> None:
     under_way = dataclasses.replace(request("read", "-", 29.9, "-", status=0), done=30.2)
-    later = request("read", "-", 30.1, "-", status=503)
+    later = request("read", "-", 30.3, "-", status=503)
     found = figures([under_way, later], set())
     assert (found["reads_failed"], found["reads_failed_under_way"]) == (1, 1)
+
+
+def test_what_the_primary_took_before_it_had_ended_is_no_write_of_the_deposed() -> None:
+    taken = request("write", "w", 30.1, "node1")
+    found = figures([taken, request("write", "x", 48, "node3")], {"w", "x"})
+    assert (found["deposed_writes"], found["resumed_s"]) == (0, 18.01)
+    assert figures([request("write", "w", 30.3, "node1")], {"w"})["deposed_writes"] == 1
 
 
 def test_the_time_without_writes_and_without_reads() -> None:
