@@ -88,6 +88,9 @@ def encoded(dashboard: builders.Dashboard) -> str:
     return json.dumps({"id": None} | made.to_json(), cls=JSONEncoder, indent=1) + "\n"
 
 
+PROXY = 'cluster=~"$cluster",instance=~"$proxy"'
+
+
 def variable(
     name: str, query: str, label: str, description: str, every: str = ".+"
 ) -> builders.QueryVariable:
@@ -104,6 +107,16 @@ def cluster_of(metric: str) -> builders.QueryVariable:
     return variable(
         "cluster", f"label_values({metric}, cluster)", "Cluster", "The label `cluster` of the targets.", ".*"
     )
+
+
+def of_proxy(metric: str, *matchers: str) -> str:
+    """A metric of the proxies chosen."""
+    return f"{metric}{{{','.join([PROXY, *matchers])}}}"
+
+
+def proxies(metric: str, description: str) -> builders.QueryVariable:
+    """Those that show this metric."""
+    return variable("proxy", f'label_values({metric}{{cluster=~"$cluster"}}, instance)', "Proxy", description)
 
 
 def agent_variables(with_service: bool = True) -> list[builders.QueryVariable]:

@@ -15,13 +15,13 @@ from dashboards.parts import (
     by,
     graph,
     number,
+    of_proxy,
+    proxies,
     rate,
     start,
-    variable,
     with_panels,
 )
 
-PROXY = 'cluster=~"$cluster",instance=~"$proxy"'
 KEEPS = f"{agents('plimsoll_placement_keeper')} == 1"
 HAND_OVERS = by("outcome", rate(agents("plimsoll_placement_hand_overs_total")))
 
@@ -31,23 +31,15 @@ def kept(metric: str) -> str:
     return f"max({agents(metric)} and {KEEPS})"
 
 
-def placed(metric: str) -> str:
-    """A metric of the proxies that send writes to primaries."""
-    return f"{metric}{{{PROXY}}}"
-
-
 def dashboard() -> Dashboard:
-    proxies = variable(
-        "proxy",
-        'label_values(plimsoll_placement_placed_total{cluster=~"$cluster"}, instance)',
-        "Proxy",
-        "HAProxys and Envoys that send writes to primaries.",
-    )
     made = start(
         "plimsoll-placement",
         "Plimsoll / Placement",
         "Where object sets are, how even the load of primaries is, and what hand-overs are on their way.",
-        [*agent_variables(with_service=False), proxies],
+        [
+            *agent_variables(with_service=False),
+            proxies("plimsoll_placement_placed_total", "HAProxys and Envoys that send writes to primaries."),
+        ],
     )
     made = made.annotation(alerts())
     variation, even = kept("plimsoll_placement_variation_ratio"), kept("plimsoll_placement_even_ratio")
@@ -151,7 +143,7 @@ def dashboard() -> Dashboard:
             "none",
             Query(by("instance", agents("plimsoll_placement_version"), "max"), "{{instance}}"),
             Query(
-                f'max by (instance) (plimsoll_placement_version{{{PROXY},plimsoll_cluster!=""}})',
+                by("instance", of_proxy("plimsoll_placement_version", 'plimsoll_cluster!=""'), "max"),
                 "{{instance}} (proxy)",
             ),
         ),
@@ -163,15 +155,15 @@ def dashboard() -> Dashboard:
             "Requests that the proxies sent to the primary of their object set, and those that waited before "
             "they were sent or refused.",
             "reqps",
-            Query(by("instance", rate(placed("plimsoll_placement_placed_total"))), "{{instance}} placed"),
-            Query(by("instance", rate(placed("plimsoll_placement_waited_total"))), "{{instance}} waited"),
+            Query(by("instance", rate(of_proxy("plimsoll_placement_placed_total"))), "{{instance}} placed"),
+            Query(by("instance", rate(of_proxy("plimsoll_placement_waited_total"))), "{{instance}} waited"),
         ),
         graph(
             "Writes refused",
             "By reason, where the proxy tells it: a hand-over that took too long, no table, no primary, or "
             "no name.",
             "reqps",
-            Query(by("reason", rate(placed("plimsoll_placement_refused_total"))), "{{reason}}"),
+            Query(by("reason", rate(of_proxy("plimsoll_placement_refused_total"))), "{{reason}}"),
             stacked=True,
         ),
         graph(
@@ -179,7 +171,7 @@ def dashboard() -> Dashboard:
             "Requests that ended without an answer, so that their primary may still be at work on them: "
             "their set cannot leave it meanwhile.",
             "reqps",
-            Query(by("instance", rate(placed("plimsoll_placement_doubted_total"))), "{{instance}}"),
+            Query(by("instance", rate(of_proxy("plimsoll_placement_doubted_total"))), "{{instance}}"),
         ),
         graph(
             "Redis",

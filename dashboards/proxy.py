@@ -3,19 +3,14 @@
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 
-from dashboards.parts import Query, by, cluster_of, graph, rate, start, variable, with_panels
+from dashboards.parts import Query, by, cluster_of, graph, of_proxy, rate, start, variable, with_panels
 
-PROXY = 'cluster=~"$cluster",instance=~"$proxy"'
 # Not the pages of statistics, and not the questions that the filter itself asks.
 OWN_FRONTENDS = 'proxy!="stats"'
 OWN_LISTENERS = 'envoy_http_conn_manager_prefix!="admin"'
 OWN_CLUSTERS = 'envoy_cluster_name!="plimsoll_agents"'
 # Plimsoll's own series, which both kinds of proxy have under one name.
 LUA, FILTER = 'job="haproxy-lua"', 'job!="haproxy-lua"'
-
-
-def one(metric: str, *matchers: str) -> str:
-    return f"{metric}{{{','.join([PROXY, *matchers])}}}"
 
 
 def each(series: str) -> str:
@@ -35,7 +30,7 @@ def answers(made: Dashboard) -> Dashboard:
             "Answers to clients by status.",
             "reqps",
             Query(
-                by("instance, code", rate(one("haproxy_frontend_http_responses_total", OWN_FRONTENDS))),
+                by("instance, code", rate(of_proxy("haproxy_frontend_http_responses_total", OWN_FRONTENDS))),
                 "{{instance}} {{code}}",
             ),
             stacked=True,
@@ -47,7 +42,7 @@ def answers(made: Dashboard) -> Dashboard:
             Query(
                 by(
                     "instance, envoy_response_code_class",
-                    rate(one("envoy_http_downstream_rq_xx", OWN_LISTENERS)),
+                    rate(of_proxy("envoy_http_downstream_rq_xx", OWN_LISTENERS)),
                 ),
                 "{{instance}} {{envoy_response_code_class}}xx",
             ),
@@ -60,12 +55,12 @@ def answers(made: Dashboard) -> Dashboard:
             "reqps",
             Query(
                 own_refusals(
-                    one("haproxy_backend_http_responses_total", 'code="5xx"'),
-                    one("haproxy_server_http_responses_total", 'code="5xx"'),
+                    of_proxy("haproxy_backend_http_responses_total", 'code="5xx"'),
+                    of_proxy("haproxy_server_http_responses_total", 'code="5xx"'),
                 ),
                 "{{instance}}",
             ),
-            Query(each(one("plimsoll_refused_total", LUA)), "{{instance}} Lua"),
+            Query(each(of_proxy("plimsoll_refused_total", LUA)), "{{instance}} Lua"),
         ),
         graph(
             "Envoy: refused",
@@ -73,12 +68,12 @@ def answers(made: Dashboard) -> Dashboard:
             "reqps",
             Query(
                 own_refusals(
-                    one("envoy_http_downstream_rq_xx", OWN_LISTENERS, 'envoy_response_code_class="5"'),
-                    one("envoy_cluster_upstream_rq_xx", OWN_CLUSTERS, 'envoy_response_code_class="5"'),
+                    of_proxy("envoy_http_downstream_rq_xx", OWN_LISTENERS, 'envoy_response_code_class="5"'),
+                    of_proxy("envoy_cluster_upstream_rq_xx", OWN_CLUSTERS, 'envoy_response_code_class="5"'),
                 ),
                 "{{instance}}",
             ),
-            Query(each(one("plimsoll_refused_total", FILTER)), "{{instance}} filter"),
+            Query(each(of_proxy("plimsoll_refused_total", FILTER)), "{{instance}} filter"),
         ),
     )
 
@@ -90,9 +85,12 @@ def load(made: Dashboard) -> Dashboard:
             "HAProxy: under way",
             "Requests in nodes and in the queue.",
             "short",
-            Query(by("instance, proxy", one("haproxy_backend_current_sessions")), "{{instance}} {{proxy}}"),
             Query(
-                by("instance, proxy", one("haproxy_backend_current_queue")), "{{instance}} {{proxy}} queued"
+                by("instance, proxy", of_proxy("haproxy_backend_current_sessions")), "{{instance}} {{proxy}}"
+            ),
+            Query(
+                by("instance, proxy", of_proxy("haproxy_backend_current_queue")),
+                "{{instance}} {{proxy}} queued",
             ),
         ),
         graph(
@@ -100,55 +98,57 @@ def load(made: Dashboard) -> Dashboard:
             "Requests in nodes, those that wait for a connection, and those that the filter counts.",
             "short",
             Query(
-                by("instance, envoy_cluster_name", one("envoy_cluster_upstream_rq_active", OWN_CLUSTERS)),
+                by(
+                    "instance, envoy_cluster_name", of_proxy("envoy_cluster_upstream_rq_active", OWN_CLUSTERS)
+                ),
                 "{{instance}} {{envoy_cluster_name}}",
             ),
             Query(
-                by("instance", one("envoy_cluster_upstream_rq_pending_active", OWN_CLUSTERS)),
+                by("instance", of_proxy("envoy_cluster_upstream_rq_pending_active", OWN_CLUSTERS)),
                 "{{instance}} queued",
             ),
-            Query(by("instance", one("plimsoll_in_flight_requests", FILTER)), "{{instance}} filter"),
+            Query(by("instance", of_proxy("plimsoll_in_flight_requests", FILTER)), "{{instance}} filter"),
         ),
         graph(
             "HAProxy: load and limit of each node",
             "Requests in each server, over all proxies chosen. Dashed: the limit (maxconn) that the agents "
             "set.",
             "short",
-            Query(by("server", one("haproxy_server_current_sessions")), "{{server}}"),
-            Query(f"{by('server', one('haproxy_server_limit_sessions'))} > 0", "limit {{server}}"),
+            Query(by("server", of_proxy("haproxy_server_current_sessions")), "{{server}}"),
+            Query(f"{by('server', of_proxy('haproxy_server_limit_sessions'))} > 0", "limit {{server}}"),
             lines="^limit .*",
         ),
         graph(
             "Envoy: backlog",
             "Cost of the requests that the filter has admitted and that have not ended, in cost units.",
             "short",
-            Query(by("instance", one("plimsoll_in_flight_cost", FILTER)), "{{instance}}"),
+            Query(by("instance", of_proxy("plimsoll_in_flight_cost", FILTER)), "{{instance}}"),
         ),
         graph(
             "HAProxy: backlog",
             "Cost of the requests that the Lua policy has admitted to each node and that have not ended, "
             "over all proxies chosen, in cost units. Dashed: what they may have together.",
             "short",
-            Query(by("node", one("plimsoll_node_in_flight_cost")), "{{node}}"),
-            Query(by("node", one("plimsoll_node_share_cost")), "share {{node}}"),
+            Query(by("node", of_proxy("plimsoll_node_in_flight_cost")), "{{node}}"),
+            Query(by("node", of_proxy("plimsoll_node_share_cost")), "share {{node}}"),
             lines="^share .*",
         ),
         graph(
             "HAProxy: weights",
             "Weight of each server, in percent of its configured weight, as the first proxy has it.",
             "percent",
-            Query(by("server", one("haproxy_server_weight"), "max"), "{{server}}"),
+            Query(by("server", of_proxy("haproxy_server_weight"), "max"), "{{server}}"),
         ),
         graph(
             "Envoy: nodes",
             "Members of each cluster that Envoy takes to be healthy. Dashed: all members.",
             "short",
             Query(
-                by("envoy_cluster_name", one("envoy_cluster_membership_healthy", OWN_CLUSTERS), "min"),
+                by("envoy_cluster_name", of_proxy("envoy_cluster_membership_healthy", OWN_CLUSTERS), "min"),
                 "{{envoy_cluster_name}}",
             ),
             Query(
-                by("envoy_cluster_name", one("envoy_cluster_membership_total", OWN_CLUSTERS), "max"),
+                by("envoy_cluster_name", of_proxy("envoy_cluster_membership_total", OWN_CLUSTERS), "max"),
                 "all of {{envoy_cluster_name}}",
             ),
             lines="^all of .*",
@@ -157,20 +157,22 @@ def load(made: Dashboard) -> Dashboard:
             "HAProxy: trouble with nodes",
             "Retries, redispatches and connections that failed.",
             "cps",
-            Query(each(one("haproxy_backend_retry_warnings_total")), "{{instance}} retries"),
-            Query(each(one("haproxy_backend_redispatch_warnings_total")), "{{instance}} redispatches"),
-            Query(each(one("haproxy_backend_connection_errors_total")), "{{instance}} connections failed"),
+            Query(each(of_proxy("haproxy_backend_retry_warnings_total")), "{{instance}} retries"),
+            Query(each(of_proxy("haproxy_backend_redispatch_warnings_total")), "{{instance}} redispatches"),
+            Query(
+                each(of_proxy("haproxy_backend_connection_errors_total")), "{{instance}} connections failed"
+            ),
         ),
         graph(
             "Envoy: trouble with nodes",
             "Retries, connections that failed, and nodes that the filter took out since they did not answer.",
             "cps",
-            Query(each(one("envoy_cluster_upstream_rq_retry", OWN_CLUSTERS)), "{{instance}} retries"),
+            Query(each(of_proxy("envoy_cluster_upstream_rq_retry", OWN_CLUSTERS)), "{{instance}} retries"),
             Query(
-                each(one("envoy_cluster_upstream_cx_connect_fail", OWN_CLUSTERS)),
+                each(of_proxy("envoy_cluster_upstream_cx_connect_fail", OWN_CLUSTERS)),
                 "{{instance}} connections failed",
             ),
-            Query(each(one("plimsoll_ejections_total")), "{{instance}} taken out"),
+            Query(each(of_proxy("plimsoll_ejections_total")), "{{instance}} taken out"),
         ),
     )
 
@@ -180,9 +182,9 @@ def decisions(title: str, fallback: str, whose: str) -> timeseries.Panel:
         title,
         f"Requests placed, refused, and left to {fallback} for want of fresh news.",
         "reqps",
-        Query(each(one("plimsoll_admitted_total", whose)), "{{instance}} placed"),
-        Query(each(one("plimsoll_refused_total", whose)), "{{instance}} refused"),
-        Query(each(one("plimsoll_undecided_total", whose)), "{{instance}} undecided"),
+        Query(each(of_proxy("plimsoll_admitted_total", whose)), "{{instance}} placed"),
+        Query(each(of_proxy("plimsoll_refused_total", whose)), "{{instance}} refused"),
+        Query(each(of_proxy("plimsoll_undecided_total", whose)), "{{instance}} undecided"),
         stacked=True,
     )
 
@@ -195,10 +197,13 @@ def cost(made: Dashboard) -> Dashboard:
             "HAProxy: busy",
             "Share of the time in which HAProxy was not waiting for something to do.",
             "percent",
-            Query(by("instance", f"100 - {one('haproxy_process_idle_time_percent')}", "max"), "{{instance}}"),
+            Query(
+                by("instance", f"100 - {of_proxy('haproxy_process_idle_time_percent')}", "max"),
+                "{{instance}}",
+            ),
         ),
     )
-    listeners, clusters = one("envoy_http_downstream_rq_time_sum", OWN_LISTENERS), OWN_CLUSTERS
+    listeners, clusters = of_proxy("envoy_http_downstream_rq_time_sum", OWN_LISTENERS), OWN_CLUSTERS
     return with_panels(
         made,
         graph(
@@ -206,8 +211,8 @@ def cost(made: Dashboard) -> Dashboard:
             "Mean time that a request spends in Envoy and not in a node.",
             "ms",
             Query(
-                f"({each(listeners)} - {each(one('envoy_cluster_upstream_rq_time_sum', clusters))}) / "
-                f"({each(one('envoy_http_downstream_rq_time_count', OWN_LISTENERS))} > 0)",
+                f"({each(listeners)} - {each(of_proxy('envoy_cluster_upstream_rq_time_sum', clusters))}) / "
+                f"({each(of_proxy('envoy_http_downstream_rq_time_count', OWN_LISTENERS))} > 0)",
                 "{{instance}}",
             ),
         ),
@@ -215,13 +220,13 @@ def cost(made: Dashboard) -> Dashboard:
             "HAProxy: memory",
             "Memory of HAProxy's pools that is in use; Lua's is not in it.",
             "bytes",
-            Query(by("instance", one("haproxy_process_pool_used_bytes")), "{{instance}}"),
+            Query(by("instance", of_proxy("haproxy_process_pool_used_bytes")), "{{instance}}"),
         ),
         graph(
             "Envoy: memory",
             "Memory that Envoy has allocated, the filter's included.",
             "bytes",
-            Query(by("instance", one("envoy_server_memory_allocated")), "{{instance}}"),
+            Query(by("instance", of_proxy("envoy_server_memory_allocated")), "{{instance}}"),
         ),
         decisions("HAProxy: the Lua policy's decisions", "the backend's balance", LUA),
         decisions("Envoy: the filter's decisions", "the fallback policy", FILTER),
@@ -229,7 +234,7 @@ def cost(made: Dashboard) -> Dashboard:
             "Envoy: taking a new ring",
             "How long a worker's requests waited for the last version of the ring.",
             "µs",
-            Query(by("instance", one("plimsoll_ring_applied_microseconds"), "max"), "{{instance}}"),
+            Query(by("instance", of_proxy("plimsoll_ring_applied_microseconds"), "max"), "{{instance}}"),
         ),
     )
 

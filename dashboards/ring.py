@@ -14,29 +14,28 @@ from dashboards.parts import (
     graph,
     number,
     of,
+    of_proxy,
+    proxies,
     rate,
     start,
-    variable,
     with_panels,
 )
 
-# Envoy's filter shows the version it has; HAProxy's Lua cannot.
-PROXY = 'cluster=~"$cluster",instance=~"$proxy"'
 AGE = f"time() - {by('instance', of('plimsoll_redis_last_report_timestamp_seconds'), 'max')}"
 
 
 def dashboard() -> Dashboard:
-    proxies = variable(
-        "proxy",
-        'label_values(plimsoll_admitted_total{cluster=~"$cluster"}, instance)',
-        "Proxy",
-        "HAProxys with Plimsoll's Lua policies, and Envoys with its filter.",
-    )
     made = start(
         "plimsoll-ring",
         "Plimsoll / Ring",
         "Fractions wanted and realised, what moved, and whether everybody has the same version.",
-        [*agent_variables(), proxies],
+        [
+            *agent_variables(),
+            proxies(
+                "plimsoll_admitted_total",
+                "HAProxys with Plimsoll's Lua policies, and Envoys with its filter.",
+            ),
+        ],
     )
     version = of("plimsoll_ring_version")
     made = with_panels(
@@ -113,7 +112,7 @@ def dashboard() -> Dashboard:
             "none",
             Query(by("instance", version, "max"), "{{instance}}"),
             Query(
-                f'max by (instance) (plimsoll_ring_version{{{PROXY},plimsoll_cluster!=""}})',
+                by("instance", of_proxy("plimsoll_ring_version", 'plimsoll_cluster!=""'), "max"),
                 "{{instance}} (proxy)",
             ),
         ),

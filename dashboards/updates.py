@@ -15,15 +15,15 @@ from dashboards.parts import (
     graph,
     number,
     of,
+    of_proxy,
+    proxies,
     rate,
     start,
-    variable,
     with_panels,
 )
 from dashboards.sla import KEYS
 
 EACH = "{{instance}} {{service}}"
-PROXY = 'cluster=~"$cluster",instance=~"$proxy"'
 ITEMS = by(KEYS, of("plimsoll_update_items"), "max")
 
 
@@ -31,23 +31,15 @@ def rates(periods: str) -> str:
     return by(KEYS, of("plimsoll_update_rate", f'periods="{periods}"'), "max")
 
 
-def pushed(metric: str) -> str:
-    """A metric of the proxies that pushed updates come through."""
-    return f"{metric}{{{PROXY}}}"
-
-
 def dashboard() -> Dashboard:
-    proxies = variable(
-        "proxy",
-        'label_values(plimsoll_pushed_updates_held{cluster=~"$cluster"}, instance)',
-        "Proxy",
-        "HAProxys that updates are pushed through.",
-    )
     made = start(
         "plimsoll-updates",
         "Plimsoll / Updates",
         "How old temporal data may be, what the feed saves, and what waits in HAProxy.",
-        [*agent_variables(), proxies],
+        [
+            *agent_variables(),
+            proxies("plimsoll_pushed_updates_held", "HAProxys that updates are pushed through."),
+        ],
     )
     made = made.annotation(alerts())
     relaxed = by(KEYS, of("plimsoll_update_items_relaxed"), "max")
@@ -148,7 +140,7 @@ def dashboard() -> Dashboard:
             "What became of them, a second: passed on, held, put in place of one that waited, dropped as "
             "older, refused; flushed and failed are attempts to send on what waited.",
             "cps",
-            Query(by("outcome", rate(pushed("plimsoll_pushed_updates_total"))), "{{outcome}}"),
+            Query(by("outcome", rate(of_proxy("plimsoll_pushed_updates_total"))), "{{outcome}}"),
             stacked=True,
             colors={"failed": RED, "refused": ORANGE},
         ),
@@ -156,18 +148,18 @@ def dashboard() -> Dashboard:
             "Pushed updates held",
             "Updates that wait for their period to be over. With the HAProxy that holds them they are lost.",
             "none",
-            Query(by("instance", pushed("plimsoll_pushed_updates_held"), "max"), "{{instance}}"),
+            Query(by("instance", of_proxy("plimsoll_pushed_updates_held"), "max"), "{{instance}}"),
         ),
         graph(
             "Bytes held",
             "Of updates that wait. Without room for one more it is refused.",
             "bytes",
-            Query(by("instance", pushed("plimsoll_pushed_update_bytes"), "max"), "{{instance}}"),
+            Query(by("instance", of_proxy("plimsoll_pushed_update_bytes"), "max"), "{{instance}}"),
         ),
         graph(
             "Pushed items",
             "Items that HAProxy watches, since an agent wants them updated less often.",
             "none",
-            Query(by("instance", pushed("plimsoll_pushed_update_items"), "max"), "{{instance}}"),
+            Query(by("instance", of_proxy("plimsoll_pushed_update_items"), "max"), "{{instance}}"),
         ),
     )
