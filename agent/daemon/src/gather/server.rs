@@ -18,7 +18,7 @@ use axum::{
     routing::{get, post},
 };
 use plimsoll_core::gather::Plan;
-use prometheus::{IntCounter, Registry, TextEncoder};
+use prometheus::{IntCounter, Registry};
 use serde_json::json;
 use tokio::{
     net::TcpListener,
@@ -36,7 +36,7 @@ use super::{
 };
 use crate::{
     config::GatherConfig,
-    http::{Connections, NEEDS_TOKEN, Refusal, read_body, shows_token},
+    http::{Connections, NEEDS_TOKEN, Refusal, read_body, scrape, shows_token},
     metrics::GatherMetrics,
 };
 
@@ -102,10 +102,7 @@ pub async fn serve(
 }
 
 async fn metrics(State(context): State<GatherContext>) -> Response {
-    match TextEncoder::new().encode_to_string(&context.registry.gather()) {
-        Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
-    }
+    scrape(&context.registry)
 }
 
 async fn gather(State(context): State<GatherContext>, headers: HeaderMap, body: Body) -> Response {

@@ -147,7 +147,12 @@ async fn metrics(State(context): State<HttpContext>) -> Response {
             .with_label_values(&[service.name.as_str()]);
         gauge.set(ids.len() as f64);
     }
-    match TextEncoder::new().encode_to_string(&context.registry.gather()) {
+    scrape(&context.registry)
+}
+
+/// All metrics, as Prometheus reads them.
+pub fn scrape(registry: &Registry) -> Response {
+    match TextEncoder::new().encode_to_string(&registry.gather()) {
         Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use axum::{
     Json,
-    body::Body,
+    body::{Body, Bytes},
     extract::State,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
@@ -12,6 +12,7 @@ use axum::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::json;
 use subtle::ConstantTimeEq;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{
     HttpContext,
@@ -80,14 +81,13 @@ async fn exchange(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    if !may_observe(context, headers) {
-        return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
-    }
-    let Ok(_permit) = context.exchange_permits.try_acquire() else {
-        let problem = format!("{MOST_EXCHANGES} exchanges are under way, which is the most");
-        return Err((StatusCode::TOO_MANY_REQUESTS, problem));
+    let entrance = Entrance {
+        permits: &context.exchange_permits,
+        what: "exchanges",
+        most: MOST_EXCHANGES,
+        most_bytes: MOST_BYTES,
     };
-    let asked = body::read(body, MOST_BYTES).await?;
+    let (asked, _permit) = entrance.pass(context, headers, body).await?;
     let bad = |problem| (StatusCode::BAD_REQUEST, problem);
     let Observed {
         service,
@@ -112,6 +112,38 @@ async fn exchange(
         Err(ExchangeError::Redis(problem)) => {
             Err((StatusCode::SERVICE_UNAVAILABLE, format!("Redis: {problem}")))
         }
+    }
+}
+
+/// Who may ask, how many at once, and how much.
+pub struct Entrance<'a> {
+    /// As many as `most`.
+    pub permits: &'a Semaphore,
+    /// Of what, for people.
+    pub what: &'static str,
+    /// At once.
+    pub most: usize,
+    /// Of a body.
+    pub most_bytes: usize,
+}
+
+impl<'a> Entrance<'a> {
+    /// The body, and the place that its request has for as long as this is held.
+    pub async fn pass(
+        self,
+        context: &HttpContext,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<(Bytes, SemaphorePermit<'a>), Refusal> {
+        if !may_observe(context, headers) {
+            return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
+        }
+        let Ok(permit) = self.permits.try_acquire() else {
+            let Entrance { most, what, .. } = self;
+            let problem = format!("{most} {what} are under way, which is the most");
+            return Err((StatusCode::TOO_MANY_REQUESTS, problem));
+        };
+        Ok((body::read(body, self.most_bytes).await?, permit))
     }
 }
 

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::{
     HttpContext,
-    body::{self, Refusal},
-    observe::{NEEDS_TOKEN, may_observe, parse, refused},
+    body::Refusal,
+    observe::{Entrance, parse, refused},
 };
 use crate::placement::{GateError, Message};
 
@@ -45,14 +45,13 @@ async fn exchange(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    if !may_observe(context, headers) {
-        return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
-    }
-    let Ok(_permit) = context.placement_permits.try_acquire() else {
-        let problem = format!("{MOST_MESSAGES} messages are under way, which is the most");
-        return Err((StatusCode::TOO_MANY_REQUESTS, problem));
+    let entrance = Entrance {
+        permits: &context.placement_permits,
+        what: "messages",
+        most: MOST_MESSAGES,
+        most_bytes: MOST_BYTES,
     };
-    let asked = body::read(body, MOST_BYTES).await?;
+    let (asked, _permit) = entrance.pass(context, headers, body).await?;
     let bad = |problem| (StatusCode::BAD_REQUEST, problem);
     let message: Message = parse(&asked).map_err(bad)?;
     check(&message).map_err(bad)?;

@@ -226,7 +226,8 @@ fn unprivileged(name: &str) -> Command {
 }
 
 impl PostgreSql {
-    pub fn start() -> Self {
+    /// Without data yet.
+    fn new() -> Self {
         let directory = tempfile::Builder::new()
             .prefix("plimsoll-sql-")
             .tempdir_in("/tmp")
@@ -234,11 +235,15 @@ impl PostgreSql {
         if is_root() {
             done(Command::new("chown").arg("postgres:").arg(directory.path()));
         }
-        let mut server = PostgreSql {
+        PostgreSql {
             port: free_port(),
             directory,
             process: None,
-        };
+        }
+    }
+
+    pub fn start() -> Self {
+        let mut server = PostgreSql::new();
         done(
             unprivileged("initdb")
                 .arg("-D")
@@ -256,18 +261,7 @@ impl PostgreSql {
 
     /// Another that follows this one.
     pub fn standby(&self) -> Self {
-        let directory = tempfile::Builder::new()
-            .prefix("plimsoll-sql-")
-            .tempdir_in("/tmp")
-            .unwrap();
-        if is_root() {
-            done(Command::new("chown").arg("postgres:").arg(directory.path()));
-        }
-        let mut standby = PostgreSql {
-            port: free_port(),
-            directory,
-            process: None,
-        };
+        let mut standby = PostgreSql::new();
         let from = format!(
             "host={} port={} user=postgres",
             self.directory.path().display(),
