@@ -191,12 +191,17 @@ def interrupted(number: int, _: object) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def main() -> int:
-    arguments = parser().parse_args()
-    if arguments.bin_dir:
-        os.environ["PLIMSOLL_BIN_DIR"] = str(arguments.bin_dir.resolve())
+def prepare(bin_dir: Path | None) -> None:
+    """Where the programs are, and an end in order for each signal that ends this."""
+    if bin_dir:
+        os.environ["PLIMSOLL_BIN_DIR"] = str(bin_dir.resolve())
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, interrupted)
+
+
+def main() -> int:
+    arguments = parser().parse_args()
+    prepare(arguments.bin_dir)
     try:
         if arguments.command == "run" and arguments.scenario == failover.NAME:
             return 0 if fail_over(arguments) else 1

@@ -62,9 +62,7 @@ class Member:
         return f"host={self.directory} port={self.port} user={role} dbname={SCOPE}"
 
     def psql(self, *words: str, database: str = "postgres") -> list[str]:
-        strict = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres"]
-        at = ["-h", str(self.directory), "-p", str(self.port)]
-        return [machine.postgres("psql"), *strict, *at, *words, database]
+        return postgres.psql(self.directory, *words, database=database, port=self.port)
 
     def sql(self, statement: str, database: str = "postgres") -> str:
         return postgres.said(self.psql("-c", statement, database=database), f"{self.name}: {statement}")

@@ -43,6 +43,12 @@ def said(command: list[str], what: str) -> str:
     return done.stdout
 
 
+def psql(directory: Path, *words: str, database: str = "postgres", port: int = 5432) -> list[str]:
+    """What asks, as postgres, the server whose socket is in this directory; answers without decoration."""
+    strict = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres"]
+    return [machine.postgres("psql"), *strict, "-h", str(directory), "-p", str(port), *words, database]
+
+
 @dataclass(frozen=True)
 class Server:
     """One PostgreSQL: its socket, and its data in a directory below."""
@@ -67,9 +73,8 @@ class Server:
         words = [word for setting in at for word in ("-c", setting)]
         return [machine.postgres("postgres"), "-D", str(self.data), *words]
 
-    def psql(self, *words: str) -> list[str]:
-        strict = ["-X", "-q", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-h", str(self.directory)]
-        return [machine.postgres("psql"), *strict, *words, "postgres"]
+    def psql(self, *words: str, database: str = "postgres") -> list[str]:
+        return psql(self.directory, *words, database=database)
 
     def answers(self) -> bool:
         done = subprocess.run(self.psql("-c", "SELECT 1"), capture_output=True, check=False)

@@ -5,16 +5,14 @@ The experiment of "Performance of distributed database system built on multicore
 import argparse
 import datetime
 import json
-import os
 import shlex
-import signal
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from compose.lab import machine
-from compose.lab.__main__ import interrupted, number
+from compose.lab.__main__ import number, prepare
 from compose.lab.errors import LabError
 from compose.lab.topology import ROOT
 from compose.scatter import data, figures, report
@@ -118,10 +116,7 @@ def run(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
 
 def main() -> int:
     arguments = parser().parse_args()
-    if arguments.bin_dir:
-        os.environ["PLIMSOLL_BIN_DIR"] = str(arguments.bin_dir.resolve())
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, interrupted)
+    prepare(arguments.bin_dir)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     directory = arguments.results / f"scatter-{stamp}"
     try:

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,17 +10,14 @@ from pathlib import Path
 
 from compose.lab import machine
 from compose.lab.errors import LabError
-from compose.lab.postgres import said, user
+from compose.lab.postgres import Server, said, user
 from compose.lab.processes import Processes, Program, tied, wait_until
 
 SOURCE = Path(__file__).with_name("slow_reads.c")
-PORT = 5432
 OWNER, READER = "loader", "reader"
 START_SECONDS = 30
 # Nothing here has to survive, and nothing but the queries is to work while they are measured.
 SETTINGS = (
-    "listen_addresses=",
-    f"port={PORT}",
     "fsync=off",
     "full_page_writes=off",
     "synchronous_commit=off",
@@ -73,25 +69,21 @@ class Databases:
         self._read = 0
         if self._user:
             shutil.chown(root, self._user, self._user)
-        self._sql = root / "data"
-        initdb = [machine.postgres("initdb"), "-D", str(self._sql), "-U", "postgres", "--auth", "trust"]
+        self._server = Server(root)
+        initdb = [machine.postgres("initdb"), "-D", str(self._server.data), "-U", "postgres"]
         # Nobody else can come to the socket: the directory is its user's own.
-        said(
-            [*tied("KILL", self._user), *initdb, "--no-sync", "--encoding", "UTF8", "--locale", "C"], "initdb"
-        )
+        initdb += ["--auth", "trust", "--no-sync", "--encoding", "UTF8", "--locale", "C"]
+        said([*tied("KILL", self._user), *initdb], "initdb")
 
     @property
     def socket(self) -> Path:
-        return self.root / f".s.PGSQL.{PORT}"
+        return self._server.socket
 
     def psql(self, database: str, *words: str) -> str:
-        strict = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-h", str(self.root)]
-        return said([machine.postgres("psql"), *strict, *words, database], "psql").strip()
+        return said(self._server.psql(*words, database=database), "psql").strip()
 
     def program(self, settings: tuple[str, ...], delay_us: int = 0) -> Program:
-        at = (*SETTINGS, f"unix_socket_directories={self.root}", *settings)
-        words = [word for setting in at for word in ("-c", setting)]
-        command = [machine.postgres("postgres"), "-D", str(self._sql), *words]
+        command = self._server.command(*SETTINGS, *settings)
         if delay_us:
             command = ["env", f"LD_PRELOAD={self._delay()}", f"PAGE_DELAY_US={delay_us}", *command]
         # A fast shutdown, so that the next one has nothing to recover.
@@ -99,17 +91,12 @@ class Databases:
 
     def measured(self, mode: Mode) -> Program:
         self._read = 0
-        (self._sql / "log" / "queries").unlink(missing_ok=True)
+        (self._server.data / "log" / "queries").unlink(missing_ok=True)
         buffers = f"shared_buffers={mode.shared_buffers}"
         return self.program((*MEASURED, *LOGGED, buffers), mode.page_delay_us)
 
     def wait(self, processes: Processes) -> None:
-        def up() -> bool:
-            words = ["-q", "-h", str(self.root), "-p", str(PORT)]
-            done = subprocess.run([machine.postgres("pg_isready"), *words], capture_output=True, check=False)
-            return done.returncode == 0
-
-        wait_until("PostgreSQL", up, START_SECONDS, processes.check)
+        wait_until("PostgreSQL", self._server.answers, START_SECONDS, processes.check)
 
     @contextmanager
     def loading(self, run: Path) -> Iterator[None]:
@@ -143,7 +130,7 @@ class Databases:
 
     def ran(self) -> list[Ran]:
         """The longest statement of each session that has logged since the last call: the query itself."""
-        with (self._sql / "log" / "queries").open() as file:
+        with (self._server.data / "log" / "queries").open() as file:
             file.seek(self._read)
             lines = file.readlines()
             whole = [line for line in lines if line.endswith("\n")]
