@@ -87,11 +87,11 @@ fn run(plan: Plan, names: &[&str], partitions: &[Rows], choices: &[u8]) -> (Vec<
                     break;
                 };
                 let room = gathering.room(at);
-                match gathering.offer(at, 7, keys, (at, place)) {
+                match gathering.offer(at, 7, keys.into(), (at, place)) {
                     Offer::Taken => assert!(room > 0),
                     Offer::Full(keys, id) => {
                         assert_eq!((room, id), (0, (at, place)));
-                        left[at].push_front((place, keys));
+                        left[at].push_front((place, keys.into_vec()));
                         break;
                     }
                     Offer::Ignored => break,
@@ -287,20 +287,32 @@ fn second_answers_rows_after_the_end_and_late_rows_are_left_out() {
     assert!(gathering.begin(0, 1, &a));
     // The message system brought the question twice.
     assert!(!gathering.begin(0, 2, &a));
-    assert_eq!(gathering.offer(0, 2, vec![], "twice"), Offer::Ignored);
-    assert_eq!(gathering.offer(0, 1, vec![], "first"), Offer::Taken);
+    assert_eq!(
+        gathering.offer(0, 2, vec![].into(), "twice"),
+        Offer::Ignored
+    );
+    assert_eq!(gathering.offer(0, 1, vec![].into(), "first"), Offer::Taken);
     gathering.end(0, 2, 0);
     gathering.end(0, 1, 1);
-    assert_eq!(gathering.offer(0, 1, vec![], "after"), Offer::Ignored);
+    assert_eq!(
+        gathering.offer(0, 1, vec![].into(), "after"),
+        Offer::Ignored
+    );
     assert!(!gathering.begin(0, 3, &a));
     // Not begun.
-    assert_eq!(gathering.offer(1, 1, vec![], "early"), Offer::Ignored);
+    assert_eq!(
+        gathering.offer(1, 1, vec![].into(), "early"),
+        Offer::Ignored
+    );
     assert!(gathering.begin(1, 1, &a));
-    assert_eq!(gathering.offer(1, 1, vec![], "in time"), Offer::Taken);
+    assert_eq!(
+        gathering.offer(1, 1, vec![].into(), "in time"),
+        Offer::Taken
+    );
     gathering.tick(Seconds(9.9));
     assert_eq!(gathering.report().partitions[1].state, State::Answering);
     gathering.tick(Seconds(10.0));
-    assert_eq!(gathering.offer(1, 1, vec![], "late"), Offer::Ignored);
+    assert_eq!(gathering.offer(1, 1, vec![].into(), "late"), Offer::Ignored);
     gathering.end(1, 1, 2);
     assert_eq!(
         drain(&mut gathering),
@@ -315,7 +327,10 @@ fn second_answers_rows_after_the_end_and_late_rows_are_left_out() {
         .collect();
     assert_eq!(each, [(&State::Answered, 1, 2), (&State::Late, 1, 2)]);
     // Who is not there at all.
-    assert_eq!(gathering.offer(2, 1, vec![], "nobody's"), Offer::Ignored);
+    assert_eq!(
+        gathering.offer(2, 1, vec![].into(), "nobody's"),
+        Offer::Ignored
+    );
     assert!(!gathering.begin(2, 1, &a));
 }
 
@@ -332,7 +347,7 @@ fn all_or_nothing_fails_at_once_and_partial_goes_on() {
         for at in [0, 1] {
             assert!(gathering.begin(at, 1, &columns(&["a", "b"])));
             assert_eq!(
-                gathering.offer(at, 1, vec![Value::Int(at as i64)], at),
+                gathering.offer(at, 1, vec![Value::Int(at as i64)].into(), at),
                 Offer::Taken
             );
         }
@@ -393,7 +408,10 @@ fn a_limit_needs_no_ends() {
     for at in [1, 0] {
         assert!(gathering.begin(at, 1, &columns(&["a"])));
         assert_eq!(gathering.step(), Step::Wait(Some(0)));
-        assert_eq!(gathering.offer(at, 1, vec![Value::Null], at), Offer::Taken);
+        assert_eq!(
+            gathering.offer(at, 1, vec![Value::Null].into(), at),
+            Offer::Taken
+        );
     }
     assert_eq!(drain(&mut gathering), (vec![0], Step::Done));
     let report = gathering.report();
@@ -415,7 +433,7 @@ fn mixed_types_and_rows_out_of_order_are_refused() {
     let mut mixed = ask();
     for (at, value) in [(0, Value::Null), (0, Value::Int(1)), (1, text("1"))] {
         mixed.begin(at, 1, &columns(&["a"]));
-        mixed.offer(at, 1, vec![value], ());
+        mixed.offer(at, 1, vec![value].into(), ());
     }
     let Step::Failed(failure) = mixed.step() else {
         panic!()
@@ -428,11 +446,11 @@ fn mixed_types_and_rows_out_of_order_are_refused() {
     let mut disordered = ask();
     disordered.begin(0, 1, &columns(&["a"]));
     assert_eq!(
-        disordered.offer(0, 1, vec![Value::Int(2)], ()),
+        disordered.offer(0, 1, vec![Value::Int(2)].into(), ()),
         Offer::Taken
     );
     assert_eq!(
-        disordered.offer(0, 1, vec![Value::Int(1)], ()),
+        disordered.offer(0, 1, vec![Value::Int(1)].into(), ()),
         Offer::Ignored
     );
     let why = disordered.report().partitions[0]
@@ -466,7 +484,7 @@ fn sums_are_checked_and_only_whole_answers_count() {
         for (at, values) in rows.iter().enumerate() {
             gathering.begin(at, 1, &columns(&["n"]));
             for value in *values {
-                gathering.offer(at, 1, vec![value.clone()], ());
+                gathering.offer(at, 1, vec![value.clone()].into(), ());
             }
             // The last of several breaks off.
             if !partial || at + 1 < rows.len() {

@@ -3,8 +3,8 @@
 use std::{cmp::Ordering, collections::VecDeque};
 
 use super::{
-    Failure, How, Kind, MOST_COLUMNS, MOST_PARTITIONS, Plan, PlanError, QUEUED, Report, State,
-    Value,
+    Failure, How, Keys, Kind, MOST_COLUMNS, MOST_PARTITIONS, Plan, PlanError, QUEUED, Report,
+    State, Value,
     reduce::{Reduced, Unfit},
     report::PartitionReport,
 };
@@ -31,13 +31,13 @@ pub enum Offer<T> {
     /// It is in.
     Taken,
     /// There is no room yet: here it is again.
-    Full(Vec<Value>, T),
+    Full(Keys, T),
     /// Nobody wants it any more: it came after the end or the deadline, or of a second answer.
     Ignored,
 }
 
 struct Row<T> {
-    keys: Vec<Value>,
+    keys: Keys,
     payload: T,
 }
 
@@ -47,7 +47,7 @@ struct Source<T> {
     answer: Option<u64>,
     queue: VecDeque<Row<T>>,
     /// The last row that left.
-    last: Vec<Value>,
+    last: Keys,
     reduced: Vec<Reduced>,
 }
 
@@ -89,7 +89,7 @@ impl<T> Gathering<T> {
             },
             answer: None,
             queue: VecDeque::with_capacity(QUEUED),
-            last: Vec::new(),
+            last: Keys::new(),
             reduced: reduced.clone(),
         });
         let mut gathering = Gathering {
@@ -185,13 +185,7 @@ impl<T> Gathering<T> {
     }
 
     /// A row of a partition: its values at [`Gathering::picks`], and whatever is to come out for it.
-    pub fn offer(
-        &mut self,
-        partition: usize,
-        answer: u64,
-        keys: Vec<Value>,
-        payload: T,
-    ) -> Offer<T> {
+    pub fn offer(&mut self, partition: usize, answer: u64, keys: Keys, payload: T) -> Offer<T> {
         let Some(source) = self.sources.get_mut(partition) else {
             return Offer::Ignored;
         };

@@ -18,7 +18,7 @@ pub use map::{MapError, Partition, PartitionMap};
 pub use merge::{Gathering, Offer, Step};
 pub use plan::{Function, How, OrderKey, Plan, PlanError, Reduction};
 pub use report::{Failure, PartitionReport, Report, State};
-pub use value::{Kind, Value};
+pub use value::{Keys, Kind, Value};
 
 /// Partitions, at most.
 pub const MOST_PARTITIONS: usize = 256;

@@ -6,6 +6,7 @@ use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{Error, Visitor},
 };
+use smallvec::SmallVec;
 
 /// One value of a row, as JSON has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +22,9 @@ pub enum Value {
     /// Text, ordered by its bytes.
     Text(Box<str>),
 }
+
+/// The values of a row that are looked at, mostly one or two.
+pub type Keys = SmallVec<[Value; 2]>;
 
 /// What can be compared with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,14 @@
 //! An agent's answer, line by line: only the values that rows are ordered by or reduced to are read, all else is
 //! checked and passed on as it came.
 
-use plimsoll_core::gather::Value;
+use plimsoll_core::gather::{Keys, Value};
 use serde::{
     Deserialize, Deserializer,
     de::{Error, IgnoredAny, SeqAccess, Visitor},
 };
 use tokio_util::bytes::{Buf, Bytes};
 
+use super::plain;
 use crate::partition::MOST_ROW_BYTES;
 
 /// A line that is no row.
@@ -114,24 +115,35 @@ impl Picker {
     }
 
     /// The values that are picked of a row; what is wrong with it where it is none.
-    pub fn pick(&self, row: &[u8]) -> Result<Vec<Value>, String> {
+    pub fn pick(&self, row: &[u8]) -> Result<Keys, String> {
         let row = std::str::from_utf8(row).map_err(|_| "no UTF-8".to_owned())?;
+        let mut picked = Keys::from_elem(Value::Null, self.wanted);
+        if !plain::read(row, &self.places, &mut picked) {
+            picked = self.read(row).map_err(|error| error.to_string())?;
+        }
+        for (of, place) in &self.copies {
+            picked[*place] = picked[*of].clone();
+        }
+        Ok(picked)
+    }
+
+    /// The same without copies, of any row.
+    pub fn read(&self, row: &str) -> serde_json::Result<Keys> {
         let mut json = serde_json::Deserializer::from_str(row);
-        let picked = json.deserialize_seq(self);
-        let picked = picked.and_then(|picked| json.end().map(|()| picked));
-        picked.map_err(|error| error.to_string())
+        let picked = json.deserialize_seq(self)?;
+        json.end().map(|()| picked)
     }
 }
 
 impl<'de> Visitor<'de> for &Picker {
-    type Value = Vec<Value>;
+    type Value = Keys;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "a row of {} values", self.places.len())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut row: A) -> Result<Vec<Value>, A::Error> {
-        let mut picked = vec![Value::Null; self.wanted];
+    fn visit_seq<A: SeqAccess<'de>>(self, mut row: A) -> Result<Keys, A::Error> {
+        let mut picked = Keys::from_elem(Value::Null, self.wanted);
         for (at, place) in self.places.iter().enumerate() {
             let found = match place {
                 Some(place) => row.next_element()?.map(|value| picked[*place] = value),
@@ -141,9 +153,6 @@ impl<'de> Visitor<'de> for &Picker {
         }
         if row.next_element::<IgnoredAny>()?.is_some() {
             return Err(A::Error::invalid_length(self.places.len() + 1, &self));
-        }
-        for (of, place) in &self.copies {
-            picked[*place] = picked[*of].clone();
         }
         Ok(picked)
     }
@@ -186,7 +195,7 @@ mod tests {
         let picker = Picker::new(3, &[2, 0, 2]);
         let picked = picker.pick(br#" [1.5, {"a": [1]}, "x\u00e9"] "#).unwrap();
         let text = || Value::Text("xé".into());
-        assert_eq!(picked, [text(), Value::Float(1.5), text()]);
+        assert_eq!(picked[..], [text(), Value::Float(1.5), text()]);
         for (row, said) in [
             ("[1,2]", "invalid length 2"),
             ("[1,2,3,4]", "invalid length 4"),

@@ -5,6 +5,7 @@ mod answer;
 mod lines;
 mod nodes;
 mod out;
+mod plain;
 mod question;
 mod reader;
 mod server;
