@@ -18,7 +18,7 @@ WRITES = "t_s,delay_s,outcome,node,set\n"
 class Collector:
     """An HTTP server on a free port: POST /start, POST /records (a line of lags, then records), GET /metrics.
 
-    `names` are those of nodes whose proxy knows them by their addresses only; `events` are what happens,
+    `names` are those of nodes and proxies that are known by their addresses only; `events` are what happens,
     in seconds since the clients started. Requests that name an object set are also written to `writes`.
     """
 

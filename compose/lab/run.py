@@ -171,7 +171,8 @@ def run_policy(
             Collector(
                 directory / "requests.csv.gz",
                 scenario.sla,
-                planned.ports.names(),
+                planned.ports.names()
+                | {f"127.0.0.1:{p.frontend}": name for name, p in planned.proxies.items()},
                 scenario.events(policy.has_ring),
                 directory / "writes.csv.gz" if scenario.sets else None,
             )
@@ -204,6 +205,7 @@ def run_policy(
         "event_s": scenario.event if scenario.has_event(policy.has_ring) else None,
         "event": scenario.event_text(policy.has_ring) or None,
         "calm_s": scenario.calm,
+        "killed": attempt.victims() if "killed" in attempt.times else [],
         "killed_s": attempt.times.get("killed"),
         "dead_s": attempt.times.get("dead"),
         "back_s": attempt.times.get("back"),

@@ -151,7 +151,7 @@ function draw(s, random) {
 }
 
 /** What k6 saw of one request, as a record and as metrics. */
-function record(s, t, request, response) {
+function record(s, t, request, { response, target }) {
   // Queueing for a connection inside k6 is the generator's, establishing one is the service's.
   const timings = response.timings;
   const delay = (timings.connecting + timings.tls_handshaking + timings.duration) / 1000;
@@ -168,7 +168,9 @@ function record(s, t, request, response) {
     totalItems.add(items);
     if (delay <= s.sla) timelyItems.add(items);
   }
-  const node = header['X-Plimsoll-Node'] || '';
+  // A connection that ended without an answer is known by its other end.
+  const cut = response.status === 0 && response.error_code !== REFUSED;
+  const node = header['X-Plimsoll-Node'] || (cut ? target.replace('http://', '') : '');
   const known = [t.toFixed(4), delay.toFixed(4), response.status, request.class, outcome, items, node];
   known.push(header['X-Age-Seconds'] || '');
   if (request.set !== null) known.push(request.set);
@@ -191,8 +193,9 @@ async function send(s, target, request, left) {
 // As a client does that knows several addresses: where nobody listens it asks the next, and stays with that.
 async function ask(s, at, request, left) {
   for (let tried = 1; ; tried++) {
-    const response = await send(s, s.targets[at.index % s.targets.length], request, left);
-    if (response.error_code !== REFUSED || tried >= s.targets.length) return response;
+    const target = s.targets[at.index % s.targets.length];
+    const response = await send(s, target, request, left);
+    if (response.error_code !== REFUSED || tried >= s.targets.length) return { response, target };
     at.index++;
   }
 }
@@ -205,8 +208,8 @@ async function client(s, number, start, records) {
   while (now() < s.duration) {
     const request = draw(s, random);
     const t = now();
-    const response = await ask(s, at, request, s.duration - t);
-    records.push(record(s, t, request, response));
+    const answer = await ask(s, at, request, s.duration - t);
+    records.push(record(s, t, request, answer));
     const busy = now() >= s.event && now() < s.calm;
     const think = between(busy ? s.after : s.before, request.think);
     if (now() + think >= s.duration) return;

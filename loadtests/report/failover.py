@@ -30,13 +30,15 @@ def failover(policy: Policy, timely: np.ndarray, ideal: np.ndarray) -> dict[str,
     requests = policy.requests
     # What was unfinished at the end was cut off, and says nothing.
     failed = (requests.outcome == "error") & (requests.finished < policy.meta["measured_to_s"])
+    # A client that has not heard of its connection's end yet sends on it; a new one would be refused.
+    late = (requests.sent >= dead) & ~np.isin(requests.node, policy.meta["killed"])
     until = end if back is None else int(back)
     return {
         "killed_s": killed,
         "dead_s": dead,
         "back_s": back,
-        "errors_in_flight": int((failed & (requests.sent < dead) & (requests.finished >= killed)).sum()),
-        "errors_after": int((failed & (requests.sent >= dead)).sum()),
+        "errors_in_flight": int((failed & ~late & (requests.finished >= killed)).sum()),
+        "errors_after": int((failed & late).sum()),
         "recovered_s": recovered(timely, ideal, killed, until),
         "recovered_back_s": None if back is None else recovered(timely, ideal, back, end),
     }

@@ -145,6 +145,7 @@ MACHINE = {
 META = {
     **{"policy": TEXT, "proxy": TEXT, "event_s": TIME.or_null(), "event": TEXT.or_null()},
     "calm_s": TIME.or_null(),
+    "killed": Kind(lambda value: isinstance(value, list) and all(map(text, value)), "a list of texts"),
     "killed_s": TIME.or_null(),
     "dead_s": TIME.or_null(),
     "back_s": TIME.or_null(),

@@ -92,6 +92,7 @@ class Run:
                 "event_s": 15.0,
                 "event": "a burst",
                 "calm_s": None,
+                "killed": [],
                 "killed_s": None,
                 "dead_s": None,
                 "back_s": None,

@@ -436,18 +436,21 @@ def test_targets_of_updates(run, capsys):
 
 def test_what_fails_after_a_death_is_told_from_what_was_under_way(run, capsys):
     run.facts["scenario"] = "rejoin"
-    facts = {"event_s": 15.0, "killed_s": 15.0, "dead_s": 15.2, "back_s": 22.0}
+    facts = {"event_s": 15.0, "killed": ["lb2"], "killed_s": 15.0, "dead_s": 15.2, "back_s": 22.0}
     requests = [*steady(10, 15, items=900), *steady(17, 22, items=500), *steady(26, 30, items=900)]
     requests += [request(14.9, 0.3, outcome="error"), request(10.0, 1.0, outcome="error")]
     # Its sockets took this one before it had ended.
     requests += [request(15.1, 0.05, outcome="error")]
     requests += [request(16.0, 0.1, outcome="error", kind="transaction")]
+    # On a connection to it that the client had kept, and to another.
+    requests += [request(15.3, 0.1, outcome="error", node="lb2")]
+    requests += [request(15.3, 0.1, outcome="error", node="lb1")]
     # Unfinished at the end.
     requests += [request(29.5, 0.6, outcome="error")]
     run.add("fc-hash", requests, facts=facts | {"node_capacity_items_per_s": {"node1": 500.0}})
     capsys.readouterr()
     found = run.figures("fc-hash")["failover"]
-    assert (found["errors_in_flight"], found["errors_after"]) == (2, 1)
+    assert (found["errors_in_flight"], found["errors_after"]) == (3, 2)
     assert (found["killed_s"], found["dead_s"], found["back_s"]) == (15, 15.2, 22)
     assert targets(capsys)["fc-hash requests sent after the death that failed"] == "FAIL"
 
