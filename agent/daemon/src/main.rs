@@ -19,6 +19,7 @@ mod node_command;
 mod orca;
 mod overrides;
 mod partition;
+mod partition_client;
 mod partition_map;
 mod placement;
 mod placement_command;

@@ -5,12 +5,15 @@
 mod databases;
 #[path = "support/gather.rs"]
 mod gather;
+#[path = "support/lines.rs"]
+mod lines;
 mod support;
 
 use std::time::{Duration, Instant};
 
 use databases::PostgreSql;
 use gather::{Gather, drain};
+use lines::problem;
 use serde_json::{Value, json};
 use support::{Agent, Service, http_get, http_post, wait_for};
 
@@ -132,11 +135,6 @@ nodes = ["node2"]
         let count = self.server.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'plimsoll-partition%' AND state = 'active'");
         count.trim().parse().unwrap()
     }
-}
-
-fn problem(lines: &[Value]) -> &str {
-    let last = lines.last().unwrap();
-    last["error"]["problem"].as_str().unwrap_or_default()
 }
 
 /// Of the last line, each partition's.
@@ -457,7 +455,7 @@ fn memory_stays_small_whatever_the_size() {
     let end = String::from_utf8_lossy(&end);
     assert!(end.contains("{\"end\":{\"complete\":true"), "{end}");
     assert!(bytes > 200_000_000, "{bytes}");
-    let most = cluster.gather.resident();
+    let most = cluster.gather.process.as_ref().unwrap().resident();
     assert!(most < 64 << 20, "{most} bytes");
 }
 

@@ -3,6 +3,8 @@
 
 #[path = "support/gather.rs"]
 mod gather;
+#[path = "support/lines.rs"]
+mod lines;
 mod support;
 
 use std::process::Command;

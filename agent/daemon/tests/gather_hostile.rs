@@ -3,111 +3,18 @@
 
 #[path = "support/gather.rs"]
 mod gather;
+#[path = "support/lines.rs"]
+mod lines;
+#[path = "support/stand_in.rs"]
+mod stand_in;
 mod support;
 
-use std::{
-    io::{Read, Write},
-    net::{TcpListener, TcpStream},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use gather::Gather;
 use serde_json::{Value, json};
+use stand_in::{GOOD, HEAD, StandIn, Then};
 use support::wait_for;
-
-const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\n\r\n";
-const GOOD: &str = "{\"columns\":[\"id\"]}\n[2]\n[3]\n{\"end\":{\"rows\":2}}\n";
-
-/// What is answered, and then.
-#[derive(Clone)]
-struct Script {
-    text: Vec<u8>,
-    then: Then,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Then {
-    Close,
-    /// Until the other side has gone.
-    Hold,
-    /// The last of the text again and again.
-    Repeat(usize),
-}
-
-/// In the place of an agent; partition `good` is as it should be.
-struct StandIn {
-    port: u16,
-    script: Arc<Mutex<Script>>,
-    open: Arc<AtomicUsize>,
-    asked: Arc<AtomicUsize>,
-}
-
-impl StandIn {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stand_in = StandIn {
-            port: listener.local_addr().unwrap().port(),
-            script: Arc::new(Mutex::new(Script {
-                text: Vec::new(),
-                then: Then::Close,
-            })),
-            open: Arc::default(),
-            asked: Arc::default(),
-        };
-        let (script, open) = (Arc::clone(&stand_in.script), Arc::clone(&stand_in.open));
-        let asked = Arc::clone(&stand_in.asked);
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let (script, open) = (Arc::clone(&script), Arc::clone(&open));
-                let asked = Arc::clone(&asked);
-                std::thread::spawn(move || {
-                    open.fetch_add(1, Ordering::SeqCst);
-                    let _ = serve(&mut stream.unwrap(), &script, &asked);
-                    open.fetch_sub(1, Ordering::SeqCst);
-                });
-            }
-        });
-        stand_in
-    }
-
-    fn say(&self, text: impl Into<Vec<u8>>, then: Then) {
-        let text = text.into();
-        *self.script.lock().unwrap() = Script { text, then };
-    }
-}
-
-fn serve(
-    stream: &mut TcpStream,
-    script: &Mutex<Script>,
-    asked: &AtomicUsize,
-) -> std::io::Result<()> {
-    let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
-    // The body is one object.
-    while !request.ends_with(b"}") {
-        match stream.read(&mut buffer)? {
-            0 => return Ok(()),
-            count => request.extend_from_slice(&buffer[..count]),
-        }
-    }
-    if String::from_utf8_lossy(&request).contains("\"partition\":\"good\"") {
-        return stream.write_all(format!("{HEAD}{GOOD}").as_bytes());
-    }
-    asked.fetch_add(1, Ordering::SeqCst);
-    let Script { text, then } = script.lock().unwrap().clone();
-    stream.write_all(&text)?;
-    match then {
-        Then::Close => {}
-        Then::Hold => while stream.read(&mut buffer)? > 0 {},
-        Then::Repeat(last) => loop {
-            stream.write_all(&text[text.len() - last..])?;
-        },
-    }
-    Ok(())
-}
 
 fn start() -> (StandIn, Gather) {
     let stand_in = StandIn::start();
@@ -331,9 +238,7 @@ fn a_partition_that_stalls_is_late_and_left() {
             lines.last().unwrap()["end"]["partitions"][0]["state"],
             json!("late")
         );
-        wait_for("the connections are closed", || {
-            (stand_in.open.load(Ordering::SeqCst) == 0).then_some(())
-        });
+        stand_in.wait_closed();
     }
 }
 
@@ -357,10 +262,8 @@ fn an_answer_without_end_ends_with_the_limit_or_the_deadline() {
     let question =
         json!({"query": "q", "partitions": ["bad"], "reduce": reduce, "deadline_seconds": 0.5});
     assert_eq!(gather.ask(&question).0, 504);
-    wait_for("the connections are closed", || {
-        (stand_in.open.load(Ordering::SeqCst) == 0).then_some(())
-    });
-    assert!(gather.resident() < 64 << 20);
+    stand_in.wait_closed();
+    assert!(gather.process.as_ref().unwrap().resident() < 64 << 20);
 }
 
 #[test]
@@ -380,9 +283,9 @@ fn another_node_is_asked_before_the_first_row_and_not_after() {
         (format!("{HEAD}{GOOD}"), 1),
     ] {
         stand_in.say(text.as_bytes(), Then::Close);
-        let before = stand_in.asked.load(Ordering::SeqCst);
+        let before = stand_in.asked();
         let (_, lines) = ask();
-        let asked = stand_in.asked.load(Ordering::SeqCst) - before;
+        let asked = stand_in.asked() - before;
         assert_eq!(asked, times, "{text}: {lines:?}");
     }
 }

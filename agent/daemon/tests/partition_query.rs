@@ -3,11 +3,14 @@
 
 #[path = "support/databases.rs"]
 mod databases;
+#[path = "support/lines.rs"]
+mod lines;
 mod support;
 
-use std::{collections::BTreeMap, io::Write, net::TcpStream, time::Duration};
+use std::{collections::BTreeMap, net::TcpStream, time::Duration};
 
 use databases::PostgreSql;
+use lines::{QUERY, problem};
 use serde_json::{Value, json};
 use support::{Agent, Service, http_post, wait_for};
 
@@ -74,23 +77,8 @@ free_sql = true
 }
 
 impl Node {
-    /// Status and lines; those of the chunked encoding left out.
     fn ask(&self, question: Value) -> (u16, Vec<Value>) {
-        let head = format!("authorization: Bearer {TOKEN}\r\n");
-        let asked = http_post(
-            self.agent.http_port,
-            "/v1/partition-query",
-            &head,
-            &question.to_string(),
-        );
-        let (status, body) = asked.unwrap();
-        let lines = body.lines().filter(|line| line.starts_with(['{', '[']));
-        (
-            status,
-            lines
-                .map(|line| serde_json::from_str(line).unwrap())
-                .collect(),
-        )
+        lines::ask(self.agent.http_port, QUERY, TOKEN, &question)
     }
 
     fn query(&self, name: &str, parameters: Value) -> (u16, Vec<Value>) {
@@ -99,21 +87,14 @@ impl Node {
 
     /// A question whose answer nobody reads.
     fn begin(&self, name: &str, parameter: u64) -> TcpStream {
-        let body = json!({"partition": "p1", "query": name, "parameters": [parameter], "deadline_seconds": 60}).to_string();
-        let mut stream = TcpStream::connect(("127.0.0.1", self.agent.http_port)).unwrap();
-        write!(
-            stream,
-            "POST /v1/partition-query HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
-        stream
+        let question = json!({"partition": "p1", "query": name, "parameters": [parameter], "deadline_seconds": 60});
+        lines::begin(self.agent.http_port, QUERY, TOKEN, &question)
     }
 
     fn sql(&self, sql: &str) -> (u16, String) {
         let (status, lines) =
             self.ask(json!({"partition": "free", "sql": sql, "deadline_seconds": 20}));
-        (status, problem(&lines))
+        (status, problem(&lines).to_owned())
     }
 
     /// Of those whose state is such.
@@ -129,14 +110,6 @@ impl Node {
             (self.connections("<> 'idle'") == "0").then_some(())
         });
     }
-}
-
-fn problem(lines: &[Value]) -> String {
-    let last = lines.last().unwrap();
-    last["error"]["problem"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned()
 }
 
 #[test]
@@ -287,7 +260,7 @@ fn what_is_wrong_is_refused_and_nothing_is_written() {
     assert_eq!(status, 200);
     assert_eq!(
         (lines.len(), problem(&lines)),
-        (301, "division by zero (22012)".to_owned())
+        (301, "division by zero (22012)")
     );
     node.wait_idle();
 

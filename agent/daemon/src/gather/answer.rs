@@ -16,13 +16,15 @@ use tokio::{
 use tokio_util::bytes::Bytes;
 
 use super::{
-    lines::{Lines, Picker, TooLong, Word},
     nodes::Nodes,
     out::{Left, Out},
     question::Question,
     reader::{self, News},
 };
-use crate::partition::MOST_ROW_BYTES;
+use crate::{
+    partition::MOST_ROW_BYTES,
+    partition_client::{Fault, Lines, Picker, TooLong, Word},
+};
 
 /// Chunks of a partition that wait.
 const CHUNKS: usize = 1;
@@ -296,7 +298,7 @@ impl Answer {
             Ok(Word::End { rows }) => source.end = Some(rows),
             Ok(Word::Error { state, problem }) => {
                 let node = source.node.as_deref().unwrap_or_default();
-                let state = reader::lost(node, &state, problem);
+                let state = reader::lost(node, Fault::said(&state, problem));
                 self.fail(partition, state);
             }
             _ => self.refuse(partition, "a line is neither a row nor its end"),

@@ -2,10 +2,8 @@
 //! that any number of them can stand behind a proxy.
 
 mod answer;
-mod lines;
 mod nodes;
 mod out;
-mod plain;
 mod question;
 mod reader;
 mod server;

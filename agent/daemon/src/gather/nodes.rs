@@ -11,17 +11,16 @@ use std::{
 
 use axum::body::Bytes;
 use http_body_util::Full;
-use hyper::{
-    Request, Response,
-    body::Incoming,
-    header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT},
-};
+use hyper::{Response, body::Incoming};
 use hyper_util::{
-    client::legacy::{Client, Error, connect::HttpConnector},
+    client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
 
-use crate::config::{NodeAddress, Served};
+use crate::{
+    config::{NodeAddress, Served},
+    partition_client::{BUFFER_BYTES, request, told},
+};
 
 /// For a connection to an agent.
 const CONNECT_WAIT: Duration = Duration::from_secs(1);
@@ -31,8 +30,6 @@ const IDLE: Duration = Duration::from_secs(30);
 const MOST_IDLE: usize = 64;
 /// A node that failed is asked after its fellows for so long.
 const SHUNNED: Duration = Duration::from_secs(2);
-/// What is read of a connection at once.
-const BUFFER_BYTES: usize = 128 << 10;
 
 /// See above.
 #[derive(Debug)]
@@ -94,28 +91,9 @@ impl Nodes {
         token: Option<&str>,
         question: String,
     ) -> Result<Response<Incoming>, String> {
-        let mut request = Request::post(format!("http://{}/v1/partition-query", node.address))
-            .header(CONTENT_TYPE, "application/json")
-            .header(
-                USER_AGENT,
-                concat!("plimsoll-gather/", env!("CARGO_PKG_VERSION")),
-            );
-        if let Some(token) = token {
-            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
-        }
-        let request = request.body(Full::from(question));
+        let uri = format!("http://{}/v1/partition-query", node.address);
+        let request = request(&uri, "plimsoll-gather", token, question);
         let request = request.map_err(|error| error.to_string())?;
         self.client.request(request).await.map_err(|it| told(&it))
     }
-}
-
-/// With its causes, which its own text leaves out.
-fn told(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
 }

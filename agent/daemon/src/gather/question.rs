@@ -7,13 +7,14 @@ use plimsoll_core::{
     Seconds,
     gather::{Function, How, OrderKey, Plan, Reduction},
 };
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
     config::{GatherConfig, Served},
     http::{Refusal, parse_body},
+    partition_client,
 };
 
 const MOST_PARAMETERS: usize = 100;
@@ -80,20 +81,6 @@ impl Word {
             Word::Max => "max",
         }
     }
-}
-
-/// What an agent is asked.
-#[derive(Serialize)]
-struct ToAgent<'a> {
-    partition: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    query: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sql: Option<&'a str>,
-    parameters: &'a [Value],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limit: Option<u64>,
-    deadline_seconds: f64,
 }
 
 /// A question that makes sense.
@@ -175,19 +162,14 @@ impl Question {
 
     /// For the agent of a partition; none where no time is left.
     pub fn to_agent(&self, partition: &str) -> Option<String> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let to_agent = ToAgent {
+        let question = partition_client::Question {
             partition,
             query: self.body.query.as_deref(),
             sql: self.body.sql.as_deref(),
             parameters: &self.body.parameters,
             limit: self.body.limit,
-            deadline_seconds: left.as_secs_f64(),
         };
-        if left.is_zero() {
-            return None;
-        }
-        serde_json::to_string(&to_agent).ok()
+        question.body(self.deadline)
     }
 }
 

@@ -2,22 +2,16 @@
 
 use std::sync::Arc;
 
-use http_body_util::{BodyExt, Limited};
 use hyper::{StatusCode, body::Incoming};
 use plimsoll_core::gather::State;
-use serde::Deserialize;
 use tokio::{sync::mpsc, time::timeout_at};
 use tokio_util::bytes::Bytes;
 
-use super::{
-    lines::{Lines, TooLong, Word},
-    nodes::Nodes,
-    question::Question,
+use super::{nodes::Nodes, question::Question};
+use crate::{
+    config::{NodeAddress, Served},
+    partition_client::{self, Begun, Fault, Word, more},
 };
-use crate::config::{NodeAddress, Served};
-
-/// Of the body of a refusal.
-const MOST_REFUSAL_BYTES: usize = 64 << 10;
 
 /// News of a partition. Nothing follows the last one; where that is no [`News::Lost`], the agent has said all it had to.
 #[derive(Debug)]
@@ -45,25 +39,29 @@ struct Trouble {
 }
 
 impl Trouble {
-    fn down(problem: impl Into<String>) -> Self {
+    fn of(node: &str, fault: Fault) -> Self {
+        // Another node may have the partition, and fewer queries.
+        let elsewhere = match &fault {
+            Fault::Late => false,
+            Fault::Refused { status, .. } => matches!(
+                *status,
+                Some(StatusCode::NOT_FOUND | StatusCode::TOO_MANY_REQUESTS)
+            ),
+            Fault::Down(_) => true,
+        };
         Trouble {
-            state: State::Down(problem.into()),
-            elsewhere: true,
+            state: lost(node, fault),
+            elsewhere,
         }
     }
+}
 
-    fn refused(problem: impl Into<String>) -> Self {
-        Trouble {
-            state: State::Refused(problem.into()),
-            elsewhere: false,
-        }
-    }
-
-    fn late() -> Self {
-        Trouble {
-            state: State::Late,
-            elsewhere: false,
-        }
+/// What a node's fault makes of its partition.
+pub fn lost(node: &str, fault: Fault) -> State {
+    match fault {
+        Fault::Late => State::Late,
+        Fault::Refused { problem, .. } => State::Refused(format!("node {node}: {problem}")),
+        Fault::Down(problem) => State::Down(format!("node {node}: {problem}")),
     }
 }
 
@@ -78,7 +76,7 @@ pub async fn read(
     for node in nodes.order(&served) {
         let begun = begin(&nodes, &question, &served.name, node);
         let begun = timeout_at(question.deadline, begun).await;
-        match begun.unwrap_or_else(|_| Err(Trouble::late())) {
+        match begun.unwrap_or(Err(Fault::Late)) {
             Ok((begun, body)) => {
                 nodes.note(node, true);
                 if news.send(begun).await.is_ok() {
@@ -86,7 +84,8 @@ pub async fn read(
                 }
                 return;
             }
-            Err(trouble) => {
+            Err(fault) => {
+                let trouble = Trouble::of(&node.name, fault);
                 nodes.note(node, !trouble.elsewhere);
                 last = trouble.state;
                 if !trouble.elsewhere {
@@ -99,10 +98,9 @@ pub async fn read(
 }
 
 async fn pass(mut body: Incoming, news: &mpsc::Sender<News>) {
-    while let Some(frame) = body.frame().await {
-        let more = match frame.map(|frame| frame.into_data()) {
-            Ok(Ok(data)) => News::More(data),
-            Ok(Err(_trailers)) => continue,
+    while let Some(more) = more(&mut body).await.transpose() {
+        let more = match more {
+            Ok(data) => News::More(data),
             Err(error) => News::Lost(State::Down(format!("its answer broke off: {error}"))),
         };
         if news.send(more).await.is_err() {
@@ -117,92 +115,26 @@ async fn begin(
     question: &Question,
     partition: &str,
     node: &NodeAddress,
-) -> Result<(News, Incoming), Trouble> {
-    let name = &node.name;
-    let body = question.to_agent(partition).ok_or_else(Trouble::late)?;
+) -> Result<(News, Incoming), Fault> {
+    let body = question.to_agent(partition).ok_or(Fault::Late)?;
     let answer = nodes.ask(node, question.token.as_deref(), body).await;
-    let answer = answer.map_err(|problem| Trouble::down(format!("node {name}: {problem}")))?;
-    let (head, mut body) = answer.into_parts();
-    if head.status != StatusCode::OK {
-        return Err(refusal(name, head.status, body).await);
-    }
-    let mut lines = Lines::default();
-    let too_long = |TooLong| Trouble::refused(format!("node {name}: a line is too long"));
-    let first = loop {
-        match lines.next().map_err(too_long)? {
-            Some(line) => break line,
-            None => lines.push(more(name, &mut body).await?),
-        }
-    };
-    let columns = match serde_json::from_slice(&first) {
-        Ok(Word::Columns(columns)) => columns,
-        _ => {
-            let problem = format!("node {name}: does not begin with its columns");
-            return Err(Trouble::refused(problem));
-        }
-    };
+    let begun = partition_client::begin(answer.map_err(Fault::Down)?).await?;
+    let Begun {
+        columns,
+        lines,
+        mut body,
+    } = begun;
     let mut rest = lines.rest();
     if rest.is_empty() {
-        rest = more(name, &mut body).await?;
+        rest = partition_client::first(&mut body).await?;
     }
     if let Ok(Word::Error { state, problem }) = serde_json::from_slice(&rest) {
-        return Err(trouble(name, &state, problem));
+        return Err(Fault::said(&state, problem));
     }
     let begun = News::Begun {
-        node: name.clone(),
+        node: node.name.clone(),
         columns,
         lines: rest,
     };
     Ok((begun, body))
-}
-
-async fn more(name: &str, body: &mut Incoming) -> Result<Bytes, Trouble> {
-    loop {
-        let frame = body.frame().await;
-        let broke = |problem: &str| Trouble::down(format!("node {name}: broke off{problem}"));
-        let frame = frame.ok_or_else(|| broke(" before its first row"))?;
-        let frame = frame.map_err(|error| broke(&format!(": {error}")))?;
-        if let Ok(data) = frame.into_data() {
-            return Ok(data);
-        }
-    }
-}
-
-async fn refusal(name: &str, status: StatusCode, body: Incoming) -> Trouble {
-    #[derive(Deserialize)]
-    struct Refused {
-        error: Error,
-    }
-    #[derive(Deserialize)]
-    struct Error {
-        state: String,
-        problem: String,
-    }
-    let said = Limited::new(body, MOST_REFUSAL_BYTES).collect().await;
-    let said = said.map(|said| said.to_bytes()).unwrap_or_default();
-    let said = serde_json::from_slice(&said).map(|Refused { error }| error);
-    let mut trouble = match said {
-        Ok(Error { state, problem }) => trouble(name, &state, problem),
-        Err(_) => Trouble::down(format!("node {name}: answers with status {status}")),
-    };
-    // Another node may have the partition, and fewer queries.
-    trouble.elsewhere |= matches!(
-        status,
-        StatusCode::NOT_FOUND | StatusCode::TOO_MANY_REQUESTS
-    );
-    trouble
-}
-
-fn trouble(name: &str, state: &str, problem: String) -> Trouble {
-    let problem = format!("node {name}: {problem}");
-    match state {
-        "late" => Trouble::late(),
-        "refused" => Trouble::refused(problem),
-        _ => Trouble::down(problem),
-    }
-}
-
-/// What an agent said in the place of an end.
-pub fn lost(node: &str, state: &str, problem: String) -> State {
-    trouble(node, state, problem).state
 }

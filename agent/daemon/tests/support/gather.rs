@@ -3,7 +3,7 @@
 
 use std::{
     fs::File,
-    io::{Read, Write},
+    io::Read,
     net::TcpStream,
     path::PathBuf,
     process::{Command, ExitStatus, Stdio},
@@ -11,8 +11,12 @@ use std::{
 
 use serde_json::Value;
 
-use super::support::{Process, free_port, http_get, http_post, wait_for};
+use super::{
+    lines,
+    support::{Process, free_port, http_get, wait_for},
+};
 
+const PATH: &str = "/v1/gather";
 /// What callers show.
 pub const TOKEN: &str = "a-token-for-callers";
 
@@ -93,28 +97,14 @@ impl Gather {
         process.wait()
     }
 
-    /// Status and lines; those of the chunked encoding left out.
+    /// Status and lines.
     pub fn ask(&self, question: &Value) -> (u16, Vec<Value>) {
-        let head = format!("authorization: Bearer {TOKEN}\r\n");
-        let asked = http_post(self.port, "/v1/gather", &head, &question.to_string());
-        let (status, body) = asked.unwrap();
-        let lines = body.lines().filter(|line| line.starts_with(['{', '[']));
-        let lines = lines.map(|line| serde_json::from_str(line).unwrap());
-        (status, lines.collect())
+        lines::ask(self.port, PATH, TOKEN, question)
     }
 
     /// The connection on which something is asked, its answer not read.
     pub fn begin(&self, question: &Value) -> TcpStream {
-        let body = question.to_string();
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        write!(
-            stream,
-            "POST /v1/gather HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer {TOKEN}\r\n\
-             content-length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
-        stream
+        lines::begin(self.port, PATH, TOKEN, question)
     }
 
     pub fn metric(&self, name: &str) -> f64 {
@@ -122,20 +112,6 @@ impl Gather {
         let mut lines = text.lines();
         let value = lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         value.unwrap_or(0.0)
-    }
-
-    /// Bytes that the process holds.
-    pub fn resident(&self) -> u64 {
-        let pid = self.process.as_ref().unwrap().0.id();
-        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib: u64 = line
-            .unwrap()
-            .trim()
-            .trim_end_matches(" kB")
-            .parse()
-            .unwrap();
-        kib << 10
     }
 }
 

@@ -122,6 +122,20 @@ impl Process {
     pub fn wait(&mut self) -> ExitStatus {
         wait_for("the process ends", || self.0.try_wait().unwrap())
     }
+
+    /// The most bytes that it held at once.
+    pub fn resident(&self) -> u64 {
+        let pid = self.0.id();
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib: u64 = line
+            .unwrap()
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .unwrap();
+        kib << 10
+    }
 }
 
 impl Drop for Process {

@@ -1,5 +1,5 @@
-//! An agent's answer, line by line: only the values that rows are ordered by or reduced to are read, all else is
-//! checked and passed on as it came.
+//! An answer, line by line: only the values that rows are ordered by or reduced to are read, all else is checked and
+//! passed on as it came.
 
 use plimsoll_core::gather::{Keys, Value};
 use serde::{
