@@ -253,6 +253,14 @@ fn what_is_wrong_leaves_nothing_behind() {
     place.refused(LOAD, "part \"p3\" has no database");
     place.write("databases.toml", &list.replace("user", "usr"));
     place.refused(LOAD, "databases.toml:4: partition[0].usr: unknown field");
+    let service = "[[partition]]\nname = \"p1\"\nurl = \"http://127.0.0.1:9/\"\n";
+    place.write("databases.toml", service);
+    for command in [LOAD, CHECK] {
+        place.refused(
+            command,
+            "databases.toml:3: partition[0].url: must be a database",
+        );
+    }
     assert_eq!(place.left_over(), 0);
 }
 

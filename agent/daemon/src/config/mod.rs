@@ -80,17 +80,37 @@ pub struct Config {
     pub envoy: EnvoySettings,
     /// Services, in the file's order; at least one.
     pub services: Vec<ServiceConfig>,
-    /// Databases that are asked together with those of other nodes, in the file's order.
+    /// Parts of the data that are asked together with those of other nodes, in the file's order.
     pub partitions: Vec<Arc<PartitionConfig>>,
 }
 
-/// A PostgreSQL database with a part of the data.
+/// A part of the data, and what is asked of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartitionConfig {
     /// Its name.
     pub name: String,
     /// Whose bound its queries count in.
     pub service: Option<String>,
+    /// Who has it.
+    pub server: PartitionServer,
+    /// Queries by name: in SQL, or the names that the service has for them.
+    pub queries: BTreeMap<String, String>,
+    /// Whether any other query that only reads is answered.
+    pub free_sql: bool,
+}
+
+/// Who has a partition.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PartitionServer {
+    /// A database.
+    PostgreSql(PartitionDatabase),
+    /// Another program that answers as an agent does.
+    Http(PartitionService),
+}
+
+/// A PostgreSQL database with a part of the data.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartitionDatabase {
     /// Where it is.
     pub address: DatabaseAddress,
     /// Who asks.
@@ -98,11 +118,16 @@ pub struct PartitionConfig {
     /// Their password.
     pub password: Option<Secret>,
     /// The database's name there.
-    pub database: String,
-    /// Queries in SQL, by name.
-    pub queries: BTreeMap<String, String>,
-    /// Whether any other query that only reads is answered.
-    pub free_sql: bool,
+    pub name: String,
+}
+
+/// A service with a part of the data.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartitionService {
+    /// What is asked.
+    pub url: HttpUrl,
+    /// What it is shown.
+    pub token: Option<Secret>,
 }
 
 /// One service on this node.

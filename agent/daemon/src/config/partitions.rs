@@ -1,25 +1,39 @@
-//! `[[partition]]`: databases of this node that are asked together with those of others.
+//! `[[partition]]`: databases and services of this node that are asked together with those of others.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use super::{
-    Config, ConfigError, PartitionConfig, Secret, SourceConfig, locate, raw,
-    resolve::{Checked, LONGEST_NAME, at, secret, wrong},
+    Config, ConfigError, PartitionConfig, PartitionDatabase, PartitionServer, PartitionService,
+    Secret, SourceConfig, locate, raw,
+    resolve::{Checked, LONGEST_NAME, at, secret, token, wrong},
     values,
 };
 
-/// The databases of a file that has nothing but `[[partition]]`, whose queries may be left out.
-pub fn databases(path: &Path) -> Result<Vec<Arc<PartitionConfig>>, ConfigError> {
+/// The databases of a file that has nothing but `[[partition]]`, whose queries may be left out; by name.
+pub fn databases(path: &Path) -> Result<Vec<(String, PartitionDatabase)>, ConfigError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| ConfigError::whole_file(path, error.to_string()))?;
     let file: raw::Databases = locate::deserialize(path, &text)?;
-    named(file.partition, partition).map_err(|wrong| locate::point_at(path, &text, wrong))
+    let database = |path: &str, raw| {
+        let PartitionConfig { name, server, .. } = partition(path, raw)?;
+        match server {
+            PartitionServer::PostgreSql(database) => Ok((name, database)),
+            PartitionServer::Http(_) => {
+                let problem = "must be a database: what a service has is not loaded or checked";
+                wrong(format!("{path}.url"), problem)
+            }
+        }
+    };
+    named(file.partition, database).map_err(|wrong| locate::point_at(path, &text, wrong))
 }
 
 pub fn partitions(raw: Vec<raw::Partition>, has_token: bool) -> Checked<Vec<Arc<PartitionConfig>>> {
-    named(raw, |path, raw| {
+    let checked = named(raw, |path, raw| {
         if raw.queries.is_empty() && !raw.free_sql {
-            let problem = "must have a query, or free_sql = true";
+            let problem = match raw.url {
+                Some(_) => "must have a query",
+                None => "must have a query, or free_sql = true",
+            };
             return wrong(format!("{path}.queries"), problem);
         }
         if raw.free_sql && !has_token {
@@ -27,57 +41,98 @@ pub fn partitions(raw: Vec<raw::Partition>, has_token: bool) -> Checked<Vec<Arc<
             return wrong(format!("{path}.free_sql"), problem);
         }
         partition(path, raw)
-    })
+    });
+    Ok(checked?.into_iter().map(Arc::new).collect())
 }
 
-fn named(
+fn named<T>(
     raw: Vec<raw::Partition>,
-    check: impl Fn(&str, raw::Partition) -> Checked<PartitionConfig>,
-) -> Checked<Vec<Arc<PartitionConfig>>> {
+    check: impl Fn(&str, raw::Partition) -> Checked<T>,
+) -> Checked<Vec<T>> {
     let mut names = BTreeSet::new();
     let mut partitions = Vec::with_capacity(raw.len());
     for (index, raw) in raw.into_iter().enumerate() {
         let path = format!("partition[{index}]");
-        let partition = check(&path, raw)?;
-        if !names.insert(partition.name.clone()) {
-            let problem = format!("there are two partitions {:?}", partition.name);
+        if !names.insert(raw.name.clone()) {
+            let problem = format!("there are two partitions {:?}", raw.name);
             return wrong(format!("{path}.name"), problem);
         }
-        partitions.push(Arc::new(partition));
+        partitions.push(check(&path, raw)?);
     }
     Ok(partitions)
 }
 
 fn partition(path: &str, raw: raw::Partition) -> Checked<PartitionConfig> {
-    let name = |key: &str, text: String| {
-        let fine = text.bytes().all(|byte| byte.is_ascii_graphic());
-        if text.is_empty() || text.len() > LONGEST_NAME || !fine {
-            let problem = format!("must be 1 to {LONGEST_NAME} visible ASCII characters");
-            return wrong(format!("{path}.{key}"), problem);
-        }
-        Ok(text)
-    };
     for (query, sql) in &raw.queries {
-        if sql.trim().is_empty() || sql.contains('\0') {
+        if raw.url.is_none() && (sql.trim().is_empty() || sql.contains('\0')) {
             return wrong(format!("{path}.queries.{query}"), "must be an SQL query");
         }
     }
-    let key = format!("{path}.password_file");
-    let password = raw.password_file.as_deref().map(|file| secret(&key, file));
-    let address = at(
-        &format!("{path}.address"),
-        values::database_address(&raw.address),
-    )?;
+    let server = match &raw.url {
+        Some(url) => PartitionServer::Http(service(path, &raw, url)?),
+        None => PartitionServer::PostgreSql(database(path, &raw)?),
+    };
     Ok(PartitionConfig {
-        name: name("name", raw.name)?,
+        name: name(format!("{path}.name"), &raw.name)?,
         service: raw.service,
-        address,
-        user: name("user", raw.user)?,
-        password: password.transpose()?.map(Secret::new),
-        database: name("database", raw.database)?,
+        server,
         queries: raw.queries,
         free_sql: raw.free_sql,
     })
+}
+
+fn database(path: &str, raw: &raw::Partition) -> Checked<PartitionDatabase> {
+    if raw.token_file.is_some() {
+        return wrong(format!("{path}.token_file"), "needs url");
+    }
+    let required = |key: &str, value: &Option<String>| match value {
+        Some(value) => Ok(value.clone()),
+        None => wrong(format!("{path}.{key}"), "is required, or url"),
+    };
+    let address = required("address", &raw.address)?;
+    let named = |key: &str, value| name(format!("{path}.{key}"), &required(key, value)?);
+    let key = format!("{path}.password_file");
+    let password = raw.password_file.as_deref().map(|file| secret(&key, file));
+    Ok(PartitionDatabase {
+        address: at(
+            &format!("{path}.address"),
+            values::database_address(&address),
+        )?,
+        user: named("user", &raw.user)?,
+        password: password.transpose()?.map(Secret::new),
+        name: named("database", &raw.database)?,
+    })
+}
+
+fn service(path: &str, raw: &raw::Partition, url: &str) -> Checked<PartitionService> {
+    let of_databases = [
+        ("address", raw.address.is_some()),
+        ("user", raw.user.is_some()),
+        ("password_file", raw.password_file.is_some()),
+        ("database", raw.database.is_some()),
+        ("free_sql", raw.free_sql),
+    ];
+    if let Some((key, _)) = of_databases.iter().find(|(_, is_set)| *is_set) {
+        let problem = "is for a database, and there is a url";
+        return wrong(format!("{path}.{key}"), problem);
+    }
+    for (query, text) in &raw.queries {
+        name(format!("{path}.queries.{query}"), text)?;
+    }
+    let token = token(&format!("{path}.token_file"), raw.token_file.as_deref())?;
+    Ok(PartitionService {
+        url: at(&format!("{path}.url"), values::http_url(url))?,
+        token: token.map(Secret::new),
+    })
+}
+
+fn name(key: String, text: &str) -> Checked<String> {
+    let fine = text.bytes().all(|byte| byte.is_ascii_graphic());
+    if text.is_empty() || text.len() > LONGEST_NAME || !fine {
+        let problem = format!("must be 1 to {LONGEST_NAME} visible ASCII characters");
+        return wrong(key, problem);
+    }
+    Ok(text.to_owned())
 }
 
 /// Queries count in the bound of a service that learns of them.

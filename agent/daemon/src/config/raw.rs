@@ -38,10 +38,12 @@ pub struct Databases {
 pub struct Partition {
     pub name: String,
     pub service: Option<String>,
-    pub address: String,
-    pub user: String,
+    pub address: Option<String>,
+    pub user: Option<String>,
     pub password_file: Option<PathBuf>,
-    pub database: String,
+    pub database: Option<String>,
+    pub url: Option<String>,
+    pub token_file: Option<PathBuf>,
     #[serde(default)]
     pub queries: BTreeMap<String, String>,
     #[serde(default)]

@@ -738,7 +738,7 @@ const TABLES: &[(&str, &str, &[Row])] = &[
     ),
     (
         "[[partition]]",
-        "A PostgreSQL database of this node with a part of the data, which `POST /v1/partition-query` asks: docs/scatter.md. No TLS.",
+        "A part of the data, in a PostgreSQL database of this node or, with `url`, in a service that answers as an agent does; `POST /v1/partition-query` asks it: docs/scatter.md. No TLS.",
         &[
             (
                 "name",
@@ -749,13 +749,13 @@ const TABLES: &[(&str, &str, &[Row])] = &[
             (
                 "address",
                 "`host:port` or `unix:///path`",
-                "required",
-                "Where the server listens.",
+                "required, or `url`",
+                "Where PostgreSQL listens.",
             ),
             (
                 "user",
                 "1 to 120 visible ASCII characters",
-                "required",
+                "required, or `url`",
                 "Who asks. Should have no right but to read what is asked for.",
             ),
             (
@@ -767,8 +767,20 @@ const TABLES: &[(&str, &str, &[Row])] = &[
             (
                 "database",
                 "1 to 120 visible ASCII characters",
-                "required",
+                "required, or `url`",
                 "The database's name at the server.",
+            ),
+            (
+                "url",
+                "`http://host[:port]/path`",
+                "none",
+                "The service that is asked in place of a database; the keys above, but for `name`, and `free_sql` do not go with it.",
+            ),
+            (
+                "token_file",
+                "path",
+                "none",
+                "With `url`: file with 16 to 4096 printable characters, read at start and reload, that the service is shown as `Authorization: Bearer …`.",
             ),
             (
                 "service",
@@ -778,9 +790,9 @@ const TABLES: &[(&str, &str, &[Row])] = &[
             ),
             (
                 "queries",
-                "table of name and SQL",
+                "table of name and SQL; with `url`, of name and 1 to 120 visible ASCII characters",
                 "none",
-                "Queries that may be asked for by name, with `$1`, `$2`… for parameters. One at least, or `free_sql`.",
+                "Queries that may be asked for by name: in SQL, with `$1`, `$2`… for parameters, or the name that the service has for each. One at least, or `free_sql`.",
             ),
             (
                 "free_sql",

@@ -57,7 +57,7 @@ pub async fn query(State(context): State<HttpContext>, headers: HeaderMap, body:
         }
         Err(trouble) => {
             let status = match trouble {
-                Trouble::Busy | Trouble::Full(_) => StatusCode::TOO_MANY_REQUESTS,
+                Trouble::Busy(_) | Trouble::Full(_) => StatusCode::TOO_MANY_REQUESTS,
                 Trouble::Late => StatusCode::GATEWAY_TIMEOUT,
                 Trouble::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
                 Trouble::Down(_) => StatusCode::BAD_GATEWAY,
@@ -102,7 +102,7 @@ async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result
         let problem = format!("partition: this node has none named {name:?}");
         return Err((StatusCode::NOT_FOUND, problem));
     };
-    let sql = sql(&partition.queries, partition.free_sql, &question)?;
+    let text = text(&partition.queries, partition.free_sql, &question)?;
     let bound = partition.service.as_ref().map(|name| {
         let state = context.state.load();
         let known = state.services.get(name);
@@ -112,7 +112,7 @@ async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result
         known.map_or(nominal.unwrap_or(Cost(0.0)), |known| known.decision.bound)
     });
     Ok(Asked {
-        sql,
+        text,
         bound,
         // Whatever else is asked is one of a kind.
         label: question.query.clone().unwrap_or_default(),
@@ -125,7 +125,7 @@ async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result
     })
 }
 
-fn sql(
+fn text(
     queries: &BTreeMap<String, String>,
     free_sql: bool,
     question: &Question,

@@ -4,14 +4,15 @@
 //! `{"error":{"state":…,"problem":…}}` where it broke off. Without its last line it is not whole.
 
 mod board;
+mod connector;
+mod http;
 mod out;
 mod pool;
 mod postgresql;
-mod session;
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use plimsoll_core::{Cost, DelayHistogram, HistogramError};
@@ -28,10 +29,10 @@ use crate::{
 };
 use board::Place;
 pub use board::{Board, Full};
+use connector::Connector;
 use out::Out;
-use pool::Pool;
 
-pub use session::{Driver, login};
+pub use postgresql::{Driver, login};
 
 /// Queries that run or wait for a core.
 const MOST_QUERIES: usize = 64;
@@ -43,8 +44,8 @@ pub const MOST_ROW_BYTES: usize = 1 << 20;
 pub struct Asked {
     /// Whose.
     pub partition: Arc<PartitionConfig>,
-    /// With `$1`, `$2`… for the parameters.
-    pub sql: String,
+    /// In SQL, with `$1`, `$2`… for the parameters; or the name that the service has for it.
+    pub text: String,
     /// Whether it is one of the partition's own.
     pub is_named: bool,
     /// Values that JSON has.
@@ -64,15 +65,15 @@ pub struct Asked {
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trouble {
-    /// Too many queries.
-    Busy,
+    /// There are too many queries.
+    Busy(String),
     /// The partition's service has no room for it within its bound.
     Full(Full),
     /// Not before the deadline.
     Late,
-    /// The database would not, and why.
+    /// Who serves the partition would not, and why.
     Refused(String),
-    /// The database is not there, and why.
+    /// They are not there, and why.
     Down(String),
 }
 
@@ -80,7 +81,7 @@ impl Trouble {
     /// One word for it.
     pub fn state(&self) -> &'static str {
         match self {
-            Trouble::Busy | Trouble::Full(_) | Trouble::Refused(_) => "refused",
+            Trouble::Busy(_) | Trouble::Full(_) | Trouble::Refused(_) => "refused",
             Trouble::Late => "late",
             Trouble::Down(_) => "down",
         }
@@ -90,7 +91,6 @@ impl Trouble {
 impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Trouble::Busy => write!(f, "{MOST_QUERIES} queries run or wait, which is the most"),
             Trouble::Full(Full { backlog, bound }) => {
                 let (backlog, bound) = (backlog.get(), bound.get());
                 write!(
@@ -99,7 +99,7 @@ impl std::fmt::Display for Trouble {
                 )
             }
             Trouble::Late => write!(f, "the deadline passed"),
-            Trouble::Refused(why) | Trouble::Down(why) => f.write_str(why),
+            Trouble::Busy(why) | Trouble::Refused(why) | Trouble::Down(why) => f.write_str(why),
         }
     }
 }
@@ -110,7 +110,7 @@ pub struct Partitions {
     places: Arc<Semaphore>,
     cores: Arc<Semaphore>,
     /// By partition.
-    pools: Mutex<BTreeMap<String, Arc<Pool>>>,
+    connectors: Mutex<BTreeMap<String, Connector>>,
     /// By service.
     boards: Mutex<BTreeMap<String, Arc<Board>>>,
     empty: DelayHistogram,
@@ -124,7 +124,7 @@ impl Partitions {
         Ok(Partitions {
             places: Arc::new(Semaphore::new(MOST_QUERIES)),
             cores: Arc::new(Semaphore::new(cores)),
-            pools: Mutex::default(),
+            connectors: Mutex::default(),
             boards: Mutex::default(),
             empty: DelayHistogram::empty(DelayHistogram::fine_bounds())?,
             metrics,
@@ -139,8 +139,8 @@ impl Partitions {
         let (counted, permits) = taken?;
         metrics.runs();
         let (out, (begins, lines)) = Out::new();
-        let pool = self.pool(&asked.partition);
-        tokio::spawn(serve(pool, asked, out, (metrics, counted), permits));
+        let connector = self.connector(&asked.partition);
+        tokio::spawn(serve(connector, asked, out, (metrics, counted), permits));
         match begins.await {
             Ok(Ok(())) => Ok(lines),
             Ok(Err(trouble)) => Err(trouble),
@@ -154,7 +154,8 @@ impl Partitions {
         asked: &Asked,
     ) -> Result<(Option<Place>, [OwnedSemaphorePermit; 2]), Trouble> {
         let place = Arc::clone(&self.places).try_acquire_owned();
-        let place = place.map_err(|_| Trouble::Busy)?;
+        let busy = || format!("{MOST_QUERIES} queries run or wait, which is the most");
+        let place = place.map_err(|_| Trouble::Busy(busy()))?;
         let counted = self.count(asked)?;
         let core = Arc::clone(&self.cores).acquire_owned();
         match timeout_at(asked.deadline, core).await {
@@ -183,30 +184,34 @@ impl Partitions {
         Arc::clone(board.or_insert_with(|| Arc::new(Board::new(self.empty.clone()))))
     }
 
-    fn pool(&self, partition: &Arc<PartitionConfig>) -> Arc<Pool> {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        match pools.get(&partition.name) {
-            Some(pool) if pool.is_for(partition) => Arc::clone(pool),
+    fn connector(&self, partition: &PartitionConfig) -> Connector {
+        let mut connectors = self.connectors();
+        match connectors.get(&partition.name) {
+            Some(connector) if connector.is_for(partition) => connector.clone(),
             old => {
-                old.into_iter().for_each(|old| old.clear());
-                let pool = Arc::new(Pool::new(Arc::clone(partition), self.metrics.clone()));
-                pools.insert(partition.name.clone(), Arc::clone(&pool));
-                pool
+                old.into_iter().for_each(Connector::clear);
+                let connector = Connector::new(partition, &self.metrics);
+                connectors.insert(partition.name.clone(), connector.clone());
+                connector
             }
         }
+    }
+
+    fn connectors(&self) -> MutexGuard<'_, BTreeMap<String, Connector>> {
+        let connectors = self.connectors.lock();
+        connectors.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes what no partition of these needs; queries under way end as they began.
     pub fn reconfigure(&self, partitions: &[Arc<PartitionConfig>]) {
         for partition in partitions {
             self.metrics.announce(&partition.name);
-            self.pool(partition);
+            self.connector(partition);
         }
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        pools.retain(|name, pool| {
+        self.connectors().retain(|name, connector| {
             let stays = partitions.iter().any(|partition| partition.name == *name);
             if !stays {
-                pool.clear();
+                connector.clear();
                 self.metrics.forget(name);
             }
             stays
@@ -216,13 +221,13 @@ impl Partitions {
 
 /// Keeps its permits until the database is through with it.
 async fn serve(
-    pool: Arc<Pool>,
+    connector: Connector,
     asked: Asked,
     mut out: Out,
     (mut metrics, counted): (QueryMetrics, Option<Place>),
     _permits: [OwnedSemaphorePermit; 2],
 ) {
-    let (left, ended) = postgresql::run(&pool, &asked, &mut out).await;
+    let (left, ended) = connector.run(&asked, &mut out).await;
     metrics.sent(out.rows(), out.bytes());
     match ended {
         Ok(()) => {
@@ -245,5 +250,5 @@ async fn serve(
     }
     // Who asked does not wait for the rest.
     drop(out);
-    left.finish(&pool, &asked).await;
+    left.finish().await;
 }

@@ -7,8 +7,8 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{Trouble, session::Session};
-use crate::{config::PartitionConfig, metrics::PartitionMetrics};
+use super::Trouble;
+use crate::metrics::PartitionMetrics;
 
 /// An idle connection is kept for so long.
 const IDLE: Duration = Duration::from_secs(60);
@@ -19,27 +19,44 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 /// See [`SHORTEST_PAUSE`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// A connection that may be kept.
+pub trait Pooled: Sized + Send + 'static {
+    /// Where it leads, and how one is let in there.
+    type Server: Send + Sync + 'static;
+
+    /// A new one.
+    fn open(server: &Self::Server) -> impl Future<Output = Result<Self, Trouble>> + Send;
+
+    /// Whether the server has ended it.
+    fn is_closed(&self) -> bool;
+
+    /// In good order.
+    fn close(self) -> impl Future<Output = ()> + Send;
+}
+
 /// See above.
 #[derive(Debug)]
-pub struct Pool {
-    partition: Arc<PartitionConfig>,
+pub struct Pool<S: Pooled> {
+    name: String,
+    /// Of the partition.
+    pub server: S::Server,
     metrics: PartitionMetrics,
-    state: Mutex<State>,
+    state: Mutex<State<S>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct State<S> {
     /// The one used last is the last.
-    idle: Vec<(Instant, Session)>,
+    idle: Vec<(Instant, S)>,
     is_swept: bool,
     failures: u32,
     not_before: Instant,
     why: String,
 }
 
-impl Pool {
+impl<S: Pooled> Pool<S> {
     /// Connects when it is first asked.
-    pub fn new(partition: Arc<PartitionConfig>, metrics: PartitionMetrics) -> Self {
+    pub fn new(name: String, server: S::Server, metrics: PartitionMetrics) -> Self {
         let state = State {
             idle: Vec::new(),
             is_swept: false,
@@ -48,26 +65,15 @@ impl Pool {
             why: String::new(),
         };
         Pool {
-            partition,
+            name,
+            server,
             metrics,
             state: Mutex::new(state),
         }
     }
 
-    /// Whether its connections are as good for this configuration.
-    pub fn is_for(&self, other: &PartitionConfig) -> bool {
-        let own = &self.partition;
-        (&own.address, &own.user, &own.password, &own.database)
-            == (
-                &other.address,
-                &other.user,
-                &other.password,
-                &other.database,
-            )
-    }
-
     /// One that was kept, or a new one.
-    pub async fn take(&self) -> Result<Session, Trouble> {
+    pub async fn take(&self) -> Result<S, Trouble> {
         while let Some((_, session)) = self.pop() {
             if !session.is_closed() {
                 return Ok(session);
@@ -76,20 +82,20 @@ impl Pool {
         self.open().await
     }
 
-    fn pop(&self) -> Option<(Instant, Session)> {
+    fn pop(&self) -> Option<(Instant, S)> {
         self.locked().idle.pop()
     }
 
     /// A new one. A server that has just let nobody in is left alone for a while.
-    pub async fn open(&self) -> Result<Session, Trouble> {
+    pub async fn open(&self) -> Result<S, Trouble> {
         {
             let state = self.locked();
             if Instant::now() < state.not_before {
                 return Err(Trouble::Down(state.why.clone()));
             }
         }
-        let opened = Session::open(&self.partition).await;
-        self.metrics.login(&self.partition.name, opened.is_ok());
+        let opened = S::open(&self.server).await;
+        self.metrics.login(&self.name, opened.is_ok());
         let mut state = self.locked();
         match &opened {
             Ok(_) => state.failures = 0,
@@ -107,7 +113,7 @@ impl Pool {
     }
 
     /// Keeps one that is fit for another query.
-    pub fn put(self: &Arc<Self>, session: Session) {
+    pub fn put(self: &Arc<Self>, session: S) {
         let mut state = self.locked();
         if state.idle.len() >= MOST_IDLE {
             tokio::spawn(session.close());
@@ -140,12 +146,12 @@ impl Pool {
         next
     }
 
-    fn locked(&self) -> MutexGuard<'_, State> {
+    fn locked(&self) -> MutexGuard<'_, State<S>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn sweep(pool: Weak<Pool>) {
+async fn sweep<S: Pooled>(pool: Weak<Pool<S>>) {
     let mut next = Some(Instant::now());
     while let Some(at) = next {
         sleep_until(at).await;

@@ -1,6 +1,6 @@
 //! The databases that the parts are in, and one session in each.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anyhow::bail;
 use tokio::time::timeout;
@@ -8,7 +8,7 @@ use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
 use super::map::Map;
 use crate::{
-    config::{PartitionConfig, databases},
+    config::{PartitionDatabase, databases},
     partition::{Driver, Trouble, login},
 };
 
@@ -20,8 +20,10 @@ const LOGIN_WAIT: Duration = Duration::from_secs(10);
 pub struct Place {
     /// Its number in the map.
     pub part: usize,
+    /// Its name there.
+    pub name: String,
     /// Its database.
-    pub database: Arc<PartitionConfig>,
+    pub database: PartitionDatabase,
 }
 
 /// Stands for the part's name.
@@ -30,7 +32,7 @@ const PART: &str = "{part}";
 impl Place {
     /// A text with the part's name in it where that is wanted.
     pub fn named(&self, text: &str) -> String {
-        text.replace(PART, &self.database.name)
+        text.replace(PART, &self.name)
     }
 }
 
@@ -40,16 +42,15 @@ pub fn places(map: &Map, file: &Path, table: &str, only: &[String]) -> anyhow::R
     let known = databases(file)?;
     let number = |wanted: &str| map.parts.iter().position(|part| part.name == wanted);
     let mut taken = BTreeMap::new();
-    for one in &known {
-        if number(&one.name).is_none() {
-            bail!("{name}: the map has no part {:?}", one.name);
+    for (part, one) in &known {
+        if number(part).is_none() {
+            bail!("{name}: the map has no part {part:?}");
         }
-        let whose = (format!("{:?}", one.address), &one.database, &one.user);
-        let other = taken.insert(whose, &one.name);
+        let whose = (format!("{:?}", one.address), &one.name, &one.user);
+        let other = taken.insert(whose, part);
         if let (Some(other), false) = (other, table.contains(PART)) {
             bail!(
-                "{name}: {other:?} and {:?} have the same database and user: --table must have {PART} in it",
-                one.name
+                "{name}: {other:?} and {part:?} have the same database and user: --table must have {PART} in it"
             );
         }
     }
@@ -61,10 +62,11 @@ pub fn places(map: &Map, file: &Path, table: &str, only: &[String]) -> anyhow::R
         if !only.is_empty() && !only.contains(&one.name) {
             continue;
         }
-        match known.iter().find(|database| database.name == one.name) {
-            Some(database) => places.push(Place {
+        match known.iter().find(|(name, _)| *name == one.name) {
+            Some((name, database)) => places.push(Place {
                 part,
-                database: Arc::clone(database),
+                name: name.clone(),
+                database: database.clone(),
             }),
             None => bail!("{name}: part {:?} has no database", one.name),
         }
@@ -110,7 +112,7 @@ pub struct Session {
 
 impl Session {
     /// Logs in.
-    pub async fn open(database: &PartitionConfig) -> Result<Self, Fault> {
+    pub async fn open(database: &PartitionDatabase) -> Result<Self, Fault> {
         match timeout(LOGIN_WAIT, login(database, APPLICATION, "")).await {
             Ok(Ok((client, driver))) => Ok(Session {
                 client,

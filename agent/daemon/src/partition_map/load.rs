@@ -189,7 +189,7 @@ impl<'a> Loading<'a> {
             let name = self.name(&place);
             match ended {
                 Ok(rows) => {
-                    let (database, seconds) = (&place.database.database, took.as_secs_f64());
+                    let (database, seconds) = (&place.database.name, took.as_secs_f64());
                     writeln!(
                         out,
                         "{name:<8} {database:<16} {rows:>12} rows {seconds:>8.1} s"

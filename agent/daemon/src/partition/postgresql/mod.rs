@@ -1,5 +1,7 @@
 //! A query in PostgreSQL: in a transaction that only reads, prepared, and never beyond the deadline.
 
+mod session;
+
 use std::{error::Error as StdError, future::poll_fn, pin::pin, sync::Arc, task::Poll};
 
 use serde_json::Value;
@@ -8,11 +10,11 @@ use tokio_postgres::types::{Format, IsNull, ToSql, Type};
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::bytes::BytesMut;
 
-use super::{
-    Asked, MOST_ROW_BYTES, Out, Trouble,
-    pool::Pool,
-    session::{Broken, Prepared, Session},
-};
+use super::{Asked, MOST_ROW_BYTES, Out, Trouble};
+use session::{Broken, Prepared};
+pub use session::{Driver, Session, login};
+
+type Pool = super::pool::Pool<Session>;
 
 /// A connection after a query.
 #[derive(Debug)]
@@ -20,28 +22,28 @@ pub enum Left {
     /// There is none.
     Nothing,
     /// The server has ended the query.
-    AtRest(Session),
+    AtRest(Arc<Pool>, Session),
     /// The query may still run.
-    Amid(Session),
+    Amid(Arc<Pool>, Session),
 }
 
 impl Left {
     /// Nothing of the query is left when this ends, and the connection is kept where it may be.
-    pub async fn finish(self, pool: &Arc<Pool>, asked: &Asked) {
+    pub async fn finish(self) {
         match self {
             Left::Nothing => {}
-            Left::AtRest(session) => {
+            Left::AtRest(pool, session) => {
                 if session.reset().await {
                     pool.put(session);
                 }
             }
-            Left::Amid(session) => session.cancel(&asked.partition).await,
+            Left::Amid(pool, session) => session.cancel(&pool.server).await,
         }
     }
 }
 
 /// The whole answer, or as much as came before the deadline or until nobody listened any more.
-pub async fn run(pool: &Pool, asked: &Asked, out: &mut Out) -> (Left, Result<(), Trouble>) {
+pub async fn run(pool: &Arc<Pool>, asked: &Asked, out: &mut Out) -> (Left, Result<(), Trouble>) {
     let gone = out.gone();
     let mut session = None;
     let late = || Err(Broken::amid(Trouble::Late));
@@ -53,8 +55,8 @@ pub async fn run(pool: &Pool, asked: &Asked, out: &mut Out) -> (Left, Result<(),
     };
     let left = match (session, &ended) {
         (None, _) => Left::Nothing,
-        (Some(session), Err(broken)) if !broken.is_at_rest => Left::Amid(session),
-        (Some(session), _) => Left::AtRest(session),
+        (Some(session), Err(broken)) if !broken.is_at_rest => Left::Amid(Arc::clone(pool), session),
+        (Some(session), _) => Left::AtRest(Arc::clone(pool), session),
     };
     (left, ended.map_err(|broken| broken.trouble))
 }
@@ -87,7 +89,7 @@ async fn attempts(
 async fn answer(session: &mut Session, asked: &Asked, out: &mut Out) -> Result<(), Broken> {
     let left = asked.deadline.saturating_duration_since(Instant::now());
     session.begin(left).await?;
-    let prepared = session.prepared(&asked.sql, asked.is_named).await?;
+    let prepared = session.prepared(&asked.text, asked.is_named).await?;
     let streamed = stream(session, &prepared, asked, out).await;
     streamed.map_err(|broken| broken.of(&prepared))
 }

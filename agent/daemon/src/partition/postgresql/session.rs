@@ -9,8 +9,11 @@ use tokio::{
 };
 use tokio_postgres::{Client, Config, Error, NoTls, Statement, error::SqlState};
 
-use super::{MOST_ROW_BYTES, Trouble};
-use crate::{config::PartitionConfig, jobs::connect};
+use crate::{
+    config::PartitionDatabase,
+    jobs::connect,
+    partition::{MOST_ROW_BYTES, Trouble, pool::Pooled},
+};
 
 /// The server looks every 500 ms whether the agent is still there while a query has no rows; and it plans a
 /// query for its parameters each time, as it does one that is asked once.
@@ -66,26 +69,27 @@ impl Drop for Driver {
 
 /// A connection, under this name in the server's list and with these settings.
 pub async fn login(
-    partition: &PartitionConfig,
+    database: &PartitionDatabase,
     application: &str,
     options: &str,
 ) -> Result<(Client, Driver), Trouble> {
     let mut login = Config::new();
-    login.user(&partition.user).dbname(&partition.database);
+    login.user(&database.user).dbname(&database.name);
     login.application_name(application).options(options);
-    if let Some(password) = &partition.password {
+    if let Some(password) = &database.password {
         login.password(password.text());
     }
-    let socket = connect(&partition.address).await.map_err(Trouble::Down)?;
+    let socket = connect(&database.address).await.map_err(Trouble::Down)?;
     let connected = login.connect_raw(socket, NoTls).await;
     let (client, driver) = connected.map_err(|error| told(&error))?;
     Ok((client, Driver(tokio::spawn(driver))))
 }
 
-impl Session {
-    /// Logs in.
-    pub async fn open(partition: &PartitionConfig) -> Result<Self, Trouble> {
-        let opened = login(partition, "plimsoll-partition", OPTIONS).await;
+impl Pooled for Session {
+    type Server = PartitionDatabase;
+
+    async fn open(database: &PartitionDatabase) -> Result<Self, Trouble> {
+        let opened = login(database, "plimsoll-partition", OPTIONS).await;
         let (client, driver) = opened.map_err(|trouble| Trouble::Down(trouble.to_string()))?;
         Ok(Session {
             client,
@@ -95,14 +99,27 @@ impl Session {
         })
     }
 
+    fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// With a word to the server, which would log it otherwise.
+    async fn close(self) {
+        let Session {
+            client,
+            mut driver,
+            statements,
+            ..
+        } = self;
+        drop((client, statements));
+        let _ = timeout(CLOSE_WAIT, &mut driver.0).await;
+    }
+}
+
+impl Session {
     /// Whether there was a query before.
     pub fn is_used(&self) -> bool {
         self.is_used
-    }
-
-    /// Whether the server has ended it.
-    pub fn is_closed(&self) -> bool {
-        self.client.is_closed()
     }
 
     /// A transaction that only reads.
@@ -173,20 +190,8 @@ impl Session {
         self.reset().await
     }
 
-    /// With a word to the server, which would log it otherwise.
-    pub async fn close(self) {
-        let Session {
-            client,
-            mut driver,
-            statements,
-            ..
-        } = self;
-        drop((client, statements));
-        let _ = timeout(CLOSE_WAIT, &mut driver.0).await;
-    }
-
     /// Calls the query off, until the server has closed the connection.
-    pub async fn cancel(self, partition: &PartitionConfig) {
+    pub async fn cancel(self, database: &PartitionDatabase) {
         let Session {
             client,
             mut driver,
@@ -197,7 +202,7 @@ impl Session {
         drop((client, statements));
         let cancel = async {
             loop {
-                if let Ok(socket) = connect(&partition.address).await {
+                if let Ok(socket) = connect(&database.address).await {
                     let _ = token.cancel_query_raw(socket, NoTls).await;
                 }
                 if timeout(CANCEL_PAUSE, &mut driver.0).await.is_ok() {

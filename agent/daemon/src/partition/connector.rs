@@ -1,0 +1,66 @@
+//! What a partition is asked by.
+
+use std::sync::Arc;
+
+use super::{
+    Asked, Trouble, http,
+    out::Out,
+    pool::Pool,
+    postgresql::{self, Left},
+};
+use crate::{
+    config::{PartitionConfig, PartitionServer},
+    metrics::PartitionMetrics,
+};
+
+/// Its connections.
+#[derive(Clone, Debug)]
+pub enum Connector {
+    /// To a database.
+    PostgreSql(Arc<Pool<postgresql::Session>>),
+    /// To a service.
+    Http(Arc<Pool<http::Session>>),
+}
+
+impl Connector {
+    /// Connects when it is first asked.
+    pub fn new(partition: &PartitionConfig, metrics: &PartitionMetrics) -> Self {
+        let (name, metrics) = (partition.name.clone(), metrics.clone());
+        match &partition.server {
+            PartitionServer::PostgreSql(database) => {
+                Connector::PostgreSql(Arc::new(Pool::new(name, database.clone(), metrics)))
+            }
+            PartitionServer::Http(service) => {
+                Connector::Http(Arc::new(Pool::new(name, service.clone(), metrics)))
+            }
+        }
+    }
+
+    /// Whether its connections are as good for this configuration.
+    pub fn is_for(&self, partition: &PartitionConfig) -> bool {
+        match (self, &partition.server) {
+            (Connector::PostgreSql(pool), PartitionServer::PostgreSql(database)) => {
+                pool.server == *database
+            }
+            (Connector::Http(pool), PartitionServer::Http(service)) => pool.server == *service,
+            _ => false,
+        }
+    }
+
+    /// Closes what is idle.
+    pub fn clear(&self) {
+        match self {
+            Connector::PostgreSql(pool) => pool.clear(),
+            Connector::Http(pool) => pool.clear(),
+        }
+    }
+
+    /// The whole answer, or as much as came before the deadline or until nobody listened any more; and what is
+    /// still to be done then.
+    pub async fn run(&self, asked: &Asked, out: &mut Out) -> (Left, Result<(), Trouble>) {
+        match self {
+            Connector::PostgreSql(pool) => postgresql::run(pool, asked, out).await,
+            Connector::Http(pool) => (Left::Nothing, http::run(pool, asked, out).await),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! A query in a service that answers as an agent does (docs/scatter.md). Closing the connection calls it off.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use futures_util::FutureExt;
+use http_body_util::Full;
+use hyper::{
+    Request, Response, StatusCode,
+    body::Incoming,
+    client::conn::http1::{self, SendRequest},
+    header::{HOST, HeaderValue},
+};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpStream, task::JoinSet, time::timeout_at};
+
+use super::{
+    Asked, MOST_ROW_BYTES, Out, Trouble,
+    pool::{Pool, Pooled},
+};
+use crate::{
+    config::PartitionService,
+    partition_client::{
+        BUFFER_BYTES, Begun, Fault, Picker, Question, TooLong, Word, begin, more, request, told,
+    },
+};
+
+/// One connection.
+#[derive(Debug)]
+pub struct Session {
+    sender: SendRequest<Full<Bytes>>,
+    /// Reads and writes; goes with the connection.
+    _driver: JoinSet<()>,
+    is_used: bool,
+}
+
+impl Pooled for Session {
+    type Server = PartitionService;
+
+    async fn open(service: &PartitionService) -> Result<Self, Trouble> {
+        let down = |problem: String| Trouble::from(Fault::Down(problem));
+        let opened = TcpStream::connect(&service.url.connect).await;
+        let opened = opened.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+        let stream = opened.map_err(|error| down(format!("cannot connect: {error}")))?;
+        let opened = http1::Builder::new()
+            .max_buf_size(BUFFER_BYTES)
+            .handshake(TokioIo::new(stream))
+            .await;
+        let (sender, connection) = opened.map_err(|error| down(told(&error)))?;
+        let mut driver = JoinSet::new();
+        driver.spawn(async {
+            // Its errors are told to who asked.
+            let _ = connection.await;
+        });
+        Ok(Session {
+            sender,
+            _driver: driver,
+            is_used: false,
+        })
+    }
+
+    fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    async fn close(self) {}
+}
+
+impl Session {
+    async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+        self.is_used = true;
+        self.sender.ready().await?;
+        self.sender.send_request(request).await
+    }
+}
+
+/// The whole answer, or as much as came before the deadline or until nobody listened any more.
+pub async fn run(pool: &Arc<Pool<Session>>, asked: &Asked, out: &mut Out) -> Result<(), Trouble> {
+    let gone = out.gone();
+    // What is dropped here closes its connection.
+    tokio::select! {
+        ended = timeout_at(asked.deadline, answer(pool, asked, out)) => {
+            ended.unwrap_or(Err(Trouble::Late))
+        }
+        () = gone => Err(Trouble::Late),
+    }
+}
+
+async fn answer(pool: &Arc<Pool<Session>>, asked: &Asked, out: &mut Out) -> Result<(), Trouble> {
+    let mut session = pool.take().await?;
+    let was_kept = session.is_used;
+    let mut answer = session.send(question(&pool.server, asked)?).await;
+    // Once more where the service had closed it; not where it answers what is no HTTP.
+    if answer
+        .as_ref()
+        .is_err_and(|error| was_kept && !error.is_parse())
+    {
+        pool.clear();
+        session = pool.open().await?;
+        answer = session.send(question(&pool.server, asked)?).await;
+    }
+    let answer = answer.map_err(|error| Fault::Down(told(&error)))?;
+    let ended = pass(answer, asked.limit, out).await;
+    let is_read = match &ended {
+        Ok(is_read) => *is_read,
+        Err(fault) => matches!(
+            fault,
+            Fault::Refused {
+                status: Some(_),
+                ..
+            }
+        ),
+    };
+    if is_read {
+        pool.put(session);
+    }
+    Ok(ended.map(drop)?)
+}
+
+fn question(service: &PartitionService, asked: &Asked) -> Result<Request<Full<Bytes>>, Trouble> {
+    let wrong = |error: hyper::http::Error| Trouble::Refused(error.to_string());
+    let question = Question {
+        partition: &asked.partition.name,
+        query: Some(&asked.text),
+        sql: None,
+        parameters: &asked.parameters,
+        limit: asked.limit,
+    };
+    let body = question.body(asked.deadline).ok_or(Trouble::Late)?;
+    let token = service.token.as_ref().map(|token| token.text());
+    let url = &service.url;
+    let mut request = request(&url.path, "plimsoll", token, body).map_err(wrong)?;
+    let host = HeaderValue::from_str(&url.authority).map_err(|error| wrong(error.into()))?;
+    request.headers_mut().insert(HOST, host);
+    Ok(request)
+}
+
+/// Whether the answer was read to its end; beyond the limit it is not.
+async fn pass(
+    answer: Response<Incoming>,
+    limit: Option<u64>,
+    out: &mut Out,
+) -> Result<bool, Fault> {
+    let Begun {
+        columns,
+        mut lines,
+        mut body,
+    } = begin(answer).await?;
+    let picker = Picker::new(columns.len(), &[]);
+    let too_long = |TooLong| Fault::refused(format!("a line has more than {MOST_ROW_BYTES} bytes"));
+    let mut end = None;
+    out.columns(&columns);
+    loop {
+        while let Some(line) = lines.next().map_err(too_long)? {
+            if end.is_some() {
+                return Err(Fault::refused("there is more after its end"));
+            }
+            if line.first() != Some(&b'[') {
+                end = Some(word(&line)?);
+                continue;
+            }
+            let picked = picker.pick(&line);
+            picked.map_err(|problem| Fault::refused(format!("a row cannot be read: {problem}")))?;
+            if Some(out.rows()) == limit {
+                out.end().await;
+                return Ok(false);
+            }
+            out.row(&line).await;
+        }
+        let next = match more(&mut body).now_or_never() {
+            Some(next) => next,
+            None => {
+                // Before the first row it may still be refused as a whole.
+                if out.rows() > 0 {
+                    out.flush().await;
+                }
+                more(&mut body).await
+            }
+        };
+        let broke = |error| Fault::Down(format!("broke off: {}", told(&error)));
+        match next.map_err(broke)? {
+            Some(chunk) => lines.push(chunk),
+            None => break,
+        }
+    }
+    let came = out.rows();
+    match end {
+        _ if lines.has_begun() => Err(Fault::refused("ends within a line")),
+        None => Err(Fault::Down("its answer broke off".to_owned())),
+        Some(rows) if rows != came => {
+            let problem = format!("{came} rows came of the {rows} it sent");
+            Err(Fault::Down(problem))
+        }
+        Some(_) => {
+            out.end().await;
+            Ok(true)
+        }
+    }
+}
+
+/// How many rows there were, where a line is the end.
+fn word(line: &[u8]) -> Result<u64, Fault> {
+    match serde_json::from_slice(line) {
+        Ok(Word::End { rows }) => Ok(rows),
+        Ok(Word::Error { state, problem }) => Err(Fault::said(&state, problem)),
+        _ => Err(Fault::refused("a line is neither a row nor its end")),
+    }
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Self {
+        let of = |problem| format!("HTTP service: {problem}");
+        match fault {
+            Fault::Late => Trouble::Late,
+            // Another node may have room.
+            Fault::Refused {
+                status: Some(StatusCode::TOO_MANY_REQUESTS),
+                problem,
+            } => Trouble::Busy(of(problem)),
+            Fault::Refused { problem, .. } => Trouble::Refused(of(problem)),
+            Fault::Down(problem) => Trouble::Down(of(problem)),
+        }
+    }
+}
