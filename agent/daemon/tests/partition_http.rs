@@ -9,7 +9,7 @@ mod gather;
 mod lines;
 mod support;
 
-use std::net::TcpStream;
+use std::{net::TcpStream, time::Duration};
 
 use databases::PostgreSql;
 use gather::Gather;
@@ -51,6 +51,7 @@ database = "d{part}"
 [partition.queries]
 items = "SELECT id, name FROM items WHERE id > $1 ORDER BY id"
 sleep = "SELECT pg_sleep($1)::text AS slept"
+nap = "SELECT pg_sleep($1 / 1000.0)::text AS slept"
 many = "SELECT i, repeat('x', 1000) AS filler FROM generate_series(1, $1) AS i"
 "#
     )
@@ -77,6 +78,7 @@ token_file = "DIR/token"
 [partition.queries]
 items = "items"
 doze = "sleep"
+nap = "nap"
 many = "many"
 missing = "nothing"
 "#
@@ -219,6 +221,54 @@ fn nothing_is_left_running_behind_a_service() {
         drop(caller);
         nodes.wait_idle();
     }
+}
+
+/// Queries of up to 30 ms whose callers leave within 200 ms, four at a time.
+fn cancel_at_random(queries: u64) {
+    let nodes = start();
+    std::thread::scope(|scope| {
+        for caller in 0..4 {
+            let nodes = &nodes;
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(caller);
+                for _ in 0..queries / 4 {
+                    let (name, parameter) = match random.bool() {
+                        true => ("nap", random.u64(0..30)),
+                        false => ("many", random.u64(1..20_000)),
+                    };
+                    let caller = nodes.begin(name, parameter);
+                    std::thread::sleep(Duration::from_millis(random.u64(0..200)));
+                    drop(caller);
+                }
+            });
+        }
+    });
+    let running = "plimsoll_partition_queries_running{partition=\"p1\"}";
+    wait_for("no query in an agent", || {
+        let agents = [&nodes.inner, &nodes.outer];
+        agents
+            .iter()
+            .all(|agent| agent.metric(running) == Some(0.0))
+            .then_some(())
+    });
+    nodes.wait_idle();
+    let ended = ["answered", "left", "late", "refused", "down"]
+        .map(|state| nodes.metric("queries_total", &format!(",state=\"{state}\"")));
+    println!("answered, left, late, refused, down: {ended:?}");
+    assert_eq!(ended[2..], [0.0, 0.0, 0.0]);
+    assert!(ended[1] > 0.0);
+    assert_eq!(nodes.query("items", json!([0])).0, 200);
+}
+
+#[test]
+fn queries_that_are_cancelled_at_random_leave_nothing() {
+    cancel_at_random(100);
+}
+
+#[test]
+#[ignore = "takes a while"]
+fn a_thousand_queries_that_are_cancelled_at_random_leave_nothing() {
+    cancel_at_random(1000);
 }
 
 #[test]

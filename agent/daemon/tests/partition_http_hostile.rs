@@ -309,10 +309,15 @@ fn an_answer_without_end_ends_with_the_limit_or_the_deadline() {
         stand_in.wait_closed();
     }
 
+    let more = "HTTP/1.1 100 Continue\r\n\r\n";
+    stand_in.say(more, Then::Repeat(more.len()));
+    assert_eq!(node.ask(&question(None, 0.5)).0, 504);
+    stand_in.wait_closed();
+
     // Nobody takes the rows: they are not read.
     stand_in.say(rows, Then::Repeat(row.len()));
     let _caller = node.begin(&question(None, 1.0));
-    wait_for("the deadline", || (node.ended("late") == 1.0).then_some(()));
+    wait_for("the deadline", || (node.ended("late") == 2.0).then_some(()));
     stand_in.wait_closed();
     assert!(node.agent.process.as_ref().unwrap().resident() < 64 << 20);
 }
