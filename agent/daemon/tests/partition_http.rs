@@ -370,6 +370,10 @@ fn each_mistake_names_file_line_and_key() {
             ":3: partition[0].url: must be an address",
         ),
         (
+            format!("url = \"http://127.0.0.1:9464/v1/partition-query\"\n{queries}"),
+            ":3: partition[0].url: must not be this agent itself",
+        ),
+        (
             format!("token_file = \"/nowhere\"\n{queries}"),
             ":3: partition[0].token_file: needs url",
         ),

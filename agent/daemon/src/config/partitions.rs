@@ -153,3 +153,16 @@ pub fn services(config: &Config) -> Checked<()> {
     }
     Ok(())
 }
+
+/// A query that asks its own agent would wait for itself.
+pub fn elsewhere(config: &Config) -> Checked<()> {
+    let own = config.http_listen.to_string();
+    for (index, partition) in config.partitions.iter().enumerate() {
+        if matches!(&partition.server, PartitionServer::Http(service) if service.url.connect == own)
+        {
+            let problem = "must not be this agent itself";
+            return wrong(format!("partition[{index}].url"), problem);
+        }
+    }
+    Ok(())
+}

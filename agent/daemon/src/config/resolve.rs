@@ -200,6 +200,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
     rings(&config)?;
     has_ring(&config)?;
     partitions::services(&config)?;
+    partitions::elsewhere(&config)?;
     unique_identities(&config.services)?;
     unique_addresses(&config)?;
     Ok(config)
