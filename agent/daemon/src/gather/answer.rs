@@ -3,6 +3,10 @@
 use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use axum::http::StatusCode;
+use futures_util::{
+    future::BoxFuture,
+    stream::{FuturesUnordered, StreamExt},
+};
 use plimsoll_core::{
     Seconds,
     gather::{Failure, Gathering, Offer, Plan, PlanError, State, Step},
@@ -10,7 +14,6 @@ use plimsoll_core::{
 use serde_json::{Value as Json, json};
 use tokio::{
     sync::mpsc,
-    task::JoinSet,
     time::{Instant, sleep_until},
 };
 use tokio_util::bytes::Bytes;
@@ -104,8 +107,8 @@ pub struct Answer {
     question: Arc<Question>,
     gathering: Gathering<Bytes>,
     sources: Vec<Source>,
-    /// Ended with this.
-    readers: JoinSet<()>,
+    /// Driven by who waits for their news: a task of its own for each would be woken for each chunk.
+    readers: FuturesUnordered<BoxFuture<'static, ()>>,
 }
 
 impl Answer {
@@ -115,7 +118,7 @@ impl Answer {
         Ok(Answer {
             gathering: Gathering::new(names, plan)?,
             sources: Vec::new(),
-            readers: JoinSet::new(),
+            readers: FuturesUnordered::new(),
             question,
         })
     }
@@ -125,8 +128,8 @@ impl Answer {
         for served in &self.question.partitions {
             let (news, receiver) = mpsc::channel(CHUNKS);
             let (nodes, question) = (Arc::clone(nodes), Arc::clone(&self.question));
-            self.readers
-                .spawn(reader::read(nodes, question, served.clone(), news));
+            let reader = reader::read(nodes, question, served.clone(), news);
+            self.readers.push(Box::pin(reader));
             self.sources.push(Source {
                 news: Some(receiver),
                 node: None,
@@ -168,9 +171,9 @@ impl Answer {
                 }
                 Step::Wait(_) => {
                     out.pause().await?;
-                    let (deadline, sources) = (self.question.deadline, &mut self.sources);
+                    let deadline = self.question.deadline;
                     tokio::select! {
-                        (partition, news) = next(sources, &self.gathering) => self.hear(partition, news),
+                        (partition, news) = self.next() => self.hear(partition, news),
                         () = &mut left => return Err(Left),
                         () = sleep_until(deadline) => self.tick(),
                     }
@@ -179,6 +182,26 @@ impl Answer {
                 Step::Failed(failure) => return self.failed(failure, out).await,
             }
         }
+    }
+
+    /// News of a partition that is waited for: it is open, there is room for its rows, and no line of it is left.
+    async fn next(&mut self) -> (usize, Option<News>) {
+        poll_fn(|context| {
+            while let Poll::Ready(Some(())) = self.readers.poll_next_unpin(context) {}
+            for (at, source) in self.sources.iter_mut().enumerate() {
+                let has_rows = source.held.is_some() || self.gathering.room(at) == 0;
+                if has_rows || !self.gathering.is_open(at) {
+                    continue;
+                }
+                if let Some(receiver) = &mut source.news
+                    && let Poll::Ready(news) = receiver.poll_recv(context)
+                {
+                    return Poll::Ready((at, news));
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 
     fn columns(&self, out: &mut Out) {
@@ -307,7 +330,7 @@ impl Answer {
 
     async fn done(&mut self, out: &mut Out) -> Result<Outcome, Left> {
         self.close();
-        self.readers.abort_all();
+        self.readers.clear();
         self.columns(out);
         let report = self.gathering.report();
         let mut told = self.partitions();
@@ -322,7 +345,7 @@ impl Answer {
 
     async fn failed(&mut self, failure: Failure, out: &mut Out) -> Result<Outcome, Left> {
         // Nothing that still comes counts.
-        self.readers.abort_all();
+        self.readers.clear();
         let report = self.gathering.report();
         let state = match &failure {
             Failure::Partition { state, .. } => state.word(),
@@ -369,22 +392,4 @@ impl Answer {
         });
         json!({ "partitions": each.collect::<Vec<_>>() })
     }
-}
-
-/// News of a partition that is waited for: it is open, there is room for its rows, and no line of it is left.
-async fn next(sources: &mut [Source], gathering: &Gathering<Bytes>) -> (usize, Option<News>) {
-    poll_fn(|context| {
-        for (at, source) in sources.iter_mut().enumerate() {
-            if source.held.is_some() || !gathering.is_open(at) || gathering.room(at) == 0 {
-                continue;
-            }
-            if let Some(receiver) = &mut source.news
-                && let Poll::Ready(news) = receiver.poll_recv(context)
-            {
-                return Poll::Ready((at, news));
-            }
-        }
-        Poll::Pending
-    })
-    .await
 }
