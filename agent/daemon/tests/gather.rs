@@ -1,6 +1,8 @@
 //! One query to all partitions, on real agents with real PostgreSQL databases.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "support/cluster.rs"]
+mod cluster;
 #[path = "support/databases.rs"]
 mod databases;
 #[path = "support/gather.rs"]
@@ -11,131 +13,11 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use databases::PostgreSql;
-use gather::{Gather, drain};
+use cluster::Cluster;
+use gather::drain;
 use lines::problem;
 use serde_json::{Value, json};
-use support::{Agent, Service, http_get, http_post, wait_for};
-
-const AGENTS_TOKEN: &str = "a-token-for-agents";
-const QUERIES: &str = r#"
-items = 'SELECT id, name, size FROM items WHERE size > $1 ORDER BY size DESC, name COLLATE "C"'
-jumbled = "SELECT id, name, size FROM items ORDER BY id % 3"
-one = "SELECT 1 AS one"
-sleep = "SELECT pg_sleep($1)::text AS slept"
-own = "SELECT pg_sleep(CASE current_database() WHEN $1 THEN 600 ELSE 0 END)::text AS slept"
-many = "SELECT i, repeat('x', 1000) AS filler FROM generate_series(1, $1) AS i"
-fails = "SELECT CASE current_database() WHEN 'd4' THEN 1 / (1000 - i) ELSE i END AS i, repeat('x', 1000) FROM generate_series(1, 5000) AS i"
-mixed = "SELECT CASE current_database() WHEN 'd4' THEN '\"a\"'::json ELSE '1'::json END AS v"
-"#;
-
-/// Partitions p1 to p4 in databases d1 to d4 of one server: p1 and p2 at one node, p1, p3 and p4 at another.
-struct Cluster {
-    gather: Gather,
-    server: PostgreSql,
-    agents: Vec<Agent>,
-    _service: Service,
-}
-
-const PARTITIONS: [&[u32]; 2] = [&[1, 2], &[1, 3, 4]];
-
-fn start() -> Cluster {
-    start_with("")
-}
-
-/// `more` goes into `[gather]`.
-fn start_with(more: &str) -> Cluster {
-    let (service, server) = (Service::start(), PostgreSql::start());
-    server.sql("GRANT pg_read_all_data TO plimsoll");
-    for part in 1..=4 {
-        server.sql(&format!("CREATE DATABASE d{part}"));
-        server.sql_in(
-            &format!("d{part}"),
-            &format!(
-                "CREATE TABLE items AS SELECT i AS id, 'item ' || i AS name, (i / 3)::float8 / 2 AS size \
-                 FROM generate_series({part}, 40, 4) AS i"
-            ),
-        );
-    }
-    let agents = PARTITIONS.map(|parts| agent(&service, &server, parts));
-    let gather = Gather::unstarted("");
-    std::fs::write(gather.path("agents-token"), AGENTS_TOKEN).unwrap();
-    let cluster = Cluster {
-        gather,
-        server,
-        agents: agents.into(),
-        _service: service,
-    };
-    cluster.gather.configure(&cluster.tables(more));
-    let mut cluster = cluster;
-    cluster.gather.start_again();
-    cluster
-}
-
-fn agent(service: &Service, server: &PostgreSql, parts: &[u32]) -> Agent {
-    let mut agent = Agent::unstarted(service, "");
-    std::fs::write(agent.directory.path().join("token"), AGENTS_TOKEN).unwrap();
-    let mut config = agent
-        .config()
-        .replace("[http]", "[http]\ntoken_file = \"DIR/token\"");
-    let address = server.socket().display().to_string();
-    for part in parts {
-        config.push_str(&format!(
-            "[[partition]]\nname = \"p{part}\"\naddress = \"unix://{address}\"\nuser = \"plimsoll\"\n\
-             database = \"d{part}\"\nfree_sql = true\n[partition.queries]{QUERIES}"
-        ));
-    }
-    agent.write_config(&config);
-    agent.start_again();
-    agent
-}
-
-impl Cluster {
-    fn tables(&self, more: &str) -> String {
-        let [one, two] = [0, 1].map(|at: usize| self.agents[at].http_port);
-        format!(
-            r#"
-[gather]
-{more}
-[agents]
-token_file = "DIR/agents-token"
-[nodes]
-node1 = "127.0.0.1:{one}"
-node2 = "localhost:{two}"
-[[partition]]
-name = "p1"
-nodes = ["node1", "node2"]
-[[partition]]
-name = "p2"
-nodes = ["node1"]
-[[partition]]
-name = "p3"
-nodes = ["node2"]
-[[partition]]
-name = "p4"
-nodes = ["node2"]
-"#
-        )
-    }
-
-    fn whole(&self, question: Value) -> Vec<Value> {
-        let (status, lines) = self.gather.ask(&question);
-        assert_eq!(status, 200, "{question}: {lines:?}");
-        lines
-    }
-
-    fn wait_idle(&self) {
-        wait_for("no query in the databases", || {
-            let count = self.server.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'plimsoll-partition%' AND state <> 'idle'");
-            (count.trim() == "0").then_some(())
-        });
-    }
-
-    fn running(&self) -> usize {
-        let count = self.server.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'plimsoll-partition%' AND state = 'active'");
-        count.trim().parse().unwrap()
-    }
-}
+use support::{http_get, http_post, wait_for};
 
 /// Of the last line, each partition's.
 fn each<'a>(lines: &'a [Value], field: &str) -> Vec<&'a Value> {
@@ -147,7 +29,7 @@ fn each<'a>(lines: &'a [Value], field: &str) -> Vec<&'a Value> {
 
 #[test]
 fn rows_are_merged_concatenated_and_reduced() {
-    let cluster = start();
+    let cluster = Cluster::start();
     let order = json!([{"column": "size", "descending": true}, {"column": "name"}]);
     let question = json!({"query": "items", "parameters": [1.0], "order_by": order});
     let lines = cluster.whole(question.clone());
@@ -236,7 +118,7 @@ fn rows_are_merged_concatenated_and_reduced() {
 
 #[test]
 fn what_is_wrong_is_refused_with_a_reason() {
-    let cluster = start();
+    let cluster = Cluster::start();
     for (question, status, said) in [
         (json!({"query": "no"}), 422, "it has [\"fails\""),
         (json!({}), 400, "either"),
@@ -322,7 +204,7 @@ fn what_is_wrong_is_refused_with_a_reason() {
 
 #[test]
 fn all_or_nothing_and_some() {
-    let mut cluster = start();
+    let mut cluster = Cluster::start();
     // Late.
     let mut question = json!({"query": "own", "parameters": ["d3"], "deadline_seconds": 0.5});
     let (status, lines) = cluster.gather.ask(&question);
@@ -400,51 +282,8 @@ fn all_or_nothing_and_some() {
 }
 
 #[test]
-fn callers_who_leave_leave_no_query() {
-    let cluster = start();
-    let seed = std::env::var("PLIMSOLL_SEED").map_or(7, |it| it.parse().unwrap());
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut under_way = Vec::new();
-    for round in 0..240 {
-        let question = match random.u8(..4) {
-            0 => json!({"query": "one"}),
-            1 => json!({"query": "sleep", "parameters": [random.f64() * 0.2]}),
-            2 => json!({"query": "sleep", "parameters": [600], "partial": true}),
-            _ => {
-                json!({"query": "many", "parameters": [random.u32(1..1_000_000)], "order_by": [{"column": "i"}]})
-            }
-        };
-        under_way.push(cluster.gather.begin(&question));
-        while under_way.len() > random.usize(1..=12) {
-            let mut stream = under_way.swap_remove(random.usize(..under_way.len()));
-            if random.bool() {
-                // A part of the answer, or what comes soon of it.
-                stream
-                    .set_read_timeout(Some(Duration::from_millis(random.u64(1..50))))
-                    .unwrap();
-                let _ = std::io::Read::read(&mut stream, &mut [0; 4096]);
-            }
-        }
-        assert!(under_way.len() <= 12, "{round}");
-    }
-    drop(under_way);
-    cluster.wait_idle();
-    let running = "plimsoll_gather_running";
-    wait_for("no gather", || {
-        (cluster.gather.metric(running) == 0.0).then_some(())
-    });
-    assert!(
-        cluster
-            .gather
-            .metric("plimsoll_gathers_total{outcome=\"left\"}")
-            > 50.0
-    );
-    assert_eq!(cluster.whole(json!({"query": "one"})).len(), 6);
-}
-
-#[test]
 fn memory_stays_small_whatever_the_size() {
-    let cluster = start();
+    let cluster = Cluster::start();
     let question = json!({"query": "many", "parameters": [50_000], "order_by": [{"column": "i"}], "deadline_seconds": 60});
     let mut stream = cluster.gather.begin(&question);
     let mut end = Vec::new();
@@ -461,7 +300,7 @@ fn memory_stays_small_whatever_the_size() {
 
 #[test]
 fn a_stop_lets_what_is_under_way_end() {
-    let mut cluster = start();
+    let mut cluster = Cluster::start();
     let mut stream = cluster
         .gather
         .begin(&json!({"query": "sleep", "parameters": [0.5]}));
