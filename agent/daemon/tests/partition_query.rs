@@ -5,116 +5,20 @@
 mod databases;
 #[path = "support/lines.rs"]
 mod lines;
+#[path = "support/partition.rs"]
+mod partition;
 mod support;
 
-use std::{collections::BTreeMap, net::TcpStream, time::Duration};
+use std::{net::TcpStream, time::Duration};
 
-use databases::PostgreSql;
-use lines::{QUERY, problem};
-use serde_json::{Value, json};
-use support::{Agent, Service, http_post, wait_for};
-
-const TOKEN: &str = "0123456789abcdef";
-
-struct Node {
-    server: PostgreSql,
-    agent: Agent,
-    _service: Service,
-}
-
-fn start() -> Node {
-    let (service, server) = (Service::start(), PostgreSql::start());
-    server.sql(
-        "CREATE TABLE items (id int PRIMARY KEY, name text, size float8); \
-         INSERT INTO items SELECT i, 'item ' || i, i / 2.0 FROM generate_series(1, 5) AS i; \
-         GRANT pg_read_all_data TO plimsoll; GRANT INSERT ON items TO plimsoll",
-    );
-    let mut agent = Agent::unstarted(&service, "");
-    std::fs::write(agent.directory.path().join("token"), TOKEN).unwrap();
-    let address = server.socket().display().to_string();
-    let config = agent
-        .config()
-        .replace("[http]", "[http]\ntoken_file = \"DIR/token\"");
-    agent.write_config(&format!(
-        r#"{config}
-[[partition]]
-name = "p1"
-address = "unix://{address}"
-user = "plimsoll"
-database = "postgres"
-[partition.queries]
-above = "SELECT id, name, size FROM items WHERE size > $1 ORDER BY id -- all of them"
-named = "SELECT id FROM items WHERE name = $1;"
-odd = '''SELECT NULL, true, 'NaN'::float8, 12345678901234567890::numeric, E'{{"a":\n1}}'::json'''
-many = "SELECT generate_series(1, $1) AS i, repeat('x', 1000)"
-fails = "SELECT 1 / (i - 300), repeat('x', 1000) FROM generate_series(1, 1000) AS i"
-large = "SELECT repeat('x', 1048576)"
-sleep = "SELECT pg_sleep($1)"
-nap = "SELECT pg_sleep($1 / 1000.0)"
-backend = "SELECT pg_backend_pid(), (SELECT count(*) FROM pg_prepared_statements)"
-locks = "SELECT pg_advisory_lock(1)::text"
-all = "SELECT * FROM items ORDER BY 1"
-[[partition]]
-name = "free"
-address = "unix://{address}"
-user = "plimsoll"
-database = "postgres"
-free_sql = true
-[[partition]]
-name = "away"
-address = "unix://{address}.away"
-user = "plimsoll"
-database = "postgres"
-free_sql = true
-"#
-    ));
-    agent.start_again();
-    Node {
-        server,
-        agent,
-        _service: service,
-    }
-}
-
-impl Node {
-    fn ask(&self, question: Value) -> (u16, Vec<Value>) {
-        lines::ask(self.agent.http_port, QUERY, TOKEN, &question)
-    }
-
-    fn query(&self, name: &str, parameters: Value) -> (u16, Vec<Value>) {
-        self.ask(json!({"partition": "p1", "query": name, "parameters": parameters, "deadline_seconds": 20}))
-    }
-
-    /// A question whose answer nobody reads.
-    fn begin(&self, name: &str, parameter: u64) -> TcpStream {
-        let question = json!({"partition": "p1", "query": name, "parameters": [parameter], "deadline_seconds": 60});
-        lines::begin(self.agent.http_port, QUERY, TOKEN, &question)
-    }
-
-    fn sql(&self, sql: &str) -> (u16, String) {
-        let (status, lines) =
-            self.ask(json!({"partition": "free", "sql": sql, "deadline_seconds": 20}));
-        (status, problem(&lines).to_owned())
-    }
-
-    /// Of those whose state is such.
-    fn connections(&self, state: &str) -> String {
-        let sql = format!(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition' AND state {state}"
-        );
-        self.server.sql(&sql).trim().to_owned()
-    }
-
-    fn wait_idle(&self) {
-        wait_for("no query in the database", || {
-            (self.connections("<> 'idle'") == "0").then_some(())
-        });
-    }
-}
+use lines::problem;
+use partition::Node;
+use serde_json::json;
+use support::{Agent, http_post, wait_for};
 
 #[test]
 fn rows_come_as_lines_and_parameters_stay_parameters() {
-    let node = start();
+    let node = Node::start();
     let rows = |name, parameters| {
         let (status, lines) = node.query(name, parameters);
         assert_eq!(status, 200, "{lines:?}");
@@ -158,7 +62,7 @@ fn rows_come_as_lines_and_parameters_stay_parameters() {
 
 #[test]
 fn what_is_wrong_is_refused_and_nothing_is_written() {
-    let node = start();
+    let node = Node::start();
     for (question, status, said) in [
         (
             json!({"partition": "p2", "query": "above", "deadline_seconds": 1}),
@@ -279,7 +183,7 @@ fn what_is_wrong_is_refused_and_nothing_is_written() {
 
 #[test]
 fn nothing_is_left_running() {
-    let node = start();
+    let node = Node::start();
     let running = || node.connections("= 'active'");
     let question =
         json!({"partition": "p1", "query": "sleep", "parameters": [600], "deadline_seconds": 0.3});
@@ -299,65 +203,8 @@ fn nothing_is_left_running() {
 }
 
 #[test]
-fn connections_and_statements_are_kept() {
-    let mut node = start();
-    // The process that answers, and how many statements are prepared there.
-    let backend = |node: &Node| {
-        let (status, lines) = node.query("backend", json!([]));
-        assert_eq!(status, 200, "{lines:?}");
-        let number = |at: usize| lines[1][at].as_u64().unwrap();
-        (number(0), number(1))
-    };
-    let backends = |node: &Node| -> BTreeMap<u64, u64> { (0..20).map(|_| backend(node)).collect() };
-    let before = backends(&node);
-    // As many as may run at once: the next query does not wait for the last one's rollback.
-    let cores = std::thread::available_parallelism().unwrap().get();
-    assert!(before.len() <= cores, "{before:?}");
-    assert_eq!(node.query("fails", json!([])).0, 200);
-    assert_eq!(node.query("above", json!(["x"])).0, 422);
-    assert_eq!(node.query("locks", json!([])).0, 200);
-    node.wait_idle();
-    let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
-    assert_eq!(node.server.sql(locks).trim(), "0");
-    let after = backends(&node);
-    assert!(after.keys().all(|pid| before.contains_key(pid)) || before.len() < cores);
-    assert!(
-        after.values().all(|statements| *statements <= 4),
-        "{after:?}"
-    );
-    assert!(node.connections("= 'idle'").parse::<usize>().unwrap() <= cores);
-
-    // A statement that was prepared for another schema is prepared again.
-    let all = |node: &Node| node.query("all", json!([])).1;
-    assert_eq!(all(&node)[0], json!({"columns": ["id", "name", "size"]}));
-    node.wait_idle();
-    node.server.sql("ALTER TABLE items DROP COLUMN size");
-    assert_eq!(
-        all(&node)[..2],
-        [json!({"columns": ["id", "name"]}), json!([1, "item 1"])]
-    );
-
-    // The server ends it, and then itself.
-    node.server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition'");
-    assert!(!after.contains_key(&backend(&node).0));
-    node.server.kill();
-    assert_eq!(node.query("backend", json!([])).0, 502);
-    node.server.start_again();
-    wait_for("an answer", || {
-        (node.query("backend", json!([])).0 == 200).then_some(())
-    });
-
-    // Other words to log in with, and no such partition any more.
-    let config = node.agent.config();
-    node.agent
-        .write_config(&config.replace("name = \"p1\"", "name = \"p2\""));
-    assert_eq!(node.agent.reload(), "applied");
-    assert_eq!(node.query("backend", json!([])).0, 404);
-}
-
-#[test]
 fn queries_count_in_a_service_and_stop_at_its_bound() {
-    let node = start();
+    let node = Node::start();
     let config = node.agent.config();
     let config = config.replacen("[[partition]]", "[[partition]]\nservice = \"scatter\"", 1);
     let service = r#"
@@ -452,7 +299,7 @@ kind = "partitions"
 
 /// Queries of up to 30 ms whose callers leave within 200 ms, four at a time.
 fn cancel_at_random(queries: u64) {
-    let node = start();
+    let node = Node::start();
     let running = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition' AND state <> 'idle'";
     std::thread::scope(|scope| {
         for caller in 0..4 {

@@ -6,6 +6,7 @@
 mod board;
 mod connector;
 mod http;
+mod kept;
 mod out;
 mod pool;
 mod postgresql;

@@ -7,13 +7,9 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-use super::Trouble;
+use super::{Trouble, kept::Idle};
 use crate::metrics::PartitionMetrics;
 
-/// An idle connection is kept for so long.
-const IDLE: Duration = Duration::from_secs(60);
-/// Idle connections to a partition. No more than this node has cores are there at once in any case.
-const MOST_IDLE: usize = 16;
 /// After the first failure to log in, and after many; with jitter.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 /// See [`SHORTEST_PAUSE`].
@@ -46,9 +42,7 @@ pub struct Pool<S: Pooled> {
 
 #[derive(Debug)]
 struct State<S> {
-    /// The one used last is the last.
-    idle: Vec<(Instant, S)>,
-    is_swept: bool,
+    idle: Idle<S>,
     failures: u32,
     not_before: Instant,
     why: String,
@@ -58,8 +52,7 @@ impl<S: Pooled> Pool<S> {
     /// Connects when it is first asked.
     pub fn new(name: String, server: S::Server, metrics: PartitionMetrics) -> Self {
         let state = State {
-            idle: Vec::new(),
-            is_swept: false,
+            idle: Idle::new(),
             failures: 0,
             not_before: Instant::now(),
             why: String::new(),
@@ -74,7 +67,7 @@ impl<S: Pooled> Pool<S> {
 
     /// One that was kept, or a new one.
     pub async fn take(&self) -> Result<S, Trouble> {
-        while let Some((_, session)) = self.pop() {
+        while let Some(session) = self.pop() {
             if !session.is_closed() {
                 return Ok(session);
             }
@@ -82,8 +75,8 @@ impl<S: Pooled> Pool<S> {
         self.open().await
     }
 
-    fn pop(&self) -> Option<(Instant, S)> {
-        self.locked().idle.pop()
+    fn pop(&self) -> Option<S> {
+        self.locked().idle.take()
     }
 
     /// A new one. A server that has just let nobody in is left alone for a while.
@@ -114,35 +107,24 @@ impl<S: Pooled> Pool<S> {
 
     /// Keeps one that is fit for another query.
     pub fn put(self: &Arc<Self>, session: S) {
-        let mut state = self.locked();
-        if state.idle.len() >= MOST_IDLE {
-            tokio::spawn(session.close());
-            return;
-        }
-        state.idle.push((Instant::now(), session));
-        if !std::mem::replace(&mut state.is_swept, true) {
-            tokio::spawn(sweep(Arc::downgrade(self)));
+        match self.locked().idle.put(session, Instant::now()) {
+            Ok(false) => {}
+            Ok(true) => {
+                tokio::spawn(sweep(Arc::downgrade(self)));
+            }
+            Err(session) => close(vec![session]),
         }
     }
 
     /// Of a server that has let one down the others are no better.
     pub fn clear(&self) {
-        let idle = std::mem::take(&mut self.locked().idle);
-        for (_, session) in idle {
-            tokio::spawn(session.close());
-        }
+        close(self.locked().idle.clear());
     }
 
     /// Closes those that were idle for long; when the next are to be looked at.
     fn sweep(&self) -> Option<Instant> {
-        let now = Instant::now();
-        let mut state = self.locked();
-        let old = state.idle.partition_point(|(at, _)| *at + IDLE <= now);
-        for (_, session) in state.idle.drain(..old) {
-            tokio::spawn(session.close());
-        }
-        let next = state.idle.first().map(|(at, _)| *at + IDLE);
-        state.is_swept = next.is_some();
+        let (old, next) = self.locked().idle.sweep(Instant::now());
+        close(old);
         next
     }
 
@@ -156,5 +138,80 @@ async fn sweep<S: Pooled>(pool: Weak<Pool<S>>) {
     while let Some(at) = next {
         sleep_until(at).await;
         next = pool.upgrade().and_then(|pool| pool.sweep());
+    }
+}
+
+fn close<S: Pooled>(sessions: Vec<S>) {
+    for session in sessions {
+        tokio::spawn(session.close());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use prometheus::Registry;
+
+    use super::*;
+    use crate::metrics::Catalogue;
+
+    /// How many connections are open.
+    type Open = Arc<AtomicUsize>;
+
+    struct Connection(Open);
+
+    impl Drop for Connection {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Pooled for Connection {
+        type Server = Open;
+
+        async fn open(open: &Open) -> Result<Self, Trouble> {
+            open.fetch_add(1, Ordering::Relaxed);
+            Ok(Connection(Arc::clone(open)))
+        }
+
+        fn is_closed(&self) -> bool {
+            false
+        }
+
+        async fn close(self) {}
+    }
+
+    #[tokio::test]
+    async fn what_there_is_no_room_for_is_closed() {
+        let registry = Registry::new();
+        let metrics = PartitionMetrics::new(&mut Catalogue::new(&registry)).unwrap();
+        let pool = Arc::new(Pool::<Connection>::new(
+            "p1".to_owned(),
+            Open::default(),
+            metrics,
+        ));
+        let open = async || {
+            // Others close them, in this thread.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            pool.server.load(Ordering::Relaxed)
+        };
+        for _ in 0..2 {
+            let mut taken = Vec::new();
+            for _ in 0..20 {
+                taken.push(pool.take().await.unwrap());
+            }
+            assert_eq!(open().await, 20);
+            taken.into_iter().for_each(|it| pool.put(it));
+            assert_eq!(open().await, 16);
+        }
+        drop(pool.take().await);
+        assert_eq!(open().await, 15);
+        pool.clear();
+        assert_eq!(open().await, 0);
     }
 }

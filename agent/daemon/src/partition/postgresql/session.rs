@@ -1,6 +1,6 @@
 //! One connection to a partition's PostgreSQL, with the statements prepared there.
 
-use std::{collections::HashMap, error::Error as StdError, time::Duration};
+use std::{error::Error as StdError, time::Duration};
 
 use plimsoll_core::gather::MOST_COLUMNS;
 use tokio::{
@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Config, Error, NoTls, Statement, error::SqlState};
 use crate::{
     config::PartitionDatabase,
     jobs::connect,
-    partition::{MOST_ROW_BYTES, Trouble, pool::Pooled},
+    partition::{MOST_ROW_BYTES, Trouble, kept::Statements, pool::Pooled},
 };
 
 /// The server looks every 500 ms whether the agent is still there while a query has no rows; and it plans a
@@ -29,10 +29,6 @@ const CANCEL_PAUSE: Duration = Duration::from_millis(100);
 const RESET_WAIT: Duration = Duration::from_secs(1);
 /// What a rollback does not undo is undone by name.
 const RESET: &str = "ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()";
-/// Prepared statements of a connection.
-const MOST_STATEMENTS: usize = 64;
-/// A table may have other columns after so long.
-const STATEMENT_AGE: Duration = Duration::from_secs(60);
 
 /// See above.
 #[derive(Debug)]
@@ -40,7 +36,7 @@ pub struct Session {
     /// To ask by.
     pub client: Client,
     driver: Driver,
-    statements: HashMap<String, Prepared>,
+    statements: Statements<Prepared>,
     is_used: bool,
 }
 
@@ -53,7 +49,6 @@ pub struct Prepared {
     pub columns: Vec<String>,
     /// Parameters of the query.
     pub parameters: usize,
-    at: Instant,
     is_kept: bool,
 }
 
@@ -94,7 +89,7 @@ impl Pooled for Session {
         Ok(Session {
             client,
             driver,
-            statements: HashMap::new(),
+            statements: Statements::new(),
             is_used: false,
         })
     }
@@ -132,9 +127,8 @@ impl Session {
 
     /// The statement for a query, prepared unless it is kept from an earlier one.
     pub async fn prepared(&mut self, sql: &str, keep: bool) -> Result<Prepared, Broken> {
-        if let Some(kept) = self.statements.get(sql)
-            && kept.at.elapsed() < STATEMENT_AGE
-        {
+        let now = Instant::now();
+        if let Some(kept) = self.statements.get(sql, now) {
             let is_kept = true;
             return Ok(Prepared {
                 is_kept,
@@ -143,12 +137,7 @@ impl Session {
         }
         let prepared = self.prepare(sql).await?;
         if keep {
-            if self.statements.len() >= MOST_STATEMENTS {
-                let oldest = self.statements.iter().min_by_key(|(_, kept)| kept.at);
-                let oldest = oldest.map(|(sql, _)| sql.clone());
-                oldest.and_then(|sql| self.statements.remove(&sql));
-            }
-            self.statements.insert(sql.to_owned(), prepared.clone());
+            self.statements.keep(sql, prepared.clone(), now);
         }
         Ok(prepared)
     }
@@ -173,7 +162,6 @@ impl Session {
             statement: self.client.prepare(&as_lines).await?,
             columns,
             parameters,
-            at: Instant::now(),
             is_kept: false,
         })
     }

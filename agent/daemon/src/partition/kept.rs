@@ -1,0 +1,165 @@
+//! What is kept from query to query, how much of it, and for how long.
+
+use std::{collections::HashMap, time::Duration};
+
+use tokio::time::Instant;
+
+/// An idle connection is kept for so long.
+const IDLE: Duration = Duration::from_secs(60);
+/// Idle connections to a partition. No more than this node has cores are there at once in any case.
+const MOST_IDLE: usize = 16;
+/// Prepared statements of a connection.
+const MOST_STATEMENTS: usize = 64;
+/// A table may have other columns after so long.
+const STATEMENT_AGE: Duration = Duration::from_secs(60);
+
+/// Connections that no query is using.
+#[derive(Debug)]
+pub struct Idle<T> {
+    /// The one used last is the last.
+    kept: Vec<(Instant, T)>,
+    is_swept: bool,
+}
+
+impl<T> Idle<T> {
+    pub fn new() -> Self {
+        Idle {
+            kept: Vec::new(),
+            is_swept: false,
+        }
+    }
+
+    /// The one used last.
+    pub fn take(&mut self) -> Option<T> {
+        self.kept.pop().map(|(_, it)| it)
+    }
+
+    /// All of them.
+    pub fn clear(&mut self) -> Vec<T> {
+        self.kept.drain(..).map(|(_, it)| it).collect()
+    }
+
+    /// Whether somebody must [`sweep`](Self::sweep) from now on; one that there is no room for comes back.
+    pub fn put(&mut self, it: T, now: Instant) -> Result<bool, T> {
+        if self.kept.len() >= MOST_IDLE {
+            return Err(it);
+        }
+        self.kept.push((now, it));
+        Ok(!std::mem::replace(&mut self.is_swept, true))
+    }
+
+    /// Those that were idle for long, and when the next are to be looked for; never, where none is left.
+    pub fn sweep(&mut self, now: Instant) -> (Vec<T>, Option<Instant>) {
+        let old = self.kept.partition_point(|(at, _)| *at + IDLE <= now);
+        let old = self.kept.drain(..old).map(|(_, it)| it).collect();
+        let next = self.kept.first().map(|(at, _)| *at + IDLE);
+        self.is_swept = next.is_some();
+        (old, next)
+    }
+}
+
+/// Statements of one connection, by their SQL.
+#[derive(Debug)]
+pub struct Statements<T>(HashMap<String, (Instant, T)>);
+
+impl<T> Statements<T> {
+    pub fn new() -> Self {
+        Statements(HashMap::new())
+    }
+
+    /// Unless it is too old.
+    pub fn get(&self, sql: &str, now: Instant) -> Option<&T> {
+        let (at, statement) = self.0.get(sql)?;
+        (now.duration_since(*at) < STATEMENT_AGE).then_some(statement)
+    }
+
+    /// Prepared at `now`; in place of the oldest, where there is no room.
+    pub fn keep(&mut self, sql: &str, statement: T, now: Instant) {
+        self.0.remove(sql);
+        if self.0.len() >= MOST_STATEMENTS {
+            let oldest = self.0.iter().min_by_key(|(_, (at, _))| *at);
+            let oldest = oldest.map(|(sql, _)| sql.clone());
+            oldest.and_then(|sql| self.0.remove(&sql));
+        }
+        self.0.insert(sql.to_owned(), (now, statement));
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn no_more_than_16_connections_stay_idle() {
+        let (mut idle, now) = (Idle::new(), Instant::now());
+        assert_eq!(idle.put(1, now), Ok(true));
+        for connection in 2..=16 {
+            assert_eq!(idle.put(connection, now), Ok(false));
+        }
+        assert_eq!(idle.put(17, now), Err(17));
+        assert_eq!((idle.take(), idle.take()), (Some(16), Some(15)));
+        assert_eq!(idle.put(17, now), Ok(false));
+        assert_eq!(idle.clear().len(), 15);
+        assert_eq!(idle.take(), None);
+    }
+
+    #[test]
+    fn a_connection_stays_idle_for_60_s() {
+        let (mut idle, begun) = (Idle::new(), Instant::now());
+        let at = |seconds: u32| begun + seconds * SECOND;
+        assert_eq!(idle.put("a", at(0)), Ok(true));
+        assert_eq!(idle.sweep(at(0)), (vec![], Some(at(60))));
+        assert_eq!(idle.put("b", at(20)), Ok(false));
+        assert_eq!(idle.put("c", at(40)), Ok(false));
+        assert_eq!(idle.sweep(at(59)), (vec![], Some(at(60))));
+        assert_eq!(idle.sweep(at(60)), (vec!["a"], Some(at(80))));
+        // A query begins its time anew.
+        assert_eq!(idle.take(), Some("c"));
+        assert_eq!(idle.put("c", at(70)), Ok(false));
+        assert_eq!(idle.sweep(at(80)), (vec!["b"], Some(at(130))));
+        assert_eq!(idle.sweep(at(130)), (vec!["c"], None));
+        // Nobody has looked since then.
+        assert_eq!(idle.put("d", at(200)), Ok(true));
+        // Nor is anything left of those that were cleared, until their time.
+        assert_eq!(idle.clear(), ["d"]);
+        assert_eq!(idle.put("e", at(210)), Ok(false));
+        assert_eq!(idle.sweep(at(260)), (vec![], Some(at(270))));
+    }
+
+    #[test]
+    fn a_connection_keeps_64_statements() {
+        let (mut statements, begun) = (Statements::new(), Instant::now());
+        let at = |number: u32| begun + number * SECOND / 100;
+        for number in 0..64 {
+            statements.keep(&number.to_string(), number, at(number));
+        }
+        assert_eq!(statements.get("0", at(64)), Some(&0));
+        // Prepared anew it is no more than it was.
+        statements.keep("0", 100, at(64));
+        assert_eq!(statements.get("1", at(64)), Some(&1));
+        statements.keep("64", 64, at(65));
+        assert_eq!(statements.get("1", at(65)), None);
+        for (sql, number) in [("0", 100), ("2", 2), ("64", 64)] {
+            assert_eq!(statements.get(sql, at(65)), Some(&number));
+        }
+        assert_eq!(statements.0.len(), 64);
+        statements.clear();
+        assert_eq!(statements.get("0", at(65)), None);
+    }
+
+    #[test]
+    fn a_statement_is_used_for_60_s() {
+        let (mut statements, begun) = (Statements::new(), Instant::now());
+        statements.keep("a", 1, begun);
+        assert_eq!(statements.get("a", begun + 59 * SECOND), Some(&1));
+        assert_eq!(statements.get("a", begun + 60 * SECOND), None);
+        statements.keep("a", 2, begun + 60 * SECOND);
+        assert_eq!(statements.get("a", begun + 119 * SECOND), Some(&2));
+    }
+}
