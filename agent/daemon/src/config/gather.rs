@@ -268,3 +268,54 @@ fn replica(key: &str, name: String, nodes: &BTreeMap<String, String>) -> Checked
         None => wrong(key, format!("node {name:?} is not in [nodes]")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn known(text: &str) -> Vec<String> {
+        let error = GatherConfig::parse(Path::new("x"), text).unwrap_err();
+        locate::expected(&error.to_string())
+    }
+
+    /// Keys by table.
+    fn documented() -> BTreeMap<String, Vec<String>> {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scatter.md");
+        let guide = std::fs::read_to_string(file).unwrap();
+        let rows = guide
+            .lines()
+            .skip_while(|line| !line.starts_with("| key |"));
+        let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
+        let mut tables = BTreeMap::<String, Vec<String>>::new();
+        for row in rows {
+            let names = row.split('|').nth(1).unwrap();
+            for name in names.split('`').skip(1).step_by(2) {
+                let (table, key) = name.split_once('.').unwrap();
+                tables
+                    .entry(table.to_owned())
+                    .or_default()
+                    .push(key.to_owned());
+            }
+        }
+        tables
+    }
+
+    #[test]
+    fn the_guide_has_every_key_and_no_other() {
+        let mut documented = documented();
+        let tables: Vec<_> = documented.keys().cloned().collect();
+        assert_eq!(tables, known("zzz = 1\n"));
+        // Whatever they are called.
+        assert_eq!(documented.remove("nodes").unwrap(), ["NAME"]);
+        for (table, mut keys) in documented {
+            let header = match table.as_str() {
+                "partition" => "[[partition]]".to_owned(),
+                _ => format!("[{table}]"),
+            };
+            keys.sort();
+            assert_eq!(keys, known(&format!("{header}\nzzz = 1\n")), "{table}");
+        }
+    }
+}

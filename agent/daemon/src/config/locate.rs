@@ -129,3 +129,17 @@ fn line_of_key(text: &str, key: &str) -> Option<usize> {
     }
     offset.map(|offset| line_of(text, offset))
 }
+
+/// The keys that a parser lists, sorted, when it meets one that it does not know.
+#[cfg(test)]
+pub fn expected(error: &str) -> Vec<String> {
+    let (_, list) = error.split_once("expected").unwrap_or_default();
+    let mut names: Vec<_> = list
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect();
+    names.sort();
+    names
+}

@@ -841,9 +841,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Config;
+    use crate::config::{Config, locate::expected};
 
-    /// The keys the parser itself lists when it meets one it does not know.
     fn known(table: &str) -> Vec<String> {
         let service = "[[service]]\nname = \"s\"\n";
         let text = match table {
@@ -854,16 +853,7 @@ mod tests {
         let error = Config::parse(Path::new("x"), &text)
             .map(|_| ())
             .map_err(|e| e.to_string());
-        let error = error.err().unwrap_or_default();
-        let (_, list) = error.split_once("expected").unwrap_or_default();
-        let mut names: Vec<_> = list
-            .split('`')
-            .skip(1)
-            .step_by(2)
-            .map(str::to_owned)
-            .collect();
-        names.sort();
-        names
+        expected(&error.err().unwrap_or_default())
     }
 
     #[test]
