@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from dashboards import lab, node, placement, proxy, ring, sla, updates
+from dashboards import gathers, lab, node, placement, proxy, ring, sla, updates
 
 # By the name of the file.
 ALL: dict[str, Callable[[], Dashboard]] = {
@@ -13,6 +13,7 @@ ALL: dict[str, Callable[[], Dashboard]] = {
     "ring": ring.dashboard,
     "placement": placement.dashboard,
     "updates": updates.dashboard,
+    "gathers": gathers.dashboard,
     "proxy": proxy.dashboard,
     "lab": lab.dashboard,
 }
