@@ -726,7 +726,7 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "max_lag",
                 "duration, 5 periods to 1day",
                 "`\"10s\"`, at least 5 periods",
-                "A standby that may be further behind its primary answers no reads. It stops two periods before that, and begins again after three looks at half of it or less.",
+                "A standby that may be further behind its primary answers no reads. It stops two periods before that, three where `envoy.peers` tell Envoy of each other, and begins again after three looks at half of it or less.",
             ),
             (
                 "without_primary",

@@ -193,9 +193,13 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         return wrong("service", "at least one [[service]] is required");
     }
     for (index, raw) in service.into_iter().enumerate() {
-        config
-            .services
-            .push(resolve_service(&format!("service[{index}]"), raw, period)?);
+        let has_peers = !config.envoy.peers.is_empty();
+        config.services.push(resolve_service(
+            &format!("service[{index}]"),
+            raw,
+            period,
+            has_peers,
+        )?);
     }
     rings(&config)?;
     has_ring(&config)?;
@@ -206,7 +210,12 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
     Ok(config)
 }
 
-fn resolve_service(path: &str, raw: raw::Service, period: Duration) -> Checked<ServiceConfig> {
+fn resolve_service(
+    path: &str,
+    raw: raw::Service,
+    period: Duration,
+    has_peers: bool,
+) -> Checked<ServiceConfig> {
     for (key, name) in std::iter::once(("name".to_owned(), &raw.name)).chain(
         raw.identities
             .iter()
@@ -274,7 +283,7 @@ fn resolve_service(path: &str, raw: raw::Service, period: Duration) -> Checked<S
         role: raw
             .role
             .as_ref()
-            .map(|r| role::role(&format!("{path}.role"), r, period))
+            .map(|r| role::role(&format!("{path}.role"), r, period, has_peers))
             .transpose()?,
         address: raw
             .address

@@ -17,11 +17,13 @@ const MAX_LAG: Duration = Duration::from_secs(10);
 const WITHOUT_PRIMARY: Duration = Duration::from_secs(30);
 /// From one look to the next, and for what a proxy takes to hear of it.
 const NOTICE_PERIODS: u32 = 2;
+/// More for one that asks another node's agent, which asks this one once a period.
+const PEER_PERIODS: u32 = 1;
 /// Less would leave no room between fresh and stale.
 const LEAST_LAG_PERIODS: u32 = 5;
 const HOLD_PERIODS: u32 = 3;
 
-pub fn role(path: &str, raw: &raw::Role, period: Duration) -> Checked<RoleConfig> {
+pub fn role(path: &str, raw: &raw::Role, period: Duration, has_peers: bool) -> Checked<RoleConfig> {
     let login = Login {
         table: "role",
         kind: "postgresql",
@@ -43,6 +45,7 @@ pub fn role(path: &str, raw: &raw::Role, period: Duration) -> Checked<RoleConfig
         WITHOUT_PRIMARY,
         Duration::ZERO,
     )?;
+    let notice = NOTICE_PERIODS + if has_peers { PEER_PERIODS } else { 0 };
     let lock = raw.lock_url.as_deref();
     let lock = lock.map(|url| at(&format!("{path}.lock_url"), values::http_url(url)));
     Ok(RoleConfig {
@@ -52,8 +55,26 @@ pub fn role(path: &str, raw: &raw::Role, period: Duration) -> Checked<RoleConfig
         settings: RoleSettings {
             max_lag: Seconds::from(max_lag),
             without_primary: Seconds::from(without_primary),
-            notice: Seconds::from(NOTICE_PERIODS * period),
+            notice: Seconds::from(notice * period),
             hold: Seconds::from(HOLD_PERIODS * period),
         },
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_that_asks_another_nodes_agent_hears_a_period_later() {
+        let table = "address = \"127.0.0.1:5432\"\nuser = \"plimsoll\"";
+        let raw: raw::Role = toml::from_str(table).unwrap();
+        let period = Duration::from_millis(500);
+        let notice = |has_peers| {
+            let config = role("service[0].role", &raw, period, has_peers);
+            config.unwrap().settings.notice
+        };
+        assert_eq!((notice(false), notice(true)), (Seconds(1.0), Seconds(1.5)));
+    }
 }
