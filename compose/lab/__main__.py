@@ -69,7 +69,10 @@ def parser() -> argparse.ArgumentParser:
         help="what the nodes keep their data in",
     )
     shared.add_argument(
-        "--proxy", default="haproxy", metavar="|".join(render.PROXIES), help="whose policies are the default"
+        "--proxy",
+        default="haproxy",
+        metavar="|".join(render.PROXIES),
+        help="whose policies are the default; in master-failover, which one",
     )
     command = commands.add_parser("run", parents=[shared], help="run policies in turn and report")
     command.add_argument("--policies", help="names of loadtests/policies.toml, of either proxy")
@@ -171,7 +174,8 @@ def fail_over(arguments: argparse.Namespace) -> bool:
     for name in ("policies", "nodes", "clients", "proxies", "duration", "observe", "quick"):
         if getattr(arguments, name) not in (None, False):
             raise LabError(f"--{name}: scenario {failover.NAME} has its own")
-    return failover.run(arguments.results)
+    render.check_proxy(arguments.proxy)
+    return failover.run(arguments.results, arguments.proxy)
 
 
 def observe_and_run(arguments: argparse.Namespace) -> None:

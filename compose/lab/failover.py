@@ -15,7 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from compose.lab import machine, patroni, render
+from compose.lab.envoy import relocated
 from compose.lab.errors import LabError
 from compose.lab.patroni import Cluster, Member
 from compose.lab.processes import TIED, Processes, Program, answers, free_ports, start_tied, wait_until
@@ -26,7 +29,7 @@ from loadtests.report.criteria import Criterion
 
 NAME = "master-failover"
 SCRIPT = ROOT / "loadtests" / "k6" / "ledger.js"
-EXAMPLE = patroni.SETUP / "haproxy.cfg"
+EXAMPLES = {"haproxy": patroni.SETUP / "haproxy.cfg", "envoy": render.KINDS[".yaml"][1] / "eds-role.yaml"}
 NODES = ("node1", "node2", "node3")
 # Of each agent: what it is told, and what its reads may be behind.
 PERIOD = "500ms"
@@ -51,12 +54,26 @@ class Ports:
     nodes: list[int]
     agents: list[int]
     checks: list[int]
+    admin: int
+
+
+def envoy(ports: Ports, run: Path) -> list[str]:
+    """The example with this lab's addresses."""
+    moved = {8080: ports.frontend, 9901: ports.admin}
+    moved |= {8101 + index: port for index, port in enumerate(ports.nodes)}
+    moved |= {9601 + index: port for index, port in enumerate(ports.agents)}
+    example = yaml.safe_load(EXAMPLES["envoy"].read_text())
+    made = relocated(example, {old: ("127.0.0.1", new) for old, new in moved.items()})
+    config = run / "lb1.yaml"
+    config.write_text(yaml.safe_dump(made, sort_keys=False))
+    command = [machine.envoy(), "-c", str(config), "--disable-hot-restart", "--log-level", "warning"]
+    return [*command, "--concurrency", str(machine.cores())]
 
 
 def haproxy(ports: Ports, run: Path) -> list[str]:
     """The example with this lab's addresses; each line of node1 stands for all nodes."""
     lines = []
-    text = EXAMPLE.read_text().replace("127.0.0.1:8080", f"127.0.0.1:{ports.frontend}")
+    text = EXAMPLES["haproxy"].read_text().replace("127.0.0.1:8080", f"127.0.0.1:{ports.frontend}")
     for line in text.replace("/run/haproxy/plimsoll.sock", str(run / "lb1.sock")).splitlines():
         if not re.match(r"\s+server\s+node1\s", line):
             lines.append(line)
@@ -70,13 +87,15 @@ def haproxy(ports: Ports, run: Path) -> list[str]:
     return [machine.haproxy(), "-db", "-f", str(config)]
 
 
-def agent(member: Member, index: int, ports: Ports, run: Path) -> list[str]:
+def agent(member: Member, index: int, ports: Ports, run: Path, proxy: str) -> list[str]:
     node = f"127.0.0.1:{ports.nodes[index]}"
     config = {
         "agent": {"period": PERIOD},
         "http": {"listen": f"127.0.0.1:{ports.agents[index]}"},
         "agent_check": {"listen": f"127.0.0.1:{ports.checks[index]}"},
     }
+    if proxy == "envoy":
+        config["envoy"] = {"peers": [f"http://127.0.0.1:{port}" for port in ports.agents]}
     service = {
         "name": "ledger",
         "identities": [f"reads/{member.name}"],
@@ -102,14 +121,15 @@ def agent(member: Member, index: int, ports: Ports, run: Path) -> list[str]:
     return [machine.binary("plimsoll"), "agent", "--config", str(path)]
 
 
-def programs(cluster: Cluster, ports: Ports, run: Path) -> dict[str, list[str] | Program]:
+def programs(cluster: Cluster, ports: Ports, run: Path, proxy: str) -> dict[str, list[str] | Program]:
     """Those that need a database that is set up."""
-    found: dict[str, list[str] | Program] = {"haproxy": haproxy(ports, run)}
+    begun_by = {"haproxy": haproxy, "envoy": envoy}[proxy]
+    found: dict[str, list[str] | Program] = {proxy: begun_by(ports, run)}
     for index, member in enumerate(cluster.members):
         serve = [machine.binary("stocks"), "ledger", "--name", member.name]
         serve += ["--listen", f"127.0.0.1:{ports.nodes[index]}", "--database", member.connection("ledger")]
         found[member.name] = serve
-        found[f"{member.name}-agent"] = agent(member, index, ports, run)
+        found[f"{member.name}-agent"] = agent(member, index, ports, run, proxy)
     return found
 
 
@@ -187,7 +207,7 @@ def drive(
     return ledger.Events(began, **happened, standby=standby.name, primary=primary.name)
 
 
-def run(results: Path, times: Times | None = None) -> bool:
+def run(results: Path, proxy: str, times: Times | None = None) -> bool:
     """Returns whether all that is promised was kept."""
     times = times or Times()
     now = datetime.datetime.now(datetime.UTC)
@@ -195,11 +215,11 @@ def run(results: Path, times: Times | None = None) -> bool:
     directory.mkdir(parents=True)
     with contextlib.ExitStack() as leaving:
         own = leaving.enter_context(own_directory(directory))
-        frontend, *rest = free_ports(1 + 3 * len(NODES) + 2 + 2 * len(NODES))
+        frontend, admin, *rest = free_ports(2 + 3 * len(NODES) + 2 + 2 * len(NODES))
         three = [rest[n * len(NODES) : (n + 1) * len(NODES)] for n in range(3)]
-        ports = Ports(frontend, *three)
+        ports = Ports(frontend, *three, admin)
         cluster = leaving.enter_context(patroni.cluster(list(NODES), rest[3 * len(NODES) :], own))
-        every = {**cluster.programs, **programs(cluster, ports, own)}
+        every = {**cluster.programs, **programs(cluster, ports, own, proxy)}
         processes = leaving.enter_context(Processes(every, own, directory))
         print("waiting for Patroni's cluster", file=sys.stderr)
         wait_until("a primary", lambda: cluster.primary() is not None, START_S, processes.check)
@@ -208,7 +228,7 @@ def run(results: Path, times: Times | None = None) -> bool:
         wait_until("one primary", lambda: takes(ports, "writes").count(True) == 1, 30, processes.check)
         wait_until("fresh standbys", lambda: all(takes(ports, "reads")), 30, processes.check)
         url = f"http://127.0.0.1:{ports.frontend}/beat"
-        wait_until("HAProxy", lambda: answers(url), 10, processes.check)
+        wait_until(proxy, lambda: answers(url), 20, processes.check)
         told = directory / "ledger.log"
         environment = {
             "TARGET": f"http://127.0.0.1:{ports.frontend}",
@@ -235,12 +255,13 @@ def run(results: Path, times: Times | None = None) -> bool:
     from loadtests.report import ledger_page
 
     (directory / "report.html").write_text(ledger_page.render(requests, events, checks), encoding="utf-8")
-    tell(directory, found, checks, events, now)
+    tell(directory, proxy, found, checks, events, now)
     return all(check.passed for check in checks)
 
 
 def tell(
     directory: Path,
+    proxy: str,
     found: dict[str, Any],
     checks: list[Criterion],
     events: ledger.Events,
@@ -248,6 +269,7 @@ def tell(
 ) -> None:
     summary = {
         "scenario": NAME,
+        "proxy": machine.proxy_version(proxy),
         "database": machine.database("postgres"),
         "machine": machine.describe(),
         "started": now.isoformat(timespec="seconds"),

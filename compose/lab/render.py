@@ -104,10 +104,14 @@ def table(path: Path = POLICIES) -> dict[str, Any]:
         raise LabError(f"{path}: {error}") from error
 
 
-def default_names(proxy: str, scenario: str, path: Path = POLICIES) -> list[str]:
-    """What is run on a kind of proxy where nothing else was asked for; a scenario may have its own."""
+def check_proxy(proxy: str) -> None:
     if proxy not in PROXIES:
         raise LabError(f"--proxy {proxy}: must be one of {', '.join(PROXIES)}")
+
+
+def default_names(proxy: str, scenario: str, path: Path = POLICIES) -> list[str]:
+    """What is run on a kind of proxy where nothing else was asked for; a scenario may have its own."""
+    check_proxy(proxy)
     defaults = table(path).get("defaults", {})
     own = defaults.get("scenario", {}).get(scenario)
     if own is None:

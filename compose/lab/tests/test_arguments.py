@@ -41,6 +41,10 @@ def lab(*arguments: str) -> subprocess.CompletedProcess[str]:
             ["run", "--scenario", "master-failover", "--database", "postgres", "--nodes", "5"],
             ["--nodes", "its own"],
         ),
+        (
+            ["run", "--scenario", "master-failover", "--database", "postgres", "--proxy", "nginx"],
+            ["--proxy nginx", "haproxy, envoy"],
+        ),
         (["sweep", "--scenario", "master-failover"], ["master-failover", "nothing to sweep"]),
         (["run", "--scenario", "mix", "--mix", "7:1"], ["--mix 7:1", "25:1"]),
         (["run", "--scenario", "updates", "--database", "postgres"], ["--database postgres", "own prices"]),
