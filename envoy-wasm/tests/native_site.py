@@ -67,7 +67,7 @@ class Answering:
                 self.end_headers()
                 self.wfile.write(body)
 
-            do_GET = do_POST = answer  # noqa: N815
+            do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815
 
             def log_message(self, *_: object) -> None:
                 pass
