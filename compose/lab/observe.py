@@ -28,6 +28,7 @@ RULES = ROOT / "dashboards" / "rules"
 # Where each kind of program shows its metrics.
 PATHS = {
     "plimsoll": "/metrics",
+    "plimsoll-gather": "/metrics",
     "stocks": "/metrics",
     "haproxy": "/metrics",
     "haproxy-lua": "/plimsoll/metrics",
@@ -59,6 +60,10 @@ def targets(policy: Policy, topology: Topology, plan: Plan, collector: str) -> l
         found.append(Target("stocks", node.name, ports.node(index)))
         if plan.has_agents:
             found.append(Target("plimsoll", node.name, f"127.0.0.1:{ports.agents[index]}"))
+    found += [
+        Target("plimsoll-gather", f"gather{number + 1}", f"127.0.0.1:{port}")
+        for number, port in enumerate(ports.gathers)
+    ]
     # HAProxy shows what Lua has to tell in a place of its own.
     jobs = ["haproxy", "haproxy-lua"] if policy.proxy == "haproxy" and policy.has_ring else [policy.proxy]
     found += [

@@ -117,6 +117,15 @@ def test_every_program_of_a_policy_is_a_target(tmp_path: Path, name: str, job: s
     }
 
 
+def test_gathers_are_targets(tmp_path: Path) -> None:
+    policy, topology = render.policies(["gather"])[0], load("burst", 2)
+    plan = stack.plan(policy, topology, 1, {}, tmp_path, 1)
+    found = observe.targets(policy, topology, plan, "127.0.0.1:9")
+    ports = [f"127.0.0.1:{port}" for port in plan.ports.gathers]
+    gathers = [(it.instance, it.address) for it in found if it.job == "plimsoll-gather"]
+    assert gathers == [("gather1", ports[0]), ("gather2", ports[1])]
+
+
 def test_events_are_shown_once_they_happened(tmp_path: Path) -> None:
     events = scenario("removal", True, redis_away=5).events(has_redis=True)
     assert events == {"burst": 8, "removal": 20, "Redis away": 20, "Redis back": 25}
