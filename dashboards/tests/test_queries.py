@@ -27,7 +27,7 @@ RUN = ["--nodes", "2", "--clients", "700", "--duration", "17", "--policies", " "
 PLACEMENT = ["--nodes", "2", "--duration", "25", "--scenario", "placement", "--policies", "placement"]
 # Of HAProxys that updates are pushed through, which the lab has none of: test_pushed_updates.py has.
 PUSHED = "plimsoll_pushed_update"
-# All but those of what the lab does not scrape: test_gathers.py has them.
+# All but those of what the recorded runs do not have: test_gathers.py has them.
 OF_THE_LAB = [name for name in BUILT if name != "gathers"]
 
 
