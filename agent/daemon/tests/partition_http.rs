@@ -9,13 +9,13 @@ mod gather;
 mod lines;
 mod support;
 
-use std::{net::TcpStream, time::Duration};
+use std::net::TcpStream;
 
 use databases::PostgreSql;
 use gather::Gather;
 use lines::{QUERY, problem};
 use serde_json::{Value, json};
-use support::{Agent, Service, wait_for};
+use support::{Agent, Service, leave_at_random, wait_for};
 
 const TOKEN: &str = "a-token-of-both-agents";
 const SCATTER: &str = r#"
@@ -223,26 +223,9 @@ fn nothing_is_left_running_behind_a_service() {
     }
 }
 
-/// Queries of up to 30 ms whose callers leave within 200 ms, four at a time.
 fn cancel_at_random(queries: u64) {
     let nodes = start();
-    std::thread::scope(|scope| {
-        for caller in 0..4 {
-            let nodes = &nodes;
-            scope.spawn(move || {
-                let mut random = fastrand::Rng::with_seed(caller);
-                for _ in 0..queries / 4 {
-                    let (name, parameter) = match random.bool() {
-                        true => ("nap", random.u64(0..30)),
-                        false => ("many", random.u64(1..20_000)),
-                    };
-                    let caller = nodes.begin(name, parameter);
-                    std::thread::sleep(Duration::from_millis(random.u64(0..200)));
-                    drop(caller);
-                }
-            });
-        }
-    });
+    leave_at_random(queries, |name, parameter| nodes.begin(name, parameter));
     let running = "plimsoll_partition_queries_running{partition=\"p1\"}";
     wait_for("no query in an agent", || {
         let agents = [&nodes.inner, &nodes.outer];

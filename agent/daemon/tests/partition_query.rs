@@ -9,12 +9,12 @@ mod lines;
 mod partition;
 mod support;
 
-use std::{net::TcpStream, time::Duration};
+use std::net::TcpStream;
 
 use lines::problem;
 use partition::Node;
 use serde_json::json;
-use support::{Agent, http_post, wait_for};
+use support::{Agent, http_post, leave_at_random, wait_for};
 
 #[test]
 fn rows_come_as_lines_and_parameters_stay_parameters() {
@@ -297,27 +297,10 @@ kind = "partitions"
     }
 }
 
-/// Queries of up to 30 ms whose callers leave within 200 ms, four at a time.
 fn cancel_at_random(queries: u64) {
     let node = Node::start();
     let running = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition' AND state <> 'idle'";
-    std::thread::scope(|scope| {
-        for caller in 0..4 {
-            let node = &node;
-            scope.spawn(move || {
-                let mut random = fastrand::Rng::with_seed(caller);
-                for _ in 0..queries / 4 {
-                    let (name, parameter) = match random.bool() {
-                        true => ("nap", random.u64(0..30)),
-                        false => ("many", random.u64(1..20_000)),
-                    };
-                    let stream = node.begin(name, parameter);
-                    std::thread::sleep(Duration::from_millis(random.u64(0..200)));
-                    drop(stream);
-                }
-            });
-        }
-    });
+    leave_at_random(queries, |name, parameter| node.begin(name, parameter));
     node.wait_idle();
     assert_eq!(node.server.sql(running).trim(), "0");
     assert_eq!(node.query("above", json!([1.9])).0, 200);

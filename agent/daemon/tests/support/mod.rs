@@ -41,6 +41,26 @@ pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Queries `nap` and `many` of up to 30 ms whose callers leave within 200 ms, four at a time.
+pub fn leave_at_random(queries: u64, begin: impl Fn(&str, u64) -> TcpStream + Sync) {
+    std::thread::scope(|scope| {
+        for caller in 0..4 {
+            let begin = &begin;
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(caller);
+                for _ in 0..queries / 4 {
+                    let stream = match random.bool() {
+                        true => begin("nap", random.u64(0..30)),
+                        false => begin("many", random.u64(1..20_000)),
+                    };
+                    std::thread::sleep(Duration::from_millis(random.u64(0..200)));
+                    drop(stream);
+                }
+            });
+        }
+    });
+}
+
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
         .unwrap()
