@@ -14,7 +14,9 @@ from dashboards.parts import (
     agents,
     alerts,
     by,
+    chosen,
     graph,
+    instances,
     number,
     rate,
     start,
@@ -30,7 +32,7 @@ PARTITION = 'partition=~"$partition"'
 
 def of_gather(metric: str, *matchers: str) -> str:
     """A metric of the gathers chosen."""
-    return f"{metric}{{{','.join([GATHER, *matchers])}}}"
+    return chosen(metric, GATHER, *matchers)
 
 
 def of_partition(metric: str, *matchers: str) -> str:
@@ -49,12 +51,7 @@ def dashboard() -> Dashboard:
         "How gathers end, how long they take, which partitions they miss, and what the agents do for them.",
         [
             *agent_variables(with_service=False),
-            variable(
-                "gather",
-                'label_values(plimsoll_gather_running{cluster=~"$cluster"}, instance)',
-                "Gather",
-                "Instances of `plimsoll gather`.",
-            ),
+            instances("gather", "plimsoll_gather_running", "Instances of `plimsoll gather`."),
             variable(
                 "partition",
                 f"label_values(plimsoll_partition_queries_running{{{AGENT}}}, partition)",

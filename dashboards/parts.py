@@ -20,6 +20,7 @@ DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 # An agent's series, and those of one of its services.
 AGENT = 'cluster=~"$cluster",job=~"$job",instance=~"$instance"'
 SERVICE = f'{AGENT},service=~"$service"'
+PROXY = 'cluster=~"$cluster",instance=~"$proxy"'
 GREEN, ORANGE, RED, BLUE = "green", "orange", "red", "blue"
 # Within the SLA, close to it, over it; a delay as a share of the SLA's.
 SLA_STEPS = [(None, GREEN), (0.9, ORANGE), (1.0, RED)]
@@ -62,14 +63,18 @@ def alerts() -> Annotation:
     return Annotation("Alerts", firing, RED, "{{alertname}} {{instance}} {{service}}")
 
 
+def chosen(metric: str, *matchers: str) -> str:
+    return f"{metric}{{{','.join(matchers)}}}"
+
+
 def agents(metric: str, *matchers: str) -> str:
     """A metric of the agents themselves."""
-    return f"{metric}{{{','.join([AGENT, *matchers])}}}"
+    return chosen(metric, AGENT, *matchers)
 
 
 def of(metric: str, *matchers: str) -> str:
     """A metric of the agents' services."""
-    return f"{metric}{{{','.join([SERVICE, *matchers])}}}"
+    return chosen(metric, SERVICE, *matchers)
 
 
 def rate(series: str) -> str:
@@ -86,9 +91,6 @@ def encoded(dashboard: builders.Dashboard) -> str:
         panel.id_val = at
     # Grafana gives it one of its own: null, not absent, or an import takes the one of the file.
     return json.dumps({"id": None} | made.to_json(), cls=JSONEncoder, indent=1) + "\n"
-
-
-PROXY = 'cluster=~"$cluster",instance=~"$proxy"'
 
 
 def variable(
@@ -111,12 +113,17 @@ def cluster_of(metric: str) -> builders.QueryVariable:
 
 def of_proxy(metric: str, *matchers: str) -> str:
     """A metric of the proxies chosen."""
-    return f"{metric}{{{','.join([PROXY, *matchers])}}}"
+    return chosen(metric, PROXY, *matchers)
+
+
+def instances(name: str, metric: str, description: str) -> builders.QueryVariable:
+    """The programs that show this metric."""
+    known = f'{metric}{{cluster=~"$cluster"}}'
+    return variable(name, f"label_values({known}, instance)", name.capitalize(), description)
 
 
 def proxies(metric: str, description: str) -> builders.QueryVariable:
-    """Those that show this metric."""
-    return variable("proxy", f'label_values({metric}{{cluster=~"$cluster"}}, instance)', "Proxy", description)
+    return instances("proxy", metric, description)
 
 
 def agent_variables(with_service: bool = True) -> list[builders.QueryVariable]:

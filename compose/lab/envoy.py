@@ -67,10 +67,8 @@ def prepare(
     """Writes an Envoy's configuration into `run` and checks it."""
     config = run / f"{name}.yaml"
     config.write_text(render(example, ports, name, settings))
-    command = [machine.envoy(), "-c", str(config)]
-    options = ["--disable-hot-restart", "--concurrency", str(concurrency), "--log-level", "warning"]
     checked = subprocess.run(
-        [*command, "--mode", "validate", "--log-level", "error"],
+        [machine.envoy(), "-c", str(config), "--mode", "validate", "--log-level", "error"],
         capture_output=True,
         text=True,
         check=False,
@@ -78,7 +76,12 @@ def prepare(
     if checked.returncode != 0:
         raise LabError(f"Envoy refuses {example} as rendered:\n{checked.stderr}{checked.stdout}")
     nodes = {port: f"node{index + 1}" for index, port in enumerate(ports.slaves)}
-    return Envoy(ports.frontend, [*command, *options], ports.stats, nodes)
+    return Envoy(ports.frontend, foreground(config, concurrency), ports.stats, nodes)
+
+
+def foreground(config: Path, concurrency: int) -> list[str]:
+    options = ["--disable-hot-restart", "--concurrency", str(concurrency), "--log-level", "warning"]
+    return [machine.envoy(), "-c", str(config), *options]
 
 
 def render(example: Path, ports: Ports, name: str, settings: dict[str, Any]) -> str:

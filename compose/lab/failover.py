@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from compose.lab import machine, patroni, render
-from compose.lab.envoy import relocated
+from compose.lab.envoy import foreground, relocated
 from compose.lab.errors import LabError
 from compose.lab.patroni import Cluster, Member
 from compose.lab.processes import TIED, Processes, Program, answers, free_ports, start_tied, wait_until
@@ -66,8 +66,7 @@ def envoy(ports: Ports, run: Path) -> list[str]:
     made = relocated(example, {old: ("127.0.0.1", new) for old, new in moved.items()})
     config = run / "lb1.yaml"
     config.write_text(yaml.safe_dump(made, sort_keys=False))
-    command = [machine.envoy(), "-c", str(config), "--disable-hot-restart", "--log-level", "warning"]
-    return [*command, "--concurrency", str(machine.cores())]
+    return foreground(config, machine.cores())
 
 
 def haproxy(ports: Ports, run: Path) -> list[str]:
