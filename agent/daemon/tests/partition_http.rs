@@ -13,23 +13,11 @@ use std::net::TcpStream;
 
 use databases::PostgreSql;
 use gather::Gather;
-use lines::{QUERY, problem};
+use lines::{QUERY, SCATTER, problem};
 use serde_json::{Value, json};
 use support::{Agent, Service, leave_at_random, wait_for};
 
 const TOKEN: &str = "a-token-of-both-agents";
-const SCATTER: &str = r#"
-[[service]]
-name = "scatter"
-[service.sla]
-delay = "1s"
-[service.bound]
-nominal = 2
-min = 2
-max = 2
-[service.source]
-kind = "partitions"
-"#;
 
 /// Items 1, 3, … 39 are in partition p1 of `inner`, the others in p2 of `outer`, which has p1 by way of `inner`.
 struct Nodes {
@@ -67,7 +55,7 @@ fn start() -> Nodes {
         );
         server.sql_in(&format!("d{part}"), &items);
     }
-    let inner = agent(&service, &database(&server, 1));
+    let inner = Agent::guarded(&service, TOKEN, &database(&server, 1));
     let port = inner.http_port;
     let fronted = format!(
         r#"
@@ -84,21 +72,11 @@ missing = "nothing"
 "#
     );
     Nodes {
-        outer: agent(&service, &(fronted + &database(&server, 2))),
+        outer: Agent::guarded(&service, TOKEN, &(fronted + &database(&server, 2))),
         inner,
         server,
         _service: service,
     }
-}
-
-fn agent(service: &Service, partitions: &str) -> Agent {
-    let mut agent = Agent::unstarted(service, "");
-    std::fs::write(agent.directory.path().join("token"), TOKEN).unwrap();
-    let config = agent.config();
-    let config = config.replace("[http]", "[http]\ntoken_file = \"DIR/token\"");
-    agent.write_config(&(config + partitions));
-    agent.start_again();
-    agent
 }
 
 impl Nodes {
@@ -117,10 +95,7 @@ impl Nodes {
     }
 
     fn connections(&self, state: &str) -> String {
-        let count = format!(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition' AND state {state}"
-        );
-        self.server.sql(&count).trim().to_owned()
+        self.server.queries(state)
     }
 
     fn wait_idle(&self) {

@@ -11,7 +11,7 @@ mod support;
 
 use std::net::TcpStream;
 
-use lines::problem;
+use lines::{SCATTER, problem};
 use partition::Node;
 use serde_json::json;
 use support::{Agent, http_post, leave_at_random, wait_for};
@@ -207,19 +207,7 @@ fn queries_count_in_a_service_and_stop_at_its_bound() {
     let node = Node::start();
     let config = node.agent.config();
     let config = config.replacen("[[partition]]", "[[partition]]\nservice = \"scatter\"", 1);
-    let service = r#"
-[[service]]
-name = "scatter"
-[service.sla]
-delay = "1s"
-[service.bound]
-nominal = 2
-min = 2
-max = 2
-[service.source]
-kind = "partitions"
-"#;
-    node.agent.write_config(&format!("{config}{service}"));
+    node.agent.write_config(&format!("{config}{SCATTER}"));
     assert_eq!(node.agent.reload(), "applied");
     let jobs = |count: f64, backlog: f64| {
         wait_for("the jobs", || {
@@ -285,7 +273,7 @@ kind = "partitions"
             "the source of service \"stocks\" must be \"partitions\"",
         ),
         (
-            format!("{config}{service}[service.jobs]\nkind = \"sockets\"\nport = 1\n"),
+            format!("{config}{SCATTER}[service.jobs]\nkind = \"sockets\"\nport = 1\n"),
             "service[1].jobs.kind: does not apply",
         ),
     ] {
@@ -299,10 +287,9 @@ kind = "partitions"
 
 fn cancel_at_random(queries: u64) {
     let node = Node::start();
-    let running = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition' AND state <> 'idle'";
     leave_at_random(queries, |name, parameter| node.begin(name, parameter));
     node.wait_idle();
-    assert_eq!(node.server.sql(running).trim(), "0");
+    assert_eq!(node.connections("<> 'idle'"), "0");
     assert_eq!(node.query("above", json!([1.9])).0, 200);
     let ended = ["answered", "left", "late", "refused", "down"].map(|state| {
         let labels = format!("{{partition=\"p1\",state=\"{state}\"}}");

@@ -126,19 +126,13 @@ nodes = ["node2"]
 }
 
 fn agent(service: &Service, server: &PostgreSql, parts: &[u32]) -> Agent {
-    let mut agent = Agent::unstarted(service, "");
-    std::fs::write(agent.directory.path().join("token"), AGENTS_TOKEN).unwrap();
-    let mut config = agent
-        .config()
-        .replace("[http]", "[http]\ntoken_file = \"DIR/token\"");
+    let mut partitions = String::new();
     let address = server.socket().display().to_string();
     for part in parts {
-        config.push_str(&format!(
+        partitions.push_str(&format!(
             "[[partition]]\nname = \"p{part}\"\naddress = \"unix://{address}\"\nuser = \"plimsoll\"\n\
              database = \"d{part}\"\nfree_sql = true\n[partition.queries]{QUERIES}"
         ));
     }
-    agent.write_config(&config);
-    agent.start_again();
-    agent
+    Agent::guarded(service, AGENTS_TOKEN, &partitions)
 }

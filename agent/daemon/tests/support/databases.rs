@@ -333,6 +333,14 @@ impl PostgreSql {
         self.sql_in("postgres", statement)
     }
 
+    /// How many of the agents' connections have such a state.
+    pub fn queries(&self, state: &str) -> String {
+        let count = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition' AND state {state}"
+        );
+        self.sql(&count).trim().to_owned()
+    }
+
     pub fn sql_in(&self, database: &str, statement: &str) -> String {
         let output = done(self.client_of(database).args(["-c", statement]));
         String::from_utf8(output.stdout).unwrap()

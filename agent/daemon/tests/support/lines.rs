@@ -10,6 +10,20 @@ use super::support::http_post;
 /// Where agents are asked.
 pub const QUERY: &str = "/v1/partition-query";
 
+/// A service of partitions with room for two cost units.
+pub const SCATTER: &str = r#"
+[[service]]
+name = "scatter"
+[service.sla]
+delay = "1s"
+[service.bound]
+nominal = 2
+min = 2
+max = 2
+[service.source]
+kind = "partitions"
+"#;
+
 /// Status and lines; those of the chunked encoding left out.
 pub fn ask(port: u16, path: &str, token: &str, question: &Value) -> (u16, Vec<Value>) {
     let head = format!("authorization: Bearer {token}\r\n");

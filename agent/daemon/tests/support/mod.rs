@@ -270,6 +270,17 @@ socket = "DIR/control.sock"
         std::fs::read_to_string(self.config_path()).unwrap()
     }
 
+    /// One that wants to be shown a token, and with these tables.
+    pub fn guarded(service: &Service, token: &str, tables: &str) -> Self {
+        let mut agent = Agent::unstarted(service, "");
+        std::fs::write(agent.directory.path().join("token"), token).unwrap();
+        let config = agent.config();
+        let config = config.replace("[http]", "[http]\ntoken_file = \"DIR/token\"");
+        agent.write_config(&(config + tables));
+        agent.start_again();
+        agent
+    }
+
     /// SIGHUP, and what became of it.
     pub fn reload(&self) -> &'static str {
         let count = |result: &str| {

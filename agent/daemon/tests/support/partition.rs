@@ -28,14 +28,9 @@ impl Node {
              INSERT INTO items SELECT i, 'item ' || i, i / 2.0 FROM generate_series(1, 5) AS i; \
              GRANT pg_read_all_data TO plimsoll; GRANT INSERT ON items TO plimsoll",
         );
-        let mut agent = Agent::unstarted(&service, "");
-        std::fs::write(agent.directory.path().join("token"), TOKEN).unwrap();
         let address = server.socket().display().to_string();
-        let config = agent
-            .config()
-            .replace("[http]", "[http]\ntoken_file = \"DIR/token\"");
-        agent.write_config(&format!(
-            r#"{config}
+        let partitions = format!(
+            r#"
 [[partition]]
 name = "p1"
 address = "unix://{address}"
@@ -66,11 +61,10 @@ user = "plimsoll"
 database = "postgres"
 free_sql = true
 "#
-        ));
-        agent.start_again();
+        );
         Node {
+            agent: Agent::guarded(&service, TOKEN, &partitions),
             server,
-            agent,
             _service: service,
         }
     }
@@ -97,10 +91,7 @@ free_sql = true
 
     /// Of those whose state is such.
     pub fn connections(&self, state: &str) -> String {
-        let sql = format!(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition' AND state {state}"
-        );
-        self.server.sql(&sql).trim().to_owned()
+        self.server.queries(state)
     }
 
     pub fn wait_idle(&self) {
