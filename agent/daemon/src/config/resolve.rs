@@ -192,8 +192,8 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
     if service.is_empty() {
         return wrong("service", "at least one [[service]] is required");
     }
+    let has_peers = !config.envoy.peers.is_empty();
     for (index, raw) in service.into_iter().enumerate() {
-        let has_peers = !config.envoy.peers.is_empty();
         config.services.push(resolve_service(
             &format!("service[{index}]"),
             raw,

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     partition::MOST_ROW_BYTES,
-    partition_client::{Fault, Lines, Picker, TooLong, Word},
+    partition_client::{Fault, Lines, Picker, TooLong, ending},
 };
 
 /// Chunks of a partition that wait.
@@ -231,9 +231,13 @@ impl Answer {
     }
 
     fn refuse(&mut self, partition: usize, problem: &str) {
-        let node = self.sources[partition].node.clone().unwrap_or_default();
-        let why = format!("node {node}: {problem}");
-        self.fail(partition, State::Refused(why));
+        self.lose(partition, Fault::refused(problem));
+    }
+
+    fn lose(&mut self, partition: usize, fault: Fault) {
+        let node = self.sources[partition].node.as_deref().unwrap_or_default();
+        let state = reader::lost(node, fault);
+        self.fail(partition, state);
     }
 
     fn hear(&mut self, partition: usize, news: Option<News>) {
@@ -309,23 +313,13 @@ impl Answer {
                         return self.refuse(partition, &problem);
                     }
                 },
-                _ => self.word(partition, &line),
+                _ => match ending(&line) {
+                    Ok(rows) => source.end = Some(rows),
+                    Err(fault) => return self.lose(partition, fault),
+                },
             }
         }
         self.close();
-    }
-
-    fn word(&mut self, partition: usize, line: &[u8]) {
-        let source = &mut self.sources[partition];
-        match serde_json::from_slice(line) {
-            Ok(Word::End { rows }) => source.end = Some(rows),
-            Ok(Word::Error { state, problem }) => {
-                let node = source.node.as_deref().unwrap_or_default();
-                let state = reader::lost(node, Fault::said(&state, problem));
-                self.fail(partition, state);
-            }
-            _ => self.refuse(partition, "a line is neither a row nor its end"),
-        }
     }
 
     async fn done(&mut self, out: &mut Out) -> Result<Outcome, Left> {

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     config::PartitionService,
     partition_client::{
-        BUFFER_BYTES, Begun, Fault, Picker, Question, TooLong, Word, begin, more, request, told,
+        BUFFER_BYTES, Begun, Fault, Picker, Question, TooLong, begin, ending, more, request, told,
     },
 };
 
@@ -156,7 +156,7 @@ async fn pass(
                 return Err(Fault::refused("there is more after its end"));
             }
             if line.first() != Some(&b'[') {
-                end = Some(word(&line)?);
+                end = Some(ending(&line)?);
                 continue;
             }
             let picked = picker.pick(&line);
@@ -195,15 +195,6 @@ async fn pass(
             out.end().await;
             Ok(true)
         }
-    }
-}
-
-/// How many rows there were, where a line is the end.
-fn word(line: &[u8]) -> Result<u64, Fault> {
-    match serde_json::from_slice(line) {
-        Ok(Word::End { rows }) => Ok(rows),
-        Ok(Word::Error { state, problem }) => Err(Fault::said(&state, problem)),
-        _ => Err(Fault::refused("a line is neither a row nor its end")),
     }
 }
 

@@ -173,6 +173,15 @@ pub async fn more(body: &mut Incoming) -> hyper::Result<Option<Bytes>> {
     Ok(None)
 }
 
+/// How many rows there were, by a line that is none.
+pub fn ending(line: &[u8]) -> Result<u64, Fault> {
+    match serde_json::from_slice(line) {
+        Ok(Word::End { rows }) => Ok(rows),
+        Ok(Word::Error { state, problem }) => Err(Fault::said(&state, problem)),
+        _ => Err(Fault::refused("a line is neither a row nor its end")),
+    }
+}
+
 async fn refusal(status: StatusCode, body: Incoming) -> Fault {
     #[derive(Deserialize)]
     struct Refused {
