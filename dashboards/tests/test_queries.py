@@ -23,6 +23,8 @@ from dashboards.tests.built import BUILT, panels, variables
 POLICIES = ("lua-fc-hash", "wasm-fc-hash", "fc-prop-updates")
 # More than two nodes can do: their bounds move, and some is refused.
 RUN = ["--nodes", "2", "--clients", "700", "--duration", "17", "--policies", " ".join(POLICIES)]
+# Seconds before the end of a policy's clients: rates need a few samples of what has happened.
+LAST_SECONDS = (4, 3, 2, 1)
 # All object sets begin at one node of two.
 PLACEMENT = ["--nodes", "2", "--duration", "25", "--scenario", "placement", "--policies", "placement"]
 # Of HAProxys that updates are pushed through, which the lab has none of: test_pushed_updates.py has.
@@ -33,7 +35,7 @@ OF_THE_LAB = [name for name in BUILT if name != "gathers"]
 
 @dataclass(frozen=True)
 class Recorded:
-    """A run, and the last moments at which each policy was scraped."""
+    """A run, and the last moments of each policy's clients."""
 
     prometheus: Prometheus
     span: Span
@@ -58,11 +60,15 @@ def record_of(run: list[str], directory: Path) -> Iterator[Recorded]:
         prometheus = Prometheus(url)
         scraped = prometheus.get("query", query="lab_sla_seconds[10m]")["result"]
         assert {one["metric"]["policy"] for one in scraped} == set(run[-1].split())
-        times = sorted([float(at) for at, _ in one["values"]] for one in scraped)
-        # Rates need a few samples, and what is torn down is no longer there.
-        last = [moment for series in times for moment in series[-6:-2]]
+        times = [float(at) for one in scraped for at, _ in one["values"]]
+        started = prometheus.get(
+            "query", query='last_over_time(lab_event_timestamp_seconds{event="start"}[10m])'
+        )
+        duration = float(run[run.index("--duration") + 1])
+        ends = sorted(float(one["value"][1]) + duration for one in started["result"])
+        last = [end - seconds for end in ends for seconds in LAST_SECONDS]
         # The first look at a sample comes up to a second after it.
-        yield Recorded(prometheus, Span(min(map(min, times)) - 1, max(map(max, times))), last)
+        yield Recorded(prometheus, Span(min(times) - 1, max(times)), last)
     finally:
         os.kill(int(stopper), signal.SIGTERM)
 
@@ -157,8 +163,8 @@ def test_what_happened_is_marked(recorded: Recorded) -> None:
 
 @needs_programs
 def test_a_preview_has_what_the_panels_and_the_marks_have(recorded: Recorded) -> None:
-    # Within the first policy, where its nodes are still there.
-    span = Span(recorded.span.start, recorded.last[0])
+    # As the first policy ends, while its nodes are still there.
+    span = Span(recorded.span.start, recorded.last[len(LAST_SECONDS) - 1])
     made = record(recorded.prometheus, list(BUILT.values()), span, {"instance": "node1"})
     late = next(panel for panel in BUILT["sla"]["panels"] if panel["type"] == "table")
     answers = made.answers["plimsoll-sla"][str(late["id"])]
