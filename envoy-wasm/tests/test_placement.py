@@ -17,7 +17,7 @@ from envoy_site import MODULE, Envoy, eventually, manager_of
 from compose.lab.processes import free_ports
 from compose.lab.topology import ROOT
 from lua.tests.conftest import Redis
-from lua.tests.primaries import NODES, Clients, Keeper, Primaries, ask, send
+from lua.tests.primaries import NODES, Clients, Keeper, Primaries, ask, pause, send
 from lua.tests.traffic import until
 
 EXAMPLE = ROOT / "envoy-wasm" / "examples" / "wasm-placement.yaml"
@@ -240,7 +240,7 @@ def test_a_paused_envoy_holds_hand_overs_up_and_breaks_none(run_site):
         paused = site.proxies[0].process
         async with site.clients() as clients:
             await site.move_by_chance(3)
-            paused.send_signal(signal.SIGSTOP)
+            pause(paused)
             since = site.keeper.leave("=s1")
             behind = lambda: [told for told, *_ in site.keeper.read()[0].values() if told < since]  # noqa: E731
             await until("the other knows", lambda: len(behind()) == VMS)

@@ -1,8 +1,11 @@
 """For the tests of placement: a keeper, nodes that tell when a set runs at two, clients with a ledger."""
 
 import asyncio
+import os
 import random
 import re
+import signal
+import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -282,6 +285,12 @@ async def ask(port: int, name: str, request: str, path: str = "/write") -> str:
         return (await send(streams, name, request, path))[0]
     finally:
         streams[1].close()
+
+
+def pause(process: subprocess.Popen[bytes]) -> None:
+    """Until all its threads stand still: the signal alone leaves those that run to what they are at."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
 
 
 class Balancer:

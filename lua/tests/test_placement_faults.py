@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from compose.lab import proxy
-from lua.tests.primaries import Clients, Site, ask, eventually, send
+from lua.tests.primaries import Clients, Site, ask, eventually, pause, send
 
 
 def resident_kib(pid: int) -> int:
@@ -71,7 +71,7 @@ def test_a_paused_proxy_holds_hand_overs_up_and_breaks_none(run_site):
         paused = site.proxies[0].processes[0]
         async with site.clients() as clients:
             await move_by_chance(site, 5)
-            paused.send_signal(signal.SIGSTOP)
+            pause(paused)
             since = site.keeper.leave("=s1")
             behind = lambda: [version for version, *_ in site.keeper.read()[0].values() if version < since]  # noqa: E731
             await eventually("the other knows", lambda: len(behind()) == 2)
@@ -124,7 +124,7 @@ def test_a_paused_proxy_that_holds_sends_nothing_when_it_wakes(run_site):
         await site.start(wait=0)
         paused = site.proxies[0]
         assert await ask(paused.port, "s1", "before") == "200"
-        paused.processes[0].send_signal(signal.SIGSTOP)
+        pause(paused.processes[0])
         # Sent while it sleeps, and so the first that it sees.
         first = [asyncio.create_task(ask(paused.port, "s1", f"first{number}")) for number in range(8)]
         since = site.keeper.leave("=s1")
