@@ -89,7 +89,7 @@ test-python:
 	@# A short directory: the paths of sockets are bounded. It stays where a test fails. Files with many tests, which
 	@# are quick ones, are not to come first.
 	directory=$$(mktemp -d /tmp/pt-XXXX) && \
-		$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --basetemp "$$directory" && rm -rf "$$directory"
+		$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --basetemp "$$directory" && rm -rf "$$directory"
 
 bench: tools build ## Measure the agent (step, agent-check, CPU, memory), the Lua policy, what Redis pays, and Envoy's filter
 	$(CARGO) bench --locked -p plimsoll-core

@@ -4,7 +4,7 @@ use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use axum::http::StatusCode;
 use futures_util::{
-    future::BoxFuture,
+    future::{BoxFuture, poll_immediate},
     stream::{FuturesUnordered, StreamExt},
 };
 use plimsoll_core::{
@@ -170,6 +170,10 @@ impl Answer {
                     out.values(&values).await?;
                 }
                 Step::Wait(_) => {
+                    if let Some((partition, news)) = poll_immediate(self.next()).await {
+                        self.hear(partition, news);
+                        continue;
+                    }
                     out.pause().await?;
                     let deadline = self.question.deadline;
                     tokio::select! {

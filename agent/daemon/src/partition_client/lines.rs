@@ -116,15 +116,21 @@ impl Picker {
 
     /// The values that are picked of a row; what is wrong with it where it is none.
     pub fn pick(&self, row: &[u8]) -> Result<Keys, String> {
-        let row = std::str::from_utf8(row).map_err(|_| "no UTF-8".to_owned())?;
-        let mut picked = Keys::from_elem(Value::Null, self.wanted);
+        let mut picked = self.nothing();
         if !plain::read(row, &self.places, &mut picked) {
+            let row = std::str::from_utf8(row).map_err(|_| "no UTF-8".to_owned())?;
             picked = self.read(row).map_err(|error| error.to_string())?;
         }
         for (of, place) in &self.copies {
             picked[*place] = picked[*of].clone();
         }
         Ok(picked)
+    }
+
+    fn nothing(&self) -> Keys {
+        let mut nothing = Keys::new();
+        nothing.resize_with(self.wanted, || Value::Null);
+        nothing
     }
 
     /// The same without copies, of any row.
@@ -143,7 +149,7 @@ impl<'de> Visitor<'de> for &Picker {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut row: A) -> Result<Keys, A::Error> {
-        let mut picked = Keys::from_elem(Value::Null, self.wanted);
+        let mut picked = self.nothing();
         for (at, place) in self.places.iter().enumerate() {
             let found = match place {
                 Some(place) => row.next_element()?.map(|value| picked[*place] = value),

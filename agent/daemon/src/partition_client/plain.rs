@@ -4,13 +4,13 @@ use plimsoll_core::gather::Value;
 
 /// Reads a row with a value for each place, and those that have one into it. False where it is not plain or no row:
 /// serde_json reads all that this does, to the same values, and says what is wrong with the rest.
-pub fn read(row: &str, places: &[Option<usize>], picked: &mut [Value]) -> bool {
+pub fn read(row: &[u8], places: &[Option<usize>], picked: &mut [Value]) -> bool {
     let mut rest = Rest { row, at: 0 };
     rest.row(places, picked).is_some()
 }
 
 struct Rest<'a> {
-    row: &'a str,
+    row: &'a [u8],
     at: usize,
 }
 
@@ -36,7 +36,7 @@ impl Rest<'_> {
     }
 
     fn peek(&self) -> Option<u8> {
-        self.row.as_bytes().get(self.at).copied()
+        self.row.get(self.at).copied()
     }
 
     fn expect(&mut self, byte: u8) -> Option<()> {
@@ -61,16 +61,18 @@ impl Rest<'_> {
     }
 
     fn word(&mut self, word: &str) -> Option<()> {
-        let found = self.row.as_bytes()[self.at..].starts_with(word.as_bytes());
+        let found = self.row[self.at..].starts_with(word.as_bytes());
         found.then(|| self.at += word.len())
     }
 
     fn text(&mut self) -> Option<()> {
-        let inside = &self.row.as_bytes()[self.at + 1..];
+        let inside = &self.row[self.at + 1..];
         let length = memchr::memchr2(b'"', b'\\', inside)?;
         let has_control = inside[..length]
             .iter()
             .fold(false, |found, byte| found | (*byte < 0x20));
+        // Nothing else is other than ASCII.
+        std::str::from_utf8(&inside[..length]).ok()?;
         self.at += 1 + length;
         (!has_control).then(|| self.expect(b'"'))?
     }
@@ -92,7 +94,7 @@ impl Rest<'_> {
     }
 
     fn digits(&mut self) -> Option<()> {
-        let length = digits(&self.row.as_bytes()[self.at..]);
+        let length = digits(&self.row[self.at..]);
         self.at += length;
         (length > 0).then_some(())
     }
@@ -113,13 +115,25 @@ fn digits(text: &[u8]) -> usize {
     eights.len() * 8 + more.count()
 }
 
-fn plain(text: &str) -> Option<Value> {
-    let is_whole = |byte: u8| byte.is_ascii_digit() || byte == b'-';
+fn plain(text: &[u8]) -> Option<Value> {
+    let is_whole = |byte: &u8| byte.is_ascii_digit() || *byte == b'-';
     // serde_json has -0 as a float.
-    if text != "-0" && text.bytes().all(is_whole) {
-        return text.parse().ok().map(Value::Int);
+    if text != b"-0" && text.iter().all(is_whole) {
+        return whole(text).map(Value::Int);
     }
-    serde_json::from_str(text).ok()
+    serde_json::from_slice(text).ok()
+}
+
+/// None where it is too large.
+fn whole(text: &[u8]) -> Option<i64> {
+    let (sign, digits) = match text {
+        [b'-', digits @ ..] => (-1, digits),
+        _ => (1, text),
+    };
+    digits.iter().try_fold(0_i64, |number, digit| {
+        let digit = i64::from(*digit - b'0');
+        number.checked_mul(10)?.checked_add(sign * digit)
+    })
 }
 
 #[cfg(test)]
@@ -137,7 +151,7 @@ mod tests {
             places[*pick] = Some(place);
         }
         let mut picked = Keys::from_elem(Value::Null, picks.len());
-        read(row, &places, &mut picked).then_some(picked)
+        read(row.as_bytes(), &places, &mut picked).then_some(picked)
     }
 
     fn value() -> impl Strategy<Value = String> {
