@@ -80,7 +80,8 @@ simulate: build ## Run the simulator's scenarios and write agent/sim/report.md
 test: tools build test-rust test-lua test-python ## Run all tests
 
 test-rust:
-	$(CARGO) test --locked --workspace
+	@# Most of them wait for programs, and not for a core.
+	RUST_TEST_THREADS=$$((2 * $$(nproc))) $(CARGO) test --locked --workspace
 
 test-lua:
 	busted --lua=/usr/bin/lua5.3 lua/spec
