@@ -80,7 +80,7 @@ def until(condition, seconds: float, what: str) -> None:
 )
 def test_however_it_ends_no_process_and_no_port_is_left(lab, tmp_path, how, database):
     process, mark = lab("--policies", "fc-prop", "--observe", "--database", database)
-    until(lambda: any("k6" in line and "run" in line for _, line in marked(mark)), 30, "k6 has not started")
+    until(lambda: any("k6" in line and "run" in line for _, line in marked(mark)), 90, "k6 has not started")
     family = marked(mark)
     for program in ("haproxy", "stocks", "plimsoll", "k6", "supervisor", "prometheus"):
         assert any(program in line for _, line in family), f"{program} is not running"
@@ -93,8 +93,8 @@ def test_however_it_ends_no_process_and_no_port_is_left(lab, tmp_path, how, data
     try:
         process.send_signal(how)
         process.wait(20)
-        until(lambda: not marked(mark), 5, f"left behind: {marked(mark)}")
-        until(lambda: not any(below(path) for path in data), 5, "a PostgreSQL is left behind")
+        until(lambda: not marked(mark), 20, f"left behind: {marked(mark)}")
+        until(lambda: not any(below(path) for path in data), 20, "a PostgreSQL is left behind")
         assert servers.isdisjoint(memory_owners())
         if how != signal.SIGKILL:
             assert process.returncode == 128 + how
