@@ -146,7 +146,7 @@ fn updates_come_before_queries_and_none_is_queued_up() {
     assert_eq!(node.get("/stock/S0001?items=10").status, 200);
     assert_eq!(node.metric("stocks_jobs"), 0.0);
     // A worker that stood still has no more than one update of each stock to make.
-    node.signal("-STOP");
+    node.pause();
     std::thread::sleep(Duration::from_millis(500));
     node.signal("-CONT");
     moves_on(&node, "S0001");

@@ -141,12 +141,12 @@ fn a_stopped_standby_answers_nothing_old(
     stopped: &Server,
     [other, slave]: &[Node; 2],
 ) {
-    stopped.signal_all("-STOP");
+    stopped.pause();
     let answer = master.purchase(2);
     assert_eq!(answer.status, 200, "{}", answer.body);
     assert!(!slave.is_ready());
     assert_eq!(other.cash(2), master.cash(2));
-    stopped.signal_all("-CONT");
+    stopped.go_on();
     slave.comes_back_level_with(master, 2);
 }
 

@@ -64,7 +64,7 @@ fn a_stopped_slave_is_dropped_and_answers_nothing_old() {
     let cluster = Cluster::new(&QUICK);
     let master = cluster.master().until_ready();
     let slave = cluster.slave("a").until_ready();
-    slave.signal("-STOP");
+    slave.pause();
     let start = Instant::now();
     assert_eq!(master.purchase(2).status, 200);
     assert!(start.elapsed() < Duration::from_secs(3));

@@ -176,6 +176,11 @@ impl Node {
         assert!(sent.success());
     }
 
+    pub fn pause(&self) {
+        self.signal("-STOP");
+        wait_paused(&[self.child.id()]);
+    }
+
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -250,6 +255,21 @@ impl Stop {
         }
         Guard(&self.0)
     }
+}
+
+/// Until all threads of stopped processes stand still: the signal alone leaves those that run to what they are at.
+fn wait_paused(pids: &[u32]) {
+    // Some may have ended meanwhile.
+    let is_still = |stat: String| {
+        let state = stat.rsplit(") ").next();
+        state.is_some_and(|state| state.starts_with(['T', 'Z']))
+    };
+    let threads = |pid: &u32| std::fs::read_dir(format!("/proc/{pid}/task"));
+    until("all threads stand still", || {
+        let threads = pids.iter().filter_map(|pid| threads(pid).ok());
+        let mut stats = threads.flatten().flatten().map(|it| it.path().join("stat"));
+        stats.all(|stat| std::fs::read_to_string(stat).map_or(true, is_still))
+    });
 }
 
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {

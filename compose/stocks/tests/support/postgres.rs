@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use super::{Node, SMALL, until};
+use super::{Node, SMALL, until, wait_paused};
 
 const SETUP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../postgres");
 
@@ -145,8 +145,16 @@ impl Server {
         child.wait().unwrap();
     }
 
-    /// Stops or continues all its processes.
-    pub fn signal_all(&self, name: &str) {
+    /// All its processes, until [`Server::go_on`].
+    pub fn pause(&self) {
+        wait_paused(&self.signal_all("-STOP"));
+    }
+
+    pub fn go_on(&self) {
+        self.signal_all("-CONT");
+    }
+
+    fn signal_all(&self, name: &str) -> Vec<u32> {
         let postmaster = self.child.as_ref().unwrap().id();
         let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
         let mut all = vec![postmaster];
@@ -157,6 +165,7 @@ impl Server {
                 .map(|pid| pid.parse::<u32>().unwrap()),
         );
         signal(name, &all);
+        all
     }
 }
 
@@ -173,7 +182,7 @@ fn signal(name: &str, pids: &[u32]) {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.child.is_some() {
-            self.signal_all("-CONT");
+            self.go_on();
         }
         self.kill();
     }
