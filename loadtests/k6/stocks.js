@@ -157,8 +157,9 @@ function record(s, t, request, { response, target }) {
   const delay = (timings.connecting + timings.tls_handshaking + timings.duration) / 1000;
   const header = response.headers;
   let outcome = 'error';
-  // 409 is an answer: the account lacks the cash or the shares.
-  if ((response.status >= 200 && response.status < 300) || response.status === 409) outcome = 'ok';
+  // 409 is an answer: the account lacks the cash or the shares. With a reason it is a node's that is no primary any more.
+  const conflict = response.status === 409 && !header['Plimsoll-Reason'];
+  if ((response.status >= 200 && response.status < 300) || conflict) outcome = 'ok';
   else if (response.status === 503 && header['Plimsoll-Reason']) outcome = 'refused';
   const items = outcome === 'ok' ? Number(header['X-Items'] || request.items) : request.items;
   if (outcome === 'refused') refusedRequests.add(1, { class: request.class });

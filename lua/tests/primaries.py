@@ -5,6 +5,7 @@ import os
 import random
 import re
 import signal
+import sqlite3
 import subprocess
 import time
 from collections import Counter, defaultdict
@@ -18,9 +19,13 @@ import redis
 from compose.lab import machine, proxy
 from compose.lab.processes import free_ports, start_tied
 from compose.lab.topology import ROOT
-from lua.tests.traffic import message, until
+from lua.tests.traffic import head_of, message, until
 
 SNIPPET = (ROOT / "haproxy" / "snippets" / "placement.cfg").read_text()
+# What an application does with the fencing token.
+GUIDE = (ROOT / "docs" / "placement.md").read_text()
+FENCES = re.findall(r"`(CREATE TABLE fences .*?)`", GUIDE)[0]
+FENCE = GUIDE.split("```sql\n")[1].split("```")[0]
 NODES = ("node1", "node2", "node3")
 RESTS = 64
 CONFIG = """\
@@ -131,7 +136,9 @@ class Keeper:
 
 
 class Primaries:
-    """HTTP servers that write down what they run; `/long` runs until `release` is set, whoever leaves."""
+    """HTTP servers that write down what they run, and refuse what another one has written by a newer table.
+    `/long` runs until `release` is set, whoever leaves.
+    """
 
     def __init__(self, seconds: float = 0.01) -> None:
         self.ports = dict(zip(NODES, free_ports(len(NODES)), strict=True))
@@ -140,6 +147,9 @@ class Primaries:
         self.twice: list[str] = []
         self.ran: Counter[str] = Counter()
         self.where: dict[str, str] = {}
+        self.heads: dict[str, list[tuple[str, str]]] = {}
+        self._store = sqlite3.connect(":memory:", isolation_level=None)
+        self._store.execute(FENCES)
         self.connections = 0
         self.release = asyncio.Event()
         self._seconds = seconds
@@ -178,7 +188,13 @@ class Primaries:
         self.connections += 1
         with suppress(asyncio.IncompleteReadError, OSError):
             while True:
-                first, fields = await message(reader)
+                first, pairs = await head_of(reader)
+                fields = dict(pairs)
+                self.heads[fields["x-id"]] = pairs
+                if self._is_old(node, fields):
+                    writer.write(b"HTTP/1.1 409 Conflict\r\nplimsoll-reason: fenced\r\n")
+                    writer.write(b"content-length: 0\r\n\r\n")
+                    continue
                 task = asyncio.create_task(self._run(node, fields, "/long" in first.split()[1]))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -186,6 +202,10 @@ class Primaries:
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
         self._open[node].discard(writer)
         writer.close()
+
+    def _is_old(self, node: str, fields: dict[str, str]) -> bool:
+        words = {"object_set": fields["x-object-set"], "node": node, "fence": fields["x-plimsoll-fence"]}
+        return self._store.execute(FENCE, words).rowcount == 0
 
     async def _run(self, node: str, fields: dict[str, str], is_long: bool) -> None:
         name, request = fields["x-object-set"], fields["x-id"]
@@ -293,12 +313,33 @@ def pause(process: subprocess.Popen[bytes]) -> None:
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)
 
 
+async def names_are_placed(nodes: Primaries, port: int, cases: dict[str, str | None], is_path: bool) -> None:
+    """Each case of lua/tests/names.py, sent to a proxy, has its set, which the node is told; or is refused."""
+    for number, (case, name) in enumerate(cases.items()):
+        request = f"case{number}"
+        path, lines = (case, "x-object-set: client") if is_path else ("/write", case)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\nx-id: {request}\r\n{lines}\r\n"
+        writer.write(f"{head}x-plimsoll-fence: z\r\ncontent-length: 0\r\n\r\n".encode())
+        first, _ = await message(reader)
+        writer.close()
+        told = nodes.heads.get(request, [])
+        # As CGI and WSGI fold them.
+        folded = [(re.sub("[^a-z0-9]", "_", field), value) for field, value in told]
+        found = [value for field, value in folded if field == "x_object_set"]
+        fences = [value for field, value in folded if field == "x_plimsoll_fence"]
+        assert (first.split()[1], found) == (("200", [name]) if name else ("400", [])), case
+        assert all(re.fullmatch(r"g\d+ 0{15}1", fence) for fence in fences), (case, fences)
+        assert len(fences) == len(found), (case, fences)
+
+
 class Balancer:
     """A HAProxy in front of the primaries; a second one may follow it."""
 
     def __init__(
         self, directory: Path, name: str, nodes: Primaries, redis_port: int,
         wait: float = 5, period: float = 0.1, defaults: str = "", extra: str = "", threads: int = 2,
+        snippet: str = SNIPPET,
     ) -> None:  # fmt: skip
         (self.port,) = free_ports(1)
         self.name, self._directory = name, directory
@@ -307,7 +348,7 @@ class Balancer:
         settings = SETTINGS.format(name=name, period=period, redis=redis_port, wait=wait)
         (directory / f"{name}.lua").write_text(settings)
         config = CONFIG.format(
-            threads=threads, directory=directory, name=name, root=ROOT, port=self.port, snippet=SNIPPET,
+            threads=threads, directory=directory, name=name, root=ROOT, port=self.port, snippet=snippet,
             defaults=defaults,
         )  # fmt: skip
         config += extra

@@ -1,6 +1,7 @@
 """Placement where something fails: nodes, proxies, Redis, clients that leave, names that are none."""
 
 import asyncio
+import csv
 import os
 import random
 import select
@@ -11,12 +12,19 @@ from pathlib import Path
 import pytest
 
 from compose.lab import proxy
-from lua.tests.primaries import Clients, Site, ask, eventually, pause, send
+from lua.tests.names import HEADERS, PATHS
+from lua.tests.primaries import SNIPPET, Clients, Site, ask, eventually, names_are_placed, pause, send
 
 
 def resident_kib(pid: int) -> int:
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.split("VmRSS:")[1].split()[0])
+
+
+def queued(socket: Path, server: str) -> int:
+    """Requests that wait for a connection to it."""
+    rows = csv.DictReader(proxy.ask(socket, "show stat").lstrip("# ").splitlines())
+    return sum(int(row["qcur"]) for row in rows if row["svname"] == server)
 
 
 async def move_by_chance(site: Site, times: int) -> None:
@@ -143,6 +151,31 @@ def test_a_paused_proxy_that_holds_sends_nothing_when_it_wakes(run_site):
     run_site(test, when_lost="hold", lease=1, request_limit=1)
 
 
+def test_what_waits_in_the_queue_of_a_paused_proxy_is_refused_by_the_former_primary(run_site):
+    async def test(site: Site) -> None:
+        # One request at a time at each node; HAProxy's clock stands still while it is paused.
+        await site.start(extra="    default-server maxconn 1\n    timeout queue 60s\n")
+        paused, other = site.proxies
+        long = asyncio.create_task(ask(paused.port, "s4", "long", "/long"))
+        await eventually("it runs", lambda: site.nodes.ran["long"])
+        late = asyncio.create_task(ask(paused.port, "s1", "late"))
+        await eventually("it waits", lambda: queued(paused.socket, "node2") == 1)
+        pause(paused.processes[0])
+        since = site.keeper.leave("=s1")
+        await eventually("through", lambda: site.keeper.is_through(since, "=s1"))
+        site.keeper.settle("node3", "=s1")
+        assert await ask(other.port, "s1", "new") == "200"
+        site.nodes.release.set()
+        paused.processes[0].send_signal(signal.SIGCONT)
+        assert await late == "409 fenced"
+        assert site.nodes.where == {"long": "node2", "new": "node3"}
+        # It was answered, and so leaves no doubt.
+        await paused.shows(doubted_total=0, in_flight_requests=0)
+        assert await long == "200"
+
+    run_site(test, when_lost="hold", lease=1, request_limit=1)
+
+
 def test_redis_that_comes_back_with_another_table_is_followed(run_site):
     async def test(site: Site) -> None:
         await site.start(wait=10)
@@ -219,6 +252,25 @@ def test_names_that_are_none_are_refused(run_site):
         for number, name in enumerate(["x" * 128, "=", "*3", ">node1", "-", "a=b;c,d", "%s%d"]):
             assert await ask(port, name, f"good{number}") == "200", name
         await site.proxies[0].shows(version=1, placed_total=7, **{"refused_total name": 7})
+
+    run_site(test)
+
+
+def test_an_object_has_one_name_and_the_node_gets_it_whatever_the_client_sends(run_site):
+    async def test(site: Site) -> None:
+        await site.start(proxies=1)
+        await names_are_placed(site.nodes, site.proxies[0].port, HEADERS, is_path=False)
+
+    run_site(test)
+
+
+def test_a_path_has_one_name_however_it_is_spelled(run_site):
+    async def test(site: Site) -> None:
+        lines = SNIPPET.splitlines(keepends=True)
+        lines = [line for line in lines if "req.fhdr(x-object-set)" not in line]
+        snippet = "".join(lines).replace("#   http-request set-var", "    http-request set-var")
+        await site.start(proxies=1, snippet=snippet)
+        await names_are_placed(site.nodes, site.proxies[0].port, PATHS, is_path=True)
 
     run_site(test)
 

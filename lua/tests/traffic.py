@@ -22,12 +22,19 @@ async def until(what: str, condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.02)
 
 
+async def head_of(reader: asyncio.StreamReader) -> tuple[str, list[tuple[str, str]]]:
+    """The first line of an HTTP message and all its fields, by names in lower case; its body is read past."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    found = re.findall(r"^([^:\r\n]+): *([^\r]*)\r$", head, re.MULTILINE)
+    fields = [(name.lower(), value) for name, value in found]
+    await reader.readexactly(int(dict(fields).get("content-length", 0)))
+    return head.partition("\r\n")[0], fields
+
+
 async def message(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]]:
     """The first line of an HTTP message and its fields, in lower case; its body is read past."""
-    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-    fields = dict(re.findall(r"^([^:\r\n]+): *([^\r]*)\r$", head, re.MULTILINE))
-    await reader.readexactly(int(fields.get("content-length", 0)))
-    return head.partition("\r\n")[0], fields
+    first, fields = await head_of(reader)
+    return first.lower(), {name: value.lower() for name, value in fields}
 
 
 class Nodes:

@@ -7,7 +7,7 @@ local metrics = require("plimsoll.placement.metrics")
 local tickets_of = require("plimsoll.placement.tickets")
 
 local running, wall = coroutine.running, os.time
-local byte, max, min = string.byte, math.max, math.min
+local byte, format, max, min = string.byte, string.format, math.max, math.min
 
 local M = {}
 
@@ -52,6 +52,7 @@ function M.start(settings, name, instance_of, now)
   local follower, loads = follower_of.new(rest_of), loads_of.new()
   local tickets = tickets_of.new(follower)
   local patience, costs = settings.placement.wait, settings.cost
+  local fence, fence_generation, fence_version
   local waited, refused = 0, {}
   for _, reason in ipairs(metrics.REASONS) do
     refused[reason] = 0
@@ -73,7 +74,18 @@ function M.start(settings, name, instance_of, now)
     return under_way == 0 and in_doubt == 0
   end
 
-  -- The ticket and the entry's word, or nil and why not, with that word where its set is moving.
+  -- Tokens are in the order of tables as text: generations are, and 16 digits hold every version.
+  local function fence_now()
+    local generation, version = follower.generation(), follower.version()
+    if version ~= fence_version or generation ~= fence_generation then
+      fence_generation, fence_version = generation, version
+      fence = format("%s %016d", generation, version)
+    end
+    return fence
+  end
+
+  -- The ticket and the entry's word, or nil and why not, with that word where its set is moving. The fence is that of
+  -- the table that was asked: HAProxy does not interrupt so little.
   local function route(txn, set)
     if not link.leaving and is_stopping(txn) then
       -- Its successor takes over its name.
@@ -83,6 +95,8 @@ function M.start(settings, name, instance_of, now)
     if ticket and not servers[ticket.node] then
       follower.answered(ticket)
       return nil, "unknown"
+    elseif ticket then
+      txn:set_var("txn.plimsoll_fence", fence_now())
     end
     return ticket, word, entry
   end
