@@ -55,6 +55,11 @@ pub fn request_header(name: &str) -> Option<Vec<u8>> {
     header(MapType::HttpRequestHeaders, name)
 }
 
+/// All request headers, by names in lower case, in one call.
+pub fn request_headers() -> Vec<(String, Vec<u8>)> {
+    hostcalls::get_map_bytes(MapType::HttpRequestHeaders).unwrap_or_default()
+}
+
 /// Sets or removes a request header.
 pub fn set_request_header(name: &str, value: Option<&str>) -> bool {
     hostcalls::set_map_value(MapType::HttpRequestHeaders, name, value).is_ok()

@@ -6,6 +6,7 @@
 
 pub mod config;
 pub mod engine;
+pub mod naming;
 pub mod part;
 pub mod primaries;
 pub mod wire;

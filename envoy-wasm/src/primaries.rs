@@ -48,8 +48,13 @@ impl Reason {
 /// What is to be done with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// To this node, and to no other one.
-    Go(String),
+    /// To this node, and to no other one, with the token by which it can tell that it is asked too late.
+    Go {
+        /// Its name.
+        node: String,
+        /// In the order of tables as text: generations are, and 16 digits hold every version.
+        fence: String,
+    },
     /// Hold it; `again` says what becomes of it.
     Wait,
     /// Answer in the node's place.
@@ -221,8 +226,10 @@ impl Primaries {
         self.counts.placed += 1;
         let node = self.names.get(ticket.node() as usize);
         let node = node.cloned().unwrap_or_default();
+        let version = self.follower.version().unwrap_or(0);
+        let fence = format!("{} {version:016}", self.generation);
         self.streams.insert(stream, Stream::Placed(ticket));
-        Outcome::Go(node)
+        Outcome::Go { node, fence }
     }
 
     fn route(&mut self, name: &str, cost: f64, now: f64) -> Result<Option<Ticket>, NameError> {
@@ -350,6 +357,8 @@ impl Primaries {
         let next = now + self.settings.period;
         match answer.status.as_str() {
             "open" if self.follower.version().is_none() => {
+                check_name(&answer.generation)
+                    .map_err(|_| bad(format!("generation {:?}", answer.generation)))?;
                 let terms = Terms {
                     lease: seconds(answer.lease_ms),
                     request_limit: seconds(answer.request_limit_ms),

@@ -12,6 +12,8 @@ use crate::{
     call::{Call, ask, read},
     config::{PrimarySettings, is_name},
     host,
+    naming::{FENCE, Headers, SET, header, misleading, object_set},
+    part::Part,
     primaries::{Outcome, Primaries, PrimaryCounts, Reason},
 };
 
@@ -161,10 +163,12 @@ impl PrimaryCluster {
 fn act(settings: &PrimarySettings, outcome: Outcome) -> bool {
     let reason = match outcome {
         Outcome::Wait => return false,
-        Outcome::Go(node) => {
+        Outcome::Go { node, fence } => {
             let cluster = format!("{}{node}", settings.prefix);
-            // The route is looked up anew, with it.
-            if host::set_request_header(&settings.header, Some(&cluster)) {
+            // The route is looked up anew, with the cluster.
+            if host::set_request_header(FENCE, Some(&fence))
+                && host::set_request_header(&settings.header, Some(&cluster))
+            {
                 return true;
             }
             "lost"
@@ -183,6 +187,18 @@ fn act(settings: &PrimarySettings, outcome: Outcome) -> bool {
     // Where that fails the stream stays where it is, and reaches no node.
     let _ = hostcalls::send_http_response(status, headers, Some(body.as_bytes()));
     false
+}
+
+/// Whether the node gets the set that was found, and nothing that reads like it or like a token.
+fn tell(part: &Part, headers: &Headers, set: &[u8]) -> bool {
+    let kept = match part {
+        Part::Header(name) => Some(name.as_str()),
+        _ => None,
+    };
+    let mut names = misleading(headers, kept).into_iter();
+    names.all(|name| host::set_request_header(name, None))
+        && (kept == Some(SET)
+            || std::str::from_utf8(set).is_ok_and(|set| host::set_request_header(SET, Some(set))))
 }
 
 /// One stream.
@@ -207,15 +223,18 @@ impl Context for Primary {
 
 impl HttpContext for Primary {
     fn on_http_request_headers(&mut self, _: usize, _: bool) -> Action {
-        let path = host::request_header(":path").unwrap_or_default();
+        let headers = host::request_headers();
         let (outcome, settings) = {
             let Ok(mut primaries) = self.cluster.primaries.try_borrow_mut() else {
                 return Action::Pause;
             };
             let settings = primaries.settings().clone();
-            let name = settings.object_set.of(&path, host::request_header);
+            let name = object_set(&settings.object_set, &headers);
+            let name = name.filter(|name| tell(&settings.object_set, &headers, name));
+            let path = header(&headers, ":path").unwrap_or_default();
+            let of = |name: &str| header(&headers, name).map(<[u8]>::to_vec);
             let cost = settings.cost.as_ref();
-            let cost = cost.and_then(|part| part.of(&path, host::request_header));
+            let cost = cost.and_then(|part| part.of(path, of));
             let cost = cost.and_then(|cost| String::from_utf8(cost.into_owned()).ok());
             let cost = cost.and_then(|cost| cost.parse().ok());
             let cost = cost.filter(|cost: &f64| (0.0..=1e9).contains(cost));

@@ -17,7 +17,8 @@ from envoy_site import MODULE, Envoy, eventually, manager_of
 from compose.lab.processes import free_ports
 from compose.lab.topology import ROOT
 from lua.tests.conftest import Redis
-from lua.tests.primaries import NODES, Clients, Keeper, Primaries, ask, pause, send
+from lua.tests.names import HEADERS, PATHS
+from lua.tests.primaries import NODES, Clients, Keeper, Primaries, ask, names_are_placed, pause, send
 from lua.tests.traffic import until
 
 EXAMPLE = ROOT / "envoy-wasm" / "examples" / "wasm-placement.yaml"
@@ -87,21 +88,24 @@ class Site:
         self.stack, self.directory = stack, directory
         self.keeper = Keeper(redis.client, **keeper)
 
-    async def start(self, proxies: int = 2, **settings) -> "Site":
+    async def start(
+        self, proxies: int = 2, workers: int = WORKERS, connections: int = 8000, **settings
+    ) -> "Site":
         self.nodes = await self.stack.enter_async_context(Primaries())
         self.keeper.open(OWN)
         self.agent = Agent(self.keeper)
         self.stack.callback(self.agent.stop)
         self.proxies = []
         for number in range(proxies):
-            envoy = Envoy(self.directory / f"envoy{number}", self._config(number, settings), WORKERS)
+            config = self._config(number, settings, connections)
+            envoy = Envoy(self.directory / f"envoy{number}", config, workers)
             self.stack.callback(envoy.kill)
             self.proxies.append(envoy)
             await asyncio.to_thread(envoy.start)
-        await until("dispatchers", lambda: len(self.keeper.read()[0]) == VMS * proxies)
+        await until("dispatchers", lambda: len(self.keeper.read()[0]) == (workers + 1) * proxies)
         return self
 
-    def _config(self, number: int, settings: dict) -> dict:
+    def _config(self, number: int, settings: dict, connections: int) -> dict:
         text = EXAMPLE.read_text().replace("/usr/share/plimsoll/envoy_wasm.wasm", str(MODULE))
         config = yaml.safe_load(text)
         listener = config["static_resources"]["listeners"][0]
@@ -111,6 +115,8 @@ class Site:
         value["value"] = json.dumps(json.loads(value["value"]) | told)
         for cluster in config["static_resources"]["clusters"]:
             name = cluster["name"].removeprefix("primary-")
+            if name in NODES:
+                cluster["circuit_breakers"]["thresholds"][0]["max_connections"] = connections
             port = self.agent.port if name == "plimsoll_agents" else self.nodes.ports.get(name)
             (endpoint, *_) = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
             endpoint["endpoint"]["address"]["socket_address"]["port_value"] = port or 1
@@ -250,6 +256,46 @@ def test_a_paused_envoy_holds_hand_overs_up_and_breaks_none(run_site):
             site.keeper.settle("node3", "=s1")
             await site.move_by_chance(3)
         clients.check(site.nodes)
+
+    run_site(test)
+
+
+def test_what_waits_in_the_queue_of_a_paused_envoy_is_refused_by_the_former_primary(run_site):
+    async def test(site: Site) -> None:
+        # One request at a time at each node.
+        await site.start(workers=1, connections=1)
+        paused, other = site.proxies
+        long = asyncio.create_task(ask(paused.port, "s4", "long", "/long"))
+        await until("it runs", lambda: site.nodes.ran["long"] == 1)
+        late = asyncio.create_task(ask(paused.port, "s1", "late"))
+        waits = "cluster.primary-node2.upstream_rq_pending_active"
+        await asyncio.to_thread(eventually, "it waits", lambda: paused.stats(waits)[waits] == 1)
+        pause(paused.process)
+        since = site.keeper.leave("=s1")
+        await until("through", lambda: site.keeper.is_through(since, "=s1"))
+        site.keeper.settle("node3", "=s1")
+        assert await ask(other.port, "s1", "new") == "200"
+        site.nodes.release.set()
+        paused.process.send_signal(signal.SIGCONT)
+        assert await late == "409 fenced"
+        assert site.nodes.where == {"long": "node2", "new": "node3"}
+        assert await long == "200"
+
+    run_site(test, when_lost="hold", lease=1, request_limit=1)
+
+
+def test_an_object_has_one_name_and_the_node_gets_it_whatever_the_client_sends(run_site):
+    async def test(site: Site) -> None:
+        await site.start(proxies=1)
+        await names_are_placed(site.nodes, site.proxies[0].port, HEADERS, is_path=False)
+
+    run_site(test)
+
+
+def test_a_path_has_one_name_however_it_is_spelled(run_site):
+    async def test(site: Site) -> None:
+        await site.start(proxies=1, object_set={"path_segment": 2})
+        await names_are_placed(site.nodes, site.proxies[0].port, PATHS, is_path=True)
 
     run_site(test)
 

@@ -314,7 +314,7 @@ def pause(process: subprocess.Popen[bytes]) -> None:
 
 
 async def names_are_placed(nodes: Primaries, port: int, cases: dict[str, str | None], is_path: bool) -> None:
-    """Each case of lua/tests/names.py, sent to a proxy, has its set, which the node is told; or is refused."""
+    """Each case of lua/tests/names.py has its set, which the node is told, or is refused."""
     for number, (case, name) in enumerate(cases.items()):
         request = f"case{number}"
         path, lines = (case, "x-object-set: client") if is_path else ("/write", case)
