@@ -118,7 +118,8 @@ pub struct ServeArgs {
     #[arg(long)]
     pub primary: bool,
     /// Directory shared by all nodes of a machine, in which each claims the object set of a write
-    /// (header X-Object-Set) while the write is at it; two nodes at once are counted and refused.
+    /// (header X-Object-Set) while the write is at it; two nodes at once, and
+    /// writes that come too late by their fencing token, are counted and refused.
     #[arg(long, value_name = "DIR")]
     pub witness_directory: Option<PathBuf>,
     /// A slave silent for this long is dropped; a slave that hears nothing for half of it is not ready.

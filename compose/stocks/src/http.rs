@@ -28,7 +28,7 @@ use crate::rows::Items;
 use crate::store::{InDoubt, Store, Unavailable};
 use crate::transaction::{self, Refusal, Side};
 use crate::views;
-use crate::witness::{Claim, Witness, object_set};
+use crate::witness::{Claim, Denied, Witness};
 
 const MAX_BODY: usize = 4096;
 const QUERY_ITEMS: i64 = 80;
@@ -134,27 +134,33 @@ impl App {
         let Some(witness) = &self.witness else {
             return Ok(None);
         };
-        let set = match object_set(headers) {
-            Ok(set) => set,
-            Err(why) => return Err(Box::new(self.message(StatusCode::BAD_REQUEST, why))),
+        let claimed = witness.claim_for(headers);
+        let claim = claimed.map_err(|why| Box::new(self.denied(&why)))?;
+        self.metrics.primary_claims.inc();
+        Ok(Some(claim))
+    }
+
+    fn denied(&self, why: &Denied) -> Response {
+        let status = match why {
+            Denied::Unreadable(text) => return self.message(StatusCode::BAD_REQUEST, &**text),
+            Denied::Late { .. } => {
+                self.metrics.primary_late.inc();
+                StatusCode::CONFLICT
+            }
+            Denied::Violation { .. } => {
+                self.metrics.primary_violations.inc();
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+            Denied::Io { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        match witness.claim(set) {
-            Ok(claim) => {
-                self.metrics.primary_claims.inc();
-                Ok(Some(claim))
-            }
-            Err(why) => {
-                if why.is_violation() {
-                    self.metrics.primary_violations.inc();
-                }
-                self.metrics.failed(Class::Transaction);
-                error!("{why}");
-                let text = why.to_string();
-                Err(Box::new(
-                    self.message(StatusCode::INTERNAL_SERVER_ERROR, text),
-                ))
-            }
+        self.metrics.failed(Class::Transaction);
+        error!("{why}");
+        let mut response = self.message(status, why.to_string());
+        if status == StatusCode::CONFLICT {
+            let reason = HeaderValue::from_static("fenced");
+            response.headers_mut().insert("plimsoll-reason", reason);
         }
+        response
     }
 
     /// Queues the work, waits for the worker and, after a transaction, for the slaves.

@@ -5,6 +5,7 @@ mod cache;
 mod capacity;
 mod catalog;
 mod cli;
+mod fence;
 mod freshness;
 mod http;
 mod inflight;

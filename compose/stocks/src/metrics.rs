@@ -47,6 +47,7 @@ pub struct Metrics {
     pub snapshots: IntCounter,
     pub primary_claims: IntCounter,
     pub primary_violations: IntCounter,
+    pub primary_late: IntCounter,
     pub replication_ready: IntGauge,
 }
 
@@ -160,6 +161,10 @@ impl Metrics {
             primary_violations: counter(
                 "stocks_primary_violations_total",
                 "Writes whose object set another node had claimed: two primaries at once.",
+            )?,
+            primary_late: counter(
+                "stocks_primary_late_total",
+                "Writes refused since another node had written their object set by a newer table.",
             )?,
             replication_ready: gauge(
                 "stocks_replication_ready",

@@ -1,12 +1,13 @@
-//! Whether an object set is written at two nodes at once. Nodes of one machine see each other's
-//! claims through the file system: a locked file for each set that is being written, with the
-//! node's name in it. The kernel gives the claims of a dead node up.
+//! Whether an object set is written at two nodes at once, or at one that was its primary before.
+//! Nodes of one machine see each other's claims through the file system: a locked file for each set
+//! that is being written, with the node's name in it. The kernel gives the claims of a dead node
+//! up. What a set was written by stays in its file, where writes tell that.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,14 +17,14 @@ use axum::http::HeaderMap;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use crate::fence::{Record, fence};
+
 /// The header that names the object set of a write.
 pub const HEADER: &str = "x-object-set";
 const MAX_NAME: usize = 128;
-/// Of a file with a node's name.
-const MAX_HOLDER: u64 = 256;
 
 /// The object set that a request names, or what is wrong with it.
-pub fn object_set(headers: &HeaderMap) -> Result<&str, String> {
+fn object_set(headers: &HeaderMap) -> Result<&str, String> {
     let mut values = headers.get_all(HEADER).iter();
     let Some(value) = values.next() else {
         return Err(format!(
@@ -54,6 +55,7 @@ struct Claims {
 struct Held {
     requests: usize,
     file: File,
+    record: Record,
 }
 
 /// One request's part in a claim; the last one of a set gives the set up.
@@ -64,11 +66,19 @@ pub struct Claim {
 
 #[derive(Debug)]
 pub enum Denied {
+    /// What the request says of its set, and what is wrong with that.
+    Unreadable(String),
     /// Another node writes the set now.
     Violation {
         set: String,
         node: String,
         holder: String,
+    },
+    /// Another node has written the set since by a newer table: this one was its primary.
+    Late {
+        set: String,
+        fence: String,
+        newest: Record,
     },
     Io {
         path: PathBuf,
@@ -76,18 +86,19 @@ pub enum Denied {
     },
 }
 
-impl Denied {
-    pub fn is_violation(&self) -> bool {
-        matches!(self, Self::Violation { .. })
-    }
-}
-
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unreadable(text) => f.write_str(text),
             Self::Violation { set, node, holder } => write!(
                 f,
                 "object set {set} has two primaries at once: {node} and {holder}"
+            ),
+            Self::Late { set, fence, newest } => write!(
+                f,
+                "object set {set} has been written at {} by table {:?} since, and this write was \
+                 placed by {fence:?}: nothing was changed",
+                newest.node, newest.fence
             ),
             Self::Io { path, error } => {
                 write!(
@@ -117,14 +128,39 @@ impl Witness {
         })))
     }
 
-    /// Claims a set for one request, until that is dropped.
-    pub fn claim(&self, set: &str) -> Result<Claim, Denied> {
+    /// Claims the set that a request names.
+    pub fn claim_for(&self, headers: &HeaderMap) -> Result<Claim, Denied> {
+        let set = object_set(headers).map_err(Denied::Unreadable)?;
+        self.claim(set, fence(headers).map_err(Denied::Unreadable)?)
+    }
+
+    /// Claims a set for one request, until that is dropped. `fence` is empty where it has none.
+    fn claim(&self, set: &str, fence: &str) -> Result<Claim, Denied> {
         let set: Arc<str> = set.into();
+        let io = |error| Denied::Io {
+            path: self.0.path(&set),
+            error,
+        };
         match self.0.lock().entry(Arc::clone(&set)) {
-            Entry::Occupied(mut held) => held.get_mut().requests += 1,
+            Entry::Occupied(mut held) => {
+                let held = held.get_mut();
+                // It is this node's, so nothing is late.
+                if let Some(next) = held.record.next(&self.0.node, fence)
+                    && next != held.record
+                {
+                    next.write(&held.file).map_err(io)?;
+                    held.record = next;
+                }
+                held.requests += 1;
+            }
             Entry::Vacant(free) => {
-                let file = self.0.lock_file(&set)?;
-                free.insert(Held { requests: 1, file });
+                let (file, record) = self.0.lock_file(&set, fence)?;
+                let requests = 1;
+                free.insert(Held {
+                    requests,
+                    file,
+                    record,
+                });
             }
         }
         let claims = Arc::clone(&self.0);
@@ -144,49 +180,56 @@ impl Claims {
         self.directory.join(format!("={}", set.replace('/', " ")))
     }
 
-    fn lock_file(&self, set: &str) -> Result<File, Denied> {
+    fn lock_file(&self, set: &str, fence: &str) -> Result<(File, Record), Denied> {
         let path = self.path(set);
-        match self.try_lock_file(&path) {
-            Ok(Ok(file)) => Ok(file),
-            Ok(Err(holder)) => Err(Denied::Violation {
+        let io = |error| Denied::Io {
+            path: path.clone(),
+            error,
+        };
+        let (file, is_locked) = try_lock(&path).map_err(io)?;
+        let found = Record::read(&file).map_err(io)?;
+        let Some(next) = found.next(&self.node, fence) else {
+            return Err(Denied::Late {
+                set: set.to_owned(),
+                fence: fence.to_owned(),
+                newest: found,
+            });
+        };
+        if !is_locked {
+            return Err(Denied::Violation {
                 set: set.to_owned(),
                 node: self.node.clone(),
-                holder,
-            }),
-            Err(error) => Err(Denied::Io { path, error }),
+                holder: found.node,
+            });
         }
+        next.write(&file).map_err(io)?;
+        Ok((file, next))
     }
+}
 
-    /// The locked file, or the name of the node that has it.
-    fn try_lock_file(&self, path: &Path) -> io::Result<Result<File, String>> {
-        loop {
-            let mut file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(path)?;
-            let locked = match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => true,
-                Err(Errno::WOULDBLOCK) => false,
-                Err(error) => return Err(error.into()),
-            };
-            // Whoever gives a set up removes its file first: this one may be of the past.
-            let opened = file.metadata()?;
-            match path.metadata() {
-                Ok(there) if (there.dev(), there.ino()) == (opened.dev(), opened.ino()) => {}
-                Ok(_) => continue,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(error),
+/// The file, and whether it is locked for this node now; else another one has it.
+fn try_lock(path: &Path) -> io::Result<(File, bool)> {
+    loop {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        let is_locked = match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => true,
+            Err(Errno::WOULDBLOCK) => false,
+            Err(error) => return Err(error.into()),
+        };
+        // Whoever gives a set up may remove its file first: this one may be of the past.
+        let opened = file.metadata()?;
+        match path.metadata() {
+            Ok(there) if (there.dev(), there.ino()) == (opened.dev(), opened.ino()) => {
+                return Ok((file, is_locked));
             }
-            if locked {
-                file.set_len(0)?;
-                file.write_all(self.node.as_bytes())?;
-                return Ok(Ok(file));
-            }
-            let mut holder = String::new();
-            (&file).take(MAX_HOLDER).read_to_string(&mut holder)?;
-            return Ok(Err(holder));
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
 }
@@ -197,9 +240,12 @@ impl Drop for Claim {
         if let Entry::Occupied(mut entry) = held.entry(Arc::clone(&self.set)) {
             entry.get_mut().requests -= 1;
             if entry.get().requests == 0 {
+                let held = entry.remove();
                 // Unlocked by closing, after its name is gone; a name that stays does no harm.
-                let _ = std::fs::remove_file(self.claims.path(&self.set));
-                drop(entry.remove().file);
+                if held.record.fence.is_empty() {
+                    let _ = std::fs::remove_file(self.claims.path(&self.set));
+                }
+                drop(held.file);
             }
         }
     }
@@ -210,6 +256,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn is_violation(denied: &Denied) -> bool {
+        matches!(denied, Denied::Violation { .. })
+    }
+
     fn files(directory: &Path) -> usize {
         std::fs::read_dir(directory).unwrap().count()
     }
@@ -219,19 +269,19 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let a = Witness::open(directory.path(), "a").unwrap();
         let b = Witness::open(directory.path(), "b").unwrap();
-        let first = a.claim("G00").unwrap();
-        let second = a.claim("G00").unwrap();
-        let other = b.claim("G01").unwrap();
+        let first = a.claim("G00", "").unwrap();
+        let second = a.claim("G00", "").unwrap();
+        let other = b.claim("G01", "").unwrap();
         drop(first);
-        let denied = b.claim("G00").err().unwrap();
-        assert!(denied.is_violation());
+        let denied = b.claim("G00", "").err().unwrap();
+        assert!(is_violation(&denied));
         assert_eq!(
             denied.to_string(),
             "object set G00 has two primaries at once: b and a"
         );
         drop(second);
-        let taken = b.claim("G00").unwrap();
-        assert!(a.claim("G00").err().unwrap().is_violation());
+        let taken = b.claim("G00", "").unwrap();
+        assert!(is_violation(&a.claim("G00", "").err().unwrap()));
         assert_eq!(files(directory.path()), 2);
         drop((taken, other));
         assert_eq!(files(directory.path()), 0);
@@ -253,7 +303,10 @@ mod tests {
             "a%2Fb",
             &longest,
         ];
-        let held: Vec<Claim> = names.iter().map(|name| a.claim(name).unwrap()).collect();
+        let held: Vec<Claim> = names
+            .iter()
+            .map(|name| a.claim(name, "").unwrap())
+            .collect();
         assert_eq!(files(&claims), names.len());
         assert_eq!(files(directory.path()), 1);
         drop(held);
@@ -290,14 +343,14 @@ mod tests {
                 scope.spawn(move || {
                     let witness = Witness::open(directory, &me.to_string()).unwrap();
                     for _ in 0..2000 {
-                        match witness.claim("G00") {
+                        match witness.claim("G00", "") {
                             Ok(claim) => {
                                 inside[me].fetch_add(1, Ordering::SeqCst);
                                 assert_eq!(inside[1 - me].load(Ordering::SeqCst), 0);
                                 inside[me].fetch_sub(1, Ordering::SeqCst);
                                 drop(claim);
                             }
-                            Err(denied) => assert!(denied.is_violation(), "{denied}"),
+                            Err(denied) => assert!(is_violation(&denied), "{denied}"),
                         }
                     }
                 });

@@ -237,6 +237,38 @@ fn two_primaries_of_a_set_at_once_are_noticed() {
 }
 
 #[test]
+fn a_write_that_comes_to_a_former_primary_is_refused_and_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let claims = directory.path().display().to_string();
+    let cluster = Cluster::new(&["--witness-directory", &claims]);
+    let master = cluster.master().until_ready();
+    let nodes = [
+        cluster.primary("a").until_ready(),
+        cluster.primary("b").until_ready(),
+    ];
+    let by = |version: u64| format!("0190-ab {version:016}");
+    // Dispatchers know of more and of less, and the set is where it was.
+    for version in [3, 9, 5] {
+        assert_eq!(nodes[0].purchase_by("G01", &by(version)).status, 200);
+    }
+    assert_eq!(nodes[1].purchase_by("G01", &by(12)).status, 200);
+    let late = nodes[0].purchase_by("G01", &by(9));
+    assert_eq!((late.status, late.reason.as_deref()), (409, Some("fenced")));
+    let text = late.body["error"].as_str().unwrap();
+    for word in ["G01", "at b", &by(12), &by(9), "nothing was changed"] {
+        assert!(text.contains(word), "{text}");
+    }
+    // One that goes round the proxies, other sets, and the new primary's.
+    assert_eq!(nodes[0].purchase_of("G01", 1).status, 409);
+    assert_eq!(nodes[0].purchase_by("G02", &by(9)).status, 200);
+    assert_eq!(nodes[1].purchase_by("G01", &by(11)).status, 200);
+    assert_eq!(nodes[0].purchase_by("G01", "9").status, 400);
+    assert_eq!(master.metric("stocks_replication_sequence"), 6.0);
+    assert_eq!(nodes[0].metric("stocks_primary_late_total"), 2.0);
+    assert_eq!(nodes[0].metric("stocks_primary_violations_total"), 0.0);
+}
+
+#[test]
 fn a_killed_primary_gives_its_claims_up() {
     let directory = tempfile::tempdir().unwrap();
     let claims = directory.path().display().to_string();

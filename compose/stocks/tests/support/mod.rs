@@ -42,6 +42,8 @@ pub struct Answer {
     pub items: Option<usize>,
     /// Of the oldest quote read, seconds.
     pub age: Option<f64>,
+    /// Why a node refused it.
+    pub reason: Option<String>,
     pub body: Value,
 }
 
@@ -126,6 +128,19 @@ impl Node {
         let body = format!(r#"{{"account":{account},"symbol":"S0001","shares":1}}"#);
         let request = self.agent.post(self.url("/purchase?items=6"));
         answer(request.header("x-object-set", set).send(body).unwrap())
+    }
+
+    /// As a proxy sends it that placed it by this table.
+    pub fn purchase_by(&self, set: &str, fence: &str) -> Answer {
+        let body = r#"{"account":1,"symbol":"S0001","shares":1}"#;
+        let request = self.agent.post(self.url("/purchase?items=6"));
+        let request = request.header("x-object-set", set);
+        answer(
+            request
+                .header("x-plimsoll-fence", fence)
+                .send(body)
+                .unwrap(),
+        )
     }
 
     /// An order of one share of S0001, or what became of its connection.
@@ -228,11 +243,13 @@ fn answer(mut response: ureq::http::Response<ureq::Body>) -> Answer {
     };
     let items = header("x-items").map(|value| value.parse().unwrap());
     let age = header("x-age-seconds").map(|value| value.parse().unwrap());
+    let reason = header("plimsoll-reason");
     let text = response.body_mut().read_to_string().unwrap();
     Answer {
         status: response.status().as_u16(),
         items,
         age,
+        reason,
         body: serde_json::from_str(&text).unwrap_or(Value::String(text)),
     }
 }
