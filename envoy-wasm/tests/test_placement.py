@@ -279,6 +279,9 @@ def test_what_waits_in_the_queue_of_a_paused_envoy_is_refused_by_the_former_prim
         paused.process.send_signal(signal.SIGCONT)
         assert await late == "409 fenced"
         assert site.nodes.where == {"long": "node2", "new": "node3"}
+        # Of the tables by which they were placed.
+        assert site.nodes.fence("late") == f"{site.keeper.generation} {1:016}"
+        assert site.nodes.fence("new") == f"{site.keeper.generation} {site.keeper.version:016}"
         assert await long == "200"
 
     run_site(test, when_lost="hold", lease=1, request_limit=1)

@@ -207,6 +207,10 @@ class Primaries:
         words = {"object_set": fields["x-object-set"], "node": node, "fence": fields["x-plimsoll-fence"]}
         return self._store.execute(FENCE, words).rowcount == 0
 
+    def fence(self, request: str) -> str:
+        """The token that it came with."""
+        return dict(self.heads[request])["x-plimsoll-fence"]
+
     async def _run(self, node: str, fields: dict[str, str], is_long: bool) -> None:
         name, request = fields["x-object-set"], fields["x-id"]
         at_work = self.at_work[name]

@@ -169,6 +169,9 @@ def test_what_waits_in_the_queue_of_a_paused_proxy_is_refused_by_the_former_prim
         paused.processes[0].send_signal(signal.SIGCONT)
         assert await late == "409 fenced"
         assert site.nodes.where == {"long": "node2", "new": "node3"}
+        # Of the tables by which they were placed.
+        assert site.nodes.fence("late") == f"{site.keeper.generation} {1:016}"
+        assert site.nodes.fence("new") == f"{site.keeper.generation} {site.keeper.version:016}"
         # It was answered, and so leaves no doubt.
         await paused.shows(doubted_total=0, in_flight_requests=0)
         assert await long == "200"
