@@ -271,7 +271,7 @@ def test_what_waits_in_the_queue_of_a_paused_envoy_is_refused_by_the_former_prim
         waits = "cluster.primary-node2.upstream_rq_pending_active"
         await asyncio.to_thread(eventually, "it waits", lambda: paused.stats(waits)[waits] == 1)
         pause(paused.process)
-        since = site.keeper.leave("=s1")
+        before, since = site.keeper.fence(), site.keeper.leave("=s1")
         await until("through", lambda: site.keeper.is_through(since, "=s1"))
         site.keeper.settle("node3", "=s1")
         assert await ask(other.port, "s1", "new") == "200"
@@ -280,8 +280,7 @@ def test_what_waits_in_the_queue_of_a_paused_envoy_is_refused_by_the_former_prim
         assert await late == "409 fenced"
         assert site.nodes.where == {"long": "node2", "new": "node3"}
         # Of the tables by which they were placed.
-        assert site.nodes.fence("late") == f"{site.keeper.generation} {1:016}"
-        assert site.nodes.fence("new") == f"{site.keeper.generation} {site.keeper.version:016}"
+        assert [site.nodes.fence(request) for request in ("late", "new")] == [before, site.keeper.fence()]
         assert await long == "200"
 
     run_site(test, when_lost="hold", lease=1, request_limit=1)
@@ -290,7 +289,7 @@ def test_what_waits_in_the_queue_of_a_paused_envoy_is_refused_by_the_former_prim
 def test_an_object_has_one_name_and_the_node_gets_it_whatever_the_client_sends(run_site):
     async def test(site: Site) -> None:
         await site.start(proxies=1)
-        await names_are_placed(site.nodes, site.proxies[0].port, HEADERS, is_path=False)
+        await names_are_placed(site.nodes, site.keeper, site.proxies[0].port, HEADERS, is_path=False)
 
     run_site(test)
 
@@ -298,7 +297,7 @@ def test_an_object_has_one_name_and_the_node_gets_it_whatever_the_client_sends(r
 def test_a_path_has_one_name_however_it_is_spelled(run_site):
     async def test(site: Site) -> None:
         await site.start(proxies=1, object_set={"path_segment": 2})
-        await names_are_placed(site.nodes, site.proxies[0].port, PATHS, is_path=True)
+        await names_are_placed(site.nodes, site.keeper, site.proxies[0].port, PATHS, is_path=True)
 
     run_site(test)
 

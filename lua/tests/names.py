@@ -49,6 +49,7 @@ HEADERS: dict[str, str | None] = {
     "x-object-set: A17\r\nx-object-set: A17": None,
     "x-object-set: A17\r\nX-Object-Set: B": None,
     "x-object-set: A17\r\nx-plimsoll-fence: z 9\r\nx-plimsoll-fence: z 8\r\nx_plimsoll_fence: z 7": "A17",
+    "x-object-set: A17\r\nconnection: x-plimsoll-fence": "A17",
     "x-object-set: a,b": "a,b",
     "x-object-set: %41": "%41",
     "x-object-set: " + "".join(map(chr, range(0x21, 0x7F))): "".join(map(chr, range(0x21, 0x7F))),

@@ -161,7 +161,7 @@ def test_what_waits_in_the_queue_of_a_paused_proxy_is_refused_by_the_former_prim
         late = asyncio.create_task(ask(paused.port, "s1", "late"))
         await eventually("it waits", lambda: queued(paused.socket, "node2") == 1)
         pause(paused.processes[0])
-        since = site.keeper.leave("=s1")
+        before, since = site.keeper.fence(), site.keeper.leave("=s1")
         await eventually("through", lambda: site.keeper.is_through(since, "=s1"))
         site.keeper.settle("node3", "=s1")
         assert await ask(other.port, "s1", "new") == "200"
@@ -170,8 +170,7 @@ def test_what_waits_in_the_queue_of_a_paused_proxy_is_refused_by_the_former_prim
         assert await late == "409 fenced"
         assert site.nodes.where == {"long": "node2", "new": "node3"}
         # Of the tables by which they were placed.
-        assert site.nodes.fence("late") == f"{site.keeper.generation} {1:016}"
-        assert site.nodes.fence("new") == f"{site.keeper.generation} {site.keeper.version:016}"
+        assert [site.nodes.fence(request) for request in ("late", "new")] == [before, site.keeper.fence()]
         # It was answered, and so leaves no doubt.
         await paused.shows(doubted_total=0, in_flight_requests=0)
         assert await long == "200"
@@ -262,7 +261,7 @@ def test_names_that_are_none_are_refused(run_site):
 def test_an_object_has_one_name_and_the_node_gets_it_whatever_the_client_sends(run_site):
     async def test(site: Site) -> None:
         await site.start(proxies=1)
-        await names_are_placed(site.nodes, site.proxies[0].port, HEADERS, is_path=False)
+        await names_are_placed(site.nodes, site.keeper, site.proxies[0].port, HEADERS, is_path=False)
 
     run_site(test)
 
@@ -273,7 +272,7 @@ def test_a_path_has_one_name_however_it_is_spelled(run_site):
         lines = [line for line in lines if "req.fhdr(x-object-set)" not in line]
         snippet = "".join(lines).replace("#   http-request set-var", "    http-request set-var")
         await site.start(proxies=1, snippet=snippet)
-        await names_are_placed(site.nodes, site.proxies[0].port, PATHS, is_path=True)
+        await names_are_placed(site.nodes, site.keeper, site.proxies[0].port, PATHS, is_path=True)
 
     run_site(test)
 
