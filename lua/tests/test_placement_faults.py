@@ -4,6 +4,7 @@ import asyncio
 import csv
 import os
 import random
+import re
 import select
 import signal
 import time
@@ -13,7 +14,10 @@ import pytest
 
 from compose.lab import proxy
 from lua.tests.names import HEADERS, PATHS
-from lua.tests.primaries import SNIPPET, Clients, Site, ask, eventually, names_are_placed, pause, send
+from lua.tests.primaries import GUIDE, SNIPPET, Clients, Site, ask, eventually, names_are_placed, pause, send
+
+AGE = re.findall(r"`(http-request set-header x-request-start [^`]*)`", GUIDE)[0]
+LIMIT = 1
 
 
 def resident_kib(pid: int) -> int:
@@ -154,7 +158,8 @@ def test_a_paused_proxy_that_holds_sends_nothing_when_it_wakes(run_site):
 def test_what_waits_in_the_queue_of_a_paused_proxy_is_refused_by_the_former_primary(run_site):
     async def test(site: Site) -> None:
         # One request at a time at each node; HAProxy's clock stands still while it is paused.
-        await site.start(extra="    default-server maxconn 1\n    timeout queue 60s\n")
+        lines = ("default-server maxconn 1", "timeout queue 60s", AGE)
+        await site.start(extra="".join(f"    {line}\n" for line in lines))
         paused, other = site.proxies
         long = asyncio.create_task(ask(paused.port, "s4", "long", "/long"))
         await eventually("it runs", lambda: site.nodes.ran["long"])
@@ -169,13 +174,16 @@ def test_what_waits_in_the_queue_of_a_paused_proxy_is_refused_by_the_former_prim
         paused.processes[0].send_signal(signal.SIGCONT)
         assert await late == "409 fenced"
         assert site.nodes.where == {"long": "node2", "new": "node3"}
+        # Which also is too old where nodes share nothing.
+        placed = dict(site.nodes.heads["late"])["x-request-start"].removeprefix("t=")
+        assert 1000 * time.time() - int(placed) > 1000 * LIMIT
         # Of the tables by which they were placed.
         assert [site.nodes.fence(request) for request in ("late", "new")] == [before, site.keeper.fence()]
         # It was answered, and so leaves no doubt.
         await paused.shows(doubted_total=0, in_flight_requests=0)
         assert await long == "200"
 
-    run_site(test, when_lost="hold", lease=1, request_limit=1)
+    run_site(test, when_lost="hold", lease=1, request_limit=LIMIT)
 
 
 def test_redis_that_comes_back_with_another_table_is_followed(run_site):
