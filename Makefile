@@ -112,7 +112,7 @@ lint: tools ## Check formatting and lints
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	luacheck -q lua haproxy
-	.venv/bin/shellcheck scripts/* .ci/run compose/images/healthy compose/postgres/start
+	.venv/bin/shellcheck scripts/* .ci/run compose/images/healthy compose/postgres/start docs/tests/boot
 	for script in $(wildcard loadtests/k6/*.js); do .tools/bin/k6 inspect "$$script" >/dev/null || exit 1; done
 
 fmt: tools ## Format the sources

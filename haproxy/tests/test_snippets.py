@@ -280,30 +280,6 @@ def test_the_guide_shows_what_the_snippets_make_of_a_plain_backend():
     assert apply(before, "controlled-backend", "refusal") == after
 
 
-def test_haproxy_accepts_the_second_tier_of_the_guide_without_a_warning(site, tmp_path):
-    guide = GUIDE.read_text()
-    (settings,) = re.findall(r"^```lua\n(.*?)^```$", guide, re.M | re.S)
-    (tmp_path / "plimsoll.lua").write_text(settings)
-    (added,) = re.findall(r"^```haproxy\nglobal\n(.*?)^```$", guide, re.M | re.S)
-    added = added.replace("/usr/share/plimsoll/lua", str(ROOT / "lua")).replace("/etc/haproxy", str(tmp_path))
-    text = site.config("controlled-backend", "refusal", "lua-policy")
-    path = tmp_path / "haproxy.cfg"
-    path.write_text(text.replace("global\n", f"global\n{added}", 1))
-    accepted(path)
-
-
-def test_the_agent_takes_every_configuration_of_the_guide(tmp_path):
-    blocks = re.findall(r"^```toml\n(.*?)^```$", GUIDE.read_text(), re.M | re.S)
-    assert len(blocks) >= 3
-    for block in blocks:
-        path = tmp_path / "agent.toml"
-        # A part goes to the end of the first, whole one.
-        path.write_text(block if "[[service]]" in block else f"{blocks[0]}\n{block}")
-        command = [machine.binary("plimsoll"), "agent", "--config", str(path), "--check-config"]
-        check = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-        assert check.returncode == 0, f"{check.stderr}\n{block}"
-
-
 def test_weight_and_maxconn_follow_the_agent_and_drain_reaches_haproxy(tmp_path):
     with Site(tmp_path, nodes=2) as site:
         site.start_nodes()
@@ -393,23 +369,6 @@ def test_after_the_rollback_the_backend_is_as_before(site):
     site.wait("the drain", lambda: site.servers()["node1"]["status"].startswith("DRAIN"))
     site.haproxy(site.config())
     site.wait_server("node1", **before)
-
-
-def test_the_rollback_without_a_reload_takes_the_agents_words_back(site):
-    site.start_nodes()
-    site.start_agents()
-    site.haproxy(site.config("controlled-backend", "refusal"))
-    site.wait_server("node1", weight="50", slim="40")
-    site.node("node1", "drain")
-    site.wait("the drain", lambda: site.servers()["node1"]["status"].startswith("DRAIN"))
-    commands = re.findall(r'echo "(set server queries/node1 agent up; .*)" \|', GUIDE.read_text())
-    assert site.cli(commands[0]) == ""
-    # Several agent-inter long nobody asks.
-    site.wait("silence", lambda: site.view()["proxies"][0]["polled_seconds_ago"] > 1.5)
-    row = site.servers()["node1"]
-    assert (row["status"], row["weight"], row["slim"]) == ("UP", "100", "64")
-    site.cli("enable agent queries/node1")
-    site.wait("the drain", lambda: site.servers()["node1"]["status"].startswith("DRAIN"))
 
 
 def test_a_key_stays_on_its_node_and_only_a_drained_nodes_share_moves(tmp_path):

@@ -1,0 +1,90 @@
+"""The hosts of the guides' example, and the first tier on them as docs/haproxy.md says."""
+
+import csv
+import re
+from dataclasses import dataclass
+
+from compose.lab.topology import ROOT
+from docs.tests.guide import Guide
+from docs.tests.host import Host, Network
+
+CONFIG = "/etc/haproxy/haproxy.cfg"
+INSTALL = "1. Install the agent on every node"
+FRONTEND = "\nfrontend web\n    bind :80\n    default_backend queries\n\n"
+
+
+@dataclass
+class Nodes:
+    """Two of them, which serve on port 8080."""
+
+    hosts: tuple[Host, Host]
+
+    @staticmethod
+    def make(network: Network) -> "Nodes":
+        nodes = Nodes((network.host("node1", "192.0.2.11"), network.host("node2", "192.0.2.12")))
+        for host in nodes.hosts:
+            host.start("service", "python3", str(ROOT / "docs/tests/service.py"), host.name, "8080")
+        return nodes
+
+    def write(self, text: str) -> None:
+        """The agents' configuration, which guides have for node 1."""
+        for host in self.hosts:
+            own = re.sub(
+                r'((?:listen|address)"? = "(?:udp://)?)192\.0\.2\.11:', rf"\g<1>{host.address}:", text
+            )
+            own = own.replace("node1", host.name)
+            host.write("/etc/plimsoll/agent.toml", own)
+            host.run("chmod 755 /etc/plimsoll; chmod 644 /etc/plimsoll/agent.toml")
+
+    def run(self, script: str) -> None:
+        for host in self.hosts:
+            host.run(script)
+
+    def ready(self) -> None:
+        for host in self.hosts:
+            host.wait(
+                "the agent", lambda host=host: host.status(f"http://{host.address}:9464/readyz") == "200"
+            )
+
+
+def start_redis(network: Network) -> Host:
+    host = network.host("redis", "192.0.2.5")
+    host.start("redis", "redis-server", "--bind", host.address, "--protected-mode", "no", "--save", "")
+    host.wait("Redis", lambda: "PONG" in host.run(f"redis-cli -h {host.address} ping || true"))
+    return host
+
+
+def install_agents(guide: Guide, nodes: Nodes) -> str:
+    """Steps 1 and 2 of docs/haproxy.md; the agents' configuration."""
+    script, text = guide.take(INSTALL, "sh"), guide.take("2. Say what was promised", "toml")
+    nodes.run(script)
+    nodes.write(text)
+    nodes.run(guide.take("2. Say what was promised", "sh"))
+    nodes.ready()
+    return text
+
+
+def rows(proxy: Host) -> dict[str, dict[str, str]]:
+    """HAProxy's view of the backend's servers."""
+    text = proxy.run("echo 'show stat queries 4 -1' | socat stdio /run/haproxy/admin.sock")
+    return {row["svname"]: row for row in csv.DictReader(text.removeprefix("# ").splitlines())}
+
+
+def wait_servers(proxy: Host, **expected: str) -> None:
+    def all_are() -> bool:
+        found = rows(proxy)
+        return len(found) == 2 and all(expected.items() <= row.items() for row in found.values())
+
+    proxy.wait(f"servers as {expected}", all_are)
+
+
+def configure(proxy: Host, backend: str, frontend: str = "", rest: str = "", more: str = "") -> None:
+    """The package's configuration of HAProxy, with `more` in `global` and these sections."""
+    packaged = proxy.read("/usr/share/packaged/haproxy.cfg").replace("global\n", f"global\n{more}", 1)
+    proxy.write(CONFIG, packaged + FRONTEND.rstrip() + "\n" + frontend + "\n" + backend + "\n" + rest)
+
+
+def node_of(proxy: Host, path: str) -> str:
+    return proxy.curl(
+        f"-D - -o /dev/null 'http://127.0.0.1{path}' | tr -d '\\r' | sed -n 's/^x-node: //p'"
+    ).strip()
