@@ -9,6 +9,7 @@ from docs.tests.guide import Guide
 from docs.tests.host import Host, Network
 
 CONFIG = "/etc/haproxy/haproxy.cfg"
+CHANGE = "4. Change the backend"
 INSTALL = "1. Install the agent on every node"
 FRONTEND = "\nfrontend web\n    bind :80\n    default_backend queries\n\n"
 
@@ -47,10 +48,26 @@ class Nodes:
             )
 
 
-def start_redis(network: Network) -> Host:
-    host = network.host("redis", "192.0.2.5")
-    host.start("redis", "redis-server", "--bind", host.address, "--protected-mode", "no", "--save", "")
-    host.wait("Redis", lambda: "PONG" in host.run(f"redis-cli -h {host.address} ping || true"))
+def start_redis(
+    network: Network, *words: str, address: str = "192.0.2.5", before: str = "", host: Host | None = None
+) -> Host:
+    """With more words on its command line, after a script, at a host that may be there."""
+    host = host or network.host(f"redis{address[-1]}", address)
+    host.run(before)
+    host.start(
+        "redis",
+        "redis-server",
+        "--dir",
+        "/tmp",
+        "--bind",
+        address,
+        "--protected-mode",
+        "no",
+        "--save",
+        "",
+        *words,
+    )
+    host.wait("Redis", lambda: "PONG" in host.run(f"redis-cli -h {address} ping || true"))
     return host
 
 

@@ -1,9 +1,8 @@
 """docs/haproxy.md, from its text, on hosts with the real programs."""
 
-from docs.tests.cluster import Nodes, configure, install_agents, node_of, rows, wait_servers
+from docs.tests.cluster import CHANGE, Nodes, configure, install_agents, node_of, rows, wait_servers
 from docs.tests.guide import Guide, merged
 
-CHANGE = "4. Change the backend"
 LOG = "No histogram: HAProxy's log"
 
 

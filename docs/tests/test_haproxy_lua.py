@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from docs.tests.cluster import Nodes, configure, install_agents, node_of, start_redis, wait_servers
+from docs.tests.cluster import CHANGE, Nodes, configure, install_agents, node_of, start_redis, wait_servers
 from docs.tests.guide import Guide, merged
 from docs.tests.host import Host
 
-CHANGE = "4. Change the backend"
 LUA = "/etc/haproxy/plimsoll.lua"
 AGENT = "http://192.0.2.11:9464"
 METRICS = "http://127.0.0.1:8404"
