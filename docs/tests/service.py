@@ -31,6 +31,8 @@ class Counts:
 
 
 COUNTS = Counts()
+# Has no rows.
+PARTITION = '{"columns":["cid","similarity"]}\n{"end":{"rows":0}}\n'
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -47,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
             COUNTS.add(time.monotonic() - began)
             with COUNTS.lock:
                 COUNTS.running -= 1
-        body = COUNTS.text().encode() if url.path == "/metrics" else b"done\n"
+        body = {"/metrics": COUNTS.text(), "/partition-query": PARTITION}.get(url.path, "done\n").encode()
         self.send_response(200)
         self.send_header("content-length", str(len(body)))
         self.send_header("x-node", sys.argv[1])
