@@ -2,6 +2,7 @@
 
 import csv
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from compose.lab.topology import ROOT
@@ -38,8 +39,8 @@ class Nodes:
             host.run("chmod 755 /etc/plimsoll; chmod 644 /etc/plimsoll/agent.toml")
 
     def run(self, script: str) -> None:
-        for host in self.hosts:
-            host.run(script)
+        with ThreadPoolExecutor() as both:
+            list(both.map(lambda host: host.run(script), self.hosts))
 
     def ready(self) -> None:
         for host in self.hosts:
@@ -81,15 +82,15 @@ def install_agents(guide: Guide, nodes: Nodes) -> str:
     return text
 
 
-def rows(proxy: Host) -> dict[str, dict[str, str]]:
+def rows(proxy: Host, backend: str = "queries") -> dict[str, dict[str, str]]:
     """HAProxy's view of the backend's servers."""
-    text = proxy.run("echo 'show stat queries 4 -1' | socat stdio /run/haproxy/admin.sock")
+    text = proxy.run(f"echo 'show stat {backend} 4 -1' | socat stdio /run/haproxy/admin.sock")
     return {row["svname"]: row for row in csv.DictReader(text.removeprefix("# ").splitlines())}
 
 
-def wait_servers(proxy: Host, **expected: str) -> None:
+def wait_servers(proxy: Host, backend: str = "queries", **expected: str) -> None:
     def all_are() -> bool:
-        found = rows(proxy)
+        found = rows(proxy, backend)
         return len(found) == 2 and all(expected.items() <= row.items() for row in found.values())
 
     proxy.wait(f"servers as {expected}", all_are)
