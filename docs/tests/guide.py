@@ -31,6 +31,8 @@ def blocks(text: str) -> list[Block]:
                 language, lines = line[3:], []
             elif line.startswith("    "):
                 language, lines = "indented", [line[4:]]
+            elif line.lstrip().startswith(("```", "~~~")):
+                raise AssertionError(f"a block that nobody would find: {line}")
             elif heading := HEADING.fullmatch(line):
                 section = heading[1]
         elif language == "indented":

@@ -60,6 +60,7 @@ def test_docs_haproxy_md(network):
         nodes.write(merged(text.split("[[service]]")[0], logged))
         nodes.run(guide.says("systemctl restart plimsoll"))
         nodes.ready()
+        wait_servers(proxy, status="UP", weight="50", agent_status="L7OK")
         url = "http://192.0.2.11:9464/v1/node"
 
         def read_from_the_log() -> bool:

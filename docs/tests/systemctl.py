@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""systemctl on a host without systemd: does what a unit's own words say, as far as guides and their units need it.
+"""systemctl on a host without systemd: does what units say, as far as guides and their units need it.
 
 What is not emulated: isolation, restarts of what ended, and the journal; output is in /var/log/started.
 """
