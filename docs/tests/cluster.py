@@ -36,7 +36,6 @@ class Nodes:
             )
             own = own.replace("node1", host.name)
             host.write("/etc/plimsoll/agent.toml", own)
-            host.run("chmod 755 /etc/plimsoll; chmod 644 /etc/plimsoll/agent.toml")
 
     def run(self, script: str) -> None:
         with ThreadPoolExecutor() as both:

@@ -64,7 +64,7 @@ class Host:
         subprocess.run(self._inside(*command), check=True, timeout=SECONDS)
 
     def write(self, path: str, text: str) -> None:
-        command = ["bash", "-c", 'mkdir -p "$(dirname "$1")"; cat >"$1"', "-", path]
+        command = ["bash", "-c", 'cat >"$1"', "-", path]
         subprocess.run(self._inside(*command), input=text, text=True, check=True, timeout=SECONDS)
 
     def read(self, path: str) -> str:

@@ -31,10 +31,10 @@ def test_docs_envoy_md(network):
         name = guide.take("2. Envoy", "yaml")
         clusters = guide.take("2. Envoy", "yaml") + guide.take("Writes at the primary", "yaml")
         whole = name + (HERE / "envoy.yaml").read_text() + textwrap.indent(clusters, "  ")
-        proxy.write("/etc/envoy/envoy.yaml", whole)
-        checked = proxy.run(f"{machine.envoy()} --mode validate -l warning -c /etc/envoy/envoy.yaml 2>&1")
+        proxy.write("/etc/envoy.yaml", whole)
+        checked = proxy.run(f"{machine.envoy()} --mode validate -l warning -c /etc/envoy.yaml 2>&1")
         assert "[warning]" not in checked, checked
-        proxy.start("envoy", machine.envoy(), "-c", "/etc/envoy/envoy.yaml", "--log-level", "warning")
+        proxy.start("envoy", machine.envoy(), "-c", "/etc/envoy.yaml", "--log-level", "warning")
 
         def served_by() -> set[str]:
             return {node_of(proxy, "/x") for _ in range(6)}

@@ -2,8 +2,25 @@
 
 from docs.tests.cluster import CHANGE, Nodes, configure, install_agents, node_of, rows, wait_servers
 from docs.tests.guide import Guide, merged
+from docs.tests.host import Host
 
 LOG = "No histogram: HAProxy's log"
+
+
+def go_back_without_a_reload(guide: Guide, proxy: Host, node1: Host) -> None:
+    node1.run(guide.says("plimsoll node drain"))
+    proxy.wait("the drain", lambda: rows(proxy)["node1"]["status"].startswith("DRAIN"))
+    proxy.run(guide.take("Roll back", "sh"))
+    assert {key: rows(proxy)["node1"][key] for key in ("status", "weight", "slim")} == {
+        "status": "UP",
+        "weight": "100",
+        "slim": "64",
+    }
+    again = guide.says("enable agent queries/node1")
+    proxy.run(f"echo {again} | socat stdio /run/haproxy/admin.sock")
+    proxy.wait("the drain", lambda: rows(proxy)["node1"]["status"].startswith("DRAIN"))
+    node1.run(guide.says("plimsoll node ready"))
+    wait_servers(proxy, status="UP", weight="50")
 
 
 def test_docs_haproxy_md(network):
@@ -38,19 +55,8 @@ def test_docs_haproxy_md(network):
         assert "queries/node1" in node1.run("plimsoll node status" + on_node)
         assert {node_of(proxy, "/x") for _ in range(4)} == {"node1", "node2"}
 
-        node1.run(guide.says("plimsoll node drain"))
-        proxy.wait("the drain", lambda: rows(proxy)["node1"]["status"].startswith("DRAIN"))
-        proxy.run(guide.take("Roll back", "sh"))
-        assert {key: rows(proxy)["node1"][key] for key in ("status", "weight", "slim")} == {
-            "status": "UP",
-            "weight": "100",
-            "slim": "64",
-        }
-        again = guide.says("enable agent queries/node1")
-        proxy.run(f"echo {again} | socat stdio /run/haproxy/admin.sock")
-        proxy.wait("the drain", lambda: rows(proxy)["node1"]["status"].startswith("DRAIN"))
-        node1.run(guide.says("plimsoll node ready"))
-        wait_servers(proxy, status="UP", weight="50")
+        go_back_without_a_reload(guide, proxy, node1)
+        nodes.run(guide.says("systemctl reload plimsoll"))
 
         hashed = guide.take("The same key to the same node", "haproxy")
         assert "    balance roundrobin\n" in after

@@ -54,6 +54,8 @@ def test_docs_redis_md(network):
             *f"{TLS} --tls-auth-clients no".split(),
             before=CERTIFICATES.format(name=guide.says("subjectAltName = IP:192.0.2.5, DNS:redis.example")),
         )
+        nodes.run(first.take(INSTALL, "sh"))
+        proxy.run("install -d /etc/plimsoll")
         authority = redis.read("/tls/ca.pem")
         for host in (node1, proxy):
             host.write("/etc/plimsoll/redis-ca.pem", authority)
@@ -61,9 +63,8 @@ def test_docs_redis_md(network):
             redis.write("/tmp/rule", guide.take("Users", "").replace("PASSWORD", PASSWORD))
             assert redis.run("redis-cli -h 192.0.2.5 </tmp/rule") == "OK\n"
 
-        node1.run(first.take(INSTALL, "sh"))
         text = merged(first.take("2. Say what was promised", "toml"), second.take("Agents", "toml"))
-        node1.run(f"echo {PASSWORD} >/etc/plimsoll/redis-password; chmod 644 /etc/plimsoll/*")
+        node1.run(guide.take("Users", "sh").replace("PASSWORD", PASSWORD))
 
         def joins(part: str) -> None:
             """An agent that has the part, and nothing from before, gets a ring."""
