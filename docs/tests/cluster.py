@@ -12,7 +12,7 @@ from docs.tests.host import Host, Network
 CONFIG = "/etc/haproxy/haproxy.cfg"
 CHANGE = "4. Change the backend"
 INSTALL = "1. Install the agent on every node"
-FRONTEND = "\nfrontend web\n    bind :80\n    default_backend queries\n\n"
+FRONTEND = "frontend web\n    bind :80\n    default_backend queries\n"
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Nodes:
     def make(network: Network) -> "Nodes":
         nodes = Nodes((network.host("node1", "192.0.2.11"), network.host("node2", "192.0.2.12")))
         for host in nodes.hosts:
-            host.start("service", "python3", str(ROOT / "docs/tests/service.py"), host.name, "8080")
+            host.start("service", "/usr/bin/python3", str(ROOT / "docs/tests/service.py"), host.name, "8080")
         return nodes
 
     def write(self, text: str) -> None:
@@ -54,19 +54,8 @@ def start_redis(
     """With more words on its command line, after a script, at a host that may be there."""
     host = host or network.host(f"redis{address[-1]}", address)
     host.run(before)
-    host.start(
-        "redis",
-        "redis-server",
-        "--dir",
-        "/tmp",
-        "--bind",
-        address,
-        "--protected-mode",
-        "no",
-        "--save",
-        "",
-        *words,
-    )
+    server = f"redis-server --dir /tmp --bind {address} --protected-mode no".split()
+    host.start("redis", *server, "--save", "", *words)
     host.wait("Redis", lambda: "PONG" in host.run(f"redis-cli -h {address} ping || true"))
     return host
 
@@ -98,7 +87,7 @@ def wait_servers(proxy: Host, backend: str = "queries", **expected: str) -> None
 def configure(proxy: Host, backend: str, frontend: str = "", rest: str = "", more: str = "") -> None:
     """The package's configuration of HAProxy, with `more` in `global` and these sections."""
     packaged = proxy.read("/usr/share/packaged/haproxy.cfg").replace("global\n", f"global\n{more}", 1)
-    proxy.write(CONFIG, packaged + FRONTEND.rstrip() + "\n" + frontend + "\n" + backend + "\n" + rest)
+    proxy.write(CONFIG, f"{packaged}\n{FRONTEND}{frontend}\n{backend}\n{rest}")
 
 
 def node_of(proxy: Host, path: str) -> str:

@@ -42,15 +42,14 @@ class Host:
     def _inside(self, *words: str) -> list[str]:
         return ["nsenter", "--target", str(self.pid), "--all", "--root", f"--wdns={ROOT}", "--", *words]
 
-    def run(self, script: str, *, fails: bool = False) -> str:
+    def run(self, script: str) -> str:
         """As root's shell does, in the checkout; its output."""
         script = "set -e -o pipefail\n" + script
         done = subprocess.run(
             self._inside("bash", "-c", script), capture_output=True, text=True, timeout=SECONDS, check=False
         )
-        told = f"{done.stdout}{done.stderr}"
-        assert (done.returncode != 0) == fails, f"{self.name}: {script}\n{told}\n{self.log()}"
-        return told if fails else done.stdout
+        assert done.returncode == 0, f"{self.name}: {script}\n{done.stdout}{done.stderr}\n{self.log()}"
+        return done.stdout
 
     def log(self) -> str:
         """The last lines of what was started here."""

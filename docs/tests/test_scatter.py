@@ -43,7 +43,7 @@ def test_docs_scatter_md(network):
         service = guide.take("A partition that a service has", "toml")
         http = agent.split("[[partition]]")[0].replace(node1.address, node2.address)
         node2.write("/etc/plimsoll/agent.toml", merged(http, bound.split("[[partition]]")[0], service))
-        node2.start("partition", "python3", str(ROOT / "docs/tests/service.py"), "partition", "9200")
+        node2.start("partition", "/usr/bin/python3", str(ROOT / "docs/tests/service.py"), "partition", "9200")
         nodes.run("systemctl enable --now plimsoll")
         nodes.ready()
         bearer = f"-H 'Authorization: Bearer {TOKEN}'"
