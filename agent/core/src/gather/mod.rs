@@ -6,6 +6,7 @@
 //! with each partition. Time is passed in.
 
 mod admission;
+mod cores;
 mod map;
 mod merge;
 mod plan;
@@ -14,6 +15,7 @@ mod report;
 mod value;
 
 pub use admission::Admission;
+pub use cores::Cores;
 pub use map::{MapError, Partition, PartitionMap};
 pub use merge::{Gathering, Offer, Step};
 pub use plan::{Function, How, OrderKey, Plan, PlanError, Reduction};

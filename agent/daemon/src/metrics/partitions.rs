@@ -80,13 +80,13 @@ impl PartitionMetrics {
             waiting: catalogue.gauges(
                 "plimsoll_partition_queries_waiting",
                 "queries",
-                "Queries that wait for a core.",
+                "Queries that wait for a core before they begin.",
                 &only,
             )?,
             running: catalogue.gauges(
                 "plimsoll_partition_queries_running",
                 "queries",
-                "Queries that run, or are being cancelled.",
+                "Queries that have begun and not ended, or are being cancelled. Those that wait for who asked to take their rows have no core meanwhile.",
                 &only,
             )?,
         })

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// An idle connection is kept for so long.
 const IDLE: Duration = Duration::from_secs(60);
-/// Idle connections to a partition. No more than this node has cores are there at once in any case.
+/// Idle connections to a partition.
 const MOST_IDLE: usize = 16;
 /// Prepared statements of a connection.
 const MOST_STATEMENTS: usize = 64;

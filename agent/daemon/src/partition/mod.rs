@@ -5,6 +5,7 @@
 
 mod board;
 mod connector;
+mod cores;
 mod http;
 mod kept;
 mod out;
@@ -31,11 +32,13 @@ use crate::{
 use board::Place;
 pub use board::{Board, Full};
 use connector::Connector;
+use cores::{Core, Cores};
 use out::Out;
 
 pub use postgresql::{Driver, login};
 
-/// Queries that run or wait for a core.
+/// Queries that were taken and have not ended. One more is refused: if it waited, those who wait for its rows before they
+/// take those of others could wait for themselves.
 const MOST_QUERIES: usize = 64;
 /// Of a line, so that nobody has to hold a longer one.
 pub const MOST_ROW_BYTES: usize = 1 << 20;
@@ -105,11 +108,11 @@ impl std::fmt::Display for Trouble {
     }
 }
 
-/// How many queries run in this node at once, one a core, and the connections that they run on.
+/// How many queries work in this node at once, one a core, and the connections that they use.
 #[derive(Debug)]
 pub struct Partitions {
     places: Arc<Semaphore>,
-    cores: Arc<Semaphore>,
+    cores: Arc<Cores>,
     /// By partition.
     connectors: Mutex<BTreeMap<String, Connector>>,
     /// By service.
@@ -124,7 +127,7 @@ impl Partitions {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Partitions {
             places: Arc::new(Semaphore::new(MOST_QUERIES)),
-            cores: Arc::new(Semaphore::new(cores)),
+            cores: Cores::new(cores),
             connectors: Mutex::default(),
             boards: Mutex::default(),
             empty: DelayHistogram::empty(DelayHistogram::fine_bounds())?,
@@ -137,11 +140,11 @@ impl Partitions {
         let mut metrics = self.metrics.query(&asked.partition.name);
         let taken = self.take(&asked).await;
         let taken = taken.inspect_err(|trouble| metrics.ends(trouble.state()));
-        let (counted, permits) = taken?;
+        let (counted, place, core) = taken?;
         metrics.runs();
-        let (out, (begins, lines)) = Out::new();
+        let (out, (begins, lines)) = Out::new(core);
         let connector = self.connector(&asked.partition);
-        tokio::spawn(serve(connector, asked, out, (metrics, counted), permits));
+        tokio::spawn(serve(connector, asked, out, (metrics, counted), place));
         match begins.await {
             Ok(Ok(())) => Ok(lines),
             Ok(Err(trouble)) => Err(trouble),
@@ -153,15 +156,15 @@ impl Partitions {
     async fn take(
         &self,
         asked: &Asked,
-    ) -> Result<(Option<Place>, [OwnedSemaphorePermit; 2]), Trouble> {
+    ) -> Result<(Option<Place>, OwnedSemaphorePermit, Core), Trouble> {
         let place = Arc::clone(&self.places).try_acquire_owned();
         let busy = || format!("{MOST_QUERIES} queries run or wait, which is the most");
         let place = place.map_err(|_| Trouble::Busy(busy()))?;
         let counted = self.count(asked)?;
-        let core = Arc::clone(&self.cores).acquire_owned();
-        match timeout_at(asked.deadline, core).await {
-            Ok(Ok(core)) => Ok((counted, [place, core])),
-            _ => {
+        let core = self.cores.query();
+        match timeout_at(asked.deadline, core.work()).await {
+            Ok(()) => Ok((counted, place, core)),
+            Err(_) => {
                 counted.iter().for_each(Place::failed);
                 Err(Trouble::Late)
             }
@@ -220,13 +223,13 @@ impl Partitions {
     }
 }
 
-/// Keeps its permits until the database is through with it.
+/// Keeps its place, and its core where it has one, until the database is through with it.
 async fn serve(
     connector: Connector,
     asked: Asked,
     mut out: Out,
     (mut metrics, counted): (QueryMetrics, Option<Place>),
-    _permits: [OwnedSemaphorePermit; 2],
+    _place: OwnedSemaphorePermit,
 ) {
     let (left, ended) = connector.run(&asked, &mut out).await;
     metrics.sent(out.rows(), out.bytes());
@@ -250,6 +253,6 @@ async fn serve(
         }
     }
     // Who asked does not wait for the rest.
-    drop(out);
+    let _core = out.close();
     left.finish().await;
 }

@@ -3,10 +3,13 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{
+    mpsc::{self, error::TrySendError},
+    oneshot,
+};
 use tokio_util::bytes::Bytes;
 
-use super::Trouble;
+use super::{Trouble, cores::Core};
 
 /// Lines travel together until they are so long, or none follows at once.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -15,6 +18,7 @@ const CHUNKS: usize = 2;
 
 /// Where the lines go.
 pub struct Out {
+    core: Core,
     chunks: mpsc::Sender<Bytes>,
     begun: Option<oneshot::Sender<Result<(), Trouble>>>,
     chunk: Vec<u8>,
@@ -30,11 +34,12 @@ pub type Answer = (
 );
 
 impl Out {
-    /// Nothing is sent yet.
-    pub fn new() -> (Self, Answer) {
+    /// Nothing is sent yet. The core is given back for as long as who asked keeps a chunk waiting.
+    pub fn new(core: Core) -> (Self, Answer) {
         let (chunks, lines) = mpsc::channel(CHUNKS);
         let (begun, begins) = oneshot::channel();
         let out = Out {
+            core,
             chunks,
             begun: Some(begun),
             chunk: Vec::new(),
@@ -43,6 +48,11 @@ impl Out {
             waited: Duration::ZERO,
         };
         (out, (begins, lines))
+    }
+
+    /// Who asked does not wait for more; what is left to do is done on this core.
+    pub fn close(self) -> Core {
+        self.core
     }
 
     /// Ends when nobody listens any more.
@@ -99,7 +109,7 @@ impl Out {
     pub async fn end(&mut self) {
         let end = json!({ "end": { "rows": self.rows } });
         self.line(end.to_string().as_bytes());
-        self.flush().await;
+        self.send().await;
     }
 
     /// In place of the answer, or of the rest of it.
@@ -115,16 +125,26 @@ impl Out {
         let _ = self.chunks.try_send(chunk.into());
     }
 
-    /// Sends what there is. A failure shows in `gone`.
+    /// Sends what there is, and has a core again. A failure shows in `gone`.
     pub async fn flush(&mut self) {
+        self.send().await;
+        self.core.work().await;
+    }
+
+    async fn send(&mut self) {
         if let Some(begun) = self.begun.take() {
             let _ = begun.send(Ok(()));
         }
-        if !self.chunk.is_empty() {
-            let chunk = std::mem::take(&mut self.chunk);
-            self.bytes += chunk.len() as u64;
+        if self.chunk.is_empty() {
+            return;
+        }
+        let chunk = Bytes::from(std::mem::take(&mut self.chunk));
+        self.bytes += chunk.len() as u64;
+        if let Err(TrySendError::Full(chunk)) = self.chunks.try_send(chunk) {
+            // Who asked may be waiting for another query, which waits for a core.
+            self.core.rest();
             let since = Instant::now();
-            let _ = self.chunks.send(chunk.into()).await;
+            let _ = self.chunks.send(chunk).await;
             self.waited += since.elapsed();
         }
     }

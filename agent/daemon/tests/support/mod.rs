@@ -124,6 +124,18 @@ impl Drop for Service {
     }
 }
 
+/// On the first of the cores that this process may use.
+fn on_one_core(program: &str) -> Command {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = status
+        .lines()
+        .find_map(|it| it.strip_prefix("Cpus_allowed_list:"));
+    let first = list.unwrap().trim().split([',', '-']).next().unwrap();
+    let mut command = Command::new("taskset");
+    command.args(["-c", first, program]);
+    command
+}
+
 /// A child that never outlives its test.
 pub struct Process(pub Child);
 
@@ -170,6 +182,8 @@ pub struct Agent {
     pub directory: tempfile::TempDir,
     pub check_port: u16,
     pub http_port: u16,
+    /// Whether it may use but one of the machine's cores, from its next start on.
+    pub has_one_core: bool,
     pub process: Option<Process>,
 }
 
@@ -233,6 +247,7 @@ rise = 1
             directory: tempfile::tempdir().unwrap(),
             check_port,
             http_port,
+            has_one_core: false,
             process: None,
         }
     }
@@ -272,12 +287,17 @@ socket = "DIR/control.sock"
 
     /// One that wants to be shown a token, and with these tables.
     pub fn guarded(service: &Service, token: &str, tables: &str) -> Self {
-        let mut agent = Agent::unstarted(service, "");
+        let mut agent = Agent::unstarted_guarded(service, token, tables);
+        agent.start_again();
+        agent
+    }
+
+    pub fn unstarted_guarded(service: &Service, token: &str, tables: &str) -> Self {
+        let agent = Agent::unstarted(service, "");
         std::fs::write(agent.directory.path().join("token"), token).unwrap();
         let config = agent.config();
         let config = config.replace("[http]", "[http]\ntoken_file = \"DIR/token\"");
         agent.write_config(&(config + tables));
-        agent.start_again();
         agent
     }
 
@@ -318,7 +338,12 @@ socket = "DIR/control.sock"
             .create(true)
             .open(self.log_path())
             .unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        let program = env!("CARGO_BIN_EXE_plimsoll");
+        let mut command = match self.has_one_core {
+            true => on_one_core(program),
+            false => Command::new(program),
+        };
+        let child = command
             .args(["agent", "--config"])
             .arg(self.config_path())
             .stdout(log.try_clone().unwrap())
