@@ -18,8 +18,9 @@ use std::{
 
 use databases::PostgreSql;
 use gather::{Gather, drain};
+use lines::QUERY;
 use serde_json::{Value, json};
-use support::{Agent, Service, wait_for};
+use support::{Agent, Service, http_post, wait_for};
 
 const TOKEN: &str = "a-token-for-agents";
 /// Of 4 kB, in each partition.
@@ -35,6 +36,12 @@ struct Nodes {
 impl Nodes {
     /// Partitions by node.
     fn start(nodes: &[&[&str]]) -> Self {
+        let mut nodes = Nodes::unstarted(nodes);
+        nodes.agents.iter_mut().for_each(Agent::start_again);
+        nodes
+    }
+
+    fn unstarted(nodes: &[&[&str]]) -> Self {
         let (service, server) = (Service::start(), PostgreSql::start());
         let address = server.socket().display().to_string();
         let agents = nodes.iter().map(|partitions| {
@@ -48,7 +55,6 @@ impl Nodes {
             let tables: String = tables.collect();
             let mut agent = Agent::unstarted_guarded(&service, TOKEN, &tables);
             agent.has_one_core = true;
-            agent.start_again();
             agent
         });
         Nodes {
@@ -56,6 +62,21 @@ impl Nodes {
             _server: server,
             _service: service,
         }
+    }
+
+    /// With a partition that another agent has.
+    fn add(&self, node: usize, partition: &str, port: u16) {
+        let agent = &self.agents[node];
+        agent.write_config(&format!(
+            "{}[[partition]]\nname = \"{partition}\"\ntoken_file = \"DIR/token\"\n\
+             url = \"http://127.0.0.1:{port}{QUERY}\"\n[partition.queries]\nlarge = \"large\"\n",
+            agent.config()
+        ));
+    }
+
+    fn begin(&self, node: usize, partition: &str) -> TcpStream {
+        let question = json!({"partition": partition, "query": "large", "parameters": [1], "deadline_seconds": 10});
+        lines::begin(self.port(node), QUERY, TOKEN, &question)
     }
 
     fn port(&self, node: usize) -> u16 {
@@ -120,7 +141,9 @@ impl Gate {
         let port = listener.local_addr().unwrap().port();
         let (opens, opened) = mpsc::channel();
         thread::spawn(move || {
-            opened.recv().unwrap();
+            if opened.recv().is_err() {
+                return;
+            }
             while let Ok((near, _)) = listener.accept() {
                 let far = TcpStream::connect(("127.0.0.1", to)).unwrap();
                 for (from, to) in [(&near, &far), (&far, &near)] {
@@ -168,4 +191,43 @@ fn two_ordered_gathers_do_not_wait_for_each_others_cores() {
     let first = thread::spawn(move || assert_whole(first, 2));
     assert_whole(second, 2);
     first.join().unwrap();
+}
+
+#[test]
+fn agents_that_ask_each_other_do_not_wait_for_each_others_cores() {
+    let mut nodes = Nodes::unstarted(&[&["a"], &["b"]]);
+    let [late_a, late_b] = [0, 1].map(|node| Gate::closed(nodes.port(node)));
+    nodes.add(0, "b", late_b.port);
+    nodes.add(1, "a", late_a.port);
+    // Nobody has it.
+    nodes.add(0, "none", nodes.port(1));
+    nodes.add(1, "none", nodes.port(0));
+    nodes.agents.iter_mut().for_each(Agent::start_again);
+    let asked = [(0, "b"), (1, "a")].map(|(node, partition)| {
+        let stream = nodes.begin(node, partition);
+        nodes.wait_running(node, partition);
+        stream
+    });
+    late_a.open();
+    late_b.open();
+    let text = |mut stream: TcpStream| {
+        let mut text = String::new();
+        drain(&mut stream, |part| text += &String::from_utf8_lossy(part));
+        text
+    };
+    for answer in asked.map(text) {
+        assert!(answer.contains("{\"end\":{\"rows\":1}}"), "{answer}");
+    }
+    let head = format!("authorization: Bearer {TOKEN}\r\nplimsoll-hops: -1\r\n");
+    let (status, said) = http_post(nodes.port(0), QUERY, &head, "{}").unwrap();
+    assert_eq!(status, 400);
+    assert!(
+        said.contains("plimsoll-hops: must be a number, is \\\"-1\\\""),
+        "{said}"
+    );
+    let none = text(nodes.begin(0, "none"));
+    assert!(
+        none.contains(" 422 ") && none.contains("through 4 agents"),
+        "{none}"
+    );
 }

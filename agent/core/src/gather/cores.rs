@@ -5,9 +5,10 @@ use std::collections::{BTreeSet, VecDeque};
 /// A node's cores, given to queries in the order in which they want one.
 ///
 /// A query has a core only while the node works for it. Before it waits for who asked to take its rows, it gives the core
-/// back, and it takes its turn again before more is read from the partition. So nobody who has a core waits for anybody
-/// who wants one, and gathers that wait for the rows of several queries, of one node or of many, cannot wait in a circle.
-/// It must not be asked to [`work`](Self::work) while it waits, nor wait while it works: that is the caller's part.
+/// back, and it takes its turn again before more is read from the partition. Where another agent has the partition, the
+/// query keeps its core while it waits for that one; so a node has such cores for each number of agents that a question
+/// came through, up to [`MAX_HOPS`](super::MAX_HOPS). Then who has a core waits only for cores of a higher number, and
+/// gathers that wait for the rows of several queries, of one node or of many, cannot wait in a circle.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cores {
     count: usize,

@@ -30,3 +30,5 @@ pub const MOST_COLUMNS: usize = 100;
 pub const QUEUED: usize = 4;
 /// The longest name of a node or a partition, in bytes.
 pub const MOST_NAME_BYTES: usize = 128;
+/// Agents that a question may have come through on its way to the last one.
+pub const MAX_HOPS: usize = 3;

@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use plimsoll_core::Cost;
+use plimsoll_core::{Cost, gather::MAX_HOPS};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -20,7 +20,10 @@ use super::{
     body::{self, Refusal},
     observe::{NEEDS_TOKEN, may_observe},
 };
-use crate::partition::{Asked, Trouble};
+use crate::{
+    partition::{Asked, Trouble},
+    partition_client::HOPS,
+};
 
 const MOST_BYTES: usize = 1 << 20;
 const MOST_PARAMETERS: usize = 100;
@@ -73,8 +76,9 @@ async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result
     if !may_observe(context, headers) {
         return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
     }
-    let body = body::read(body, MOST_BYTES).await?;
     let bad = |problem: String| (StatusCode::BAD_REQUEST, problem);
+    let hops = hops(headers).map_err(bad)?;
+    let body = body::read(body, MOST_BYTES).await?;
     let question: Question =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
     let seconds = question.deadline_seconds;
@@ -116,6 +120,7 @@ async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result
         bound,
         // Whatever else is asked is one of a kind.
         label: question.query.clone().unwrap_or_default(),
+        hops,
         since: now,
         is_named: question.query.is_some(),
         partition: Arc::clone(partition),
@@ -123,6 +128,20 @@ async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result
         limit: question.limit,
         deadline: now + Duration::from_secs_f64(seconds),
     })
+}
+
+fn hops(headers: &HeaderMap) -> Result<usize, String> {
+    let Some(told) = headers.get(HOPS) else {
+        return Ok(0);
+    };
+    let number = told.to_str().ok().and_then(|told| told.parse().ok());
+    match number {
+        Some(hops @ 0..=MAX_HOPS) => Ok(hops),
+        Some(hops) => Err(format!(
+            "the question came through {hops} agents: must be at most {MAX_HOPS}"
+        )),
+        None => Err(format!("{HOPS}: must be a number, is {told:?}")),
+    }
 }
 
 fn text(

@@ -21,7 +21,8 @@ use super::{
 use crate::{
     config::PartitionService,
     partition_client::{
-        BUFFER_BYTES, Begun, Fault, Picker, Question, TooLong, begin, ending, more, request, told,
+        BUFFER_BYTES, Begun, Fault, HOPS, Picker, Question, TooLong, begin, ending, more, request,
+        told,
     },
 };
 
@@ -132,6 +133,9 @@ fn question(service: &PartitionService, asked: &Asked) -> Result<Request<Full<By
     let mut request = request(&url.path, "plimsoll", token, body).map_err(wrong)?;
     let host = HeaderValue::from_str(&url.authority).map_err(|error| wrong(error.into()))?;
     request.headers_mut().insert(HOST, host);
+    // Else the service, an agent too, might wait for a core that this question keeps here.
+    let hops = HeaderValue::from(asked.hops + 1);
+    request.headers_mut().insert(HOPS, hops);
     Ok(request)
 }
 

@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use plimsoll_core::{Cost, DelayHistogram, HistogramError};
+use plimsoll_core::{Cost, DelayHistogram, HistogramError, gather::MAX_HOPS};
 use serde_json::Value;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -60,6 +60,8 @@ pub struct Asked {
     pub label: String,
     /// Of the partition's service, where it has one.
     pub bound: Option<Cost>,
+    /// Agents that it came through, at most [`MAX_HOPS`].
+    pub hops: usize,
     /// When the question came.
     pub since: Instant,
     /// Nobody waits any longer.
@@ -112,7 +114,8 @@ impl std::fmt::Display for Trouble {
 #[derive(Debug)]
 pub struct Partitions {
     places: Arc<Semaphore>,
-    cores: Arc<Cores>,
+    /// By hops: a query that waits for another agent may keep one here.
+    cores: [Arc<Cores>; MAX_HOPS + 1],
     /// By partition.
     connectors: Mutex<BTreeMap<String, Connector>>,
     /// By service.
@@ -127,7 +130,7 @@ impl Partitions {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Partitions {
             places: Arc::new(Semaphore::new(MOST_QUERIES)),
-            cores: Cores::new(cores),
+            cores: [(); MAX_HOPS + 1].map(|()| Cores::new(cores)),
             connectors: Mutex::default(),
             boards: Mutex::default(),
             empty: DelayHistogram::empty(DelayHistogram::fine_bounds())?,
@@ -161,7 +164,7 @@ impl Partitions {
         let busy = || format!("{MOST_QUERIES} queries run or wait, which is the most");
         let place = place.map_err(|_| Trouble::Busy(busy()))?;
         let counted = self.count(asked)?;
-        let core = self.cores.query();
+        let core = self.cores[asked.hops.min(MAX_HOPS)].query();
         match timeout_at(asked.deadline, core.work()).await {
             Ok(()) => Ok((counted, place, core)),
             Err(_) => {

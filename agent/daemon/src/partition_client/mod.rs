@@ -22,6 +22,9 @@ const MOST_REFUSAL_BYTES: usize = 64 << 10;
 /// What is read of a connection at once; no head may be longer.
 pub const BUFFER_BYTES: usize = 128 << 10;
 
+/// The header that tells how many agents a question came through; none where it is not there.
+pub const HOPS: &str = "plimsoll-hops";
+
 /// What is asked.
 #[derive(Debug, Serialize)]
 pub struct Question<'a> {
