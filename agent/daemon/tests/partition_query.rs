@@ -285,6 +285,36 @@ fn queries_count_in_a_service_and_stop_at_its_bound() {
     }
 }
 
+#[test]
+fn a_caller_that_does_not_read_is_no_stall_of_the_node() {
+    let node = Node::start();
+    let config = node.agent.config();
+    let config = config.replacen("[[partition]]", "[[partition]]\nservice = \"scatter\"", 1);
+    let service = SCATTER.replace("min = 2\nmax = 2", "min = 1\nmax = 1000");
+    node.agent.write_config(&(config + &service));
+    assert_eq!(node.agent.reload(), "applied");
+    let steps = |reason: &str| {
+        let text = node.agent.get("/metrics").unwrap().1;
+        let own = text.lines().filter(|line| {
+            line.starts_with("plimsoll_steps_total{")
+                && line.contains("service=\"scatter\"")
+                && line.contains(reason)
+        });
+        own.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum::<f64>()
+    };
+    let _unread = node.begin("many", 10_000_000);
+    let running = "plimsoll_partition_queries_running{partition=\"p1\"}";
+    wait_for("the query runs", || {
+        (node.agent.metric(running) == Some(1.0)).then_some(())
+    });
+    // Longer than the SLA allows.
+    let before = steps("");
+    wait_for("steps", || (steps("") >= before + 20.0).then_some(()));
+    assert_eq!(steps("stalled"), 0.0);
+    assert_eq!(node.agent.service("scatter")["jobs"], json!(0.0));
+}
+
 fn cancel_at_random(queries: u64) {
     let node = Node::start();
     leave_at_random(queries, |name, parameter| node.begin(name, parameter));

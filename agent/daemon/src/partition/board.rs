@@ -18,8 +18,8 @@ pub struct Board(Mutex<Known>);
 #[derive(Debug)]
 struct Known {
     admission: Admission,
-    /// When each began, by its number.
-    running: BTreeMap<u64, Instant>,
+    /// By number.
+    running: BTreeMap<u64, Job>,
     next: u64,
     since: Instant,
     empty: DelayHistogram,
@@ -27,6 +27,25 @@ struct Known {
     failed: u64,
     finished_cost: f64,
     peak: usize,
+}
+
+/// A query; while its rows wait for who asked, it is no job of the node's.
+#[derive(Debug)]
+struct Job {
+    /// Later by as long as it waited.
+    since: Instant,
+    waits_since: Option<Instant>,
+}
+
+impl Known {
+    fn jobs(&self) -> impl Iterator<Item = &Job> {
+        let jobs = self.running.values();
+        jobs.filter(|job| job.waits_since.is_none())
+    }
+
+    fn note_peak(&mut self) {
+        self.peak = self.peak.max(self.jobs().count());
+    }
 }
 
 /// Why a query is not taken.
@@ -68,8 +87,12 @@ impl Board {
         };
         let number = known.next;
         known.next += 1;
-        known.running.insert(number, Instant::now());
-        known.peak = known.peak.max(known.running.len());
+        let job = Job {
+            since: Instant::now(),
+            waits_since: None,
+        };
+        known.running.insert(number, job);
+        known.note_peak();
         Ok(Place {
             board: Arc::clone(self),
             query: query.to_owned(),
@@ -83,9 +106,9 @@ impl Board {
         let now = Instant::now();
         let mut known = self.locked();
         let since = std::mem::replace(&mut known.since, now);
-        let jobs = known.running.len();
-        let oldest = known.running.values().next();
-        let oldest_age = oldest.map(|at| Seconds(now.duration_since(*at).as_secs_f64()));
+        let jobs = known.jobs().count();
+        let oldest = known.jobs().map(|job| job.since).min();
+        let oldest_age = oldest.map(|at| Seconds(now.duration_since(at).as_secs_f64()));
         let empty = known.empty.clone();
         Sample {
             period: Seconds(now.duration_since(since).as_secs_f64()),
@@ -119,6 +142,24 @@ impl Place {
         let cost = known.admission.learn(&self.query, rows);
         known.finished_cost += cost.get();
         known.delays.record(Seconds(delay.as_secs_f64()));
+    }
+
+    /// Who asked does not take its rows.
+    pub fn waits(&self) {
+        if let Some(job) = self.board.locked().running.get_mut(&self.number) {
+            job.waits_since = Some(Instant::now());
+        }
+    }
+
+    /// They were taken.
+    pub fn goes_on(&self) {
+        let mut known = self.board.locked();
+        if let Some(job) = known.running.get_mut(&self.number)
+            && let Some(since) = job.waits_since.take()
+        {
+            job.since += since.elapsed();
+            known.note_peak();
+        }
     }
 
     /// It was late, or the database was down.

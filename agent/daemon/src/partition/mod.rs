@@ -145,9 +145,9 @@ impl Partitions {
         let taken = taken.inspect_err(|trouble| metrics.ends(trouble.state()));
         let (counted, place, core) = taken?;
         metrics.runs();
-        let (out, (begins, lines)) = Out::new(core);
+        let (out, (begins, lines)) = Out::new(core, counted);
         let connector = self.connector(&asked.partition);
-        tokio::spawn(serve(connector, asked, out, (metrics, counted), place));
+        tokio::spawn(serve(connector, asked, out, metrics, place));
         match begins.await {
             Ok(Ok(())) => Ok(lines),
             Ok(Err(trouble)) => Err(trouble),
@@ -231,7 +231,7 @@ async fn serve(
     connector: Connector,
     asked: Asked,
     mut out: Out,
-    (mut metrics, counted): (QueryMetrics, Option<Place>),
+    mut metrics: QueryMetrics,
     _place: OwnedSemaphorePermit,
 ) {
     let (left, ended) = connector.run(&asked, &mut out).await;
@@ -240,7 +240,7 @@ async fn serve(
         Ok(()) => {
             let delay = asked.since.elapsed().saturating_sub(out.waited());
             metrics.answered(delay);
-            if let Some(place) = &counted {
+            if let Some(place) = &out.place {
                 place.answered(delay, out.rows());
             }
         }
@@ -249,13 +249,13 @@ async fn serve(
         Err(trouble) => {
             tracing::debug!(partition = asked.partition.name, "query: {trouble}");
             metrics.ends(trouble.state());
-            if let (Some(place), Trouble::Late | Trouble::Down(_)) = (&counted, &trouble) {
+            if let (Some(place), Trouble::Late | Trouble::Down(_)) = (&out.place, &trouble) {
                 place.failed();
             }
             out.fail(trouble);
         }
     }
     // Who asked does not wait for the rest.
-    let _core = out.close();
+    let _kept = out.close();
     left.finish().await;
 }

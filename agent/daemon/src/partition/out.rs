@@ -9,7 +9,7 @@ use tokio::sync::{
 };
 use tokio_util::bytes::Bytes;
 
-use super::{Trouble, cores::Core};
+use super::{Trouble, board::Place, cores::Core};
 
 /// Lines travel together until they are so long, or none follows at once.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -19,6 +19,8 @@ const CHUNKS: usize = 2;
 /// Where the lines go.
 pub struct Out {
     core: Core,
+    /// In its service's backlog, where it has one.
+    pub place: Option<Place>,
     chunks: mpsc::Sender<Bytes>,
     begun: Option<oneshot::Sender<Result<(), Trouble>>>,
     chunk: Vec<u8>,
@@ -35,11 +37,12 @@ pub type Answer = (
 
 impl Out {
     /// Nothing is sent yet. The core is given back for as long as who asked keeps a chunk waiting.
-    pub fn new(core: Core) -> (Self, Answer) {
+    pub fn new(core: Core, place: Option<Place>) -> (Self, Answer) {
         let (chunks, lines) = mpsc::channel(CHUNKS);
         let (begun, begins) = oneshot::channel();
         let out = Out {
             core,
+            place,
             chunks,
             begun: Some(begun),
             chunk: Vec::new(),
@@ -50,9 +53,9 @@ impl Out {
         (out, (begins, lines))
     }
 
-    /// Who asked does not wait for more; what is left to do is done on this core.
-    pub fn close(self) -> Core {
-        self.core
+    /// Who asked does not wait for more; what is left to do is done on this core and in this place.
+    pub fn close(self) -> (Core, Option<Place>) {
+        (self.core, self.place)
     }
 
     /// Ends when nobody listens any more.
@@ -143,9 +146,11 @@ impl Out {
         if let Err(TrySendError::Full(chunk)) = self.chunks.try_send(chunk) {
             // Who asked may be waiting for another query, which waits for a core.
             self.core.rest();
+            self.place.iter().for_each(Place::waits);
             let since = Instant::now();
             let _ = self.chunks.send(chunk).await;
             self.waited += since.elapsed();
+            self.place.iter().for_each(Place::goes_on);
         }
     }
 
