@@ -21,19 +21,21 @@ function M.trouble(name, connection, problem)
   if problem then
     core.Warning(("plimsoll %s: %s: %s"):format(name, connection.purpose, problem))
   else
-    core.Info(("plimsoll %s: %s: in touch with Redis at %s"):format(name, connection.purpose, connection.address))
+    -- HAProxy's usual level of logs shows no less.
+    local text = "plimsoll %s: %s: in touch with Redis at %s"
+    core.log(core.notice, text:format(name, connection.purpose, connection.address))
   end
 end
 
 --- Runs `step` until it fails, then connects anew after a wait that grows and is jittered; until `owner.ended`.
 -- @param owner table `name`, `ended`
--- @param idle number s that nobody may say anything while no call waits for its answer
+-- @param silence number s that nobody may say anything while no call waits for its answer
 -- @param step function true, or nil and what is wrong
-function M.keep_trying(owner, connection, idle, step)
+function M.keep_trying(owner, connection, silence, step)
   local wait = FIRST_WAIT
   while not owner.ended do
     -- What comes from the network may be anything; the task must outlive it.
-    local ran, good, problem = pcall(connection.connect, connection, idle)
+    local ran, good, problem = pcall(connection.connect, connection, silence)
     if not ran then
       good, problem = nil, tostring(good)
     end

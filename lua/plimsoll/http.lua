@@ -1,6 +1,7 @@
 --- One HTTP request over a socket of HAProxy's, for tasks. HAProxy 2.6's own client breaks where its caller ends.
 
 local address_of = require("plimsoll.address")
+local deadline = require("plimsoll.deadline")
 
 local M = {}
 
@@ -28,41 +29,47 @@ local function read_head(socket)
   return nil, "too many headers"
 end
 
+-- Status, headers and body; or nil and why.
+local function ask(socket, request, most_bytes)
+  local good, problem = socket:send(request)
+  if not good then
+    return nil, problem
+  end
+  local status, headers = read_head(socket)
+  if not status or most_bytes == 0 then
+    return status, headers
+  end
+  local length = status == 304 and 0 or tonumber(headers["content-length"])
+  if not length or length > most_bytes then
+    return nil, length and "a body that is too long" or "a body without its length"
+  elseif length == 0 then
+    return status, headers, ""
+  end
+  local body
+  body, problem = socket:receive(length)
+  if not body or #body ~= length then
+    return nil, problem
+  end
+  return status, headers, body
+end
+
 --- Sends a whole request, which has to ask for the connection's close, and reads the answer.
 -- @param tcp function a new socket
 -- @param address string "address:port"
--- @param timeout number seconds without anything
+-- @param timeout number seconds for connecting, and for the whole answer
 -- @param most_bytes integer of the body; 0: it is not read
 -- @return status, headers by lower-case name, body; or nil and why
 function M.exchange(tcp, address, timeout, request, most_bytes)
   local host, port = address_of.split(address)
   local socket = tcp()
   socket:settimeout(timeout)
-  local good, problem = socket:connect(host, port)
-  local status, headers, body
-  if good then
-    good, problem = socket:send(request)
-  end
-  if good then
-    status, headers = read_head(socket)
-    problem = headers
-  end
-  if status and most_bytes > 0 then
-    local length = tonumber(headers["content-length"])
-    if status == 304 then
-      body = ""
-    elseif not length or length > most_bytes then
-      status, problem = nil, length and "a body that is too long" or "a body without its length"
-    elseif length == 0 then
-      body = ""
-    else
-      body, problem = socket:receive(length)
-      status = body and #body == length and status
-    end
+  local status, headers, body = deadline.within(timeout, socket, socket.connect, host, port)
+  if status then
+    status, headers, body = deadline.within(timeout, socket, ask, request, most_bytes)
   end
   socket:close()
   if not status then
-    return nil, type(problem) == "string" and problem or "closed"
+    return nil, type(headers) == "string" and headers or "closed"
   end
   return status, headers, body
 end

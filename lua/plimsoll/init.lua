@@ -5,6 +5,7 @@
 -- no state. The request path reads local state only; tasks talk to Redis.
 
 local cost_of = require("plimsoll.cost")
+local deadline = require("plimsoll.deadline")
 local dispatcher_of = require("plimsoll.dispatcher")
 local follower_of = require("plimsoll.follower")
 local metrics = require("plimsoll.metrics")
@@ -12,6 +13,7 @@ local placed = require("plimsoll.placement.metrics")
 local placement = require("plimsoll.placement")
 local servers_of = require("plimsoll.servers")
 local settings_of = require("plimsoll.settings")
+local tasks = require("plimsoll.tasks")
 local words = require("plimsoll.words")
 
 local running, now_of, read_request = coroutine.running, core.now, words.request
@@ -128,16 +130,16 @@ local function start_policy(settings, name, instance_of)
     dispatcher.abandon(running())
   end)
 
-  core.register_task(function()
+  tasks.keep("shares", function()
     follower:report_for_ever()
   end)
-  core.register_task(function()
+  tasks.keep("changes", function()
     follower:follow_for_ever()
   end)
-  core.register_task(function()
+  tasks.keep("signs of life", function()
     follower:ping_for_ever()
   end)
-  core.register_task(function()
+  tasks.keep("servers", function()
     servers:watch(dispatcher, now)
   end)
   return function()
@@ -178,7 +180,17 @@ function M.start(given)
     instance = ("%x.%x.%d"):format(time.sec, time.usec, thread)
   end)
 
-  local collectors, tellers, shown = {}, {}, {}
+  local collectors = {}
+  local tellers = {
+    [("tasks %d"):format(thread)] = function()
+      return ("%d"):format(tasks.failures)
+    end,
+  }
+  local shown = {
+    function()
+      return metrics.render_tasks(settings.cluster, told(map, "tasks %d", tonumber))
+    end,
+  }
   if settings.backend then
     local dispatcher, names = start_policy(settings, name, instance_of)
     collectors[#collectors + 1] = function()
@@ -211,10 +223,11 @@ function M.start(given)
     end
     metrics.answer(applet, table.concat(texts))
   end)
-  core.register_task(function()
+  deadline.start()
+  tasks.keep("end of requests", function()
     collect_for_ever(collectors)
   end)
-  core.register_task(function()
+  tasks.keep("figures", function()
     tell_for_ever(path, tellers)
   end)
 end

@@ -107,6 +107,19 @@ function M.render(cluster, servers, threads)
   return table.concat(lines, "\n") .. "\n"
 end
 
+--- @param threads table of each thread the errors of its tasks
+function M.render_tasks(cluster, threads)
+  local failures = 0
+  for _, count in ipairs(threads) do
+    failures = failures + count
+  end
+  return ([[
+# HELP plimsoll_task_failures_total Errors of the tasks that talk to Redis and look after requests; they begin again.
+# TYPE plimsoll_task_failures_total counter
+plimsoll_task_failures_total{plimsoll_cluster="%s"} %d
+]]):format(cluster, failures)
+end
+
 --- Answers a scrape with a text of metrics.
 function M.answer(applet, body)
   applet:set_status(200)

@@ -1,6 +1,7 @@
 --- One connection to the Redis that may be written to. Only for tasks: every call may wait.
 
 local address_of = require("plimsoll.address")
+local deadline = require("plimsoll.deadline")
 local resp = require("plimsoll.resp")
 
 local M = {}
@@ -14,20 +15,17 @@ function M.new(settings, tcp, purpose)
   return setmetatable({ settings = settings, tcp = tcp, purpose = purpose, at = 0 }, Connection)
 end
 
-local function open(self, address)
+-- @param silence number seconds that nobody may say anything on purpose
+local function open(self, address, silence)
   local host, port = address_of.split(address)
   if not host then
     return nil, "no IP address and port"
   end
-  local socket = self.tcp()
-  -- HAProxy's is a time-out of inactivity.
-  socket:settimeout(self.settings.timeout)
-  local good, problem
-  if self.settings.tls then
-    good, problem = socket:connect_ssl(host, port)
-  else
-    good, problem = socket:connect(host, port)
-  end
+  local timeout, socket = self.settings.timeout, self.tcp()
+  -- Never changed: deadline.lua says why.
+  socket:settimeout(silence + timeout)
+  local connect = self.settings.tls and socket.connect_ssl or socket.connect
+  local good, problem = deadline.within(timeout, socket, connect, host, port)
   if not good then
     socket:close()
     return nil, problem or "no connection"
@@ -35,12 +33,16 @@ local function open(self, address)
   return socket
 end
 
-local function ask(socket, ...)
-  local sent, problem = socket:send(resp.encode(...))
+local function exchange(socket, request)
+  local sent, problem = socket:send(request)
   if not sent then
     return nil, problem or "closed"
   end
   return resp.read(socket)
+end
+
+local function ask(self, socket, ...)
+  return deadline.within(self.settings.timeout, socket, exchange, resp.encode(...))
 end
 
 local function log_in(self, socket)
@@ -50,9 +52,9 @@ local function log_in(self, socket)
   end
   local answer, problem
   if settings.user then
-    answer, problem = ask(socket, "AUTH", settings.user, settings.password)
+    answer, problem = ask(self, socket, "AUTH", settings.user, settings.password)
   else
-    answer, problem = ask(socket, "AUTH", settings.password)
+    answer, problem = ask(self, socket, "AUTH", settings.password)
   end
   return answer, problem
 end
@@ -70,12 +72,12 @@ local function next_address(self)
   if not self.settings.sentinel then
     return address
   end
-  local socket, problem = open(self, address)
+  local socket, problem = open(self, address, 0)
   if not socket then
     return nil, "sentinel " .. address .. ": " .. problem
   end
   local master
-  master, problem = ask(socket, "SENTINEL", "get-master-addr-by-name", self.settings.sentinel)
+  master, problem = ask(self, socket, "SENTINEL", "get-master-addr-by-name", self.settings.sentinel)
   socket:close()
   if type(master) ~= "table" or type(master[1]) ~= "string" or type(master[2]) ~= "string" then
     return nil, ("sentinel %s does not know %s: %s"):format(address, self.settings.sentinel, problem or "nil")
@@ -84,15 +86,15 @@ local function next_address(self)
 end
 
 --- Connects and logs in; true, or nil and why.
--- @param idle number seconds that nobody may say anything while no call waits for its answer
-function Connection:connect(idle)
+-- @param silence number seconds that nobody may say anything while no call waits for its answer
+function Connection:connect(silence)
   self:close()
   local address, problem = next_address(self)
   if not address then
     return nil, problem
   end
   local socket
-  socket, problem = open(self, address)
+  socket, problem = open(self, address, silence)
   if not socket then
     return nil, address .. ": " .. problem
   end
@@ -102,8 +104,7 @@ function Connection:connect(idle)
     socket:close()
     return nil, address .. ": " .. problem
   end
-  socket:settimeout(idle)
-  self.socket, self.address, self.idle = socket, address, idle
+  self.socket, self.address, self.silence = socket, address, silence
   return true
 end
 
@@ -117,11 +118,8 @@ end
 --- Asks; the answer, or nil and why. After an error of the network the connection is closed, and after
 -- an answer that says another server is the one to ask.
 function Connection:call(...)
-  local socket = self.socket
-  socket:settimeout(self.settings.timeout)
-  local answer, problem, said = ask(socket, ...)
+  local answer, problem, said = ask(self, self.socket, ...)
   if answer ~= nil then
-    socket:settimeout(self.idle)
     return answer
   end
   problem = self.address .. ": " .. tostring(problem)
@@ -138,7 +136,7 @@ end
 
 --- The next message of a subscription; nil and why when the silence lasted too long.
 function Connection:receive()
-  local answer, problem = resp.read(self.socket)
+  local answer, problem = deadline.within(self.silence, self.socket, resp.read)
   if answer == nil then
     self:close()
   end
@@ -147,7 +145,7 @@ end
 
 --- Sends without waiting for the answer.
 function Connection:send(...)
-  return self.socket:send(resp.encode(...))
+  return deadline.within(self.settings.timeout, self.socket, self.socket.send, resp.encode(...))
 end
 
 return M

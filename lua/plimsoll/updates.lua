@@ -6,9 +6,11 @@
 
 local address_of = require("plimsoll.address")
 local coalescer_of = require("plimsoll.coalescer")
+local deadline = require("plimsoll.deadline")
 local http = require("plimsoll.http")
 local metrics = require("plimsoll.metrics")
 local settings_of = require("plimsoll.settings")
+local tasks = require("plimsoll.tasks")
 
 local running, now_of = coroutine.running, core.now
 
@@ -29,6 +31,8 @@ local OWN_HEADERS = {
   connection = true, ["content-length"] = true, expect = true, ["keep-alive"] = true, te = true, trailer = true,
   ["transfer-encoding"] = true, upgrade = true,
 }
+-- For how long a connection is kept that nobody uses.
+local ANCHOR_SECONDS = 3600
 local FLUSH = "plimsoll-flush"
 local COUNTERS = { "passed", "held", "replaced", "stale", "refused", "flushed", "failed" }
 
@@ -112,7 +116,7 @@ local function follow(settings, coalescer, agent)
       if problem then
         core.Warning(("plimsoll updates: agent %s: %s"):format(address, problem))
       else
-        core.Info(("plimsoll updates: in touch with agent %s"):format(address))
+        core.log(core.notice, ("plimsoll updates: in touch with agent %s"):format(address))
       end
     end
     -- Jittered, so that proxies do not act in step.
@@ -121,9 +125,11 @@ local function follow(settings, coalescer, agent)
 end
 
 -- Sends on what is due, for ever.
-local function send(settings, coalescer, queue, said)
+-- @param hand table its `entry` is under way, and is sent again where an error ended this before it was over
+local function send(settings, coalescer, queue, said, hand)
   while true do
-    local entry = table.remove(queue)
+    hand.entry = hand.entry or table.remove(queue)
+    local entry = hand.entry
     if entry then
       local ran, status, problem = pcall(
         http.exchange, core.tcp, settings.forward, settings.timeout, entry.update, 0
@@ -136,6 +142,7 @@ local function send(settings, coalescer, queue, said)
       end
       coalescer:at(clock())
       coalescer:flushed(entry.item, entry.update, good)
+      hand.entry = nil
       if problem and problem ~= said.text then
         core.Warning(("plimsoll updates: %s: %s"):format(entry.item, problem:gsub("%c", "?"):sub(1, 300)))
       end
@@ -146,30 +153,45 @@ local function send(settings, coalescer, queue, said)
   end
 end
 
+local function is_stopping()
+  return core.get_info().Stopping == 1
+end
+
 -- Finds what is due, for ever.
-local function tick(settings, coalescer, queue)
-  local anchor
+local function tick(coalescer, queue)
   while true do
     coalescer:at(clock())
-    local stopping = core.get_info().Stopping == 1
-    for _, entry in ipairs(coalescer:due(SENDERS - #queue, stopping)) do
+    for _, entry in ipairs(coalescer:due(SENDERS - #queue, is_stopping())) do
       queue[#queue + 1] = entry
     end
-    -- HAProxy waits for the sockets of a process that it stops: it is not to end with updates that wait.
-    local waits = coalescer.held > 0
-    if waits and not anchor then
-      anchor = core.tcp()
-      anchor:settimeout(1)
-      local ran, good = pcall(anchor.connect, anchor, address_of.split(settings.forward))
-      if not (ran and good) then
-        anchor:close()
-        anchor = nil
+    core.msleep(math.floor(1000 * coalescer_of.TICK))
+  end
+end
+
+-- HAProxy waits for the sockets of a process that it stops, also for one that its peer has closed: one is kept from
+-- the start on, as it could end before one is made for an update that comes to wait.
+local function stay(settings, coalescer)
+  local anchor
+  local age = 0
+  while true do
+    local wanted = coalescer.held > 0 or not is_stopping()
+    if wanted and (not anchor or age > ANCHOR_SECONDS) then
+      local new = core.tcp()
+      new:settimeout(2 * ANCHOR_SECONDS)
+      if deadline.within(settings.timeout, new, new.connect, address_of.split(settings.forward)) then
+        if anchor then
+          anchor:close()
+        end
+        anchor, age = new, 0
+      else
+        new:close()
       end
-    elseif not waits and anchor then
+    elseif not wanted and anchor then
       anchor:close()
       anchor = nil
     end
     core.msleep(math.floor(1000 * coalescer_of.TICK))
+    age = age + coalescer_of.TICK
   end
 end
 
@@ -187,6 +209,8 @@ local function show(applet, coalescer)
   metric("s_held", "gauge", "Updates that wait.", "plimsoll_pushed_updates_held " .. coalescer.held)
   metric("_bytes", "gauge", "Bytes of updates that wait.", "plimsoll_pushed_update_bytes " .. coalescer.bytes)
   metric("_items", "gauge", "Items that are watched.", "plimsoll_pushed_update_items " .. coalescer.items)
+  metric("_task_failures_total", "counter", "Errors of tasks, which were begun again.",
+    "plimsoll_pushed_update_task_failures_total " .. tasks.failures)
   metrics.answer(applet, table.concat(lines, "\n") .. "\n")
 end
 
@@ -299,33 +323,31 @@ function M.start(given)
     end
   end
 
-  core.register_task(function()
-    if core.thread ~= 1 then
-      return
-    end
-    collect()
+  local function keep(name, work)
+    tasks.keep("updates: " .. name, function()
+      if core.thread == 1 then
+        work()
+      end
+    end)
+  end
+  deadline.start()
+  keep("end of requests", collect)
+  keep("connection", function()
+    stay(settings, coalescer)
   end)
   local queue, said = {}, {}
-  local tasks = {
-    function()
-      tick(settings, coalescer, queue)
-    end,
-  }
+  keep("what is due", function()
+    tick(coalescer, queue)
+  end)
   for agent = 1, #settings.agents do
-    tasks[#tasks + 1] = function()
+    keep("agent " .. settings.agents[agent], function()
       follow(settings, coalescer, agent)
-    end
+    end)
   end
-  for _ = 1, SENDERS do
-    tasks[#tasks + 1] = function()
-      send(settings, coalescer, queue, said)
-    end
-  end
-  for _, task in ipairs(tasks) do
-    core.register_task(function()
-      if core.thread == 1 then
-        task()
-      end
+  for sender = 1, SENDERS do
+    local hand = {}
+    keep("sender " .. sender, function()
+      send(settings, coalescer, queue, said, hand)
     end)
   end
 end

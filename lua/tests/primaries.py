@@ -348,10 +348,10 @@ class Balancer:
     def __init__(
         self, directory: Path, name: str, nodes: Primaries, redis_port: int,
         wait: float = 5, period: float = 0.1, defaults: str = "", extra: str = "", threads: int = 2,
-        snippet: str = SNIPPET,
+        snippet: str = SNIPPET, program: str = "",
     ) -> None:  # fmt: skip
         (self.port,) = free_ports(1)
-        self.name, self._directory = name, directory
+        self.name, self._directory, self._program = name, directory, program or machine.haproxy()
         self.socket = directory / f"{name}.sock"
         self._file = directory / f"{name}.cfg"
         settings = SETTINGS.format(name=name, period=period, redis=redis_port, wait=wait)
@@ -368,7 +368,7 @@ class Balancer:
 
     def start(self, *words: str) -> None:
         self.log = self._directory / f"{self.name}{len(self.processes)}.log"
-        command = [machine.haproxy(), "-db", "-f", str(self._file), *words]
+        command = [self._program, "-db", "-f", str(self._file), *words]
         self.processes.append(start_tied(command, {}, self.log))
 
     async def up(self) -> "Balancer":

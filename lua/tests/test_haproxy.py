@@ -78,14 +78,14 @@ POLICIES = [
 class Proxy:
     """A HAProxy that runs the policies."""
 
-    def __init__(self, directory: Path, config: str) -> None:
+    def __init__(self, directory: Path, config: str, program: str = "") -> None:
         self.port = int(re.search(r"bind 127.0.0.1:(\d+)", config)[1])
         self.socket = directory / "haproxy.sock"
         file = directory / "haproxy.cfg"
         file.write_text(config)
         self.log = directory / "haproxy.log"
         self.requests = 0
-        self.process = start_tied([machine.haproxy(), "-db", "-f", str(file)], {}, self.log)
+        self.process = start_tied([program or machine.haproxy(), "-db", "-f", str(file)], {}, self.log)
         wait_until("haproxy", lambda: bool(proxy.servers(self.socket)), 10, self.check)
 
     def check(self) -> None:

@@ -86,17 +86,19 @@ class Balancer(Proxy):
         age=1,
         timeout=0.5,
         more="",
+        lua="",
+        program="",
     ) -> None:
         directory.mkdir(exist_ok=True)
         settings = SETTINGS.format(redis=redis, period=period, lease=lease, age=age, timeout=timeout)
-        (directory / "plimsoll.lua").write_text(settings)
+        (directory / "plimsoll.lua").write_text(settings + lua)
         port, *nodes = free_ports(3)
         config = CONFIG.format(threads=1, directory=directory, root=ROOT, port=port, policy=POLICY + TOLD)
         for number, node in enumerate(nodes, 1):
             config += f"    server node{number} 127.0.0.1:{node}\n"
         for node in nodes:
             config += f"listen of{node}\n    bind 127.0.0.1:{node}\n    http-request return status 200\n"
-        super().__init__(directory, config + more)
+        super().__init__(directory, config + more, program)
         stack.callback(self.kill)
 
     def policy_rules(self) -> bool:
@@ -561,7 +563,8 @@ def test_a_quiet_subscription_is_kept(stack, tmp_path, one):
     eventually("a subscription", lambda: one.subscribers() == 1)
     eventually("a report", lambda: one.client.hlen("plimsoll:{test}:proxies") == 1)
     log = asked.log.read_text
-    eventually("both are in touch", lambda: len(re.findall("in touch with Redis", log())) == 2)
+    in_touch = lambda: set(re.findall(r"(\w+): in touch with Redis", log()))  # noqa: E731
+    eventually("both are in touch", lambda: len(in_touch()) == 2)
     ids = lambda: {client["id"] for client in one.client.client_list() if client["name"] == ""}  # noqa: E731
     before, said = ids(), log()
     assert len(before) == 3

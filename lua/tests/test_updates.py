@@ -97,12 +97,19 @@ class Agent(Server):
 
     def __init__(self) -> None:
         self.text, self.status, self.asked = "1 5\n", 200, 0
+        # Whether it answers half a line, and no more until it is left.
+        self.halves = False
         agent = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 assert self.path == "/v1/updates"
                 assert self.headers["accept"] == "text/plain"
+                if agent.halves:
+                    agent.asked += 1
+                    self.connection.sendall(b"HTTP/1.1 200")
+                    self.rfile.read(1)
+                    return
                 tag = f'"{hash(agent.text)}"'
                 known = self.headers["if-none-match"] == tag and agent.status == 200
                 body = b"" if known else agent.text.encode()
@@ -126,7 +133,7 @@ class Agent(Server):
 
 
 class Site:
-    def __init__(self, directory: Path, stack: ExitStack, agents: int) -> None:
+    def __init__(self, directory: Path, stack: ExitStack, agents: int, program: str = "") -> None:
         self.directory, self._stack = directory, stack
         self.service, self.agents = Service(), [Agent() for _ in range(agents)]
         for server in (self.service, *self.agents):
@@ -144,7 +151,14 @@ class Site:
             )
         )
         self.log = directory / "haproxy.log"
-        command = [machine.haproxy(), "-W", "-S", str(directory / "master.sock"), "-f", str(self.config)]
+        command = [
+            program or machine.haproxy(),
+            "-W",
+            "-S",
+            str(directory / "master.sock"),
+            "-f",
+            str(self.config),
+        ]
         self.process = start_tied(command, {}, self.log)
         stack.callback(self._stop)
         wait_until("haproxy", lambda: answers(self.url), 10, self._check)

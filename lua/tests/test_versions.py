@@ -1,0 +1,130 @@
+"""The second tier on each HAProxy: it works, and what broke it on some of them."""
+
+import signal
+from contextlib import ExitStack
+
+import pytest
+
+from compose.lab import proxy
+from lua.tests.haproxys import haproxy
+from lua.tests.primaries import Site as Placement
+from lua.tests.primaries import ask
+from lua.tests.test_haproxy import eventually
+from lua.tests.test_redis_faults import Balancer, Listener, at, follows_a_change, one, stack
+from lua.tests.test_updates import Site
+
+# Fixtures.
+__all__ = ["haproxy", "one", "stack"]
+
+
+def test_a_timeout_shorter_than_the_period_does_not_crash_haproxy(stack, tmp_path, one, haproxy):
+    asked = Balancer(
+        stack, tmp_path / "lb", at(one.port), period=1, lease=3, age=10, timeout=0.3, program=haproxy
+    )
+    asked.wait_policy()
+    reports = set()
+
+    def three() -> bool:
+        asked.check()
+        reports.update(one.client.hgetall("plimsoll:{test}:proxies").values())
+        return len(reports) >= 3
+
+    eventually("three reports", three)
+    follows_a_change(asked, one)
+
+
+def test_it_is_logged_that_redis_is_back(stack, tmp_path, one, haproxy):
+    asked = Balancer(stack, tmp_path / "lb", at(one.port), program=haproxy)
+    asked.wait_policy()
+    one.kill()
+    asked.wait_logged("shares: ")
+    one.start()
+    one.load()
+    asked.wait_logged("shares: in touch with Redis")
+
+
+def test_writes_run_at_their_primary_which_moves(run_site, haproxy):
+    async def test(site: Placement) -> None:
+        await site.start(proxies=1, program=haproxy)
+        port = site.proxies[0].port
+        assert await ask(port, "s1", "before") == "200"
+        await site.keeper.move("node3", "=s1")
+        assert await ask(port, "s1", "after") == "200"
+        assert (site.nodes.where["before"], site.nodes.where["after"]) == ("node2", "node3")
+
+    run_site(test)
+
+
+@pytest.mark.parametrize("half", [b":", b"$5\r\nab"], ids=["line", "string"])
+def test_half_an_answer_of_redis_hangs_no_task(stack, tmp_path, haproxy, half):
+    def serve(stream) -> None:
+        while stream.recv(65536):
+            stream.sendall(half)
+
+    fake = Listener(stack, serve)
+    Balancer(stack, tmp_path / "lb", at(fake.port), timeout=0.2, program=haproxy)
+    # Two tasks, each more than once.
+    eventually("both ask again", lambda: fake.connections >= 5)
+
+
+def test_half_an_answer_of_an_agent_hangs_no_task(tmp_path, haproxy):
+    with ExitStack() as stack:
+        agent = Site(tmp_path, stack, 1, haproxy).agents[0]
+        agent.halves = True
+        asked = agent.asked
+        eventually("it is asked again", lambda: agent.asked >= asked + 2)
+
+
+def test_updates_that_wait_outlive_a_reload_at_once(tmp_path, haproxy):
+    with ExitStack() as stack:
+        site = Site(tmp_path, stack, 1, haproxy)
+        for items in (("A", "B"), ("C", "D"), ("E", "F")):
+            site.agents[0].wants(**dict.fromkeys(items, 60))
+            for item in items:
+                site.push(item, "1")
+                assert site.push(item, "2")[0] == 202
+            site.process.send_signal(signal.SIGUSR2)
+            eventually("they are there", lambda: set(site.service.stored.values()) == {"2"})
+
+
+# Takes all the memory that Lua may have, in pieces that get smaller, and keeps it for a while.
+HOG = """
+core.register_task(function()
+  while not io.open("{file}") do
+    core.msleep(20)
+  end
+  local held = {{}}
+  local function take(bytes)
+    held[#held + 1] = ("x"):rep(bytes) .. #held
+  end
+  for _ = 1, 50 do
+    for _, bytes in ipairs({{ 1 << 18, 1 << 12, 64 }}) do
+      while pcall(take, bytes) do
+      end
+    end
+    -- A little for itself.
+    held[#held], held[#held - 1], held[#held - 2] = nil, nil, nil
+    pcall(core.msleep, 10)
+  end
+  held = nil
+  core.Warning("it is given back")
+end)
+"""
+
+
+def test_tasks_outlive_a_shortage_of_memory(stack, tmp_path, one, haproxy):
+    file = tmp_path / "hog"
+    limit = "global\n    tune.lua.maxmem 4\n"
+    asked = Balancer(
+        stack, tmp_path / "lb", at(one.port), lua=HOG.format(file=file), more=limit, program=haproxy
+    )
+    asked.wait_policy()
+    file.touch()
+    asked.wait_logged("it is given back")
+    # The task that looks at HAProxy's servers.
+    proxy.ask(asked.socket, "set server queries/node1 state maint")
+    keys = [f"/stock/S{number:04}" for number in range(20)]
+    placed = lambda: {asked.get(key)[1]["x-policy"] for key in keys}  # noqa: E731
+    eventually("all go to the other", lambda: placed() == {"node2"})
+    # The ones that exchange, follow and tell.
+    eventually("errors are counted", lambda: asked.metrics()["plimsoll_task_failures_total", ""] > 0)
