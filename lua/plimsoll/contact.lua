@@ -27,6 +27,12 @@ function M.trouble(name, connection, problem)
   end
 end
 
+--- Tells that another one has the name of this one, which takes another.
+function M.tell_namesake(name, own_name)
+  local text = "plimsoll %s: another proxy has this name too: give each a `proxy` of its own; this one goes on as %s"
+  core.Warning(text:format(name, own_name))
+end
+
 --- Runs `step` until it fails, then connects anew after a wait that grows and is jittered; until `owner.ended`.
 -- @param owner table `name`, `ended`
 -- @param silence number s that nobody may say anything while no call waits for its answer

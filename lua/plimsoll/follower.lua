@@ -11,6 +11,8 @@ local LIBRARY_VERSION = 6
 -- How soon is asked again by who is new, and so has a part only of what is free, and told that much of the shares
 -- was given up, for which others wait.
 local EARLY_WAIT = 0.1
+-- Whether another one has this one's name is asked in each so many periods. A process that is replaced finds that once.
+local LOOK_PERIODS, MAX_FOUND = 3, 2
 
 local Follower = {}
 Follower.__index = Follower
@@ -82,8 +84,8 @@ function Follower:exchange()
   local k1, k2, k3, k4, k5 = self:keys()
   -- After a reload the old process may serve on for long. Under one name it and the new one would take each
   -- other for dead in turn: neither had its shares for long, and agents would read counters that jump.
-  if self:is_stopping() and not self.leaving then
-    self.leaving, self.name = true, self.name .. "/" .. self.instance
+  if self:is_stopping() then
+    self.name = self.own_name
   end
   local lease = math.floor(self.settings.lease * 1000)
   local flat = self.dispatcher.report()
@@ -128,6 +130,27 @@ function Follower:exchange()
   return true, given_up
 end
 
+-- Two with one name would take each other for dead in turn, for ever: this one then goes on under a name of its own.
+-- @return true, or nil and why where Redis does not answer
+function Follower:look_for_namesake()
+  self.periods = self.periods + 1
+  if self.name == self.own_name or self.periods % LOOK_PERIODS ~= 0 then
+    return true
+  end
+  local _, _, proxies = self:keys()
+  local record, problem = self.calls:call("HGET", proxies, self.name)
+  if record == nil then
+    return nil, problem
+  end
+  local instance = type(record) == "string" and record:match("^%d+ (%S+)$")
+  self.found = instance and instance ~= self.instance and self.found + 1 or 0
+  if self.found == MAX_FOUND then
+    contact.tell_namesake(self.name, self.own_name)
+    self.name = self.own_name
+  end
+  return true
+end
+
 --- Exchanges observations for shares once a period; a task.
 function Follower:report_for_ever()
   local checked
@@ -144,10 +167,14 @@ function Follower:report_for_ever()
       end
       checked = true
     end
+    local good, more = true, nil
     if not early then
       self.dispatcher.end_period()
+      good, more = self:look_for_namesake()
     end
-    local good, more = self:exchange()
+    if good then
+      good, more = self:exchange()
+    end
     if not good then
       checked = false
       return nil, more
@@ -205,7 +232,9 @@ end
 -- @param now function seconds
 function M.new(settings, name, instance, dispatcher, servers, now)
   return setmetatable({
-    settings = settings, name = name, instance = instance, dispatcher = dispatcher, servers = servers, now = now,
+    settings = settings, name = name, own_name = name .. "/" .. instance, instance = instance,
+    dispatcher = dispatcher, servers = servers, now = now,
+    periods = 0, found = 0,
     calls = redis_of.new(settings.redis, core.tcp, "shares"),
     changes = redis_of.new(settings.redis, core.tcp, "changes"),
   }, Follower)

@@ -33,13 +33,24 @@ local function now()
   return time.sec + time.usec * 1e-6
 end
 
-local function host_name()
+-- The host's name, and what tells this HAProxy from others there and is the same after a reload: its configuration
+-- files as the command line has them.
+local function default_name()
   local file = io.open("/proc/sys/kernel/hostname")
-  local name = file and file:read("l") or "proxy"
+  local host = file and file:read("l") or "proxy"
   if file then
     file:close()
   end
-  return (name:gsub("[^%w._-]", "-"))
+  local files = os.getenv("HAPROXY_CFGFILES") or ""
+  if not files:find("^/") then
+    files = (os.getenv("PWD") or "") .. "/" .. files
+  end
+  -- FNV-1a.
+  local hash = 0x811c9dc5
+  for i = 1, #files do
+    hash = (hash ~ files:byte(i)) * 0x01000193 & 0xffffffff
+  end
+  return ("%s-%08x"):format(host:gsub("[^%w._-]", "-"):sub(1, 64), hash)
 end
 
 local function collect_for_ever(collectors)
@@ -80,8 +91,9 @@ local function told(map, key, read)
 end
 
 -- The policies, for one backend.
+-- @param identity function the dispatcher's name, and a text that differs for each run of it; from init on
 -- @return dispatcher function: this thread's, after init; names function: of its servers
-local function start_policy(settings, name, instance_of)
+local function start_policy(settings, identity)
   local costs = cost_of.new(settings.cost.default, settings.cost.routes)
   local answers = words.answers()
   local dispatcher, admit, finish, follower, servers
@@ -95,7 +107,8 @@ local function start_policy(settings, name, instance_of)
       return math.random(0, 0xffffffff)
     end))
     admit, finish = dispatcher.admit, dispatcher.finish
-    follower = follower_of.new(settings, name, instance_of(), dispatcher, servers, now)
+    local name, instance = identity()
+    follower = follower_of.new(settings, name, instance, dispatcher, servers, now)
   end)
 
   local warned = false
@@ -104,7 +117,7 @@ local function start_policy(settings, name, instance_of)
     local hash, cost, route = read_request(text)
     if hash == false and not warned then
       warned = true
-      core.Warning(("plimsoll %s: plimsoll_admit takes 8 hexadecimal digits or -, has %q"):format(name, text))
+      core.Warning(("plimsoll %s: plimsoll_admit takes 8 hexadecimal digits or -, has %q"):format((identity()), text))
     end
     local time = now_of()
     local server, reason = admit(
@@ -167,14 +180,15 @@ function M.start(given)
   if thread == 0 then
     error("plimsoll: load it with lua-load-per-thread, not with lua-load", 0)
   end
-  local name = ("%s/%d"):format(settings.proxy or host_name(), thread)
   local path = map_path()
   local map = Map.new(path, Map._str)
-  local instance
-  local function instance_of()
-    return instance
+  local name, instance
+  local function identity()
+    return name, instance
   end
   core.register_init(function()
+    -- HAProxy 2.6 has not told its files before.
+    name = ("%s/%d"):format(settings.proxy or default_name(), thread)
     local time = now_of()
     math.randomseed(time.sec ~ (time.usec << 20) ~ (thread << 40))
     instance = ("%x.%x.%d"):format(time.sec, time.usec, thread)
@@ -192,7 +206,7 @@ function M.start(given)
     end,
   }
   if settings.backend then
-    local dispatcher, names = start_policy(settings, name, instance_of)
+    local dispatcher, names = start_policy(settings, identity)
     collectors[#collectors + 1] = function()
       return dispatcher().collect()
     end
@@ -207,7 +221,7 @@ function M.start(given)
     end
   end
   if settings.placement then
-    local figures, collect = placement.start(settings, name, instance_of, now)
+    local figures, collect = placement.start(settings, identity, now)
     collectors[#collectors + 1] = collect
     tellers[("placement %d"):format(thread)] = function()
       return placed.text(figures())

@@ -348,13 +348,13 @@ class Balancer:
     def __init__(
         self, directory: Path, name: str, nodes: Primaries, redis_port: int,
         wait: float = 5, period: float = 0.1, defaults: str = "", extra: str = "", threads: int = 2,
-        snippet: str = SNIPPET, program: str = "",
+        snippet: str = SNIPPET, program: str = "", proxy_name: str = "",
     ) -> None:  # fmt: skip
         (self.port,) = free_ports(1)
         self.name, self._directory, self._program = name, directory, program or machine.haproxy()
         self.socket = directory / f"{name}.sock"
         self._file = directory / f"{name}.cfg"
-        settings = SETTINGS.format(name=name, period=period, redis=redis_port, wait=wait)
+        settings = SETTINGS.format(name=proxy_name or name, period=period, redis=redis_port, wait=wait)
         (directory / f"{name}.lua").write_text(settings)
         config = CONFIG.format(
             threads=threads, directory=directory, name=name, root=ROOT, port=self.port, snippet=snippet,

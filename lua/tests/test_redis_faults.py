@@ -22,7 +22,7 @@ from lua.tests.test_haproxy import CONFIG, POLICY, Proxy, eventually
 
 SETTINGS = """\
 require("plimsoll").start({{
-  cluster = "test", backend = "queries", proxy = "lb", period = {period}, lease = {lease}, age_limit = {age},
+  cluster = "test", backend = "queries", {proxy}period = {period}, lease = {lease}, age_limit = {age},
   redis = {{ {redis}, timeout = {timeout} }},
 }})
 """
@@ -86,11 +86,15 @@ class Balancer(Proxy):
         age=1,
         timeout=0.5,
         more="",
+        proxy="lb",
         lua="",
         program="",
     ) -> None:
         directory.mkdir(exist_ok=True)
-        settings = SETTINGS.format(redis=redis, period=period, lease=lease, age=age, timeout=timeout)
+        name = f'proxy = "{proxy}", ' if proxy else ""
+        settings = SETTINGS.format(
+            proxy=name, redis=redis, period=period, lease=lease, age=age, timeout=timeout
+        )
         (directory / "plimsoll.lua").write_text(settings + lua)
         port, *nodes = free_ports(3)
         config = CONFIG.format(threads=1, directory=directory, root=ROOT, port=port, policy=POLICY + TOLD)

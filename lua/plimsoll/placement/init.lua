@@ -43,12 +43,11 @@ end
 --- Registers the action `lua.plimsoll_place`, the converters `lua.plimsoll_answered` and `lua.plimsoll_unanswered`,
 -- and the tasks.
 -- @param settings table all settings
--- @param name string of the dispatcher
--- @param instance_of function texts that differ for each run of it, from init on
+-- @param identity function the dispatcher's name, and a text that differs for each run of it; from init on
 -- @param now function s
 -- @return figures function: what is shown of this thread; collect function: ends what nobody holds any more, and tells
 -- whether any is left
-function M.start(settings, name, instance_of, now)
+function M.start(settings, identity, now)
   local servers, link
   local follower, loads = follower_of.new(rest_of), loads_of.new()
   local tickets = tickets_of.new(follower)
@@ -151,7 +150,8 @@ function M.start(settings, name, instance_of, now)
 
   core.register_init(function()
     servers = servers_of(settings.placement.backend)
-    link = link_of.new(settings, name, instance_of(), follower, loads, is_idle, now, wall)
+    local name, instance = identity()
+    link = link_of.new(settings, name, instance, follower, loads, is_idle, now, wall)
   end)
   tasks.keep("primaries", function()
     link:report_for_ever()

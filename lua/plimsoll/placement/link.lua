@@ -38,7 +38,8 @@ function M.new(settings, name, instance, follower, loads, is_idle, now, wall)
     keys[i] = prefix .. part
   end
   return setmetatable({
-    settings = settings, name = name, instance = instance, follower = follower, loads = loads, now = now, wall = wall,
+    settings = settings, name = name, own_name = name .. "/" .. instance, instance = instance,
+    follower = follower, loads = loads, now = now, wall = wall,
     is_idle = is_idle, keys = keys, joins = 0,
     calls = redis_of.new(settings.redis, core.tcp, "primaries"),
     changes = redis_of.new(settings.redis, core.tcp, "changes of primaries"),
@@ -61,7 +62,7 @@ end
 -- HAProxy stops this process: it goes on under another name, with what is under way.
 function Link:rename()
   self.leaving = true
-  self.name = self.name .. "/" .. self.instance
+  self.name = self.own_name
   self.was, self.id = self.id, nil
   self.follower.suspend()
 end
@@ -139,6 +140,21 @@ function Link:take(answer)
   return true
 end
 
+-- To join again would say that the other one of its name is dead, and so would that one.
+function Link:look_for_namesake()
+  local ids, problem = self.calls:call("HKEYS", self.keys[4])
+  if type(ids) ~= "table" then
+    return nil, problem or "dispatchers that cannot be read"
+  end
+  for _, id in ipairs(ids) do
+    if id ~= self.id and type(id) == "string" and id:match("^[^#]*") == self.name and self.name ~= self.own_name then
+      contact.tell_namesake(self.name, self.own_name)
+      self.name = self.own_name
+    end
+  end
+  return true
+end
+
 function Link:report()
   local sent, sent_wall = self.now(), self.wall()
   local version, busy = self.follower.report(sent)
@@ -158,9 +174,9 @@ function Link:report()
     contact.trouble(self.name, self.calls, nil)
   elseif problem:find("UNKNOWN", 1, true) then
     self.follower.suspend()
-    self.id = nil
     contact.trouble(self.name, self.calls, problem)
-    return true
+    good, problem = self:look_for_namesake()
+    self.id = nil
   end
   return good, problem
 end
