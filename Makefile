@@ -47,7 +47,7 @@ help: ## Show this help
 	@echo '               scatter-bench: QUICK=1 SEED=7 ROWS=500000 REPEATS=7 PAGE_DELAY=100, in microseconds'
 	@echo '               preview: PROMETHEUS=url, as OBSERVE=1 prints it; VIEW="--policy fc-prop --dashboard sla"'
 
-tools: ## Install what the lab and the tests need (Debian packages, k6, a virtual environment)
+tools: ## Install what the lab and the tests need (Debian packages, k6, HAProxys, a virtual environment)
 	@scripts/install-tools
 
 build: ## Build the agent, Envoy's filter and the demo data service

@@ -1,10 +1,15 @@
-"""Every example is a configuration HAProxy takes without a warning."""
+"""Every example is a configuration that each HAProxy takes without a warning."""
 
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from lua.tests.haproxys import haproxy
+
+# A fixture.
+__all__ = ["haproxy"]
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "haproxy" / "examples").glob("*.cfg"))
@@ -19,7 +24,7 @@ def test_there_is_an_example_for_each_policy():
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_haproxy_accepts_it_without_a_warning(example, tmp_path):
+def test_haproxy_accepts_it_without_a_warning(example, tmp_path, haproxy):
     # The directory of the packaged socket may not exist where the tests run.
     text = example.read_text().replace("/run/haproxy/plimsoll.sock", str(tmp_path / "socket"))
     text = text.replace("/usr/share/plimsoll/lua", str(ROOT / "lua"))
@@ -28,7 +33,7 @@ def test_haproxy_accepts_it_without_a_warning(example, tmp_path):
     config = tmp_path / example.name
     config.write_text(text)
     check = subprocess.run(
-        ["haproxy", "-c", "-f", str(config)], capture_output=True, text=True, timeout=20, check=False
+        [haproxy, "-c", "-f", str(config)], capture_output=True, text=True, timeout=20, check=False
     )
     output = check.stdout + check.stderr
     assert check.returncode == 0, output
