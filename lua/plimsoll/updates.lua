@@ -31,8 +31,9 @@ local OWN_HEADERS = {
   connection = true, ["content-length"] = true, expect = true, ["keep-alive"] = true, te = true, trailer = true,
   ["transfer-encoding"] = true, upgrade = true,
 }
--- For how long a connection is kept that nobody uses.
-local ANCHOR_SECONDS = 3600
+-- For how long a connection is kept that nobody uses, in s; and its timeout, for so long 2.8 and later may keep one
+-- that was closed before it was connected.
+local ANCHOR_SECONDS, ANCHOR_TIMEOUT = 20, 30
 local FLUSH = "plimsoll-flush"
 local COUNTERS = { "passed", "held", "replaced", "stale", "refused", "flushed", "failed" }
 
@@ -177,7 +178,7 @@ local function stay(settings, coalescer)
     local wanted = coalescer.held > 0 or not is_stopping()
     if wanted and (not anchor or age > ANCHOR_SECONDS) then
       local new = core.tcp()
-      new:settimeout(2 * ANCHOR_SECONDS)
+      new:settimeout(ANCHOR_TIMEOUT)
       if deadline.within(settings.timeout, new, new.connect, address_of.split(settings.forward)) then
         if anchor then
           anchor:close()

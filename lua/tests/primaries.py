@@ -33,6 +33,9 @@ global
     log stderr format raw local0 notice
     nbthread {threads}
     stats socket {directory}/{name}.sock mode 660 level admin expose-fd listeners
+.if version_atleast(3.2)
+    tune.lua.bool-sample-conversion normal
+.endif
     lua-prepend-path {root}/lua/?.lua
     lua-prepend-path {root}/lua/?/init.lua
     lua-load-per-thread {directory}/{name}.lua

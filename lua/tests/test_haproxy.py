@@ -29,6 +29,9 @@ global
     log stderr format raw local0 notice
     nbthread {threads}
     stats socket {directory}/haproxy.sock mode 660 level admin
+.if version_atleast(3.2)
+    tune.lua.bool-sample-conversion normal
+.endif
     lua-prepend-path {root}/lua/?.lua
     lua-prepend-path {root}/lua/?/init.lua
     lua-load-per-thread {directory}/plimsoll.lua

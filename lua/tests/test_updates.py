@@ -22,6 +22,9 @@ CONFIG = """\
 global
     log stderr format raw local0 notice
     nbthread 2
+.if version_atleast(3.2)
+    tune.lua.bool-sample-conversion normal
+.endif
     lua-prepend-path {root}/lua/?.lua
     lua-prepend-path {root}/lua/?/init.lua
     lua-load-per-thread {directory}/updates.lua

@@ -93,13 +93,13 @@ core.register_task(function()
   while not io.open("{file}") do
     core.msleep(20)
   end
-  local held = {{}}
+  local held, sizes = {{}}, {{ 1 << 18, 1 << 12, 64 }}
   local function take(bytes)
     held[#held + 1] = ("x"):rep(bytes) .. #held
   end
   for _ = 1, 50 do
-    for _, bytes in ipairs({{ 1 << 18, 1 << 12, 64 }}) do
-      while pcall(take, bytes) do
+    for i = 1, #sizes do
+      while pcall(take, sizes[i]) do
       end
     end
     -- A little for itself.
