@@ -1,5 +1,7 @@
 --- What tasks that talk to Redis do when it goes away, is slow, or sends what it should not.
 
+local tasks = require("plimsoll.tasks")
+
 local M = {}
 
 local FIRST_WAIT, LONGEST_WAIT = 0.1, 5
@@ -41,12 +43,12 @@ function M.keep_trying(owner, connection, silence, step)
   local wait = FIRST_WAIT
   while not owner.ended do
     -- What comes from the network may be anything; the task must outlive it.
-    local ran, good, problem = pcall(connection.connect, connection, silence)
+    local ran, good, problem = tasks.call(connection.connect, connection, silence)
     if not ran then
       good, problem = nil, tostring(good)
     end
     while good and not owner.ended do
-      ran, good, problem = pcall(step)
+      ran, good, problem = tasks.call(step)
       if not ran then
         good, problem = nil, tostring(good)
       elseif good then

@@ -39,7 +39,7 @@ function M.start()
   end)
 end
 
---- Does `work` at a socket, `work(socket, …)`, which is closed if that takes longer, to 50 ms.
+--- Does `work` at a socket, `work(socket, …)`, which is closed if that takes longer: within 0.1 s after.
 -- @return what `work` returns; nil and why where the time was over
 function M.within(seconds, socket, work, ...)
   local wait = { socket = socket, looks = math.ceil(1000 * seconds / LOOK_MS) }

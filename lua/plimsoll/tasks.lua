@@ -6,8 +6,21 @@ local M = {}
 -- How long a task rests after an error, in ms.
 local REST_MS = 100
 
---- Errors that ended a task, which was begun again.
+--- Errors in tasks, of which each was begun again.
 M.failures = 0
+
+-- Takes no memory.
+local function counted(ran, ...)
+  if not ran then
+    M.failures = M.failures + 1
+  end
+  return ran, ...
+end
+
+--- Calls a part of a task as `pcall` does.
+function M.call(work, ...)
+  return counted(pcall(work, ...))
+end
 
 -- Of each task the last error that was told.
 local function tell(name, said, problem)
@@ -23,11 +36,10 @@ function M.keep(name, work)
   local said = {}
   core.register_task(function()
     while true do
-      local ran, problem = pcall(work)
+      local ran, problem = M.call(work)
       if ran then
         return
       end
-      M.failures = M.failures + 1
       -- There may be no memory for these either.
       pcall(tell, name, said, problem)
       pcall(core.msleep, REST_MS)

@@ -91,7 +91,7 @@ local function follow(settings, coalescer, agent)
     local request = ("GET %s HTTP/1.1\r\nhost: %s\r\naccept: text/plain\r\nconnection: close\r\n%s%s\r\n"):format(
       path, address, password, known
     )
-    local ran, status, headers, body = pcall(
+    local ran, status, headers, body = tasks.call(
       http.exchange, core.tcp, address, settings.timeout, request, MOST_ANSWER
     )
     local problem
@@ -132,7 +132,7 @@ local function send(settings, coalescer, queue, said, hand)
     hand.entry = hand.entry or table.remove(queue)
     local entry = hand.entry
     if entry then
-      local ran, status, problem = pcall(
+      local ran, status, problem = tasks.call(
         http.exchange, core.tcp, settings.forward, settings.timeout, entry.update, 0
       )
       local good = ran and status ~= nil and status < 500

@@ -140,14 +140,15 @@ function Link:take(answer)
   return true
 end
 
--- To join again would say that the other one of its name is dead, and so would that one.
+-- To join again would say that another one of its name is dead, and so would that one.
 function Link:look_for_namesake()
   local ids, problem = self.calls:call("HKEYS", self.keys[4])
   if type(ids) ~= "table" then
     return nil, problem or "dispatchers that cannot be read"
   end
   for _, id in ipairs(ids) do
-    if id ~= self.id and type(id) == "string" and id:match("^[^#]*") == self.name and self.name ~= self.own_name then
+    local name, instance = tostring(id):match("^([^#]*)#(.*)%.%d+$")
+    if name == self.name and name ~= self.own_name and instance ~= self.instance then
       contact.tell_namesake(self.name, self.own_name)
       self.name = self.own_name
     end
