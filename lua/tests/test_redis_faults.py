@@ -236,7 +236,7 @@ def test_a_wrong_password_is_told_once_and_never_shown(stack, tmp_path):
     assert not asked.policy_rules()
     log = asked.log.read_text()
     for purpose in ("shares", "changes"):
-        assert len(re.findall(rf"^\[warning\].* {purpose}: .*WRONGPASS", log, re.MULTILINE)) == 1
+        assert len(re.findall(rf"^plimsoll .* {purpose}: .*WRONGPASS", log, re.MULTILINE)) == 1
     assert "secret" not in log
     server.client.config_set("requirepass", "wrong-secret")
     asked.wait_policy()
