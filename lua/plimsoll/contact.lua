@@ -79,11 +79,11 @@ function M.follow_for_ever(owner, connection, channel, on_message)
       end
     end
     local message, problem = connection:receive()
-    if not message then
-      return nil, problem
+    if type(message) ~= "table" then
+      return nil, problem or "no message of a subscription"
     end
     M.trouble(owner.name, connection, nil)
-    if type(message) == "table" and message[1] == "message" then
+    if message[1] == "message" then
       on_message(message[3])
     end
     return true
