@@ -7,12 +7,12 @@
 -- trusted; a record that cannot be parsed is dropped, as is one whose lease has run out.
 --
 -- Keys, all with the prefix `plimsoll:{cluster}:` and so in one hash slot of a Redis Cluster:
---   KEYS[1] nodes         hash  node -> "bound bound_jobs mean_cost jobs load lease_end_ms instance",
+--   KEYS[1] nodes         hash  node -> "bound bound_jobs mean_cost jobs load lease_end_ms lease_ms round instance",
 --                               and " host:port" where the agent knows the node's address
 --   KEYS[2] ring          hash  version, slots, owners (a byte a slot, 255: nobody), check (SHA-1 of
 --                               owners), names (a line a node, empty where the index is free), sizes,
---                               settle_until, seen (time of the last call)
---   KEYS[3] proxies       hash  proxy -> "lease_end_ms instance"
+--                               settle_until, seen (time of the last call), round (its number), since (its begin)
+--   KEYS[3] proxies       hash  proxy -> "lease_end_ms lease_ms round instance"
 --   KEYS[4] shares        hash  "node proxy" -> "held demand"
 --   KEYS[5] observations  hash  "node proxy" -> what the proxy counted, as it sent it
 --                               node -> those of shares for all proxies together, two doubles
@@ -23,11 +23,12 @@
 
 -- luacheck: read_globals struct
 
-local VERSION = 6
+local VERSION = 7
 
 local MAX_NODES = 255
 local MAX_PROXIES = 4096
 local MAX_SLOTS = 1048576
+local MIN_LEASE_MS = 100
 local MAX_LEASE_MS = 3600000
 local MAX_OBSERVATION_BYTES = 2048
 local MAX_NUMBER = 1e15
@@ -43,6 +44,9 @@ local ROUNDED_MS = 16000
 -- Of all demand or of the bound, whichever is more: what all proxies have evenly, so that nobody's first
 -- request waits, and so that a little demand moves little.
 local FLOOR_DEMAND = 0.05
+-- Of a demand beyond the bound no more than this times that of all other proxies counts: or else one request of an
+-- absurd cost would leave the others nothing for many periods.
+local MAX_TIMES_OTHERS = 4
 -- Of a sum: where so little is left without this proxy's part, rounding may be most of it.
 local CANCELLED = 1e-6
 -- Runs in a message; beyond, reading the table is cheaper.
@@ -139,55 +143,109 @@ local function address_of(text)
 end
 
 local parse_node = remembering(4096, function(text)
-  local bound, bound_jobs, mean_cost, jobs, load, lease_end, instance, rest =
-    text:match("^(%S+) (%S+) (%S+) (%S+) (%S+) (%d+) (%S+)(.*)$")
+  local bound, bound_jobs, mean_cost, jobs, load, lease_end, lease, round, instance, rest =
+    text:match("^(%S+) (%S+) (%S+) (%S+) (%S+) (%d+) (%d+) (%d+) (%S+)(.*)$")
   local node = {
     told_bound = bound, words = { bound_jobs, mean_cost, jobs, load },
     address = address_of(rest and rest:match("^ (.*)$")),
     bound = number(bound, 0, MAX_NUMBER), bound_jobs = number(bound_jobs, 0, MAX_NUMBER),
     mean_cost = number(mean_cost, 0, MAX_NUMBER), jobs = number(jobs, 0, MAX_NUMBER),
-    load = number(load, 0, MAX_NUMBER), lease_end = number(lease_end, 0, MAX_NUMBER), instance = instance,
+    load = number(load, 0, MAX_NUMBER), lease_end = number(lease_end, 0, MAX_NUMBER),
+    lease = whole(lease, MIN_LEASE_MS, MAX_LEASE_MS), round = number(round, 0, MAX_NUMBER), instance = instance,
   }
   local whole_record = node.bound and node.bound_jobs and node.mean_cost and node.jobs and node.load
-  if whole_record and node.lease_end and is_name(instance) then
+  if whole_record and node.lease_end and node.lease and node.round and is_name(instance) then
     return node
   end
 end)
 
--- Time in which nobody could call does not count: or else the first to come back would find every
--- other lease run out, and be given all slots and shares. Of a silence a third of the caller's lease
--- counts all the same, so that a node that died beside a lone survivor is not kept. A clock that was
--- set, or another server's after a failover, shifts the leases just so.
-local function suspend_leases(keys, now, lease)
-  local seen = whole(redis.call("HGET", keys[2], "seen") or "", 1, MAX_NUMBER)
-  redis.call("HSET", keys[2], "seen", exact(now))
-  local away = seen and now - seen or 0
-  if away > 0 then
-    away = math.max(0, away - math.floor(lease / 3))
+-- Of "lease_end_ms lease_ms round instance".
+local parse_proxy = remembering(8192, function(text)
+  local lease_end, lease, round, instance = text:match("^(%d+) (%d+) (%d+) (%S+)$")
+  local proxy = {
+    lease_end = number(lease_end, 0, MAX_NUMBER), lease = whole(lease, MIN_LEASE_MS, MAX_LEASE_MS),
+    round = number(round, 0, MAX_NUMBER), instance = instance,
+  }
+  if proxy.lease_end and proxy.lease and proxy.round and is_name(instance) then
+    return proxy
   end
-  if away == 0 then
-    return
-  end
-  for key, pattern in pairs({ [keys[1]] = "^(%S+ %S+ %S+ %S+ %S+ )(%d+)( .+)$", [keys[3]] = "^(%s?)(%d+)( %S+)$" }) do
+end)
+
+local function stored(parse, name, text)
+  return text and #text <= MAX_RECORD_BYTES and is_name(name) and parse(text)
+end
+
+-- Time in which nobody could call does not count: or else the first to come back would find every other lease run
+-- out, and be given all slots and shares. Nor does a clock that was set, or another server's after a failover.
+-- What of it was such a time nobody can tell; so time goes by rounds, which last about as long as the shortest period
+-- of a caller: of each no more than a third of a lease counts towards its end. So a node that died beside a lone
+-- survivor is not kept, and several small steps of the clock are no more than one.
+-- @param since number when this round began
+-- @param at number the last call; what came after it counts
+local function lease_end_of(record, since, at)
+  return record.lease_end + math.max(0, at - since - math.floor(record.lease / 3))
+end
+
+-- Moves the ends of all leases, each by what `by` says of its record.
+local function shift_leases(keys, by)
+  local of_nodes = { keys[1], parse_node, "^(%S+ %S+ %S+ %S+ %S+ )%d+( .+)$" }
+  local of_proxies = { keys[3], parse_proxy, "^(%s?)%d+( .+)$" }
+  for _, kind in ipairs({ of_nodes, of_proxies }) do
+    local key, parse, pattern = unpack(kind)
     for name, text in pairs_of(redis.call("HGETALL", key)) do
-      if #text <= MAX_RECORD_BYTES then
-        local head, lease_end, tail = text:match(pattern)
-        lease_end = whole(lease_end, seen + 1, seen + MAX_LEASE_MS)
-        if lease_end then
-          redis.call("HSET", key, name, head .. exact(lease_end + away) .. tail)
-        end
+      local record = stored(parse, name, text)
+      local away = record and by(record) or 0
+      if away ~= 0 then
+        local head, tail = text:match(pattern)
+        redis.call("HSET", key, name, head .. exact(math.max(0, record.lease_end + away)) .. tail)
       end
     end
   end
 end
 
--- The live nodes by name, their number, and the names of what has run out or cannot be read.
-local function look_at_nodes(key, now)
+-- What time it is, when the round began, and its number.
+local function read_time(keys)
+  local now = now_ms()
+  local fields = redis.call("HMGET", keys[2], "seen", "since", "round")
+  local seen, round = whole(fields[1] or "", 1, MAX_NUMBER), whole(fields[3] or "", 0, MAX_NUMBER - 1) or 0
+  local since = whole(fields[2] or "", 1, seen or 0)
+  if not since then
+    seen, since = now, now
+  end
+  return now, since, round, seen
+end
+
+-- The same, for somebody who calls: a round ends when somebody calls who has called in it, or whom nobody knows.
+-- @param caller its record, or nothing
+local function tell_time(keys, caller)
+  local now, since, round, seen = read_time(keys)
+  if now < seen then
+    shift_leases(keys, function(record)
+      -- One that cannot have been then stays: somebody else wrote it, or that time.
+      return whole(record.lease_end, seen + 1, seen + MAX_LEASE_MS) and now - seen or 0
+    end)
+    since = math.max(1, since + now - seen)
+  end
+  if not caller or caller.round == round then
+    shift_leases(keys, function(record)
+      local counted = since + math.floor(record.lease / 3)
+      -- One that has run out stays so. Who called in this round began its lease then.
+      return record.lease_end > counted and math.max(0, now - math.max(counted, record.lease_end - record.lease)) or 0
+    end)
+    since, round = now, round + 1
+  end
+  redis.call("HSET", keys[2], "seen", exact(now), "since", exact(since), "round", exact(round))
+  return now, since, round
+end
+
+-- The live ones by name, their number, and the names of what has run out or cannot be read.
+local function look_at(key, parse, most, now, since, at)
   local live, count, gone = {}, 0, {}
   for name, text in pairs_of(redis.call("HGETALL", key)) do
-    local node = #text <= MAX_RECORD_BYTES and is_name(name) and parse_node(text)
-    if node and node.lease_end > now and node.lease_end <= now + MAX_LEASE_MS and count < MAX_NODES then
-      live[name] = node
+    local found = stored(parse, name, text)
+    local lease_end = found and lease_end_of(found, since, at)
+    if found and lease_end > now and found.lease_end <= now + MAX_LEASE_MS and count < most then
+      live[name] = found
       count = count + 1
     else
       gone[#gone + 1] = name
@@ -196,12 +254,54 @@ local function look_at_nodes(key, now)
   return live, count, gone
 end
 
--- The live nodes by name; drops what has run out or cannot be read.
-local function live_nodes(key, now)
-  local live, count, gone = look_at_nodes(key, now)
+local function names_of(key)
+  local names = {}
+  for _, name in ipairs(redis.call("HKEYS", key)) do
+    names[name] = true
+  end
+  return names
+end
+
+-- Forgets nodes or proxies, and what is kept of those that are no more.
+local function forget(keys, key, gone)
+  if #gone == 0 then
+    return
+  end
   drop(key, gone)
+  local nodes, proxies = names_of(keys[1]), names_of(keys[3])
+  for _, pairs_key in ipairs({ keys[4], keys[5] }) do
+    local dead = {}
+    for _, field in ipairs(redis.call("HKEYS", pairs_key)) do
+      local node, proxy = field:match("^(%S+) (%S+)$")
+      -- The sums as well, which have no proxy: they are made anew.
+      if not (nodes[node] and proxies[proxy]) then
+        dead[#dead + 1] = field
+      end
+    end
+    drop(pairs_key, dead)
+  end
+end
+
+-- The live nodes by name, and their number; forgets the others.
+local function live_nodes(keys, now, since)
+  local live, count, gone = look_at(keys[1], parse_node, MAX_NODES, now, since, now)
+  forget(keys, keys[1], gone)
   return live, count
 end
+
+local function live_proxies(keys, now, since)
+  local live, count, gone = look_at(keys[3], parse_proxy, MAX_PROXIES, now, since, now)
+  forget(keys, keys[3], gone)
+  return live, count
+end
+
+-- How long a caller may be silent: 0, or within bounds; nil where it cannot be.
+local function lease_of(text)
+  local lease = whole(text, 0, MAX_LEASE_MS)
+  return lease and (lease == 0 or lease >= MIN_LEASE_MS) and lease or nil
+end
+
+local BAD_LEASE = "lease_ms must be 0, or a whole number within " .. MIN_LEASE_MS .. ".." .. MAX_LEASE_MS
 
 local function split(text, separator)
   local parts = {}
@@ -484,8 +584,8 @@ local function rebalance(key, live, first, slots, dead_band, now, settle_ms)
   end
   local owners = ring.owners
   if not owners then
-    local stored, found = read_ring(key, true)
-    if not stored then
+    local whole_ring, found = read_ring(key, true)
+    if not whole_ring then
       -- Damaged: followers have it whole, and restore it once it is gone.
       redis.call("DEL", key)
       settling(key, now, false, false, settle_ms)
@@ -506,8 +606,6 @@ local function rebalance(key, live, first, slots, dead_band, now, settle_ms)
   return to
 end
 
-local live_proxies
-
 -- report(node, instance, bound, bound_jobs, mean_cost, jobs, load, lease_ms, slots, dead_band, settle_ms, address)
 --   jobs: active requests. load: delay over the SLA's target, or the host's. Both for the schedulers.
 --   bound 0: the node is drained and owns nothing. lease_ms 0: it leaves at once.
@@ -525,17 +623,15 @@ local function report(keys, args)
     if not value then return fail(field .. " must be a number within 0..1e15") end
     measured[i] = exact(value)
   end
-  local lease, slots = whole(args[8], 0, MAX_LEASE_MS), whole(args[9], 1, MAX_SLOTS)
+  local lease, slots = lease_of(args[8]), whole(args[9], 1, MAX_SLOTS)
   local dead_band, settle = number(args[10], 0, 1), whole(args[11], 0, MAX_LEASE_MS)
-  if not lease then return fail("lease_ms must be a whole number within 0..3600000") end
+  if not lease then return fail(BAD_LEASE) end
   if not slots then return fail("slots must be a whole number within 1..1048576") end
   if not dead_band then return fail("dead_band must be within 0..1") end
   if not settle then return fail("settle_ms must be a whole number within 0..3600000") end
-  local now = now_ms()
-  if lease > 0 then
-    suspend_leases(keys, now, lease)
-  end
-  local live, count = live_nodes(keys[1], now)
+  local before = stored(parse_node, name, redis.call("HGET", keys[1], name))
+  local now, since, round = tell_time(keys, before and before.instance == instance and before)
+  local live, count = live_nodes(keys, now, since)
   local held = live[name]
   if held and held.instance ~= instance then
     return redis.error_reply("CONFLICT plimsoll: node " .. name .. " is reported by another agent, " .. held.instance)
@@ -544,10 +640,11 @@ local function report(keys, args)
     return fail("the cluster has " .. MAX_NODES .. " nodes, which is the most")
   end
   if lease == 0 then
-    redis.call("HDEL", keys[1], name)
+    forget(keys, keys[1], held and { name } or {})
     live[name] = nil
   else
-    local record = table.concat(measured, " ") .. " " .. exact(now + lease) .. " " .. instance
+    local times = exact(now + lease) .. " " .. exact(lease) .. " " .. exact(round)
+    local record = table.concat(measured, " ") .. " " .. times .. " " .. instance
     local address = address_of(args[12])
     record = address and record .. " " .. address or record
     redis.call("HSET", keys[1], name, record)
@@ -556,7 +653,7 @@ local function report(keys, args)
   local reply = { rebalance(keys[2], live, count == 0 and name, slots, dead_band, now, settle) }
   local proxies = redis.call("HKEYS", keys[3])
   if #proxies > MAX_PROXIES then
-    live_proxies(keys, now)
+    live_proxies(keys, now, since)
     proxies = redis.call("HKEYS", keys[3])
   end
   local fields = {}
@@ -570,50 +667,6 @@ local function report(keys, args)
     end
   end
   return reply
-end
-
--- Forgets proxies and what they held.
-local function drop_proxies(keys, gone)
-  if #gone == 0 then
-    return
-  end
-  drop(keys[3], gone)
-  local is_gone = {}
-  for _, proxy in ipairs(gone) do
-    is_gone[proxy] = true
-  end
-  for _, key in ipairs({ keys[4], keys[5] }) do
-    local dead = {}
-    for _, field in ipairs(redis.call("HKEYS", key)) do
-      local proxy = field:match("^%S+ (%S+)$")
-      -- The sums as well, which have no proxy: they are made anew without it.
-      if not proxy or is_gone[proxy] then
-        dead[#dead + 1] = field
-      end
-    end
-    drop(key, dead)
-  end
-end
-
--- Of "lease_end_ms instance".
-local parse_proxy = remembering(8192, function(text)
-  local lease_end, instance = text:match("^(%d+) (%S+)$")
-  return is_name(instance) and { lease_end = tonumber(lease_end), instance = instance }
-end)
-
-function live_proxies(keys, now)
-  local live, count, gone = {}, 0, {}
-  for name, text in pairs_of(redis.call("HGETALL", keys[3])) do
-    local found = #text <= MAX_RECORD_BYTES and is_name(name) and parse_proxy(text)
-    if found and found.lease_end > now and found.lease_end <= now + MAX_LEASE_MS and count < MAX_PROXIES then
-      live[name] = found
-      count = count + 1
-    else
-      gone[#gone + 1] = name
-    end
-  end
-  drop_proxies(keys, gone)
-  return live, count
 end
 
 -- What others must leave to it and what is wished, of "held demand"; what cannot be read does not count.
@@ -675,13 +728,13 @@ end
 -- What of the nodes' bounds this proxy may use. Shares go by demand. One is raised only by what the
 -- others have given up, so that together they never exceed the bound.
 -- The sum over the proxies is kept with each node, or else a call would read all shares of all proxies.
--- A new proxy leaves half of what is free, for it is seldom alone: the threads of a proxy start together, and
--- what one holds the others would have to wait for.
+-- Who is new at a node leaves half of what is free, for it is seldom alone: the threads of a proxy start together, and
+-- what one holds the others would have to wait for. At a node that is back, others may hold what it does not know of.
 -- In every call one node's is made anew, in turn, so that none is wrong for long.
 -- Of a share that falls, the proxy goes on holding what it may have in flight until it hears of that: or else
 -- the others would fill the node on top of it.
 -- @param asked list of { name, demand, told, held, node }; each gets its `granted`, as text
-local function grant(keys, asked, proxy, is_new, proxies, count, now)
+local function grant(keys, asked, proxy, proxies, count, now)
   local names, fields = {}, {}
   for i, entry in ipairs(asked) do
     names[i] = entry.name
@@ -703,12 +756,16 @@ local function grant(keys, asked, proxy, is_new, proxies, count, now)
       taken, sum = sum_shares(keys[4], entry.name, proxies, proxy)
     end
     local bound, demand = entry.node.bound, entry.demand
+    local most = math.max(bound, MAX_TIMES_OTHERS * sum)
+    if demand > most then
+      demand, entry.told = most, exact(most)
+    end
     sum = sum + demand
     -- Above nothing, so that shares are numbers.
     local floor = FLOOR_DEMAND * math.max(sum, bound, 1e-9) / count
     local wanted = bound * (demand + floor) / (sum + floor * count)
     local free = math.max(0, bound - taken)
-    if is_new then
+    if not owns[i] then
       wanted = math.min(wanted, free / 2)
     end
     local granted = math.min(wanted, free)
@@ -743,18 +800,18 @@ local function parse_demand(text)
 end
 
 -- observe(proxy, instance, lease_ms, node, demand, observation, node, demand, observation, …)
---   demand: cost this proxy wanted to send the node in the last period, refused work included; or
---     demand/held, with the cost that it may have in flight there until it hears the answer: what it has,
---     or the share that it knows where that is larger.
+--   demand: cost this proxy wanted to send the node in the last period, refused work included; beyond the
+--     node's bound no more than four times the others' counts. Or demand/held, with the cost that it may have
+--     in flight there until it hears the answer: what it has, or the share that it knows where that is larger.
 --   lease_ms 0: the proxy leaves and gives its shares back.
 -- Returns { version, live proxies, node, granted, bound_jobs, mean_cost, jobs, load, … } of the live
 -- nodes asked for; granted is the cost this proxy may have in flight there.
 local function observe(keys, args)
-  local proxy, instance, lease = args[1], args[2], whole(args[3], 0, MAX_LEASE_MS)
+  local proxy, instance, lease = args[1], args[2], lease_of(args[3])
   if #keys ~= 5 then return fail("observe needs 5 keys") end
   if not is_name(proxy) then return fail("proxy name must be 1..128 of A-Za-z0-9._:/-") end
   if not is_name(instance) then return fail("instance must be 1..128 of A-Za-z0-9._:/-") end
-  if not lease then return fail("lease_ms must be a whole number within 0..3600000") end
+  if not lease then return fail(BAD_LEASE) end
   if (#args - 3) % 3 ~= 0 or #args > 3 + 3 * MAX_NODES then
     return fail("observe takes node, demand and observation for up to " .. MAX_NODES .. " nodes")
   end
@@ -763,15 +820,13 @@ local function observe(keys, args)
     if not parse_demand(args[i + 1]) then return fail("demand and held must be numbers within 0..1e15") end
     if #args[i + 2] > MAX_OBSERVATION_BYTES then return fail("an observation has at most 2048 bytes") end
   end
-  local now = now_ms()
-  if lease > 0 then
-    suspend_leases(keys, now, lease)
-  end
-  local proxies, count = live_proxies(keys, now)
+  local before = stored(parse_proxy, proxy, redis.call("HGET", keys[3], proxy))
+  local now, since, round = tell_time(keys, before and before.instance == instance and before)
+  local proxies, count = live_proxies(keys, now, since)
   local held = proxies[proxy]
-  if held and held.instance ~= instance and held.instance then
+  if held and held.instance ~= instance then
     -- A restarted proxy: what it held died with it.
-    drop_proxies(keys, { proxy })
+    forget(keys, keys[3], { proxy })
     held, proxies[proxy], count = nil, nil, count - 1
   end
   if not held and count >= MAX_PROXIES then
@@ -780,14 +835,15 @@ local function observe(keys, args)
   local ring = read_ring(keys[2], false)
   local version = ring and ring.version or 0
   if lease == 0 then
-    drop_proxies(keys, held and { proxy } or {})
+    forget(keys, keys[3], held and { proxy } or {})
     return { version, held and count - 1 or count }
   end
-  redis.call("HSET", keys[3], proxy, exact(now + lease) .. " " .. instance)
+  local times = exact(now + lease) .. " " .. exact(lease) .. " " .. exact(round)
+  redis.call("HSET", keys[3], proxy, times .. " " .. instance)
   if not held then
     proxies[proxy], count = { instance = instance }, count + 1
   end
-  local nodes = live_nodes(keys[1], now)
+  local nodes = live_nodes(keys, now, since)
   local asked, seen = {}, {}
   for i = 4, #args, 3 do
     local node = nodes[args[i]]
@@ -801,7 +857,7 @@ local function observe(keys, args)
     end
   end
   set_all(keys[5], seen)
-  grant(keys, asked, proxy, not held, proxies, count, now)
+  grant(keys, asked, proxy, proxies, count, now)
   local reply = { version, count }
   for _, entry in ipairs(asked) do
     local last = #reply
@@ -865,7 +921,8 @@ local function nodes(keys)
   if #keys ~= 5 then return fail("nodes needs 5 keys") end
   local found = read_ring(keys[2], false)
   local reply = { found and found.version or 0 }
-  for name, node in pairs((look_at_nodes(keys[1], now_ms()))) do
+  local now, since, _, seen = read_time(keys)
+  for name, node in pairs((look_at(keys[1], parse_node, MAX_NODES, now, since, seen))) do
     local last = #reply
     reply[last + 1], reply[last + 2], reply[last + 3] = name, node.address or "", node.told_bound
     reply[last + 4], reply[last + 5], reply[last + 6], reply[last + 7] = unpack(node.words)

@@ -77,7 +77,7 @@ def test_a_change_is_published_with_what_moved(cluster):
 
 def test_a_node_leaves_after_its_lease_and_other_keys_stay(cluster):
     for node in ("node1", "node2", "node3"):
-        cluster.report(node, 1000, lease=60_000 if node != "node2" else 50)
+        cluster.report(node, 1000, lease=60_000 if node != "node2" else 100)
     _, _, names, before = cluster.ring()
     gone = names.index("node2")
     deadline = time.monotonic() + 5
@@ -161,8 +161,9 @@ def test_hostile_records_are_dropped(cluster):
     far = int(time.time() * 1000) + 60_000
     for n, record in enumerate(
         [
-            *("", "x", f"nan 1 1 1 1 {far} i", f"-5 1 1 1 1 {far} i", f"1e300 1 1 1 1 {far} i"),
-            *(f"1 1 1 1 1 {far}999 i", "1 1 1 1 1 1 i"),
+            *("", "x", f"nan 1 1 1 1 {far} 60000 0 i", f"-5 1 1 1 1 {far} 60000 0 i"),
+            *(f"1e300 1 1 1 1 {far} 60000 0 i", f"1 1 1 1 1 {far}999 60000 0 i", "1 1 1 1 1 1 60000 0 i"),
+            *(f"1 1 1 1 1 {far} {lease} 0 i" for lease in ("", "0", "99", "3600001", "nan")),
         ]
     ):
         cluster.server.hset(cluster.nodes, f"bad{n}", record)
@@ -262,6 +263,16 @@ def test_shares_follow_demand_and_never_exceed_the_bound(cluster):
     assert sum(granted.values()) == pytest.approx(1000)
     # 0.05 of an even share is everybody's: (3000 + 75) / (6000 + 300).
     assert granted["proxy0"] == pytest.approx(1000 * 3075 / 6300)
+
+
+def test_an_absurd_demand_of_one_dispatcher_leaves_the_others_their_part(cluster):
+    """Somebody asked it for a cost of 1e9."""
+    cluster.report("node1", 1000, mean_cost=1)
+    for _ in range(3):
+        cluster.observe("one", [("node1", 1e9, "")])
+        share = cluster.observe("two", [("node1", 300, "")])[2]["node1"]
+    # Of four parts in five, and 0.05 of an even share: (300 + 37.5) / (1500 + 75).
+    assert share == pytest.approx(1000 * 337.5 / 1575, abs=1)
 
 
 @pytest.mark.parametrize("prefix", ["proxy", "lb-a/", "h", "edge.example:"])
@@ -396,7 +407,7 @@ def test_all_live_nodes_are_listed(cluster):
 
 
 def test_a_node_whose_lease_is_over_is_not_listed_and_not_dropped_by_looking(cluster):
-    cluster.report("node1", 1000, lease=1)
+    cluster.report("node1", 1000, lease=100)
     deadline = time.monotonic() + 5
     while cluster.live_nodes()[1] and time.monotonic() < deadline:
         pass

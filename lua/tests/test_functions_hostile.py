@@ -1,5 +1,6 @@
 """The function library against others who write to its keys, take its rights away or set its clock."""
 
+import contextlib
 import re
 import time
 from pathlib import Path
@@ -26,10 +27,10 @@ def shift_clock(cluster, by: int) -> None:
         words[5] = b"%d" % (int(words[5]) - by)
         server.hset(cluster.nodes, name, b" ".join(words))
     for name, record in server.hgetall(cluster.proxies).items():
-        end, instance = record.split(b" ")
-        server.hset(cluster.proxies, name, b"%d %s" % (int(end) - by, instance))
-    seen = int(server.hget(cluster.ring_key, "seen"))
-    server.hset(cluster.ring_key, "seen", seen - by)
+        end, rest = record.split(b" ", 1)
+        server.hset(cluster.proxies, name, b"%d %s" % (int(end) - by, rest))
+    for field in ("seen", "since"):
+        server.hset(cluster.ring_key, field, int(server.hget(cluster.ring_key, field)) - by)
 
 
 @pytest.mark.parametrize("by", [3_000, 600_000, -600_000])
@@ -49,6 +50,10 @@ def test_a_silence_or_a_set_clock_moves_no_key_and_frees_no_share(cluster, by):
     assert count == 2
     assert held["two"] >= 400
     assert shares["node1"] <= (1000 - held["two"]) * (1 + 1e-9)
+    # Until the next round begins, and beyond.
+    for _ in range(2):
+        assert set(cluster.live_nodes()[1]) == set(NODES)
+        cluster.report("node1", 1000, lease=2000)
     ends = [int(record.split()[5]) for record in cluster.server.hvals(cluster.nodes)]
     assert all(0 < end - now_ms(cluster.server) <= 2000 for end in ends)
 
@@ -67,7 +72,70 @@ def test_a_lone_survivor_does_not_keep_the_dead(cluster):
     assert calls <= 6, "300 ms, and what of them did not count"
 
 
-@pytest.mark.parametrize("seen", ["nan", "-1", "0", "1e300", "x", "1", "9" * 400])
+def test_a_caller_with_a_tiny_lease_does_not_keep_dead_nodes(cluster):
+    cluster.report("node1", 1000, lease=300)
+    cluster.report("dead", 1000, lease=300)
+    calls = 0
+    while "dead" in cluster.sizes():
+        calls += 1
+        assert calls < 30, "300 ms are long over"
+        time.sleep(0.05)
+        with contextlib.suppress(redis.ResponseError):
+            cluster.observe("one", [], lease=1)
+        cluster.report("node1", 1000, lease=300)
+    for lease in (1, 99):
+        with pytest.raises(redis.ResponseError, match="lease_ms must be 0, or a whole number within 100"):
+            cluster.observe("one", [], lease=lease)
+
+
+def test_a_caller_with_a_long_lease_does_not_end_those_of_others_after_a_silence(cluster):
+    for node in NODES:
+        cluster.report(node, 1000, lease=2000)
+    cluster.observe("one", [("node1", 500, "")], lease=2000)
+    before = cluster.ring()
+    shift_clock(cluster, 60_000)
+    assert cluster.observe("long", [("node1", 500, "")], lease=3_600_000)[1] == 2
+    cluster.report("node1", 1000, lease=3_600_000)
+    assert cluster.ring() == before
+
+
+def test_small_forward_steps_of_the_clock_together_drop_nobody(cluster):
+    """Four of less than a third of a lease, while each of the others calls once."""
+    for node in ("late", *NODES):
+        cluster.report(node, 1000, lease=3000)
+    for proxy in ("late", "one"):
+        cluster.observe(proxy, [("node1", 500, "")], lease=3000)
+    before = cluster.ring()
+    for node in NODES:
+        shift_clock(cluster, 990)
+        cluster.report(node, 1000, lease=3000)
+    shift_clock(cluster, 990)
+    assert cluster.observe("one", [("node1", 500, "")], lease=3000)[1] == 2
+    assert cluster.report("late", 1000, lease=3000)[0] == before[0]
+    assert cluster.ring() == before
+
+
+@pytest.mark.parametrize("how", ["leave", "lapse"])
+def test_nothing_stays_of_nodes_that_came_and_went(cluster, how):
+    cluster.report("stays", 1000)
+    for n in range(30):
+        name = f"node{n}"
+        cluster.report(name, 1000)
+        for proxy in ("one", "two", "three"):
+            cluster.observe(proxy, [("stays", 1, "x"), (name, 1, "x")])
+        if how == "leave":
+            cluster.report(name, 1000, lease=0)
+        else:
+            cluster.server.hset(cluster.nodes, name, "x")
+    cluster.report("stays", 1000)
+    for proxy in ("one", "two", "three"):
+        cluster.observe(proxy, [("stays", 1, "x")])
+    kept = [cluster.server.hlen(key) for key in (cluster.nodes, cluster.shares, cluster.observations)]
+    # Of each proxy, and the sum.
+    assert kept == [1, 3, 3 + 1]
+
+
+@pytest.mark.parametrize("seen", ["nan", "-1", "0", "1e300", "x", "1", "1" + "0" * 14, "9" * 400])
 def test_a_garbled_time_of_the_last_call_changes_nothing(cluster, seen):
     for node in NODES:
         cluster.report(node, 1000)
@@ -158,7 +226,7 @@ def test_a_garbled_sum_of_shares_grants_nothing_twice(cluster, sum_):
         assert sum(shares[node] for shares in granted.values()) <= 1000 * (1 + 1e-9), node
 
 
-@pytest.mark.parametrize("record", ["{bound} 1 1 1 1 {end} i", "1 {bound} 1 1 1 {end} i"])
+@pytest.mark.parametrize("record", ["{bound} 1 1 1 1 {end} 60000 0 i", "1 {bound} 1 1 1 {end} 60000 0 i"])
 @pytest.mark.parametrize("bound", ["nan", "-nan", "inf", "-1", "1e308", "1e16", "x", "9" * 500, ""])
 def test_a_node_that_cannot_be_is_no_node(cluster, record, bound):
     end = now_ms(cluster.server) + 60_000
@@ -172,7 +240,7 @@ def test_a_node_that_cannot_be_is_no_node(cluster, record, bound):
 @pytest.mark.parametrize("instance", ["a,b", "x" * 200, "é"])
 def test_a_node_of_an_instance_that_cannot_be_is_no_conflict(cluster, instance):
     end = now_ms(cluster.server) + 60_000
-    cluster.server.hset(cluster.nodes, "node1", f"1 1 1 1 1 {end} {instance}")
+    cluster.server.hset(cluster.nodes, "node1", f"1 1 1 1 1 {end} 60000 0 {instance}")
     cluster.report("node1", 1000)
     assert cluster.sizes() == {"node1": 1000}
 
@@ -182,7 +250,7 @@ def test_an_address_that_cannot_be_is_dropped_and_its_node_is_not(cluster, addre
     cluster.report("node1", 1000, address=address)
     assert cluster.live_nodes()[1]["node1"][0] == ""
     end = now_ms(cluster.server) + 60_000
-    cluster.server.hset(cluster.nodes, "node2", f"1 1 1 1 1 {end} i {address}")
+    cluster.server.hset(cluster.nodes, "node2", f"1 1 1 1 1 {end} 60000 0 i {address}")
     assert cluster.live_nodes()[1]["node2"] == ["", "1", "1", "1", "1", "1"]
     cluster.report("node1", 1000, address="x" * 255)
     assert cluster.live_nodes()[1]["node1"][0] == "x" * 255
@@ -199,7 +267,7 @@ def test_a_silence_shifts_the_lease_of_a_node_with_an_address(cluster):
 @pytest.mark.parametrize("name", ["a b", "a\nb", "", "x" * 129, "\0", "a=b,c"])
 def test_nodes_of_names_that_cannot_be_are_dropped(cluster, name):
     end = now_ms(cluster.server) + 60_000
-    cluster.server.hset(cluster.nodes, name, f"1 1 1 1 1 {end} i")
+    cluster.server.hset(cluster.nodes, name, f"1 1 1 1 1 {end} 60000 0 i")
     cluster.report("node1", 1000)
     assert cluster.server.hkeys(cluster.nodes) == [b"node1"]
 

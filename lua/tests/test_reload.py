@@ -44,7 +44,7 @@ class Watcher:
             proxies, observations = both.execute()
         instances = {}
         for name, record in proxies.items():
-            self.leases[name.decode()], instances[name.decode()] = record.decode().split()
+            self.leases[name.decode()], _, _, instances[name.decode()] = record.decode().split()
         for name, run in instances.items():
             runs = self.runs.setdefault(name, [])
             if runs[-1:] != [run]:

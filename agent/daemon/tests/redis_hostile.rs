@@ -207,11 +207,11 @@ fn garbage_among_the_nodes_is_dropped() {
     let huge = "9".repeat(100_000);
     let mut words = vec!["HSET".to_owned(), "plimsoll:{c}:nodes".to_owned()];
     for n in 0..10_000 {
-        words.extend([format!("x{n}"), "nan nan nan nan nan 1 i".to_owned()]);
+        words.extend([format!("x{n}"), "nan nan nan nan nan 1 1000 0 i".to_owned()]);
     }
     for record in [
-        "1e308 1 1 1 1 99999999999999 i",
-        "-1 1 1 1 1 99999999999999 i",
+        "1e308 1 1 1 1 99999999999999 1000 0 i",
+        "-1 1 1 1 1 99999999999999 1000 0 i",
         &huge,
     ] {
         words.extend([format!("bad name {}", record.len()), record.to_owned()]);

@@ -135,7 +135,7 @@ fn a_dispatcher_that_the_library_refuses_is_told_alone() {
     let agent = node1(&service, &redis);
     assert_eq!(ask(&agent, &one("first", 1.0)).0, 200);
     let script = "local t = redis.call('TIME') for i = 1, 4095 do \
-                  redis.call('HSET', KEYS[1], 'p' .. i, (t[1] + 60) .. '000 i') end";
+                  redis.call('HSET', KEYS[1], 'p' .. i, (t[1] + 60) .. '000 60000 0 i') end";
     redis.cli(&["EVAL", script, "1", "plimsoll:{c}:proxies"]);
     let body =
         json!({"dispatchers": [dispatcher("one-more", "i", 1.0), dispatcher("first", "i", 1.0)]});
@@ -259,15 +259,15 @@ fn bad_input_is_named_by_its_path() {
         ),
         (
             swap("60.0", "-1"),
-            "dispatchers[0].lease_seconds: must be 0, or from 0.001 to 3600, is -1",
+            "dispatchers[0].lease_seconds: must be 0, or from 0.1 to 3600, is -1",
         ),
         (
             swap("60.0", "3601"),
-            "dispatchers[0].lease_seconds: must be 0, or from 0.001 to 3600",
+            "dispatchers[0].lease_seconds: must be 0, or from 0.1 to 3600",
         ),
         (
             swap("60.0", "1e-9"),
-            "dispatchers[0].lease_seconds: must be 0, or from 0.001",
+            "dispatchers[0].lease_seconds: must be 0, or from 0.1",
         ),
         (nodes(256), "dispatchers[0].nodes: may be 255, are 256"),
         (

@@ -291,7 +291,7 @@ fn an_address_that_is_none_is_left_out() {
         } else {
             far.to_string()
         };
-        let record = format!("1 1 1 1 1 {end} i {address}");
+        let record = format!("1 1 1 1 1 {end} 60000 0 i {address}");
         redis.cli(&["HSET", "plimsoll:{c}:nodes", name, &record]);
     }
     let (status, answer) = ask(&agent, &json!({"dispatchers": []}));

@@ -658,8 +658,8 @@ const TABLES: &[(&str, &str, &[Row])] = &[
             ),
             (
                 "lease",
-                "duration, 2 periods to 1hour",
-                "3 periods",
+                "duration, 2 periods and 100ms to 1hour",
+                "3 periods, at least 100ms",
                 "Without a report for this long the node leaves the ring.",
             ),
         ],

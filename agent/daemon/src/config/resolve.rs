@@ -22,6 +22,8 @@ pub(super) type Checked<T> = Result<T, Wrong>;
 
 const DAY: Duration = Duration::from_secs(86_400);
 pub(super) const MILLI: Duration = Duration::from_millis(1);
+/// Of the function library.
+const MIN_RING_LEASE: Duration = Duration::from_millis(100);
 /// How long reading metrics may take, unless the period is shorter.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_millis(500);
 /// Fits in an agent-check line together with the proxy's name.
@@ -433,7 +435,13 @@ fn ring(path: &str, raw: &raw::Ring, period: Duration) -> Checked<RingSettings> 
             ),
         );
     }
-    let lease = duration(&format!("{path}.lease"), raw.lease, 3 * period, 2 * period)?;
+    let default = (3 * period).max(MIN_RING_LEASE);
+    let lease = duration(
+        &format!("{path}.lease"),
+        raw.lease,
+        default,
+        (2 * period).max(MIN_RING_LEASE),
+    )?;
     if lease > Duration::from_secs(3600) {
         return wrong(format!("{path}.lease"), "must be at most 1hour");
     }

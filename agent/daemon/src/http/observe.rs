@@ -1,6 +1,6 @@
 //! `POST /v1/observe`: a proxy's dispatchers exchange what they saw for shares, through this agent.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::RangeInclusive};
 
 use axum::{
     Json,
@@ -31,7 +31,7 @@ const MOST_DISPATCHERS: usize = 256;
 const MOST_NODES: usize = 255;
 const LONGEST_NAME: usize = 128;
 const LONGEST_OBSERVATION: usize = 2048;
-const LONGEST_LEASE: f64 = 3600.0;
+const LEASE_SECONDS: RangeInclusive<f64> = 0.1..=3600.0;
 const MOST: f64 = 1e15;
 
 #[derive(Debug, Deserialize)]
@@ -189,9 +189,10 @@ fn check(dispatchers: &[Dispatcher]) -> Result<(), String> {
         once(&mut names, &format!("{path}.name"), &dispatcher.name)?;
         name(&format!("{path}.instance"), &dispatcher.instance)?;
         let lease = dispatcher.lease_seconds;
-        if lease != 0.0 && !(0.001..=LONGEST_LEASE).contains(&lease) {
+        if lease != 0.0 && !LEASE_SECONDS.contains(&lease) {
+            let (least, most) = (LEASE_SECONDS.start(), LEASE_SECONDS.end());
             return Err(format!(
-                "{path}.lease_seconds: must be 0, or from 0.001 to {LONGEST_LEASE}, is {lease}"
+                "{path}.lease_seconds: must be 0, or from {least} to {most}, is {lease}"
             ));
         }
         at_most(&format!("{path}.nodes"), dispatcher.nodes.len(), MOST_NODES)?;

@@ -17,7 +17,7 @@ use crate::config::host_port;
 /// The function library, loaded where it is missing or older.
 const LIBRARY: &str = include_str!("../../../../lua/redis/plimsoll.lua");
 /// Its version, as `plimsoll_version` answers.
-const LIBRARY_VERSION: i64 = 6;
+const LIBRARY_VERSION: i64 = 7;
 /// The most a number may be, as in the library.
 const MOST: f64 = 1e15;
 
