@@ -15,6 +15,8 @@ Coalescer.__index = Coalescer
 M.TICK = 0.05
 -- A clock that jumps by more is taken to have gone on by this.
 local LONGEST_STEP = 1
+-- A feed whose numbers fall for so long has begun to count anew: late updates are not as late, in seconds.
+local MAX_LATE = 60
 local FIRST_WAIT, LONGEST_WAIT = 0.1, 5
 
 --- @param settings table most_items, most_bytes (of what waits), age_limit (s: what agents said before counts no more)
@@ -22,10 +24,11 @@ local FIRST_WAIT, LONGEST_WAIT = 0.1, 5
 function M.new(settings, agents)
   return setmetatable({
     settings = settings, agents = agents, told = {}, periods = {},
-    -- By item: last (when one went on), sequence, busy (who is under way), number, held, due, wait.
+    -- By item: last (when one went on), sequence, numbered_at (when that was told), busy (who is under way), number,
+    -- held, due, wait.
     entries = {}, items = 0, held = 0, bytes = 0,
     time = 0, clock = nil, tick = 0, ticks = {}, number = 0,
-    counts = { passed = 0, held = 0, replaced = 0, stale = 0, refused = 0, flushed = 0, failed = 0 },
+    counts = { passed = 0, held = 0, replaced = 0, stale = 0, malformed = 0, refused = 0, flushed = 0, failed = 0 },
   }, Coalescer)
 end
 
@@ -136,7 +139,7 @@ function Coalescer:expire()
 end
 
 --- An update comes.
--- @param sequence number that grows with each update of the item, or nil
+-- @param sequence number that grows with each update of the item, or nil: it is the latest, and numbers begin anew
 -- @param holder any value that names the request
 -- @return "pass": it goes on, and `ended` tells how that went; "hold": `hold` it; "stale": a newer one was here before
 function Coalescer:arrived(item, sequence, holder)
@@ -149,7 +152,7 @@ function Coalescer:arrived(item, sequence, holder)
     entry = {}
     self.entries[item], self.items = entry, self.items + 1
   end
-  if sequence and entry.sequence and sequence <= entry.sequence then
+  if sequence and entry.sequence and sequence <= entry.sequence and self.time - entry.numbered_at < MAX_LATE then
     self.counts.stale = self.counts.stale + 1
     return "stale"
   end
@@ -175,7 +178,8 @@ function Coalescer:hold(item, update, sequence)
   local replaced = entry.held ~= nil
   drop_held(self, entry)
   self.number = self.number + 1
-  entry.held, entry.held_number, entry.sequence = update, self.number, sequence or entry.sequence
+  entry.held, entry.held_number = update, self.number
+  entry.sequence, entry.numbered_at = sequence, self.time
   self.held, self.bytes = self.held + 1, self.bytes + #update
   local due = due_of(self, item, entry)
   schedule(self, item, entry, due)
@@ -193,10 +197,10 @@ function Coalescer:ended(item, holder, good)
   entry.busy = nil
   if good then
     entry.last, entry.not_before = self.time, nil
-    if entry.passing then
-      entry.sequence = max(entry.sequence or entry.passing, entry.passing)
-    end
-    if entry.held and entry.held_number < entry.number then
+    local came_later = entry.held and entry.held_number > entry.number
+    local is_late = entry.passing and entry.sequence and entry.sequence <= entry.passing
+    if not came_later or is_late then
+      entry.sequence, entry.numbered_at = entry.passing, self.time
       drop_held(self, entry)
     end
   end

@@ -22,7 +22,8 @@ local started = false
 local SENDERS = 8
 -- Room for 100,000 items.
 local MOST_ANSWER = 16 * 2 ^ 20
-local MOST_SEQUENCE = 2 ^ 53
+-- Beyond, numbers of double precision are no longer told apart by one.
+local MAX_SEQUENCE = 2 ^ 53 - 1
 -- Requests that ended without an answer are looked for this often, in milliseconds, and this much of the heap in kB is
 -- looked through.
 local COLLECT_MS, COLLECT_KB = 50, 128
@@ -35,7 +36,7 @@ local OWN_HEADERS = {
 -- that was closed before it was connected.
 local ANCHOR_SECONDS, ANCHOR_TIMEOUT = 20, 30
 local FLUSH = "plimsoll-flush"
-local COUNTERS = { "passed", "held", "replaced", "stale", "refused", "flushed", "failed" }
+local COUNTERS = { "passed", "held", "replaced", "stale", "malformed", "refused", "flushed", "failed" }
 
 local function clock()
   local time = now_of()
@@ -45,6 +46,16 @@ end
 -- Headers as HAProxy has them: by lower-case name, values from 0.
 local function header(headers, name)
   return headers[name] and headers[name][0]
+end
+
+-- An update's number, or nil where it has none; and whether it can be.
+local function sequence_of(headers)
+  local text = header(headers, "plimsoll-update-sequence")
+  if not text then
+    return nil, true
+  end
+  local sequence = text:find("^%d+%.?%d*$") and #text <= 32 and tonumber(text)
+  return sequence, sequence and sequence <= MAX_SEQUENCE and not headers["plimsoll-update-sequence"][1]
 end
 
 -- An update as it is sent on, or nil where it is not whole here.
@@ -250,9 +261,10 @@ function M.start(given)
       return "passed"
     end
     coalescer:at(clock())
-    local sequence = tonumber(header(headers, "plimsoll-update-sequence"))
-    if sequence and not (sequence >= 0 and sequence <= MOST_SEQUENCE) then
-      sequence = nil
+    local sequence, good = sequence_of(headers)
+    if not good then
+      coalescer.counts.malformed = coalescer.counts.malformed + 1
+      return "malformed"
     end
     local name = {}
     local verdict = coalescer:arrived(item, sequence, name)

@@ -140,6 +140,44 @@ describe("pushed updates", function()
     assert.same({ A = "ten" }, texts(c:due(8)))
   end)
 
+  it("of a feed that counts anew are taken after a minute, or at once after one without a number", function()
+    local c = fresh({ A = 0.5 })
+    local clock = 100
+    local function wait(seconds)
+      for _ = 1, seconds do
+        clock = clock + 1
+        c:at(clock)
+        c:on_periods(1, nil)
+      end
+    end
+    pass(c, "A", 2 ^ 53 - 1)
+    wait(58)
+    assert.equal("stale", c:arrived("A", 1, {}))
+    wait(2)
+    pass(c, "A", 1)
+    assert.equal("stale", c:arrived("A", 1, {}))
+    wait(1)
+    pass(c, "A", 1e9)
+    wait(1)
+    pass(c, "A")
+    wait(1)
+    pass(c, "A", 1)
+    hold(c, "A", "huge", 1e9)
+    hold(c, "A", "new", nil)
+    hold(c, "A", "two", 2)
+  end)
+
+  it("that wait for a newer one under way go with it", function()
+    local c = fresh()
+    local holder = {}
+    assert.equal("pass", c:arrived("A", 9, holder))
+    hold(c, "A", "eight", 8)
+    c:ended("A", holder, true)
+    assert.equal(0, c.held)
+    assert.equal("stale", c:arrived("A", 9, {}))
+    hold(c, "A", "ten", 10)
+  end)
+
   it("that failed may come again", function()
     local c = fresh()
     local holder = {}

@@ -283,10 +283,24 @@ def test_late_and_doubled_updates_are_not_taken(site: Site) -> None:
     assert site.push("A", "2", plimsoll_update_sequence="2") == (200, "stale")
     assert site.push("A", "9", plimsoll_update_sequence="9")[0] == 202
     assert site.push("A", "8", plimsoll_update_sequence="8") == (200, "stale")
-    for nonsense in ("nan", "-1", "1e99", "later"):
-        assert site.push("A", "9", plimsoll_update_sequence=nonsense)[0] == 202
     site.agents[0].wants()
     eventually("the latest goes on", lambda: site.service.stored["A"] == "9")
+
+
+def test_a_sequence_that_cannot_be_is_refused_and_later_updates_are_taken(site: Site) -> None:
+    site.agents[0].wants(A=60)
+    wrong = ("9007199254740992", "9" * 400, "nan", "-1", "1e99", "0x10", "later", "1 2")
+    for sequence in wrong:
+        assert site.push("A", "0", plimsoll_update_sequence=sequence) == (400, "malformed"), sequence
+    assert site.push("A", "1", plimsoll_update_sequence="1") == (200, "passed")
+    assert site.counts()["malformed"] == len(wrong)
+    # The largest that can be, by mistake: one without a number is the latest, and they begin anew.
+    assert site.push("A", "2", plimsoll_update_sequence="9007199254740991")[0] == 202
+    assert site.push("A", "3", plimsoll_update_sequence="3") == (200, "stale")
+    assert site.push("A", "4")[0] == 202
+    assert site.push("A", "5", plimsoll_update_sequence="5")[0] == 202
+    site.agents[0].wants()
+    eventually("the latest goes on", lambda: site.service.stored["A"] == "5")
 
 
 def test_what_the_service_does_not_take_is_tried_again(site: Site) -> None:
