@@ -5,6 +5,7 @@ mod support;
 
 use std::{
     net::{TcpListener, TcpStream, UdpSocket},
+    process::Command,
     time::Duration,
 };
 
@@ -14,6 +15,7 @@ use support::{
     wait_for,
 };
 
+const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");
 const LIGHT: Script = Script::Work(100, 0.005);
 
 /// `more` are further tables of the service.
@@ -178,8 +180,39 @@ fn a_gauge_that_the_scrape_lacks_is_told() {
     assert_eq!(agent.reason(), "light_load");
 }
 
+/// Runs the program that it is given, which gets EPERM when it asks for a socket of AF_NETLINK.
+const WITHOUT_NETLINK: &str = r#"
+import ctypes, os, platform, struct, sys
+number = {"x86_64": 41, "aarch64": 198}[platform.machine()]
+load, equal, answer = 0x20, 0x15, 0x06
+program = b"".join(struct.pack("HBBI", *line) for line in (
+    (load, 0, 0, 0), (equal, 0, 3, number), (load, 0, 0, 16), (equal, 0, 1, 16),
+    (answer, 0, 0, 0x50000 + 1), (answer, 0, 0, 0x7FFF0000),
+))
+text = ctypes.create_string_buffer(program)
+filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(text)))
+prctl = ctypes.CDLL(None, use_errno=True).prctl
+assert prctl(38, 1, 0, 0, 0) == 0 and prctl(22, 2, filter) == 0, os.strerror(ctypes.get_errno())
+os.execv(sys.argv[1], sys.argv[1:])
+"#;
+
 #[test]
 fn jobs_by_established_connections() {
+    let agent = counts_connections(Command::new(PLIMSOLL));
+    assert!(!agent.log().contains("netlink"), "{}", agent.log());
+}
+
+#[test]
+fn jobs_by_established_connections_where_netlink_is_not_permitted() {
+    let mut command = Command::new("python3");
+    command.args(["-c", WITHOUT_NETLINK, PLIMSOLL]);
+    let agent = counts_connections(command);
+    let log = agent.log();
+    let told = "cannot be counted by netlink, /proc/net/tcp is read, which costs more: Operation not permitted";
+    assert_eq!(log.matches(told).count(), 1, "{log}");
+}
+
+fn counts_connections(command: Command) -> Agent {
     let peer = Peer::start(LIGHT);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -187,7 +220,9 @@ fn jobs_by_established_connections() {
         "[service.jobs]\nkind = \"sockets\"\nport = {}\nsample_interval = \"10ms\"\n",
         address.port()
     );
-    let agent = Agent::with(&service(&peer, &jobs));
+    let mut agent = Agent::new();
+    agent.configure("", &service(&peer, &jobs));
+    agent.start_by(command);
     let seen = |wanted: f64| {
         wait_for(&format!("{wanted} jobs"), || {
             (agent.service("stocks")["jobs"] == wanted).then_some(())
@@ -206,6 +241,7 @@ fn jobs_by_established_connections() {
     drop(pairs);
     seen(0.0);
     assert_eq!(jobs_failures(&agent), 0.0);
+    agent
 }
 
 #[test]

@@ -532,7 +532,7 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "sample_interval",
                 "duration, 10ms to 1day",
                 "`\"100ms\"`",
-                "Time between looks at `/proc/net/tcp`, so that the peak is known.",
+                "Time between looks, so that the peak is known. A look that takes long is followed by a rest of nine times that, of 1 s at most.",
             ),
             (
                 "address",

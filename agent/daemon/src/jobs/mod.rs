@@ -2,6 +2,7 @@
 
 mod database;
 mod gauge;
+mod sock_diag;
 mod sockets;
 
 pub use database::{Database, connect};

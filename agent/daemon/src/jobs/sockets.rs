@@ -1,18 +1,24 @@
-//! Established TCP connections to a local port, from `/proc/net/tcp` and `tcp6`.
+//! Established TCP connections to a local port, from the kernel by netlink, or from `/proc/net/tcp` and `tcp6`.
 
 use std::{
     io::{self, BufRead},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::task::JoinHandle;
+use tracing::{info, warn};
 
-use super::JobCount;
+use super::{JobCount, sock_diag::SockDiag};
 use crate::sources::SourceError;
 
 /// Linux' number for ESTABLISHED.
 const ESTABLISHED: &str = "01";
+
+/// After a look there is a rest of so many times what it took, so that looks take a tenth of a core at most; but
+/// none that is longer than this.
+const REST: u32 = 9;
+const LONGEST_REST: Duration = Duration::from_secs(1);
 
 type Seen = Arc<Mutex<Result<JobCount, String>>>;
 
@@ -29,32 +35,25 @@ impl Sockets {
         let seen: Seen = Arc::new(Mutex::new(Ok(JobCount::default())));
         let into = Arc::clone(&seen);
         let watcher = tokio::spawn(async move {
-            let mut ticks = tokio::time::interval(every);
-            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let mut look = Look::default();
             loop {
-                ticks.tick().await;
                 // A long table takes milliseconds to read.
-                let count = match tokio::task::spawn_blocking(move || established(port)).await {
-                    Ok(count) => count,
+                let looked = tokio::task::spawn_blocking(move || {
+                    let began = Instant::now();
+                    let count = look.established(port);
+                    (look, count, began.elapsed())
+                });
+                let count;
+                let took;
+                (look, count, took) = match looked.await {
+                    Ok(looked) => looked,
                     Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
                     // The runtime is at its end.
                     Err(_) => return,
                 };
-                let mut seen = into.lock().unwrap_or_else(PoisonError::into_inner);
-                *seen = match (count, &*seen) {
-                    (Ok(now), Ok(before)) => {
-                        let peak = before.peak.map_or(now, |peak| peak.max(now));
-                        Ok(JobCount {
-                            now: Some(now),
-                            peak: Some(peak),
-                        })
-                    }
-                    (Ok(now), Err(_)) => Ok(JobCount {
-                        now: Some(now),
-                        peak: Some(now),
-                    }),
-                    (Err(error), _) => Err(error.to_string()),
-                };
+                note(&into, count);
+                let rest = (REST * took).min(LONGEST_REST);
+                tokio::time::sleep(rest.max(every.saturating_sub(took))).await;
             }
         });
         Sockets { seen, watcher }
@@ -69,7 +68,7 @@ impl Sockets {
             {
                 std::panic::resume_unwind(ended.into_panic());
             }
-            return Err(SourceError::new("jobs", "the look at /proc/net/tcp ended"));
+            return Err(SourceError::new("jobs", "the look at sockets ended"));
         }
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *seen {
@@ -78,7 +77,7 @@ impl Sockets {
                 count.peak = None;
                 Ok(taken)
             }
-            Err(error) => Err(SourceError::new("jobs", format!("/proc/net/tcp: {error}"))),
+            Err(error) => Err(SourceError::new("jobs", error.clone())),
         }
     }
 }
@@ -89,17 +88,70 @@ impl Drop for Sockets {
     }
 }
 
-fn established(port: u16) -> io::Result<f64> {
-    let mut count = 0;
-    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-        match std::fs::File::open(table) {
-            Ok(file) => count += in_table(io::BufReader::new(file), port)?,
-            // A kernel without IPv6.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && table.ends_with('6') => {}
-            Err(error) => return Err(error),
+fn note(into: &Mutex<Result<JobCount, String>>, count: io::Result<f64>) {
+    let mut seen = into.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = seen.as_ref().ok().and_then(|before| before.peak);
+    let counted = count.map(|now| JobCount {
+        now: Some(now),
+        peak: Some(before.map_or(now, |peak| peak.max(now))),
+    });
+    *seen = counted.map_err(|error| error.to_string());
+}
+
+/// Where to look.
+#[derive(Debug, Default)]
+struct Look {
+    diag: Option<SockDiag>,
+    /// Why it is not netlink.
+    told: Option<String>,
+}
+
+impl Look {
+    fn established(&mut self, port: u16) -> io::Result<f64> {
+        match self.by_netlink(port) {
+            Ok(count) => {
+                if self.told.take().is_some() {
+                    info!("sockets are counted by netlink again");
+                }
+                Ok(f64::from(count))
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if self.told.as_ref() != Some(&error) {
+                    warn!(
+                        "sockets cannot be counted by netlink, /proc/net/tcp is read, which costs more: {error}"
+                    );
+                    self.told = Some(error);
+                }
+                by_tables(port).map(f64::from)
+            }
         }
     }
-    Ok(f64::from(count))
+
+    fn by_netlink(&mut self, port: u16) -> io::Result<u32> {
+        // One that failed is not used again.
+        let mut diag = match self.diag.take() {
+            Some(diag) => diag,
+            None => SockDiag::open()?,
+        };
+        let count = diag.established(port)?;
+        self.diag = Some(diag);
+        Ok(count)
+    }
+}
+
+fn by_tables(port: u16) -> io::Result<u32> {
+    let mut count = 0;
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        let of_table = |error| io::Error::other(format!("{table}: {error}"));
+        match std::fs::File::open(table) {
+            Ok(file) => count += in_table(io::BufReader::new(file), port).map_err(of_table)?,
+            // A kernel without IPv6.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && table.ends_with('6') => {}
+            Err(error) => return Err(of_table(error)),
+        }
+    }
+    Ok(count)
 }
 
 fn in_table(table: impl BufRead, port: u16) -> io::Result<u32> {
@@ -119,24 +171,51 @@ fn in_table(table: impl BufRead, port: u16) -> io::Result<u32> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
     use super::*;
 
+    fn by_both(port: u16) -> [u32; 2] {
+        let mut look = Look::default();
+        // The second question goes over the same socket.
+        let counts = [(); 2].map(|()| look.by_netlink(port).unwrap());
+        assert_eq!(counts[0], counts[1]);
+        [counts[1], by_tables(port).unwrap()]
+    }
+
+    fn pairs(listener: &TcpListener, to: IpAddr, count: usize) -> Vec<(TcpStream, TcpStream)> {
+        let address = SocketAddr::new(to, listener.local_addr().unwrap().port());
+        let pair = |_| {
+            let client = TcpStream::connect(address).unwrap();
+            (client, listener.accept().unwrap().0)
+        };
+        (0..count).map(pair).collect()
+    }
+
     #[test]
-    fn counts_real_connections() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        assert_eq!(
-            established(address.port()).unwrap(),
-            0.0,
-            "listening is not a job"
-        );
-        let clients: Vec<_> = (0..3)
-            .map(|_| TcpStream::connect(address).unwrap())
-            .collect();
-        let accepted: Vec<_> = (0..3).map(|_| listener.accept().unwrap()).collect();
-        assert_eq!(established(address.port()).unwrap(), 3.0);
-        drop((clients, accepted));
+    fn netlink_and_the_tables_count_the_connections_of_a_port_alone() {
+        let v4 = IpAddr::from([127, 0, 0, 1]);
+        let other = TcpListener::bind((v4, 0)).unwrap();
+        let _others = pairs(&other, v4, 2);
+        let listener = TcpListener::bind((v4, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(by_both(port), [0, 0], "listening is not a job");
+        // More than the kernel tells at a time.
+        let kept = pairs(&listener, v4, 400);
+        assert_eq!(by_both(port), [400, 400]);
+        drop(kept);
+        assert_eq!(by_both(port), [0, 0]);
+    }
+
+    #[test]
+    fn netlink_and_the_tables_count_ipv6_and_ipv4_in_it() {
+        let Ok(listener) = TcpListener::bind("[::]:0") else {
+            // A kernel without IPv6.
+            return;
+        };
+        let port = listener.local_addr().unwrap().port();
+        let mut kept = pairs(&listener, "::1".parse().unwrap(), 2);
+        kept.extend(pairs(&listener, [127, 0, 0, 1].into(), 3));
+        assert_eq!(by_both(port), [5, 5]);
     }
 }

@@ -333,16 +333,20 @@ socket = "DIR/control.sock"
     }
 
     pub fn start_again(&mut self) {
+        let program = env!("CARGO_BIN_EXE_plimsoll");
+        self.start_by(match self.has_one_core {
+            true => on_one_core(program),
+            false => Command::new(program),
+        });
+    }
+
+    /// By a command that takes the agent's arguments.
+    pub fn start_by(&mut self, mut command: Command) {
         let log = File::options()
             .append(true)
             .create(true)
             .open(self.log_path())
             .unwrap();
-        let program = env!("CARGO_BIN_EXE_plimsoll");
-        let mut command = match self.has_one_core {
-            true => on_one_core(program),
-            false => Command::new(program),
-        };
         let child = command
             .args(["agent", "--config"])
             .arg(self.config_path())
