@@ -311,6 +311,17 @@ local function split(text, separator)
   return parts
 end
 
+-- The name that is there twice, if any is; empty ones do not count.
+local function doubled(names)
+  local seen = {}
+  for _, name in ipairs(names) do
+    if seen[name] then
+      return name
+    end
+    seen[name] = name ~= ""
+  end
+end
+
 -- Of "version slots sizes names".
 local parse_ring = remembering(64, function(text)
   local version, slots, some, list = text:match("^(%S+) (%S+) (%S*) (.*)$")
@@ -323,7 +334,7 @@ local parse_ring = remembering(64, function(text)
   if list ~= "" then
     ring.names, sizes = split(list, "\n"), split(some, ",")
   end
-  if #ring.names > MAX_NODES or #sizes ~= #ring.names then
+  if #ring.names > MAX_NODES or #sizes ~= #ring.names or doubled(ring.names) then
     return nil
   end
   for i, name in ipairs(ring.names) do
@@ -879,6 +890,8 @@ local function restore(keys, args)
   for _, name in ipairs(names) do
     if name ~= "" and not is_name(name) then return fail("node name must be 1..128 of A-Za-z0-9._:/-") end
   end
+  local name = doubled(names)
+  if name then return fail("node " .. name .. " is there twice") end
   local settle = whole(args[5], 0, MAX_LEASE_MS)
   if not settle then return fail("settle_ms must be a whole number within 0..3600000") end
   local held = read_ring(keys[2], true)

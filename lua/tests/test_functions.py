@@ -232,6 +232,7 @@ def test_an_absurd_wait_does_not_hold_the_ring_for_ever(cluster):
         (("1", 4, "a", b"\0\0\0"), "one byte a slot"),
         (("1", 4, "a", b"\0\0\0\1"), "without a name"),
         (("1", 4, "a b", b"\0\0\0\0"), "name must be"),
+        (("1", 4, "a\n\n\na", b"\0\0\0\3"), "node a is there twice"),
         (("1", 4, "a", b"\0\0\0\xff"), "every slot or none"),
     ],
 )
