@@ -116,7 +116,7 @@ function Connection:close()
 end
 
 --- Asks; the answer, or nil and why. After an error of the network the connection is closed, and after
--- an answer that says another server is the one to ask.
+-- an answer that says another server is the one to ask, or may be.
 function Connection:call(...)
   local answer, problem, said = ask(self, self.socket, ...)
   if answer ~= nil then
@@ -128,7 +128,8 @@ function Connection:call(...)
     -- Without a host it is another port of the same one.
     self.moved = moved:sub(1, 1) == ":" and self.address:match("^(.*):") .. moved or moved
   end
-  if not said or moved or problem:find("READONLY") or problem:find("NOAUTH") or problem:find("LOADING") then
+  local other = moved or problem:find("READONLY") or problem:find("NOREPLICAS") or problem:find("LOADING")
+  if not said or other or problem:find("NOAUTH") then
     self:close()
   end
   return nil, problem

@@ -1,5 +1,6 @@
 import asyncio
 import hashlib
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -87,10 +88,13 @@ class Placement:
     def status(self):
         return told(self.server.fcall_ro("plimsoll_placement_status", 7, *self.keys))
 
-    def claim(self, agent="keeper", lease=60_000, told_lease=10_000, limit=60_000, when_lost="serve"):
-        word, *rest = self.call("claim", agent, lease, told_lease, limit, when_lost)
+    def claim(
+        self, agent="keeper", lease=60_000, told_lease=10_000, limit=60_000, when_lost="serve", margin=1000,
+        server="s1",
+    ):  # fmt: skip
+        word, *rest = self.call("claim", agent, lease, told_lease, limit, when_lost, margin, server)
         if word == "keeper":
-            (self.epoch,) = rest
+            self.epoch, _ = rest
         return word, *rest
 
     def open(self, generation=GENERATION, version=1, wait=0, ids="", agent="keeper", **named):
@@ -112,8 +116,8 @@ class Placement:
     def report(self, id_, version, busy="-", loads="-", generation=GENERATION):
         return self.call("report", id_, generation, version, busy, loads)
 
-    def read(self, lease=60_000, limit=60_000, loads=0, plan="", agent="keeper"):
-        reply = self.call("read", agent, self.epoch, lease, limit, loads, plan)
+    def read(self, passed=0, lease=60_000, limit=60_000, loads=0, plan="", agent="keeper"):
+        reply = self.call("read", agent, self.epoch, lease, limit, loads, plan, passed)
         generation, version, open_in, ahead, wishes, count, gone = reply[:7]
         flat = reply[7:]
         dispatchers = {
@@ -151,10 +155,13 @@ def told(answer):
 class Redis:
     """A redis-server that can be lost and come back empty."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *words: str) -> None:
         (self.port,) = free_ports(1)
+        self._words = words
         self.client = redis.Redis(port=self.port)
         self._directory = directory
+        # What loads a library before all others.
+        self.environment: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -163,11 +170,13 @@ class Redis:
         command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
         with (self._directory / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*TIED, *command, "--dir", str(self._directory)], stdout=log, stderr=log
-            )
+                [*TIED, *command, "--dir", str(self._directory), *self._words], stdout=log, stderr=log,
+                env=os.environ | self.environment,
+            )  # fmt: skip
         wait_until("redis", self._answers, 10, lambda: None)
-        for library in (LIBRARY, PLACEMENT):
-            self.client.function_load(library.read_text(), replace=True)
+        if "--replicaof" not in self._words:
+            for library in (LIBRARY, PLACEMENT):
+                self.client.function_load(library.read_text(), replace=True)
 
     def _answers(self) -> bool:
         try:
@@ -210,6 +219,44 @@ def own_redis(tmp_path) -> Iterator[Redis]:
     program = Redis(tmp_path)
     yield program
     program.kill()
+
+
+# The clock of a program, so many seconds later than the machine's.
+SET_CLOCK = """\
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/time.h>
+int gettimeofday(struct timeval *now, void *zone) {
+    int (*next)(struct timeval *, void *) = dlsym(RTLD_NEXT, "gettimeofday");
+    int result = next(now, zone);
+    FILE *file = fopen(getenv("CLOCK_OFFSET"), "r");
+    long later = 0;
+    if (file) { if (fscanf(file, "%ld", &later) != 1) later = 0; fclose(file); }
+    now->tv_sec += later;
+    return result;
+}
+"""
+
+
+@pytest.fixture
+def placement_of_set_clock(tmp_path, own_redis):
+    """Placement in a Redis whose clock is set, and what sets it, by so many seconds."""
+    source, library, offset = (tmp_path / name for name in ("clock.c", "clock.so", "offset"))
+    source.write_text(SET_CLOCK)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
+    offset.write_text("0")
+    own_redis.environment = {"LD_PRELOAD": str(library), "CLOCK_OFFSET": str(offset)}
+    own_redis.start()
+
+    def step(by: int) -> None:
+        # In one piece: Redis reads it whenever it looks at the time.
+        later = int(offset.read_text()) + by
+        (tmp_path / "next").write_text(str(later))
+        (tmp_path / "next").rename(offset)
+
+    yield Placement(own_redis.client), step
 
 
 @pytest.fixture

@@ -71,13 +71,15 @@ class Keeper:
     """What an agent does, by hand: one hand-over after the other."""
 
     def __init__(
-        self, client: redis.Redis, request_limit: float = 1, when_lost: str = "serve", lease: float = 3600
-    ) -> None:
+        self, client: redis.Redis, request_limit: float = 1, when_lost: str = "serve", lease: float = 3600,
+        margin: float = 1,
+    ) -> None:  # fmt: skip
         self.client = client
         parts = ("", ":table", ":log", ":dispatchers", ":busy", ":loads", ":gone")
         self.keys = [f"plimsoll:{{test}}:placement{part}" for part in parts]
         self._limit = int(1000 * request_limit)
-        self._terms = (int(1000 * lease), self._limit, when_lost)
+        self._terms = (int(1000 * lease), self._limit, when_lost, int(1000 * margin))
+        self._answered = time.monotonic()
         self.version, self.generation, self.epoch = 0, "", 0
         self.primary: dict[str, str] = {}
         self.loads: Counter[str] = Counter()
@@ -85,9 +87,13 @@ class Keeper:
     def call(self, function: str, *words):
         return self.client.fcall(f"plimsoll_placement_{function}", 7, *self.keys, *words)
 
+    def claim(self, server: str) -> None:
+        _, self.epoch, _ = self.call("claim", "test-keeper", 3_600_000, *self._terms, server)
+        self._answered = time.monotonic()
+
     def open(self, primary: dict[str, str], wait_ms: int = 0) -> None:
         """Begins a table of its own; who is not in it is on node1."""
-        _, self.epoch = self.call("claim", "test-keeper", 3_600_000, *self._terms)
+        self.claim("one")
         rests = {f"*{rest}": "node1" for rest in range(RESTS)}
         self.primary = rests | primary
         self.version, self.generation = self.version + 1, f"g{time.time_ns()}"
@@ -107,7 +113,9 @@ class Keeper:
     def read(self) -> tuple[dict[str, tuple[int, int, set[str]]], int]:
         """Of each dispatcher its version, that it joined at, what is busy there; and how many have gone."""
         lease = 3_600_000
-        flat = self.call("read", "test-keeper", self.epoch, lease, self._limit, 1, "")
+        passed = int(1000 * (time.monotonic() - self._answered))
+        flat = self.call("read", "test-keeper", self.epoch, lease, self._limit, 1, "", passed)
+        self._answered += passed / 1000
         flat = [word.decode() if isinstance(word, bytes) else word for word in flat]
         count, gone, words = int(flat[5]), int(flat[6]), flat[7:]
         found = {}
@@ -140,6 +148,49 @@ class Keeper:
     def settle(self, to: str, *sets: str) -> None:
         self.publish(dict.fromkeys(sets, to))
         self.primary |= dict.fromkeys(sets, to)
+
+
+class Relay:
+    """Hands on what a server and its clients say to each other."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        # Connections stay, and nothing is handed on.
+        self.is_cut = False
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> "Relay":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self._close()
+
+    def turn(self, target: int) -> None:
+        """Who comes back finds another server."""
+        self.target = target
+        self._close()
+
+    def _close(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers = []
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            there, here = await asyncio.open_connection("127.0.0.1", self.target)
+            self._writers += [writer, here]
+            await asyncio.gather(self._pass_on(reader, here), self._pass_on(there, writer))
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                if not self.is_cut:
+                    writer.write(data)
+        if not self.is_cut:
+            writer.close()
 
 
 class Primaries:
@@ -425,12 +476,14 @@ class Site:
         self.stack, self.directory, self.redis = stack, directory, redis
         self.keeper = Keeper(redis.client, **keeper)
 
-    async def start(self, proxies: int = 2, **options) -> "Site":
+    async def start(self, proxies: int = 2, ports: tuple[int, ...] = (), **options) -> "Site":
+        """`ports`: of Redis, or what leads there, of the first proxies."""
         self.nodes = await self.stack.enter_async_context(Primaries())
         self.keeper.open(OWN)
         self.proxies = []
         for number in range(proxies):
-            balancer = Balancer(self.directory, f"lb{number}", self.nodes, self.redis.port, **options)
+            port = ports[number] if number < len(ports) else self.redis.port
+            balancer = Balancer(self.directory, f"lb{number}", self.nodes, port, **options)
             self.stack.callback(balancer.kill)
             self.proxies.append(balancer)
         for balancer in self.proxies:

@@ -1,5 +1,6 @@
 """The function library of placement on a real Redis."""
 
+import itertools
 import re
 import time
 
@@ -12,23 +13,9 @@ HOSTILE = ["nan", "-nan", "inf", "-inf", "-1", "1e16", "", "x", "0x", "1 2"]
 ONE, TWO = "lb1/1#a", "lb2/1#b"
 
 
-def now_ms(server: redis.Redis) -> int:
-    seconds, micros = server.time()
-    return seconds * 1000 + micros // 1000
-
-
-def age(placement: Placement, by: int) -> None:
-    """As if all but the last call had been so many ms earlier."""
-    server = placement.server
-    for id_, record in server.hgetall(placement.dispatchers).items():
-        heard, rest = record.split(b" ", 1)
-        server.hset(placement.dispatchers, id_, b"%d %s" % (int(heard) - by, rest))
-    for id_, since in server.hgetall(placement.gone).items():
-        server.hset(placement.gone, id_, int(since) - by)
-    for field in ("keeper_end", "open_at"):
-        till = server.hget(placement.meta, field)
-        if till is not None:
-            server.hset(placement.meta, field, int(till) - by)
+def end_lease(placement: Placement) -> None:
+    """Of the keeper, as if it had not read for long."""
+    placement.server.hset(placement.meta, "keeper_end", "1")
 
 
 def table_of(entries: list[str]) -> dict[str, str]:
@@ -164,19 +151,20 @@ def test_what_is_busy_and_asked_for_is_what_was_told_last(placement):
 
 
 def test_there_is_one_keeper_and_the_one_before_is_refused(placement):
-    assert placement.claim("one") == ("keeper", 1)
+    assert placement.claim("one")[:2] == ("keeper", 1)
     word, keeper, left = placement.claim("two")
     assert (word, keeper) == ("other", "one")
     assert 0 < left <= 60_000
     placement.open(agent="one")
     placement.join(ONE)
-    age(placement, 100_000)
-    assert placement.claim("two") == ("keeper", 2)
+    end_lease(placement)
+    assert placement.claim("two")[:2] == ("keeper", 2)
     for call in (
         lambda: placement.call("publish", "one", 1, "g1", "1 2 *0 >node1"),
         lambda: placement.call("publish", "one", 2, "g1", "1 2 *0 >node1"),
-        lambda: placement.call("read", "one", 1, 60_000, 60_000, 1, ""),
+        lambda: placement.call("read", "one", 1, 60_000, 60_000, 1, "", 0),
         lambda: placement.call("heed", "one", 1),
+        lambda: placement.call("settle", "one", 1, "s1"),
         lambda: placement.call(
             "open", "one", 1, "g2", 2, 0, "", " ".join(f"*{rest} n" for rest in range(64))
         ),
@@ -190,7 +178,7 @@ def test_there_is_one_keeper_and_the_one_before_is_refused(placement):
 def test_a_keeper_that_claims_again_is_another(placement):
     placement.claim()
     placement.open()
-    assert placement.claim() == ("keeper", 2)
+    assert placement.claim()[:2] == ("keeper", 2)
     with pytest.raises(redis.ResponseError, match=r"^FENCED"):
         placement.call("publish", "keeper", 1, "g1", "1 2 *0 >node1")
 
@@ -199,7 +187,7 @@ def test_a_keeper_that_resigns_is_followed_at_once(placement):
     placement.claim("one")
     assert placement.call("resign", "two", 1) == 0
     assert placement.call("resign", "one", 1) == 1
-    assert placement.claim("two") == ("keeper", 2)
+    assert placement.claim("two")[:2] == ("keeper", 2)
 
 
 def test_a_change_goes_on_from_the_table_or_is_refused(placement):
@@ -215,9 +203,12 @@ def test_a_change_goes_on_from_the_table_or_is_refused(placement):
 def test_a_version_that_is_not_says_that_redis_lost_some(placement):
     placement.start()
     placement.join(ONE)
+    # It has published nothing yet, and does not know what was published before.
+    placement.claim()
     with pytest.raises(redis.ResponseError, match=r"^UNKNOWN.*version 5 is not known here"):
         placement.report(ONE, 5)
-    assert placement.read()["ahead"] == 5
+    seen = placement.read()
+    assert (seen["ahead"], list(seen["gone"])) == (5, [ONE])
     # Until the keeper has looked nobody is let in and nothing moves.
     assert placement.join(TWO)[0] == "wait"
     with pytest.raises(redis.ResponseError, match=r"^BEHIND.*somebody knows version 5"):
@@ -228,6 +219,55 @@ def test_a_version_that_is_not_says_that_redis_lost_some(placement):
     assert placement.read()["ahead"] == 9
     placement.open(generation="g2", version=10)
     assert placement.read()["ahead"] == 0
+
+
+@pytest.mark.parametrize("lost", [3, 16_384 * 2 + 1, 16_384 * 9])
+def test_who_acted_on_a_lost_version_is_found_whatever_its_number(placement, lost):
+    placement.start()
+    placement.join(ONE)
+    placement.join(TWO)
+    placement.publish("1 2 *0 >node1")
+    # What came after that was lost; the next keeper's term has later numbers.
+    placement.claim()
+    first = 16_384 * 4
+    placement.publish(f"2 {first} *1 >node2")
+    with pytest.raises(redis.ResponseError, match=rf"^UNKNOWN.*version {lost} is not known here"):
+        placement.report(ONE, lost)
+    # Its requests are in doubt; those who were behind are told the rest.
+    seen = placement.read()
+    assert (seen["ahead"], list(seen["gone"]), list(seen["dispatchers"])) == (lost, [ONE], [TWO])
+    assert placement.report(TWO, 1) == ["ok", first, "1 2 *0 >node1", f"2 {first} *1 >node2"]
+    # An agent is given the table, and nothing waits, as this keeper knows that there is no later one.
+    assert placement.call("follow", "g1", lost, 0)[:1] == ["table"]
+    assert placement.publish(f"{first} {first + 1} *1 node1") == first + 1
+    assert placement.join("lb3/1#c")[0] == "open"
+
+
+def test_it_is_known_which_versions_there_were_in_64_terms(placement):
+    placement.start()
+    for id_ in (ONE, TWO):
+        placement.join(id_)
+    term = 16_384
+    versions = [1, *(term * n for n in range(1, 66))]
+    for before, after in itertools.pairwise(versions):
+        placement.publish(f"{before} {after} *0 node{after // term % 2 + 1}")
+    assert placement.report(ONE, term)[0] == "table"
+    with pytest.raises(redis.ResponseError, match=r"^UNKNOWN"):
+        placement.report(TWO, 1)
+
+
+@pytest.mark.parametrize("claimed", ["1e15", str(2**53 - 1), str(2**41)])
+def test_one_report_of_a_version_that_cannot_be_stops_nothing(placement, claimed):
+    placement.start()
+    placement.join(ONE)
+    placement.claim()
+    for call in (lambda: placement.report(ONE, claimed), lambda: placement.report(ONE, claimed)):
+        with pytest.raises(redis.ResponseError, match=r"^UNKNOWN"):
+            call()
+    assert placement.call("follow", "g1", claimed, 0)[0] == "ok"
+    assert placement.read()["ahead"] == 0
+    assert placement.join(TWO)[0] == "open"
+    assert placement.publish("1 2 *0 node2") == 2
 
 
 def test_a_table_is_given_back_and_nobody_is_let_in_before_its_time(placement):
@@ -244,7 +284,9 @@ def test_a_table_is_given_back_and_nobody_is_let_in_before_its_time(placement):
     seen = placement.read()
     assert {id_: known["version"] for id_, known in seen["dispatchers"].items()} == {ONE: 0, TWO: 0}
     assert 0 < seen["open_in"] <= 60_000
-    age(placement, 60_000)
+    placement.read(passed=59_999)
+    assert placement.join("lb3/1#c") == ["wait", 1]
+    placement.read(passed=1)
     assert placement.join("lb3/1#c")[1:3] == ["g2", 5]
     with pytest.raises(redis.ResponseError, match="g2 has been"):
         placement.open(generation="g2")
@@ -255,10 +297,9 @@ def test_those_that_hold_are_taken_for_gone_and_those_that_serve_are_not(placeme
     placement.join("serves/1#a")
     placement.claim(when_lost="hold")
     placement.join("holds/1#a")
-    age(placement, 10_500)
-    assert set(placement.read()["dispatchers"]) == {"serves/1#a", "holds/1#a"}
-    age(placement, 600)
-    seen = placement.read()
+    placement.read()
+    assert set(placement.read(passed=11_000)["dispatchers"]) == {"serves/1#a", "holds/1#a"}
+    seen = placement.read(passed=1)
     assert set(seen["dispatchers"]) == {"serves/1#a"}
     assert list(seen["gone"]) == ["holds/1#a"]
     with pytest.raises(redis.ResponseError, match=r"^UNKNOWN"):
@@ -269,10 +310,9 @@ def test_the_doubt_of_who_has_gone_is_over_after_a_time(placement):
     placement.start()
     placement.join(ONE)
     placement.call("forget", ONE)
-    age(placement, 59_000)
-    assert 59_000 <= placement.read()["gone"][ONE] <= 60_000
-    age(placement, 2_000)
-    assert placement.read()["gone"] == {}
+    assert placement.read(passed=50_000)["gone"] == {ONE: 0}
+    assert placement.read(passed=60_000)["gone"] == {ONE: 60_000}
+    assert placement.read(passed=1)["gone"] == {}
     assert not placement.server.exists(placement.gone)
 
 
@@ -328,27 +368,65 @@ def test_people_are_told_how_it_is(placement):
 # Time.
 
 
-@pytest.mark.parametrize("by", [30_000, 3_600_000, -600_000])
-def test_a_silence_or_a_set_clock_silences_nobody_and_ends_no_doubt(placement, by):
+def test_forward_steps_of_redis_clock_silence_nobody_and_end_nothing(placement_of_set_clock):
+    placement, step = placement_of_set_clock
     placement.start(when_lost="hold")
     for id_ in (ONE, TWO):
         placement.join(id_)
     placement.call("forget", TWO)
-    server = placement.server
-    age(placement, by)
-    server.hset(placement.meta, "seen", int(server.hget(placement.meta, "seen")) - by)
+    placement.read()
+    before = placement.server.time()[0]
+    for _ in range(30):
+        step(3)
+        assert placement.call("follow", "-", 0, 0)[0] == "table"
+    assert placement.server.time()[0] >= before + 90
+    seen = placement.read(passed=100)
+    assert {id_: known["age"] for id_, known in seen["dispatchers"].items()} == {ONE: 100}
+    assert seen["gone"] == {TWO: 100}
+    placement.open(generation="g2", version=2, wait=60_000)
+    for by in (3, 3600, -7200):
+        step(by)
+        assert placement.join("lb3/1#c") == ["wait", 60_000]
     assert placement.claim("other")[:2] == ("other", "keeper")
-    seen = placement.read()
-    assert list(seen["dispatchers"]) == [ONE]
-    assert seen["dispatchers"][ONE]["age"] <= 5000
-    assert seen["gone"][TWO] <= 5000
 
 
-@pytest.mark.parametrize("seen", ["nan", "-1", "0", "1e300", "x", "1", "9" * 400])
-def test_a_garbled_time_of_the_last_call_loses_nobody(placement, seen):
+def test_a_term_begins_every_silence_anew(placement):
     placement.start(when_lost="hold")
     placement.join(ONE)
-    placement.server.hset(placement.meta, "seen", seen)
+    placement.read()
+    placement.read(passed=11_000)
+    placement.claim(server="s1")
+    assert placement.read(passed=5000)["dispatchers"][ONE]["age"] == 0
+
+
+def test_another_server_waits_for_who_may_be_left_with_the_former(placement):
+    placement.start(when_lost="hold", margin=6000)
+    placement.call("settle", "keeper", placement.epoch, "s1")
+    placement.join(ONE)
+    assert placement.claim(when_lost="hold", margin=6000) == ("keeper", 2, 1)
+    assert list(placement.read()["dispatchers"]) == [ONE]
+    # A replica that took over, and once more before all was settled there.
+    for epoch in (3, 4):
+        assert placement.claim(when_lost="hold", margin=6000, server="s2") == ("keeper", epoch, 0)
+    former = "former-server#s2"
+    assert placement.read()["dispatchers"][former] == {"age": 0, "version": 0, "joined": 0, "busy": ""}
+    placement.report(ONE, 1)
+    assert set(placement.read(passed=16_000)["dispatchers"]) == {ONE, former}
+    placement.report(ONE, 1)
+    seen = placement.read(passed=1)
+    assert (list(seen["dispatchers"]), list(seen["gone"])) == ([ONE], [former])
+    placement.call("settle", "keeper", placement.epoch, "s2")
+    assert placement.claim(when_lost="hold", server="s2") == ("keeper", 5, 1)
+
+
+@pytest.mark.parametrize("field", ["seen", "clock"])
+@pytest.mark.parametrize("text", ["nan", "-1", "0", "1e300", "x", "1", "9" * 400])
+def test_a_garbled_time_loses_nobody(placement, field, text):
+    placement.start(when_lost="hold")
+    placement.join(ONE)
+    placement.read()
+    placement.read(passed=10_000)
+    placement.server.hset(placement.meta, field, text)
     assert list(placement.read()["dispatchers"]) == [ONE]
 
 
@@ -417,14 +495,18 @@ def test_hostile_numbers_are_refused_and_nothing_is_lost(placement, value):
         lambda: placement.report(ONE, value),
         lambda: placement.report(ONE, 1, loads=f"*0 {value}"),
         lambda: placement.call("leave", ONE, value),
-        lambda: placement.call("claim", "keeper", value, 1000, 1000, "serve"),
-        lambda: placement.call("claim", "keeper", 1000, value, 1000, "serve"),
-        lambda: placement.call("claim", "keeper", 1000, 1000, value, "serve"),
-        lambda: placement.call("claim", "keeper", 1000, 1000, 1000, value),
-        lambda: placement.call("read", "keeper", value, 1000, 1000, 0, ""),
-        lambda: placement.call("read", *agent, value, 1000, 0, ""),
-        lambda: placement.call("read", *agent, 1000, value, 0, ""),
-        lambda: placement.call("read", *agent, 1000, 1000, value, ""),
+        lambda: placement.call("claim", "keeper", value, 1000, 1000, "serve", 1000, "s1"),
+        lambda: placement.call("claim", "keeper", 1000, value, 1000, "serve", 1000, "s1"),
+        lambda: placement.call("claim", "keeper", 1000, 1000, value, "serve", 1000, "s1"),
+        lambda: placement.call("claim", "keeper", 1000, 1000, 1000, value, 1000, "s1"),
+        lambda: placement.call("claim", "keeper", 1000, 1000, 1000, "serve", value, "s1"),
+        lambda: placement.call("claim", "keeper", 1000, 1000, 1000, "serve", 1000, value + "#"),
+        lambda: placement.call("settle", *agent, value + "#"),
+        lambda: placement.call("read", "keeper", value, 1000, 1000, 0, "", 0),
+        lambda: placement.call("read", *agent, value, 1000, 0, "", 0),
+        lambda: placement.call("read", *agent, 1000, value, 0, "", 0),
+        lambda: placement.call("read", *agent, 1000, 1000, value, "", 0),
+        lambda: placement.call("read", *agent, 1000, 1000, 0, "", value),
         lambda: placement.open(generation="g2", version=value),
         lambda: placement.open(generation="g2", wait=value),
         lambda: placement.call("follow", "g1", value, 0),
@@ -462,7 +544,7 @@ def test_names_beyond_the_room_for_loads_count_for_their_rests(placement):
 
 def test_a_cluster_has_so_many_dispatchers(placement):
     placement.start()
-    record = f"{now_ms(placement.server)} 1 1 10000 serve"
+    record = "- 1 1 10000 serve"
     placement.server.hset(placement.dispatchers, mapping={f"p{n}/1#a": record for n in range(4096)})
     with pytest.raises(redis.ResponseError, match="4096 dispatchers"):
         placement.join(ONE)
@@ -504,7 +586,7 @@ def test_hostile_records_are_dropped_and_leave_doubt_where_somebody_may_serve(pl
         ("generation", "x" * 100),
         ("version", "nan"),
         ("version", "0"),
-        ("open_at", "x"),
+        ("opens_at", "x"),
         ("lease", "0"),
         ("request_limit", "-1"),
         ("when_lost", "panic"),

@@ -52,6 +52,11 @@ struct World {
     joined: BTreeMap<DispatcherId, u64>,
     next: u64,
     moved: u64,
+    /// Before the last step that published something.
+    before: Table,
+    /// The last versions of terms that are over: no others of these have been.
+    lasts: Vec<u64>,
+    lost: u64,
 }
 
 impl World {
@@ -68,6 +73,9 @@ impl World {
             joined: BTreeMap::new(),
             next: 1,
             moved: 0,
+            before: Table::new(|rest| u32::from(rest) % NODES),
+            lasts: Vec::new(),
+            lost: 0,
         }
     }
 
@@ -138,6 +146,65 @@ impl World {
         }
     }
 
+    /// A proxy has the newest table, and sends by it.
+    fn catch_up(&mut self, proxy: usize) {
+        let others = std::mem::take(&mut self.letters);
+        self.fetch(proxy);
+        for letter in std::mem::replace(&mut self.letters, others) {
+            self.deliver(letter);
+        }
+        for _ in 0..NAMES.len() {
+            self.send(proxy);
+        }
+    }
+
+    /// Redis comes back without what was published last, and with it the keeper; somebody has acted on that.
+    fn lose(&mut self) {
+        let ahead = self.below(self.proxies.len());
+        self.catch_up(ahead);
+        let have = self.keeper.table().version();
+        let table = self.before.clone();
+        let kept = table.version();
+        self.lost += u64::from(kept < have);
+        self.lasts.push(kept);
+        let lot = self.random.random();
+        let first = first_of_term(kept, lot).unwrap();
+        let mut keeper = Keeper::recovered_after_loss(table.clone(), first);
+        keeper.join(READER).unwrap();
+        self.keeper = keeper;
+        // Those whose joining was lost are known by who stands for them all, and has joined at nothing.
+        for (_, version) in self.joined.iter_mut() {
+            if *version > kept {
+                *version = 0;
+            }
+        }
+        for (id, version) in &self.joined {
+            self.keeper.join_at(*id, *version).unwrap();
+        }
+        for id in &self.departed {
+            self.keeper.join_at(*id, 0).unwrap();
+            self.keeper.left(*id, false);
+        }
+        let version = self.keeper.table().version();
+        self.keeper.heard(READER, version, &[]).unwrap();
+        // An answer ends with the connection that it was asked on.
+        let has_been =
+            |letter: &Letter| !matches!(letter, Letter::Whole(_, table) if table.version() > kept);
+        self.letters.retain(has_been);
+        self.before = table;
+        let other = self.below(self.proxies.len());
+        self.catch_up(other);
+    }
+
+    /// As the library in Redis knows it.
+    fn has_been(&self, version: u64) -> bool {
+        let term = |version: u64| version / TERM_VERSIONS;
+        let newest = self.keeper.table().version();
+        let mut lasts = self.lasts.iter().chain([&newest]).rev();
+        let last = lasts.find(|last| term(**last) == term(version));
+        last.is_some_and(|last| version <= *last)
+    }
+
     fn tell(&mut self, proxy: usize) {
         let Proxy { id, follower, .. } = &self.proxies[proxy];
         if let (Some(id), Some((version, busy))) = (id, follower.report()) {
@@ -148,6 +215,12 @@ impl World {
     fn fetch(&mut self, proxy: usize) {
         let Proxy { id, follower, .. } = &self.proxies[proxy];
         let Some(id) = *id else { return };
+        if follower
+            .version()
+            .is_some_and(|version| !self.has_been(version))
+        {
+            return;
+        }
         match self.keeper.news(follower.version()) {
             News::None => {}
             News::Deltas(deltas) => {
@@ -165,6 +238,15 @@ impl World {
         match letter {
             Letter::ToKeeper(id, version, busy) => {
                 self.read();
+                if !self.has_been(version) {
+                    // It acted on what was lost: it is out, and what it sent in doubt.
+                    if let Some(proxy) = of(self, id) {
+                        self.proxies[proxy].follower.suspend();
+                        self.proxies[proxy].id = None;
+                    }
+                    self.silent.retain(|silent| *silent != id);
+                    return self.leave(id, false);
+                }
                 let heard = self.keeper.heard(id, version, &busy);
                 if heard == Err(KeeperError::Unknown(id))
                     && let Some(proxy) = of(self, id)
@@ -336,6 +418,7 @@ impl World {
                 self.alive[node] = true;
                 self.keeper.node_up(node as u32);
             }
+            98 if self.random.random_ratio(1, 3) => self.lose(),
             98 if self.random.random() => self.replace_keeper(),
             98 => {
                 let late = self.keeper.moving().next().cloned();
@@ -367,6 +450,11 @@ impl World {
         }
         self.letters.clear();
         for proxy in 0..self.proxies.len() {
+            // Who acts on what was lost hears of it.
+            self.tell(proxy);
+            for letter in std::mem::take(&mut self.letters) {
+                self.deliver(letter);
+            }
             if self.proxies[proxy].id.is_none() {
                 self.join(proxy);
             }
@@ -429,19 +517,25 @@ fn for_each(nodes: &mut [Vec<Running>], each: impl Fn(&mut Running)) {
 
 #[test]
 fn no_name_ever_runs_at_two_nodes_and_all_have_a_primary_in_the_end() {
-    let mut moved = 0;
+    let (mut moved, mut lost) = (0, 0);
     for seed in 0..1_000 {
         let mut world = World::new(seed);
         for proxy in 0..3 {
             world.join(proxy);
         }
         for _ in 0..400 {
+            let before = world.keeper.table().clone();
+            let lost = world.lost;
             world.step();
             world.check();
+            if world.keeper.table().version() > before.version() && world.lost == lost {
+                world.before = before;
+            }
         }
         world.settle();
         moved += world.moved;
+        lost += world.lost;
     }
     // Or nothing was tried.
-    assert!(moved > 5_000, "{moved}");
+    assert!(moved > 5_000 && lost > 500, "{moved}, {lost}");
 }

@@ -26,6 +26,15 @@ fn member(service: &Service, redis: &Redis, node: &str, more: &str) -> Agent {
     agent
 }
 
+/// The same with a lease that a busy machine keeps to.
+fn patient(service: &Service, redis: &Redis, node: &str, more: &str) -> Agent {
+    let mut agent = member(service, redis, node, more);
+    let text = agent.config();
+    agent.write_config(&text.replace("lease = \"1s\"", "lease = \"3s\""));
+    agent.start_again();
+    agent
+}
+
 fn started(service: &Service, redis: &Redis, node: &str, more: &str) -> Agent {
     let mut agent = member(service, redis, node, more);
     agent.start_again();
@@ -213,7 +222,10 @@ fn an_uneven_load_moves_and_what_is_busy_is_waited_for() {
         assert!(late.idle(&first) && dispatcher.idle(&first));
         (dispatcher.table[&leaving] == "node2" && dispatcher.on("node2") == 4).then_some(())
     });
-    assert!(first.count("plimsoll_placement_hand_overs_total{outcome=\"done\"}") >= 4.0);
+    wait_for("four are counted", || {
+        let done = first.count("plimsoll_placement_hand_overs_total{outcome=\"done\"}");
+        (done >= 4.0).then_some(())
+    });
     assert_eq!(first.metric("plimsoll_placement_moving_sets"), Some(0.0));
     wait_for("the keeper shows it", || {
         let shown = first.metric("plimsoll_placement_sets{plimsoll_node=\"node2\"}");
@@ -418,6 +430,136 @@ fn those_that_hold_are_taken_for_gone() {
 }
 
 #[test]
+fn hold_is_refused_where_redis_goes_on_when_it_is_cut_off() {
+    let words = ["--repl-diskless-sync-delay", "0"];
+    let (service, redis) = (Service::start(), Redis::start(&words));
+    let replica = Redis::replica_of(&redis);
+    let set = |name: &str, value: &str| redis.cli(&["CONFIG", "SET", name, value]);
+    let agent = patient(&service, &redis, "node1", "when_lost = \"hold\"");
+    wait_logged(
+        &agent,
+        "takes no writes once a replica is put in its place: min-replicas-to-write is 0, must be at least 1",
+    );
+    assert_eq!(Dispatcher::ask(&agent, "lb1/1#a")["status"], "wait");
+    set("min-replicas-to-write", "1");
+    wait_logged(
+        &agent,
+        "min-replicas-max-lag is 10 s, must be at least 1 s and below placement.lease, 3 s",
+    );
+    set("min-replicas-max-lag", "1");
+    wait_for("it keeps", || is_keeper(&agent).then_some(()));
+    assert_eq!(
+        redis
+            .cli(&["HGET", "plimsoll:{c}:placement", "margin"])
+            .trim(),
+        "4000"
+    );
+    // While it keeps: nothing moves any more, and nobody is taken for gone.
+    set("min-replicas-to-write", "0");
+    wait_for("it does not keep", || (!is_keeper(&agent)).then_some(()));
+    // One that took over has no replica, and somebody may be left with the one before.
+    set("min-replicas-to-write", "1");
+    wait_for("it keeps", || is_keeper(&agent).then_some(()));
+    replica.cli(&["REPLICAOF", "NO", "ONE"]);
+    let promoted = patient(&service, &replica, "node2", "when_lost = \"hold\"");
+    wait_logged(&promoted, "min-replicas-to-write is 0, must be at least 1");
+}
+
+#[test]
+fn a_version_that_redis_lost_is_not_taken_for_a_later_one_of_its_number() {
+    let words = ["--repl-diskless-sync-delay", "0"];
+    let (service, mut old) = (Service::start(), Redis::start(&words));
+    let new = Redis::replica_of(&old);
+    let more = "moves = false\ninitial = \"node1\"";
+    let both = ["node1", "node2"];
+    let mut former = both.map(|node| patient(&service, &old, node, more));
+    tools::wait_nodes(&former[0], &both);
+    let mut dispatcher = Dispatcher::join(&former[0], "lb1/1#a");
+    let kept = dispatcher.version;
+    assert_eq!(old.cli(&["WAIT", "1", "10000"]).trim(), "1");
+    new.cli(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!(moved(&former[0], "*5", "node2").0, 200);
+    wait_for("*5 leaves", || {
+        assert!(dispatcher.report(&former[0], &["*5"], &json!({})));
+        (dispatcher.table["*5"] == ">node1").then_some(())
+    });
+    // The master, the keeper and all who knew of it die together, but for one dispatcher.
+    former.iter_mut().for_each(Agent::kill);
+    old.kill();
+    let agents = both.map(|node| patient(&service, &new, node, more));
+    tools::wait_nodes(&agents[0], &both);
+    wait_for("another keeps", || {
+        agents.iter().any(is_keeper).then_some(())
+    });
+    assert_eq!(moved(&agents[0], "*7", "node2").0, 200);
+    let shown = wait_show(&agents[0], "*7 leaves", |shown| {
+        shown["moving"] == json!(["*7"])
+    });
+    assert_eq!(shown["generation"], dispatcher.generation.as_str());
+    assert!(shown["version"].as_u64() > Some(kept));
+    assert!(!dispatcher.report(&agents[0], &["*5"], &json!({})));
+    wait_for("it is told", || {
+        let mut logs = agents.iter().map(Agent::log);
+        let told = format!(
+            "acted on version {}, which Redis has lost",
+            dispatcher.version
+        );
+        logs.any(|log| log.contains(&told)).then_some(())
+    });
+    // What it may have sent is waited for.
+    let mut next = Dispatcher::join(&agents[0], "lb1/1#b");
+    assert_eq!(next.table["*5"], "node1");
+    next.until(&agents[0], "*7", "node2");
+}
+
+#[test]
+fn an_exhausted_numbering_starts_another_generation() {
+    let (service, redis) = (Service::start(), Redis::start(&[]));
+    let mut agent = started(&service, &redis, "node1", "");
+    let before = Dispatcher::join(&agent, "lb1/1#a");
+    agent.kill();
+    let last = (1_u64 << 53) - 2;
+    redis.cli(&[
+        "HSET",
+        "plimsoll:{c}:placement",
+        "version",
+        &last.to_string(),
+    ]);
+    agent.start_again();
+    wait_logged(&agent, "there are no more versions after this one");
+    wait_show(&agent, "another generation", |shown| {
+        shown["generation"].as_str() > Some(&before.generation)
+    });
+    let mut after = Dispatcher::join(&agent, "lb1/1#b");
+    assert!(after.version < last && after.idle(&agent));
+}
+
+#[test]
+fn any_number_of_views_cost_one_call_of_redis_each_quarter_of_a_second() {
+    let (service, redis) = (Service::start(), Redis::start(&[]));
+    let agent = started(&service, &redis, "node1", "");
+    wait_show(&agent, "a table", |shown| shown["version"] != 0);
+    redis.cli(&["CONFIG", "SET", "slowlog-max-len", "100000"]);
+    redis.cli(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+    let since = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..25).for_each(|_| assert!(show(&agent).is_some())));
+        }
+    });
+    let most = 2 + since.elapsed().as_millis() as usize / 250;
+    let calls = || {
+        let log = redis.cli(&["SLOWLOG", "GET", "-1"]);
+        log.matches("plimsoll_placement_status").count()
+    };
+    assert!(calls() <= most, "{} and not {most}", calls());
+    wait_for("it is asked again", || {
+        assert!(show(&agent).is_some());
+        (calls() > 0).then_some(())
+    });
+}
+
+#[test]
 fn pins_are_kept_and_a_node_that_dies_loses_the_rest() {
     let (service, redis) = (Service::start(), Redis::start(&[]));
     let more = "moves = false\n[placement.pins]\n\"=A17\" = \"node2\"";
@@ -494,9 +636,11 @@ fn hostile_messages_are_refused_by_name() {
     }
     let other = json!({ "op": "join", "id": "a#b", "cluster": "d" });
     assert_eq!(post(&agent, &other).0, 404);
-    // A version that has never been does not take the table away.
-    let (status, answer) = post(&agent, &report("version", json!(999_999_999)));
-    assert_eq!((status, answer["status"].as_str()), (200, Some("unknown")));
+    // Versions that have never been, or cannot be, do not take the table away.
+    for version in [999_999_999_u64, 1_000_000_000_000_000] {
+        let (status, answer) = post(&agent, &report("version", json!(version)));
+        assert_eq!((status, answer["status"].as_str()), (200, Some("unknown")));
+    }
     wait_for("it is in force as before", || {
         let answer = Dispatcher::ask(&agent, "lb2/1#c");
         (answer["status"] == "open")

@@ -17,7 +17,7 @@ M.RESTS = 64
 -- Names with an entry of their own, at most, and as many that are on their way.
 local MOST_NAMED = 2 * 16384
 local MOST_NAME_BYTES, MOST_NODE_BYTES = 128, 128
-local MOST_VERSION = 1 << 53
+local MOST_VERSION = (1 << 53) - 1
 local NEVER = -1
 
 --- Nothing yields out of a callback of the string library, so HAProxy does not interrupt it.

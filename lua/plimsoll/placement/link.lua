@@ -7,7 +7,7 @@ local redis_of = require("plimsoll.redis")
 local M = {}
 
 local PARTS = { "", ":table", ":log", ":dispatchers", ":busy", ":loads", ":gone" }
-local LIBRARY_VERSION = 1
+local LIBRARY_VERSION = 2
 -- How often is looked whether something is to be told at once, and whether HAProxy stops this process, in ms.
 local LOOK_MS, STOPPING_MS = 10, 100
 -- A process that HAProxy replaces has this long to take another name, in s: its successor takes over the one it had,

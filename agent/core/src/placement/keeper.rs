@@ -90,6 +90,8 @@ struct Move {
     names: BTreeMap<Box<str>, NodeId>,
     /// Dispatchers that have not said yet that they are through.
     waits: BTreeSet<DispatcherId>,
+    /// It may have had its new primary in a version that was lost, and somebody may act on that.
+    may_be_over: bool,
 }
 
 /// The keeper of the table.
@@ -108,13 +110,15 @@ pub struct Keeper {
     /// Entries that changed since [`Keeper::take_delta`], and the version then.
     unsaid: BTreeMap<ObjectSet, Option<State>>,
     said: u64,
+    /// What is published next has at least this version.
+    next: u64,
     ended: Vec<(ObjectSet, Ended)>,
     forgotten: u64,
 }
 
 impl Move {
     /// It goes back to where it was, and nothing else comes of it. Whoever acts on any earlier version sends its
-    /// requests nowhere else, so that nobody has to be waited for.
+    /// requests nowhere else, so that nobody has to be waited for, but where later ones were lost.
     fn is_void(&self, from: NodeId) -> bool {
         self.to == from && !self.forget && self.names.is_empty()
     }
@@ -125,6 +129,7 @@ impl Keeper {
     pub fn new(table: Table) -> Self {
         Keeper {
             said: table.version(),
+            next: 0,
             unsaid: BTreeMap::new(),
             ended: Vec::new(),
             table,
@@ -141,20 +146,45 @@ impl Keeper {
     /// those that left meanwhile and may have requests somewhere, are told with [`Keeper::join_at`] and
     /// [`Keeper::left`].
     pub fn recovered(table: Table) -> Self {
+        Keeper::recovered_at(table, 0)
+    }
+
+    /// The same with versions from `first` on.
+    pub fn recovered_at(table: Table, first: u64) -> Self {
         let mut keeper = Keeper::new(table);
-        let leaving = keeper
-            .table
-            .entries()
-            .filter_map(|(set, state)| match state {
-                State::Leaving(from) => Some((set, from)),
-                State::Settled(_) => None,
-            });
-        let leaving: Vec<_> = leaving.collect();
-        for (set, from) in leaving {
-            keeper.moves.insert(set, keeper.fresh(from));
-        }
+        keeper.next = first;
+        keeper.recover(false);
         keeper.finish();
         keeper
+    }
+
+    /// With a table of which the last published version may have been lost: what was on its way may have had its new
+    /// primary then. It goes back once all who have joined have told a version from `first` on, and those that left
+    /// are vouched for.
+    pub fn recovered_after_loss(table: Table, first: u64) -> Self {
+        let mut keeper = Keeper::new(table);
+        keeper.next = first;
+        let entries = keeper.recover(true);
+        keeper.publish(entries);
+        keeper
+    }
+
+    fn recover(&mut self, may_be_over: bool) -> Vec<(ObjectSet, Option<State>)> {
+        let entries = self.table.entries();
+        let leaving = entries.filter(|(_, state)| matches!(state, State::Leaving(_)));
+        let leaving: Vec<_> = leaving.collect();
+        for (set, state) in &leaving {
+            let mut back = self.fresh(state.primary());
+            back.may_be_over = may_be_over;
+            self.moves.insert(set.clone(), back);
+        }
+        let states = leaving.into_iter();
+        states.map(|(set, state)| (set, Some(state))).collect()
+    }
+
+    /// Whether something may have had its new primary in a version that was lost.
+    pub fn is_after_loss(&self) -> bool {
+        self.moves.values().any(|hand_over| hand_over.may_be_over)
     }
 
     /// The table.
@@ -399,12 +429,17 @@ impl Keeper {
     /// A hand-over that the next version tells of and that everybody has to hear of.
     fn fresh(&self, to: NodeId) -> Move {
         Move {
-            since: self.table.version() + 1,
+            since: self.next_version(),
             to,
             forget: false,
             names: BTreeMap::new(),
             waits: self.dispatchers.clone(),
+            may_be_over: false,
         }
+    }
+
+    fn next_version(&self) -> u64 {
+        self.next.max(self.table.version() + 1)
     }
 
     fn doubt_all(&mut self) {
@@ -425,7 +460,8 @@ impl Keeper {
             let stays = hand_over.to == from;
             let has_primary = hand_over.forget || stays || !self.down.contains(&hand_over.to);
             let is_through = hand_over.waits.is_empty() && !self.in_doubt.contains(&from);
-            let ends = is_void || (is_through && has_primary);
+            let is_free = is_void && !hand_over.may_be_over;
+            let ends = is_free || (is_through && has_primary);
             if !ends {
                 continue;
             }
@@ -457,7 +493,7 @@ impl Keeper {
         let from = self.table.version();
         let delta = Delta {
             from,
-            to: from + 1,
+            to: self.next_version(),
             entries,
         };
         if self.table.apply(&delta).is_ok() {

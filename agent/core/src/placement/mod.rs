@@ -16,6 +16,7 @@ mod follower;
 mod keeper;
 mod loads;
 mod plan;
+mod replication;
 mod steward;
 mod table;
 
@@ -24,6 +25,7 @@ pub use follower::{Follower, Route, Ticket};
 pub use keeper::{Ended, Keeper, KeeperError, News};
 pub use loads::SetLoads;
 pub use plan::{Change, PlanReason, PlanSettings, Planned, Planner, SetLoad};
+pub use replication::{NoHold, Replication};
 pub use steward::{Heard, NodeNow, Reading, Step, Steward, StewardSettings};
 pub use table::{Delta, Gap, NoSet, ObjectSet, State, Table};
 
@@ -33,6 +35,20 @@ use crate::ring::key_hash;
 pub type NodeId = u32;
 /// A dispatcher, by a number that is never given to another one, nor to the same one after a restart.
 pub type DispatcherId = u64;
+
+/// The highest version: what is a whole number for Redis' and JSON's numbers, too.
+pub const MAX_VERSION: u64 = (1 << 53) - 1;
+/// Versions of one keeper's term, as in the function library. A term begins with a later block of so many.
+pub const TERM_VERSIONS: u64 = 1 << 14;
+/// As many later at most. So many that two terms of which neither knows the other hardly ever draw the same.
+const MAX_SKIP: u64 = 1 << 20;
+
+/// The first version of a term that goes on from this one: of a later block, by `lot`, so that versions that were lost
+/// have no namesakes. `None` where there are none left.
+pub fn first_of_term(version: u64, lot: u64) -> Option<u64> {
+    let first = (version / TERM_VERSIONS + 1 + lot % MAX_SKIP) * TERM_VERSIONS;
+    (first + TERM_VERSIONS - 1 <= MAX_VERSION).then_some(first)
+}
 
 /// Entries that names without one of their own share.
 pub const RESTS: u16 = 64;

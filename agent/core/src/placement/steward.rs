@@ -83,7 +83,7 @@ pub struct Step {
     pub ended: Vec<(ObjectSet, Ended, Duration)>,
     /// The plan, where there was one.
     pub planned: Option<Planned>,
-    /// Dispatchers that were not heard for a lease.
+    /// Dispatchers that were not heard for a lease, or not since the table is in force.
     pub silent: Vec<DispatcherId>,
     /// Wishes that cannot be carried out, and why.
     pub refused: Vec<(ObjectSet, KeeperError)>,
@@ -111,7 +111,25 @@ pub struct Steward {
 impl Steward {
     /// Goes on with a table, or begins with one.
     pub fn new(table: Table, settings: StewardSettings) -> Self {
-        let mut keeper = Keeper::recovered(table);
+        Steward::with(Keeper::recovered(table), settings)
+    }
+
+    /// Goes on with a table with versions from `first` on. `may_have_lost`: that table was not the last, see
+    /// [`Keeper::recovered_after_loss`].
+    pub fn resumed(
+        table: Table,
+        settings: StewardSettings,
+        first: u64,
+        may_have_lost: bool,
+    ) -> Self {
+        let keeper = match may_have_lost {
+            true => Keeper::recovered_after_loss(table, first),
+            false => Keeper::recovered_at(table, first),
+        };
+        Steward::with(keeper, settings)
+    }
+
+    fn with(mut keeper: Keeper, settings: StewardSettings) -> Self {
         // Nobody has that number yet.
         let _ = keeper.join(READER);
         Steward {
@@ -136,6 +154,11 @@ impl Steward {
         self.keeper.table()
     }
 
+    /// Whether it waits for who may act on a version that was lost.
+    pub fn is_after_loss(&self) -> bool {
+        self.keeper.is_after_loss()
+    }
+
     /// Sets that are on their way.
     pub fn moving(&self) -> usize {
         self.keeper.moving().count()
@@ -157,7 +180,8 @@ impl Steward {
             self.look_at_nodes(now, nodes);
         }
         let silent = reading.dispatchers.iter();
-        let silent = silent.filter(|known| known.age > self.settings.lease);
+        // Who has told no version of this table may act on another one.
+        let silent = silent.filter(|known| known.age > self.settings.lease || known.version == 0);
         step.silent = silent.map(|known| known.id).collect();
         self.give_up(now);
         if let Some(loads) = &reading.loads {

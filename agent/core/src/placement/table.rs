@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{MOST_NAMED, NodeId, RESTS, rest_of};
+use super::{MAX_VERSION, MOST_NAMED, NodeId, RESTS, rest_of};
 
 /// An entry of the table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,7 +94,7 @@ pub enum Gap {
     Late,
     /// It begins at a later version than the table's: something was missed, and the whole table is needed.
     Missed,
-    /// It names a rest that is none, forgets one, or has more names than there may be.
+    /// It names a rest that is none, forgets one, or has more names or a higher version than there may be.
     Wrong,
 }
 
@@ -116,7 +116,8 @@ impl Table {
         }
     }
 
-    /// With these entries; [`Gap::Wrong`] where they are no table: a rest is missing, or there are too many names.
+    /// With these entries; [`Gap::Wrong`] where they are no table: a rest is missing, there are too many names, or the
+    /// version is above [`MAX_VERSION`].
     pub fn from_entries(
         version: u64,
         entries: impl IntoIterator<Item = (ObjectSet, State)>,
@@ -136,7 +137,7 @@ impl Table {
         }
         let rests: Option<Vec<State>> = rests.into_iter().collect();
         match rests {
-            Some(rests) if names.len() <= 2 * MOST_NAMED => Ok(Table {
+            Some(rests) if names.len() <= 2 * MOST_NAMED && version <= MAX_VERSION => Ok(Table {
                 version,
                 rests,
                 names,
@@ -201,7 +202,8 @@ impl Table {
             ObjectSet::Rest(rest) => *rest >= RESTS || state.is_none(),
             ObjectSet::Named(name) => super::check_name(name).is_err(),
         };
-        if delta.entries.iter().any(is_wrong)
+        if delta.to > MAX_VERSION
+            || delta.entries.iter().any(is_wrong)
             || self.names.len() + delta.entries.len() > 2 * MOST_NAMED
         {
             return Err(Gap::Wrong);

@@ -5,21 +5,26 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use redis::{Cmd, Value};
 
-use super::PlacementSettings;
-use crate::ring::{Library, LinkSettings, RingNodes, Server, live_nodes, ring_keys};
+use super::{PlacementSettings, replication::Standing};
+use crate::ring::{Library, LinkMode, LinkSettings, RingNodes, Server, live_nodes, ring_keys};
 
 /// The function library, loaded where it is missing or older.
 const LIBRARY: Library = Library {
     text: include_str!("../../../../lua/redis/placement.lua"),
     asks: "plimsoll_placement_version",
-    version: 1,
+    version: 2,
 };
 
 /// What to be the keeper was answered.
 #[derive(Debug)]
 pub enum Claimed {
-    /// It is, with this epoch.
-    Keeper(u64),
+    /// It is.
+    Keeper {
+        /// With this one.
+        epoch: u64,
+        /// Nothing can be lost of what was written before.
+        is_same_server: bool,
+    },
     /// Another agent is.
     Other,
 }
@@ -46,7 +51,7 @@ pub struct Read {
     pub generation: String,
     /// Of the table.
     pub version: u64,
-    /// A version that somebody knows and Redis does not, or 0.
+    /// A version that somebody acted on and Redis does not know, or 0.
     pub ahead: u64,
     /// "set node …".
     pub wishes: String,
@@ -121,6 +126,8 @@ pub struct Calls {
     server: Server,
     keys: [String; 7],
     ring_keys: [String; 5],
+    mode: LinkMode,
+    timeout: Duration,
 }
 
 impl std::fmt::Debug for Calls {
@@ -188,6 +195,8 @@ impl Calls {
             server,
             keys,
             ring_keys: ring_keys(cluster),
+            mode: settings.mode,
+            timeout: settings.timeout,
         })
     }
 
@@ -203,11 +212,41 @@ impl Calls {
         answer.with_context(|| format!("plimsoll_placement_{function}"))
     }
 
+    /// How the server stands; an error where it cannot promise what `when_lost` does.
+    pub async fn standing(&mut self, settings: &PlacementSettings) -> anyhow::Result<Standing> {
+        Standing::of(&mut self.server, &self.keys[0], self.mode, settings).await
+    }
+
+    /// Another server may take this one's place without the connection ending.
+    pub fn follows_servers(&self) -> bool {
+        self.mode == LinkMode::Cluster
+    }
+
+    /// Waits until so many replicas have all that was written over this connection.
+    pub async fn replicated(&mut self, replicas: u64) -> anyhow::Result<()> {
+        if replicas == 0 {
+            return Ok(());
+        }
+        let mut command = redis::cmd("WAIT");
+        // An answer must come before it is given up.
+        command.arg(replicas).arg(millis(self.timeout / 2).max(1));
+        let have: u64 = self
+            .server
+            .query_at(command, &self.keys[0])
+            .await
+            .context("WAIT")?;
+        if have < replicas {
+            bail!("{have} of Redis' replicas have what was written, must be {replicas}");
+        }
+        Ok(())
+    }
+
     /// Asks to be the keeper.
     pub async fn claim(
         &mut self,
         agent: &str,
         settings: &PlacementSettings,
+        standing: &Standing,
     ) -> anyhow::Result<Claimed> {
         let mut command = self.call("claim");
         command
@@ -215,10 +254,15 @@ impl Calls {
             .arg(millis(settings.lease))
             .arg(millis(settings.lease))
             .arg(millis(settings.request_limit))
-            .arg(settings.when_lost.word());
+            .arg(settings.when_lost.word())
+            .arg(millis(standing.margin))
+            .arg(&standing.history);
         let mut parts = Parts::of(self.ask("claim", &command).await?)?;
         match parts.text()?.as_str() {
-            "keeper" => Ok(Claimed::Keeper(parts.whole()?)),
+            "keeper" => Ok(Claimed::Keeper {
+                epoch: parts.whole()?,
+                is_same_server: parts.whole()? == 1,
+            }),
             _ => Ok(Claimed::Other),
         }
     }
@@ -231,7 +275,15 @@ impl Calls {
         Ok(())
     }
 
-    /// All that the keeper goes by.
+    /// All that was on its way when another server was replaced has been settled.
+    pub async fn settle(&mut self, agent: &str, epoch: u64, history: &str) -> anyhow::Result<()> {
+        let mut command = self.call("settle");
+        command.arg(agent).arg(epoch).arg(history);
+        self.ask("settle", &command).await?;
+        Ok(())
+    }
+
+    /// All that the keeper goes by; `passed` is its time since the last reading was answered.
     pub async fn read(
         &mut self,
         agent: &str,
@@ -239,6 +291,7 @@ impl Calls {
         settings: &PlacementSettings,
         with_loads: bool,
         plan: &str,
+        passed: Duration,
     ) -> anyhow::Result<Read> {
         let mut command = self.call("read");
         command
@@ -247,7 +300,8 @@ impl Calls {
             .arg(millis(settings.lease))
             .arg(millis(settings.request_limit))
             .arg(u8::from(with_loads))
-            .arg(plan);
+            .arg(plan)
+            .arg(millis(passed));
         let mut parts = Parts::of(self.ask("read", &command).await?)?;
         let (generation, version) = (parts.text()?, parts.whole()?);
         let _open_in = parts.millis()?;

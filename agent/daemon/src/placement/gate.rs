@@ -22,6 +22,8 @@ use crate::{
 
 /// After a failure Redis is not tried again for so long; who asks meanwhile hears of that failure.
 const PAUSE: Duration = Duration::from_millis(250);
+/// A view serves all who ask for it within this time.
+const MAX_VIEW_AGE: Duration = Duration::from_millis(250);
 /// Sets on their way that are listed.
 const MOST_LISTED: usize = 100;
 
@@ -89,6 +91,8 @@ pub enum GateError {
 }
 
 type Held = Option<(LinkSettings, String, Calls)>;
+/// When, of which settings, and what.
+type Shown = Option<(Instant, LinkSettings, PlacementSettings, Arc<Json>)>;
 
 /// A connection, made when it is first needed.
 #[derive(Debug)]
@@ -97,6 +101,8 @@ pub struct Gate {
     board: Arc<PlacementBoard>,
     held: AsyncMutex<Held>,
     trouble: Mutex<Option<(String, Instant)>>,
+    /// The last view, and the turn to ask for the next one.
+    shown: AsyncMutex<Shown>,
 }
 
 impl Gate {
@@ -107,6 +113,7 @@ impl Gate {
             board,
             held: AsyncMutex::default(),
             trouble: Mutex::default(),
+            shown: AsyncMutex::default(),
         }
     }
 
@@ -289,15 +296,24 @@ impl Gate {
         Ok(json!({ "status": "ok" }))
     }
 
-    /// How it is, for people.
-    pub async fn show(&self) -> Result<Json, GateError> {
+    /// How it is, for people; as it was at most [`MAX_VIEW_AGE`] ago.
+    pub async fn show(&self) -> Result<Arc<Json>, GateError> {
         let (link, placement) = self.settings(None)?;
+        let mut shown = self.shown.lock().await;
+        if let Some((at, of, placed, view)) = &*shown
+            && at.elapsed() < MAX_VIEW_AGE
+            && (of, placed) == (&link, &placement)
+        {
+            return Ok(Arc::clone(view));
+        }
         let status = self
             .run(&link, &placement.cluster, async |mut calls| {
                 calls.status().await
             })
             .await?;
-        Ok(self.view(&placement, &status))
+        let view = Arc::new(self.view(&placement, &status));
+        *shown = Some((Instant::now(), link, placement, Arc::clone(&view)));
+        Ok(view)
     }
 
     fn view(&self, placement: &PlacementSettings, status: &Status) -> Json {

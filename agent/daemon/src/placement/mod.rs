@@ -4,13 +4,14 @@
 
 mod calls;
 mod gate;
+mod replication;
 mod term;
 mod words;
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use plimsoll_core::placement::{ObjectSet, PlanSettings, StewardSettings};
@@ -22,7 +23,7 @@ use crate::{config::Config, metrics::Metrics, ring::told};
 
 use calls::{Calls, Claimed, Members, News};
 pub use gate::{Gate, GateError, Message};
-use term::Term;
+use term::{Keeper, Term};
 use words::Entries;
 
 /// First wait after a failure; doubles up to [`LONGEST_WAIT`], with jitter.
@@ -224,12 +225,24 @@ impl Member<'_> {
     /// Follows once, and keeps the table for as long as it may.
     async fn look(&mut self, calls: &mut Calls, said: &mut Option<String>) -> anyhow::Result<()> {
         self.follow(calls).await?;
-        let epoch = match calls.claim(&self.agent, self.settings).await? {
-            Claimed::Keeper(epoch) => epoch,
-            Claimed::Other => return Ok(()),
+        let standing = calls.standing(self.settings).await?;
+        let claimed = calls.claim(&self.agent, self.settings, &standing).await?;
+        let Claimed::Keeper {
+            epoch,
+            is_same_server,
+        } = claimed
+        else {
+            return Ok(());
         };
         self.epoch = Some(epoch);
-        let term = Term::begin(&self.agent, epoch, self.settings, self.context, calls);
+        let keeper = Keeper {
+            agent: &self.agent,
+            epoch,
+            standing,
+            is_same_server,
+            claimed: Instant::now(),
+        };
+        let term = Term::begin(keeper, self.settings, self.context, calls);
         let Some(term) = term.await? else {
             return Ok(());
         };

@@ -8,24 +8,47 @@ use std::{
 
 use anyhow::bail;
 use plimsoll_core::placement::{
-    Ended, Heard, NodeNow, ObjectSet, PlanReason, Planned, Reading, Step, Steward,
+    Ended, Heard, NodeNow, ObjectSet, PlanReason, Planned, Reading, Step, Steward, TERM_VERSIONS,
+    first_of_term,
 };
 use serde_json::json;
 use tracing::{info, warn};
 
 use super::{
-    Initial, Known, PlacementContext, PlacementSettings,
+    Initial, Known, PlacementContext, PlacementSettings, WhenLost,
     calls::{Calls, Members, News, Read},
+    replication::Standing,
     words::{Entries, Numbers, delta_words, node_number},
 };
 use crate::ring::{RingNodes, told};
 
 /// Between two looks at dispatchers' reports while something moves.
 const MOVING: Duration = Duration::from_millis(100);
+/// More than one step makes: one for each pin and wish, and some.
+const MAX_VERSIONS_OF_STEP: u64 = TERM_VERSIONS / 4;
+
+/// As which a term begins.
+pub struct Keeper<'a> {
+    /// The id of this run of the agent.
+    pub agent: &'a str,
+    /// What fences it.
+    pub epoch: u64,
+    /// How Redis stood before.
+    pub standing: Standing,
+    /// Nothing can be lost of what was written before.
+    pub is_same_server: bool,
+    /// When the claim was answered.
+    pub claimed: Instant,
+}
 
 pub struct Term<'a> {
     agent: &'a str,
     epoch: u64,
+    standing: Standing,
+    /// When that was answered from which Redis counts the time that passes.
+    answered: Instant,
+    /// Redis knows that nothing is on its way from before this server took over.
+    is_settled: bool,
     settings: &'a PlacementSettings,
     context: &'a PlacementContext,
     calls: Calls,
@@ -44,13 +67,13 @@ impl<'a> Term<'a> {
     /// Goes on with the table in Redis, or gives Redis the one that it lost, or makes one; `None` where that cannot be
     /// yet.
     pub async fn begin(
-        agent: &'a str,
-        epoch: u64,
+        keeper: Keeper<'a>,
         settings: &'a PlacementSettings,
         context: &'a PlacementContext,
         calls: &Calls,
     ) -> anyhow::Result<Option<Self>> {
         let mut calls = calls.clone();
+        calls.replicated(keeper.standing.replicas).await?;
         let known = context.board.known();
         let stored = read_table(&mut calls).await?;
         let is_lost = |stored: &Known| {
@@ -59,7 +82,7 @@ impl<'a> Term<'a> {
                 (&known.generation, known.version) > (&stored.generation, stored.version)
             })
         };
-        let is_there = stored.as_ref().is_some_and(|stored| !is_lost(stored));
+        let mut is_there = stored.as_ref().is_some_and(|stored| !is_lost(stored));
         let base = match (stored, known) {
             (Some(stored), _) if is_there => stored,
             (_, Some(known)) => {
@@ -78,14 +101,28 @@ impl<'a> Term<'a> {
         let Some(table) = base.entries.table(base.version, &mut nodes) else {
             bail!("the table in Redis is no table: somebody else wrote to it");
         };
+        let first = first_of_term(base.version, fastrand::u64(..));
+        if first.is_none() {
+            warn!(
+                cluster = settings.cluster,
+                version = base.version,
+                "placement: there are no more versions after this one; numbering begins anew"
+            );
+            is_there = false;
+        }
+        let first = first.unwrap_or(0);
+        let may_have_lost = !keeper.is_same_server;
         let mut term = Term {
-            agent,
-            epoch,
+            agent: keeper.agent,
+            epoch: keeper.epoch,
+            standing: keeper.standing,
+            answered: keeper.claimed,
+            is_settled: keeper.is_same_server,
             settings,
             context,
             calls,
             known: base,
-            steward: Steward::new(table, settings.steward()),
+            steward: Steward::resumed(table, settings.steward(), first, may_have_lost),
             nodes,
             dispatchers: Numbers::default(),
             is_sure: false,
@@ -102,10 +139,15 @@ impl<'a> Term<'a> {
     /// on another.
     async fn open(&mut self, ahead: u64) -> anyhow::Result<()> {
         let is_new = self.known.generation.is_empty();
-        let version = self.known.version.max(ahead) + 1;
+        let lot = fastrand::u64(..);
+        let version = first_of_term(self.known.version.max(ahead), lot);
+        let version = version.or(first_of_term(0, lot)).unwrap_or(1);
         let generation = generation_after(&self.known.generation);
         let entries = self.known.entries.settled();
-        let wait = self.settings.lease + self.settings.request_limit;
+        let mut wait = self.settings.lease + self.settings.request_limit;
+        if self.settings.when_lost == WhenLost::Hold {
+            wait += self.standing.margin;
+        }
         let ids = &self.known.members.ids;
         let opened = self.calls.open_table(
             self.agent,
@@ -117,6 +159,8 @@ impl<'a> Term<'a> {
             &entries,
         );
         opened.await?;
+        self.answered = Instant::now();
+        self.calls.replicated(self.standing.replicas).await?;
         let words: Vec<String> = entries.split(' ').map(str::to_owned).collect();
         self.known.entries = Entries::of(&words);
         (self.known.generation, self.known.version) = (generation, version);
@@ -145,6 +189,9 @@ impl<'a> Term<'a> {
         metrics.show_keeper(true);
         let mut due = Instant::now();
         loop {
+            if self.is_used_up() {
+                return Ok(());
+            }
             let is_due = Instant::now() >= due;
             if is_due {
                 let jitter = 0.95 + 0.1 * fastrand::f64();
@@ -171,12 +218,33 @@ impl<'a> Term<'a> {
         }
     }
 
+    /// The next term goes on with other versions.
+    fn is_used_up(&self) -> bool {
+        let used = self.known.version % TERM_VERSIONS;
+        self.is_sure && used >= TERM_VERSIONS - MAX_VERSIONS_OF_STEP
+    }
+
+    /// Redis still is what the term began with.
+    async fn look_at_server(&mut self) -> anyhow::Result<()> {
+        let standing = self.calls.standing(self.settings).await?;
+        if standing.history != self.standing.history || standing.margin != self.standing.margin {
+            bail!("another server is in Redis' place, or it has other settings");
+        }
+        self.standing = standing;
+        Ok(())
+    }
+
     async fn step(&mut self, with_loads: bool) -> anyhow::Result<()> {
         let (agent, epoch, settings) = (self.agent, self.epoch, self.settings);
+        if with_loads || self.calls.follows_servers() {
+            self.look_at_server().await?;
+        }
+        let passed = self.answered.elapsed();
         let read = self
             .calls
-            .read(agent, epoch, settings, with_loads, &self.plan);
+            .read(agent, epoch, settings, with_loads, &self.plan, passed);
         let read = read.await?;
+        self.answered = Instant::now();
         let nodes = match with_loads {
             true => Some(self.calls.nodes().await?.1),
             false => None,
@@ -202,8 +270,15 @@ impl<'a> Term<'a> {
             let generation = &self.known.generation;
             let published = self.calls.publish(agent, epoch, generation, &words);
             published.await?;
+            // What is told of this version tells nothing of a later one that a replica may not have.
+            self.calls.replicated(self.standing.replicas).await?;
             self.is_sure = true;
             self.known.entries.apply(&mut self.known.version, &words);
+        }
+        if !self.is_settled && !self.steward.is_after_loss() {
+            let history = &self.standing.history;
+            self.calls.settle(agent, epoch, history).await?;
+            self.is_settled = true;
         }
         let ids = read.dispatchers.iter().map(|known| known.id.as_str());
         self.known.members = Members {
@@ -237,7 +312,7 @@ impl<'a> Term<'a> {
         if self.is_sure && is_same {
             warn!(
                 cluster = self.settings.cluster,
-                "placement: somebody told version {ahead}, which has never been"
+                "placement: somebody acted on version {ahead}, which Redis has lost or which has never been; it joins anew"
             );
             return self.calls.heed(self.agent, self.epoch).await;
         }

@@ -9,6 +9,7 @@ use redis::{
     aio::{ConnectionLike, MultiplexedConnection},
     cluster::ClusterClient,
     cluster_async::ClusterConnection,
+    cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr},
 };
 
 /// How Redis runs.
@@ -78,6 +79,25 @@ impl Server {
         let value = match &mut self.0 {
             Connection::Single(connection) => connection.req_packed_command(command).await,
             Connection::Cluster(connection) => connection.req_packed_command(command).await,
+        };
+        let value = value?.extract_error()?;
+        Ok(redis::from_redis_value(value)?)
+    }
+
+    /// One call of a command without keys, to the server that has this key and is written to.
+    pub async fn query_at<T: FromRedisValue>(
+        &mut self,
+        command: Cmd,
+        key: &str,
+    ) -> anyhow::Result<T> {
+        let value = match &mut self.0 {
+            Connection::Single(connection) => connection.req_packed_command(&command).await,
+            Connection::Cluster(connection) => {
+                let route = Route::with_key(key, SlotAddr::Master);
+                let node = SingleNodeRoutingInfo::SpecificNode(route);
+                let routing = RoutingInfo::SingleNode(node);
+                connection.route_command(command, routing).await
+            }
         };
         let value = value?.extract_error()?;
         Ok(redis::from_redis_value(value)?)
