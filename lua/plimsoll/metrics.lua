@@ -35,7 +35,7 @@ local SERVER = {
 function M.text(figures)
   local words = {}
   for i, figure in ipairs(figures) do
-    words[i] = ("%.15g"):format(figure)
+    words[i] = ("%.16g"):format(figure)
   end
   return table.concat(words, " ")
 end
@@ -67,7 +67,7 @@ function M.render(cluster, servers, threads)
     lines[#lines + 1] = ("# HELP plimsoll_%s %s\n# TYPE plimsoll_%s %s"):format(name, help, name, kind)
   end
   local function sample(name, labels, value)
-    lines[#lines + 1] = ('plimsoll_%s{plimsoll_cluster="%s"%s} %.15g'):format(name, cluster, labels, value)
+    lines[#lines + 1] = ('plimsoll_%s{plimsoll_cluster="%s"%s} %.16g'):format(name, cluster, labels, value)
   end
   if #threads == 0 then
     return ""

@@ -36,6 +36,9 @@ local MAX_DISPATCHERS = 4096
 local MAX_ENTRIES = 16384 + 64
 local RESTS = 64
 local MAX_LEASE_MS = 3600000
+-- What follows a lease, and a lease with that and a request's limit.
+local MAX_MARGIN_MS = 2 * MAX_LEASE_MS
+local MAX_WAIT_MS = 4 * MAX_LEASE_MS
 -- Of costs.
 local MAX_NUMBER = 1e15
 -- Of versions and counters: Lua's numbers here are doubles.
@@ -274,7 +277,7 @@ local function read_meta(keys)
 end
 
 local function open_in(meta)
-  return math.max(0, math.min(meta.opens_at - meta.clock, 2 * MAX_LEASE_MS))
+  return math.max(0, math.min(meta.opens_at - meta.clock, MAX_WAIT_MS))
 end
 
 local function term_of(version)
@@ -626,13 +629,13 @@ end
 local function claim(keys, args)
   local agent, lease, told = args[1], whole(args[2], 1, MAX_LEASE_MS), whole(args[3], 1, MAX_LEASE_MS)
   local request_limit, when_lost = whole(args[4], 0, MAX_LEASE_MS), args[5]
-  local margin, server = whole(args[6], MIN_MARGIN_MS, MAX_LEASE_MS), args[7]
+  local margin, server = whole(args[6], MIN_MARGIN_MS, MAX_MARGIN_MS), args[7]
   if not is_word(agent, MAX_ID) then return fail("agent must be 1..200 visible ASCII characters") end
   if not lease then return fail("lease_ms must be a whole number within 1..3600000") end
   if not told then return fail("dispatcher_lease_ms must be a whole number within 1..3600000") end
   if not request_limit then return fail("request_limit_ms must be a whole number within 0..3600000") end
   if when_lost ~= "serve" and when_lost ~= "hold" then return fail("when_lost must be serve or hold") end
-  if not margin then return fail("margin_ms must be a whole number within 1000..3600000") end
+  if not margin then return fail("margin_ms must be a whole number within 1000..7200000") end
   if not is_word(server, 64) or server:find("#", 1, true) then return fail(BAD_SERVER) end
   local now = tell_time(keys)
   local keeper, epoch, left = read_keeper(keys, now)
@@ -671,7 +674,7 @@ end
 -- Takes those for gone that hold and have not been heard for too long, and drops what cannot be read.
 local function look_at_dispatchers(keys, clock)
   local flat, count = {}, 0
-  local margin = whole(redis.call("HGET", keys[1], "margin") or "", MIN_MARGIN_MS, MAX_LEASE_MS) or MAX_LEASE_MS
+  local margin = whole(redis.call("HGET", keys[1], "margin") or "", MIN_MARGIN_MS, MAX_MARGIN_MS) or MAX_MARGIN_MS
   for id, text in pairs_of(redis.call("HGETALL", keys[4])) do
     local known = name_of(id) and parse_dispatcher(text)
     if not known then
@@ -801,10 +804,10 @@ end
 local function open(keys, args)
   local epoch, bad = parse_agent(args)
   if bad then return bad end
-  local generation, version, wait = args[3], whole(args[4], 1, MAX_VERSION), whole(args[5], 0, 2 * MAX_LEASE_MS)
+  local generation, version, wait = args[3], whole(args[4], 1, MAX_VERSION), whole(args[5], 0, MAX_WAIT_MS)
   if not is_word(generation, 64) then return fail(BAD_GENERATION) end
   if not version then return fail("version must be a whole number within 1..2^53-1") end
-  if not wait then return fail("wait_ms must be a whole number within 0..7200000") end
+  if not wait then return fail("wait_ms must be a whole number within 0..14400000") end
   local ids = args[6] or ""
   if #ids > MAX_DISPATCHERS * (MAX_ID + 1) then return fail("there are too many ids") end
   for id in ids:gmatch("%S+") do

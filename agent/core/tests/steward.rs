@@ -174,6 +174,80 @@ fn a_node_that_is_away_for_a_lease_loses_its_sets_and_one_that_restarts_does_not
 }
 
 #[test]
+fn after_a_loss_a_set_goes_back_once_nobody_can_act_on_what_was_lost() {
+    let leaving = |rest| match rest {
+        5 => State::Leaving(1),
+        _ => State::Settled(1),
+    };
+    let entries = (0..RESTS).map(|rest| (ObjectSet::Rest(rest), leaving(rest)));
+    let table = Table::from_entries(9, entries).unwrap();
+    let first = first_of_term(9, 3).unwrap();
+    let mut steward = Steward::resumed(table.clone(), settings(), first, true);
+    assert_eq!(
+        (steward.table().version(), first),
+        (first, 4 * TERM_VERSIONS)
+    );
+    let mut reading = Reading {
+        dispatchers: vec![heard(7, 9, &[]), heard(8, 9, &[])],
+        ..Reading::default()
+    };
+    let step = steward.step(seconds(0), &reading);
+    assert_eq!(
+        step.delta.map(|delta| (delta.from, delta.to)),
+        Some((9, first))
+    );
+    // One has told a version of this term, the other is out, as it told one that was lost.
+    reading.dispatchers = vec![heard(8, first, &[])];
+    reading.gone = vec![7];
+    // Not even after as long as others are given up.
+    steward.step(seconds(100), &reading);
+    assert!(steward.is_after_loss() && steward.table().rest(5) == Some(State::Leaving(1)));
+    reading.gone.clear();
+    steward.step(seconds(101), &reading);
+    assert!(!steward.is_after_loss());
+    assert_eq!(steward.table().rest(5), Some(State::Settled(1)));
+    // Where nothing was lost it is back at once, and there is no number from before.
+    let same = Steward::resumed(table, settings(), first, false);
+    assert_eq!(same.table().rest(5), Some(State::Settled(1)));
+    assert_eq!(same.table().version(), first);
+}
+
+#[test]
+fn nothing_begins_before_all_have_told_a_version_of_this_table() {
+    let mut steward = Steward::new(Table::new(|_| 1), settings());
+    let mut reading = uneven(&steward);
+    reading.dispatchers.push(heard(8, 0, &[]));
+    for second in 0..5 {
+        let step = steward.step(seconds(second), &reading);
+        assert_eq!((step.silent, steward.moving()), (vec![8], 0));
+    }
+}
+
+#[test]
+fn a_term_has_later_versions_than_any_before_until_there_are_none_left() {
+    assert_eq!(first_of_term(0, 0), Some(TERM_VERSIONS));
+    let far = first_of_term(TERM_VERSIONS - 1, u64::MAX).unwrap();
+    assert_eq!(far, (1 << 20) * TERM_VERSIONS);
+    let last = MAX_VERSION + 1 - TERM_VERSIONS;
+    assert_eq!(first_of_term(last - 1, 0), Some(last));
+    for (version, lot) in [(last, 0), (MAX_VERSION, 0), (last - 1, 1)] {
+        assert_eq!(first_of_term(version, lot), None);
+    }
+    let rests = |version| {
+        let entries = (0..RESTS).map(|rest| (ObjectSet::Rest(rest), State::Settled(1)));
+        Table::from_entries(version, entries)
+    };
+    let mut table = rests(MAX_VERSION).unwrap();
+    assert_eq!(rests(MAX_VERSION + 1), Err(Gap::Wrong));
+    let beyond = Delta {
+        from: MAX_VERSION,
+        to: MAX_VERSION + 1,
+        entries: Vec::new(),
+    };
+    assert_eq!(table.apply(&beyond), Err(Gap::Wrong));
+}
+
+#[test]
 fn what_is_pinned_goes_where_it_is_pinned_and_stays_there() {
     let mut steward = Steward::new(Table::new(|_| 1), settings());
     let pins = BTreeMap::from([(named("A17"), 1), (ObjectSet::Rest(3), 2)]);

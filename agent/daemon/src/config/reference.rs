@@ -205,7 +205,7 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "when_lost",
                 "`serve`, `hold`",
                 "`\"serve\"`",
-                "What a dispatcher does that cannot reach Redis for a lease: goes on with its table, and nothing moves; or lets nobody in, and is taken for gone.",
+                "What a dispatcher does that cannot reach Redis for a lease: goes on with its table, and nothing moves; or lets nobody in, and is taken for gone. `hold` asks for settings of a Redis that has replicas: docs/placement.md.",
             ),
             (
                 "initial",

@@ -281,7 +281,7 @@ impl Gate {
             return Err(GateError::Conflict(problem.into()));
         }
         let silent = status.dispatchers.iter();
-        let mut silent = silent.filter(|(_, silence, _)| *silence > placement.lease);
+        let mut silent = silent.filter(|known| is_silent(known, placement));
         if let Some((id, silence, _)) = silent.next() {
             let problem = format!(
                 "dispatcher {id} has been silent for {:.0} s, and nothing moves before it is heard, or forgotten",
@@ -323,11 +323,12 @@ impl Gate {
         let moving = moving.filter(|(_, state)| state.starts_with('>'));
         let moving: Vec<&str> = moving.map(|(set, _)| set).take(MOST_LISTED).collect();
         let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
-        let dispatchers = status.dispatchers.iter().map(|(id, silence, version)| {
+        let dispatchers = status.dispatchers.iter().map(|known| {
+            let (id, silence, version) = known;
             json!({
                 "id": id,
                 "silent_seconds": seconds(*silence),
-                "is_silent": *silence > placement.lease,
+                "is_silent": is_silent(known, placement),
                 "version": version,
             })
         });
@@ -352,6 +353,14 @@ impl Gate {
             "last_plan": serde_json::from_str::<Json>(&status.plan).ok(),
         })
     }
+}
+
+/// As the keeper sees it.
+fn is_silent(
+    (_, silence, version): &(String, Duration, u64),
+    placement: &PlacementSettings,
+) -> bool {
+    *silence > placement.lease || *version == 0
 }
 
 /// What the library answered, as JSON; `None` where that is nothing it answers.
