@@ -155,6 +155,36 @@ fn reports_find_their_master_and_survive_its_death() {
 }
 
 #[test]
+fn the_keeper_of_placement_asks_the_member_that_has_its_keys() {
+    let (service, nodes) = (Service::start(), cluster());
+    for (name, value) in [
+        ("min-replicas-to-write", "1"),
+        ("min-replicas-max-lag", "1"),
+    ] {
+        nodes[2].cli(&["CONFIG", "SET", name, value]);
+    }
+    // For `hold` with replicas.
+    for node in &nodes {
+        node.cli(&["ACL", "SETUSER", "plimsoll", "+config|get"]);
+    }
+    let table = format!(
+        "mode = \"cluster\"\nurls = [\"{}\"]\nuser = \"plimsoll\"\npassword_file = \"DIR/password\"",
+        nodes[0].url()
+    );
+    let mut agent = member(&service, "node1", &table);
+    std::fs::write(agent.directory.path().join("password"), "PASSWORD").unwrap();
+    let text = agent.config()
+        + "[placement]\ncluster = \"c\"\nperiod = \"100ms\"\nlease = \"3s\"\nwhen_lost = \"hold\"\n";
+    agent.write_config(&text);
+    agent.start_again();
+    wait_for("it keeps", || {
+        (agent.metric("plimsoll_placement_keeper") == Some(1.0)).then_some(())
+    });
+    // Only there are these settings, and a replica that answers.
+    assert!(!agent.log().contains("WARN"), "{}", agent.log());
+}
+
+#[test]
 fn a_server_that_is_no_cluster_is_told() {
     let (service, redis) = (Service::start(), Redis::start(&[]));
     let table = format!("mode = \"cluster\"\nurls = [\"{}\"]", redis.url());
