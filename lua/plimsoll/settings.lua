@@ -85,7 +85,7 @@ local SCHEMA = {
       addresses = { check = addresses, required = true },
       sentinel = { check = text },
       user = { check = text },
-      password = { check = text },
+      password = { check = text, secret = true },
       tls = { check = flag, default = false },
       timeout = { check = number(0.01, 60, "s"), default = 1 },
     },
@@ -145,7 +145,8 @@ local function resolve(schema, given, path)
     elseif value ~= nil then
       local good, problem = rule.check(value)
       if not good then
-        return nil, ("%s%s: %s, is %s"):format(path, key, problem, tostring(value))
+        local shown = rule.secret and "a " .. type(value) or tostring(value)
+        return nil, ("%s%s: %s, is %s"):format(path, key, problem, shown)
       end
       result[key] = value
     else
@@ -159,7 +160,7 @@ end
 local UPDATES_SCHEMA = {
   agents = { check = addresses, required = true },
   service = { check = name(128) },
-  token = { check = text },
+  token = { check = text, secret = true },
   forward = { check = address, required = true },
   period = { check = number(0.1, 60, "s"), default = 1 },
   age_limit = { check = number(0.3, 3600, "s"), default = 5 },

@@ -19,6 +19,18 @@ describe("settings", function()
     assert.equal(1000, settings.cost.routes)
   end)
 
+  it("are not shown where they are secret", function()
+    local addresses = { "127.0.0.1:6379" }
+    for _, secret in ipairs({ 271828, true }) do
+      local _, of_redis = settings_of.resolve(with({ redis = { addresses = addresses, password = secret } }))
+      local updates = { agents = addresses, forward = addresses[1], token = secret }
+      local _, of_updates = settings_of.resolve_updates(updates)
+      local told = ("%s; %s"):format(of_redis, of_updates)
+      assert.is_nil(told:find(tostring(secret), 1, true), told)
+      assert.is_truthy(told:find("redis.password: .*; token: "), told)
+    end
+  end)
+
   it("may be of placement alone, in the same cluster", function()
     local placed = { cluster = "c", redis = { addresses = { "127.0.0.1:6379" } }, placement = { backend = "t" } }
     local settings = assert(settings_of.resolve(placed))
