@@ -1,40 +1,214 @@
-//! A connection that keeps a place while it is there, and ends when its peer is silent.
+//! Connections to a port, each in a place that it gives up when it is silent, late or the idlest of too many.
 
 use std::{
+    future::Future,
     io,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
-    task::{Context, Poll},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
+use ipnet::IpNet;
+use prometheus::IntCounterVec;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-    sync::OwnedSemaphorePermit,
+    net::{TcpListener, TcpSocket, TcpStream},
+    time::{Instant, Sleep},
 };
 use tokio_io_timeout::TimeoutStream;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use tracing::warn;
 
-/// See above.
-pub struct Connection {
-    stream: Pin<Box<TimeoutStream<TcpStream>>>,
-    _place: OwnedSemaphorePermit,
+use crate::places::{Entered, Place, Places};
+
+/// Wait after a failed accept: most likely there are no files left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Why connections are closed by us, as the metric has it.
+pub const CLOSED: [&str; 4] = ["crowded", "full", "not_allowed", "late"];
+
+/// Connections the kernel may hold for the next accept. A full queue costs a client a second, the
+/// time until it tries again.
+const BACKLOG: u32 = 4096;
+
+/// Binds the port with a long queue.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
-impl Connection {
-    /// Ends where its peer neither says nor takes anything for `silence`.
-    pub fn new(stream: TcpStream, place: OwnedSemaphorePermit, silence: Duration) -> Self {
-        let mut stream = TimeoutStream::new(stream);
-        stream.set_read_timeout(Some(silence));
-        stream.set_write_timeout(Some(silence));
-        Connection {
-            stream: Box::pin(stream),
-            _place: place,
+/// Whether an address is in one of the networks; everybody is where there is no list.
+pub fn is_allowed(networks: Option<&[IpNet]>, address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    networks.is_none_or(|networks| networks.iter().any(|it| it.contains(&address)))
+}
+
+/// Who may come in, and for how long.
+pub struct Door {
+    /// Where they come.
+    pub listener: TcpListener,
+    /// How many.
+    pub places: Arc<Places>,
+    /// Whether this address may.
+    pub allows: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    /// Counts those that were closed, by reason.
+    pub closed: IntCounterVec,
+    /// A connection ends whose peer neither says nor takes anything for so long.
+    pub silence: Duration,
+    /// Likewise where the head of a request is not whole after so long.
+    pub head: Option<Duration>,
+}
+
+impl Door {
+    /// The next that may stay.
+    pub async fn accept(&self) -> Connection {
+        loop {
+            self.places.settled().await;
+            let (stream, peer) = match self.listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) if is_peer_gone(&error) => continue,
+                Err(error) => {
+                    warn!(%error, "cannot accept connections");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let count = |reason| self.closed.with_label_values(&[reason]).inc();
+            if !(self.allows)(peer.ip()) {
+                count("not_allowed");
+                continue;
+            }
+            let place = match self.places.enter(peer.ip()) {
+                Entered::Free(place) => place,
+                Entered::InPlaceOf(place) => {
+                    count("crowded");
+                    place
+                }
+                Entered::Full => {
+                    count("full");
+                    continue;
+                }
+            };
+            // Or the end of an answer waits until its beginning was acknowledged. Fails where the peer is gone.
+            let _ = stream.set_nodelay(true);
+            return Connection::new(stream, peer, place, self);
+        }
+    }
+}
+
+fn is_peer_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset
+    )
+}
+
+/// One of them.
+pub struct Connection {
+    stream: Pin<Box<TimeoutStream<TcpStream>>>,
+    peer: SocketAddr,
+    place: Place,
+    gives_way: Pin<Box<WaitForCancellationFutureOwned>>,
+    head: Option<Head>,
+    closed: IntCounterVec,
+}
+
+/// The limit for a head that is under way.
+struct Head {
+    limit: Duration,
+    due: Pin<Box<Sleep>>,
+    /// Of which head.
+    due_for: u64,
+    heads: Heads,
+}
+
+/// How many heads came, and answers went: as many between two requests, or else one more.
+#[derive(Clone, Debug, Default)]
+pub struct Heads(Arc<AtomicU64>);
+
+impl Heads {
+    /// A head came, or the answer to it has gone.
+    pub fn next(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Head {
+    /// A new connection was opened to say something.
+    fn new(limit: Duration) -> Self {
+        Head {
+            limit,
+            due: Box::pin(tokio::time::sleep(limit)),
+            due_for: 0,
+            heads: Heads::default(),
         }
     }
 
-    /// The socket.
-    pub fn socket(&self) -> &TcpStream {
-        self.stream.get_ref()
+    fn heard(&mut self) {
+        let now = self.heads.get();
+        if now.is_multiple_of(2) && self.due_for != now {
+            self.due_for = now;
+            self.due.as_mut().reset(Instant::now() + self.limit);
+        }
+    }
+
+    fn is_late(&mut self, context: &mut Context<'_>) -> bool {
+        self.due_for == self.heads.get() && self.due.as_mut().poll(context).is_ready()
+    }
+}
+
+impl Connection {
+    fn new(stream: TcpStream, peer: SocketAddr, place: Place, door: &Door) -> Self {
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_read_timeout(Some(door.silence));
+        stream.set_write_timeout(Some(door.silence));
+        Connection {
+            stream: Box::pin(stream),
+            peer,
+            gives_way: Box::pin(place.gives_way().clone().cancelled_owned()),
+            place,
+            head: door.head.map(Head::new),
+            closed: door.closed.clone(),
+        }
+    }
+
+    /// Where it comes from.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Whose turn it is is said here.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Where the heads that came are counted.
+    pub fn heads(&self) -> Heads {
+        let head = self.head.as_ref();
+        head.map(|head| head.heads.clone()).unwrap_or_default()
+    }
+
+    fn poll_stay(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.gives_way.as_mut().poll(context) {
+            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Poll::Pending => Ok(()),
+        }
     }
 }
 
@@ -44,7 +218,21 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.stream.as_mut().poll_read(context, buffer)
+        self.poll_stay(context)?;
+        let before = buffer.filled().len();
+        let read = self.stream.as_mut().poll_read(context, buffer);
+        let this = &mut *self;
+        if let Some(head) = &mut this.head {
+            if read.is_ready() && buffer.filled().len() > before {
+                head.heard();
+            }
+            if head.is_late(context) {
+                this.closed.with_label_values(&["late"]).inc();
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+        ready!(read)?;
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -54,6 +242,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.poll_stay(context)?;
         self.stream.as_mut().poll_write(context, bytes)
     }
 
@@ -62,6 +251,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.poll_stay(context)?;
         self.stream.as_mut().poll_write_vectored(context, parts)
     }
 

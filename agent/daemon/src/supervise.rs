@@ -11,7 +11,6 @@ use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
 use prometheus::{IntCounter, Registry};
 use tokio::{
-    net::TcpListener,
     signal::unix::{SignalKind, signal},
     sync::{Semaphore, watch},
     task::JoinSet,
@@ -22,11 +21,13 @@ use tracing::{error, info};
 use crate::{
     agent_check::{self, AgentCheckContext, AgentCheckMetrics, Proxies, SharedOutputSettings},
     config::Config,
+    connection::bind,
     control_loop::{self, LoopConfig, LoopContext},
     envoy::{self, EnvoyBoard, EnvoyContext},
     http::{self, HttpContext},
     logging::LogLevel,
     metrics::{Catalogue, Metrics},
+    notify::{self, Watchdog},
     orca::{self, OrcaContext},
     overrides::{self, Overrides},
     partition::Partitions,
@@ -49,11 +50,14 @@ pub async fn run(path: PathBuf, config: Config, log_level: LogLevel) -> anyhow::
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
     let mut agent = Agent::start(path, config, log_level).await?;
+    let mut watchdog = Watchdog::new();
+    notify::ready();
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => agent.reload(),
+            () = watchdog.due() => agent.feed(&watchdog),
             Some(ended) = agent.servers.join_next() => match ended {
                 Ok((name, Ok(()))) => bail!("{name} ended by itself"),
                 Ok((name, Err(error))) => return Err(error.context(name)),
@@ -99,17 +103,14 @@ impl Agent {
     async fn start(path: PathBuf, config: Config, log_level: LogLevel) -> anyhow::Result<Self> {
         let cannot =
             |key: &str, address| format!("{}: {key}: cannot listen on {address}", path.display());
-        let http_listener = TcpListener::bind(config.http_listen)
-            .await
-            .with_context(|| cannot("http.listen", config.http_listen))?;
-        let check_listener = agent_check::bind(config.agent_check_listen)
+        let http_listener =
+            bind(config.http_listen).with_context(|| cannot("http.listen", config.http_listen))?;
+        let check_listener = bind(config.agent_check_listen)
             .with_context(|| cannot("agent_check.listen", config.agent_check_listen))?;
         let orca_listener = match config.envoy.orca_listen {
-            Some(address) => Some(
-                TcpListener::bind(address)
-                    .await
-                    .with_context(|| cannot("envoy.orca_listen", address))?,
-            ),
+            Some(address) => {
+                Some(bind(address).with_context(|| cannot("envoy.orca_listen", address))?)
+            }
             None => None,
         };
         let control = config
@@ -157,14 +158,14 @@ impl Agent {
             exchanges: Arc::new(exchanges),
             ring_permits: Arc::new(Semaphore::new(http::MOST_WAITING)),
             envoy: Arc::clone(&envoy_board),
-            discovery_permits: Arc::new(Semaphore::new(http::MOST_DISCOVERIES)),
             discovered: metrics.envoy.discoveries.clone(),
             partitions: Arc::clone(&partitions),
             exchange_permits: Arc::new(Semaphore::new(http::MOST_EXCHANGES)),
             exchanged: metrics.agent.exchanges.clone(),
             placement: Arc::new(gate),
             placement_permits: Arc::new(Semaphore::new(http::MOST_MESSAGES)),
-            refused: metrics.agent.process.http_refused.clone(),
+            bodies: Arc::default(),
+            closed: metrics.agent.process.http_closed.clone(),
             started: Instant::now(),
         };
         let mut servers = JoinSet::new();
@@ -210,6 +211,7 @@ impl Agent {
                 state: Arc::clone(&state),
                 config: ring_config.subscribe(),
                 streams: metrics.envoy.orca_streams.clone(),
+                closed: metrics.agent.process.http_closed.clone(),
             };
             let served = orca::serve(listener, context, stop.clone());
             servers.spawn(async move { ("envoy.orca_listen", served.await) });
@@ -367,7 +369,17 @@ impl Agent {
         }
     }
 
+    /// Unless a loop is stuck: then systemd starts the agent again.
+    fn feed(&self, watchdog: &Watchdog) {
+        let stuck = http::stuck(&self.state.load(), &self.settings.load());
+        match stuck.is_empty() {
+            true => watchdog.feed(),
+            false => error!("the watchdog is not fed: {}", stuck.join(", ")),
+        }
+    }
+
     fn reload(&mut self) {
+        notify::reloading();
         let is_applied = match reload::read(&self.path, &self.config) {
             Ok(config) => {
                 self.log_level.set(config.log_level);
@@ -385,10 +397,12 @@ impl Agent {
             }
         };
         self.metrics.agent.process.reloaded(is_applied);
+        notify::ready();
     }
 
     async fn end(mut self) -> anyhow::Result<()> {
         info!("stopping");
+        notify::stopping();
         self.drain.cancel();
         for (_, stop) in std::mem::take(&mut self.ringed) {
             stop.cancel();

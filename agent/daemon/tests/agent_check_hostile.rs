@@ -4,12 +4,12 @@
 mod support;
 
 use std::{
-    io::Write,
+    io::{Read, Write},
     net::TcpStream,
     time::{Duration, Instant},
 };
 
-use support::{Agent, Service, wait_for};
+use support::{Agent, Service, connect_from, wait_for};
 
 const ANSWER: &str = "up 50% maxconn:40 # p95 ";
 
@@ -75,6 +75,57 @@ fn what_is_not_understood_changes_nothing_and_is_counted() {
         Some(0.0)
     );
     assert_answers(&agent);
+}
+
+/// What is answered to a line from this address.
+fn check_from(agent: &Agent, address: &str, line: &str) -> String {
+    let mut stream = connect_from(address, agent.check_port);
+    let _ = stream.write_all(line.as_bytes());
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer
+}
+
+#[test]
+fn seventy_names_of_one_address_do_not_take_the_bound_from_a_proxy() {
+    let service = Service::start();
+    let agent = Agent::start(&service, "");
+    let jobs = || -> u32 {
+        let words = agent.check(FAIR).unwrap();
+        let (_, rest) = words.split_once("maxconn:").unwrap();
+        rest.split(' ').next().unwrap().parse().unwrap()
+    };
+    let round = || {
+        for n in 0..70 {
+            check_from(&agent, "127.0.0.2", &format!("queries/node1 x{n}\n"));
+        }
+    };
+    jobs();
+    // As a probe of the port does.
+    check_from(&agent, "127.0.0.2", "");
+    round();
+    assert_eq!(jobs(), 40, "who asks once takes no share");
+    for n in 0..70 {
+        for _ in 0..2 {
+            check_from(&agent, "127.0.0.2", &format!("queries/node1 x{n}\n"));
+        }
+    }
+    let shares = wait_for("shares", || {
+        agent.metric("plimsoll_proxies{service=\"stocks\"}")
+    });
+    assert!((2.0..=9.0).contains(&shares), "{shares}");
+    assert!(jobs() >= 4, "{}", jobs());
+    assert!(agent.count("plimsoll_agent_check_rejected_total{reason=\"proxy_limit\"}") >= 1.0);
+}
+
+#[test]
+fn who_is_not_on_the_list_gets_no_answer_and_is_counted() {
+    let service = Service::start();
+    let agent = Agent::start(&service, "allow = [\"127.0.0.1\", \"198.51.100.0/24\"]");
+    assert_answers(&agent);
+    assert_eq!(check_from(&agent, "127.0.0.2", "queries/node1 lb2\n"), "");
+    let rejected = agent.count("plimsoll_agent_check_rejected_total{reason=\"not_allowed\"}");
+    assert_eq!(rejected, 1.0);
 }
 
 #[test]

@@ -99,6 +99,21 @@ fn each_mistake_names_file_line_and_key() {
         ),
         (GOOD.replace("9464", "9101"), 4, "agent_check.listen"),
         (GOOD.replace("9464", "94640"), 2, "http.listen"),
+        (
+            GOOD.replace("[agent_check]", "allow = [\"192.0.2.0/33\"]\n[agent_check]"),
+            3,
+            "http.allow[0]",
+        ),
+        (
+            GOOD.replace("[[service]]", "allow = []\n[[service]]"),
+            5,
+            "agent_check.allow",
+        ),
+        (
+            GOOD.replace("[[service]]", "max_proxies_per_address = 65\n[[service]]"),
+            5,
+            "agent_check.max_proxies_per_address",
+        ),
         (GOOD.replace("9464", "0"), 2, "http.listen"),
         (format!("{GOOD}{second}"), 16, "service[1].name"),
         (
@@ -129,6 +144,57 @@ fn each_mistake_names_file_line_and_key() {
         );
         assert!(error.contains(key), "{key} in: {error}");
     }
+}
+
+#[test]
+fn no_error_shows_a_secret() {
+    const SECRET: &str = "271828";
+    for (redis, told) in [
+        (
+            format!("[redis]\nurls = []\npassword_file = {SECRET}"),
+            "redis.password_file",
+        ),
+        (
+            format!("[redis]\nurls = []\npassword = {SECRET}"),
+            "redis.password",
+        ),
+        (
+            format!("[redis]\nurls = [\"redis://u:{SECRET}@192.0.2.1:6379\"]"),
+            "redis.urls[0]",
+        ),
+        (
+            format!("[redis]\nurls = \"redis://u:{SECRET}@192.0.2.1:6379\""),
+            "redis.urls",
+        ),
+    ] {
+        let error = check(&format!("{GOOD}{redis}\n")).expect_err(&redis);
+        assert!(error.contains(told) && !error.contains(SECRET), "{error}");
+    }
+    for (from, to) in [
+        (
+            "listen = \"127.0.0.1:9464\"",
+            format!("token_file = {SECRET}"),
+        ),
+        ("http://", format!("http://u:{SECRET}@")),
+    ] {
+        let error = check(&GOOD.replace(from, &to)).expect_err(&to);
+        assert!(!error.contains(SECRET), "{error}");
+    }
+}
+
+#[test]
+fn agent_checks_are_asked_on_loopback_unless_it_is_said_where() {
+    let listens = |address: &str| {
+        let http = format!("[http]\nlisten = \"{address}\"\n");
+        let (_, services) = GOOD.split_once("[[service]]").unwrap();
+        check(&format!("{http}[[service]]{services}"))
+    };
+    let error = listens("127.0.0.1:9101").unwrap_err();
+    assert!(
+        error.contains("agent_check.listen: 127.0.0.1:9101 clashes"),
+        "{error}"
+    );
+    listens("192.0.2.1:9101").unwrap();
 }
 
 #[test]

@@ -226,6 +226,29 @@ async fn streams_and_connections_have_limits_and_garbage_harms_nobody() {
     next(&mut reports).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_lock_no_client_out() {
+    let (peer, port) = (Peer::start(Script::Work(20, 0.05)), free_port());
+    let agent = agent(&peer, &["stocks"], port);
+    let often = Some(Interval {
+        seconds: 0,
+        nanos: 100_000_000,
+    });
+    let mut first = ask(connect(port, "x").await, often, METHOD).await.unwrap();
+    let mut idle: Vec<_> = Vec::new();
+    for _ in 0..2 {
+        idle.extend((0..300).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()));
+        let asked = async { ask(connect(port, "x").await, often, METHOD).await.unwrap() };
+        let asked = tokio::time::timeout(support::PATIENCE, asked).await;
+        next(&mut asked.expect("a stream in time")).await;
+    }
+    let crowded = "plimsoll_http_connections_closed_total{reason=\"crowded\"}";
+    assert!(agent.count(crowded) > 0.0);
+    for _ in 0..20 {
+        next(&mut first).await;
+    }
+}
+
 #[test]
 fn the_header_has_the_form_that_envoy_reads() {
     let peer = Peer::start(Script::Work(20, 0.05));

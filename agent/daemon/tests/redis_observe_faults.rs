@@ -217,26 +217,52 @@ fn answer(mut stream: TcpStream) -> String {
 }
 
 #[test]
-fn too_many_and_too_slow_are_sent_away() {
+fn bodies_that_never_come_keep_nobody_out() {
     let (service, redis) = (Service::start(), Redis::start(&[]));
     let agent = started(&service, "node1", &redis);
     wait_granted(&agent);
-    let mut slow = Vec::new();
-    wait_for("one is too many", || {
-        slow.push(begun(&agent, "content-length: 9\r\n", "{"));
-        let (status, answer) = ask(&agent, &one("envoy1/1", 1.0));
-        (status == 429).then(|| assert!(answer["problem"].is_string()))
-    });
+    let slow: Vec<_> = (0..70)
+        .map(|_| begun(&agent, "content-length: 9\r\n", "{"))
+        .collect();
+    // Together they have no room.
+    let large = " ".repeat((4 << 20) - 1);
+    let large: Vec<_> = (0..8)
+        .map(|_| begun(&agent, "content-length: 4194304\r\n", &large))
+        .collect();
+    let (status, answer_to_all) = ask(&agent, &one("envoy1/1", 1.0));
+    assert_eq!(status, 200, "{answer_to_all}");
     assert_undisturbed(&agent);
+    let status = |stream| answer(stream).get(9..12).map(str::to_owned);
     for stream in slow {
-        let answer = answer(stream);
-        let status = answer.get(9..12).unwrap_or_default();
-        assert!(["408", "429"].contains(&status), "{answer}");
+        let status = status(stream);
+        assert!(
+            matches!(status.as_deref(), Some("408" | "429")),
+            "{status:?}"
+        );
     }
-    // Those that went away without a word are forgotten.
-    for _ in 0..32 {
-        drop(begun(&agent, "content-length: 9\r\n", "{"));
-    }
+    let large: Vec<_> = large.into_iter().map(status).collect();
+    assert!(large.contains(&Some("429".into())), "{large:?}");
+    assert!(agent.process.as_ref().unwrap().resident() < 64 << 20);
+}
+
+#[test]
+fn exchanges_that_are_too_many_are_sent_away() {
+    let (service, redis) = (Service::start(), Redis::start(&[]));
+    let agent = started(&service, "node1", &redis);
+    wait_granted(&agent);
+    redis.signal("-STOP");
+    let asked = || ask(&agent, &one("envoy1/1", 1.0));
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..32).map(|_| scope.spawn(asked)).collect();
+        let answers = asked.into_iter().map(|it| it.join().unwrap());
+        let busy = answers.filter(|(status, _)| *status == 429);
+        assert!(
+            busy.map(|(_, answer)| assert!(answer["problem"].is_string()))
+                .count()
+                > 0
+        );
+    });
+    redis.signal("-CONT");
     wait_granted(&agent);
     assert!(agent.count("plimsoll_exchanges_total{result=\"busy\"}") >= 1.0);
 }

@@ -16,21 +16,24 @@ pub enum Rejected {
     BadLine,
     /// Closed to make room for a newer connection.
     ConnectionLimit,
-    /// More proxies than a bound is shared by.
+    /// More proxies than a bound is shared by, or of one address.
     ProxyLimit,
     /// The answer could not be written in time.
     Timeout,
+    /// From an address that may not ask.
+    NotAllowed,
 }
 
 impl Rejected {
     /// Every one of them.
-    pub const ALL: [Rejected; 6] = [
+    pub const ALL: [Rejected; 7] = [
         Rejected::UnknownIdentity,
         Rejected::LineTooLong,
         Rejected::BadLine,
         Rejected::ConnectionLimit,
         Rejected::ProxyLimit,
         Rejected::Timeout,
+        Rejected::NotAllowed,
     ];
 
     /// The value of the `reason` label.
@@ -42,6 +45,7 @@ impl Rejected {
             Rejected::ConnectionLimit => "connection_limit",
             Rejected::ProxyLimit => "proxy_limit",
             Rejected::Timeout => "timeout",
+            Rejected::NotAllowed => "not_allowed",
         }
     }
 }

@@ -17,9 +17,11 @@ use arc_swap::ArcSwap;
 
 use crate::{overrides::Overrides, state::SharedState};
 
+#[cfg(test)]
+pub(crate) use answer::tests as answer_tests;
 pub use metrics::AgentCheckMetrics;
 pub use proxies::{Proxies, ProxyId, ProxyView};
-pub use server::{bind, serve};
+pub use server::serve;
 pub use settings::{OnShutdown, OutputSettings, SendWords, ServiceOutput};
 
 /// The outputs' settings in force; a reload stores new ones.

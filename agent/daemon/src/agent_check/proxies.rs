@@ -25,6 +25,15 @@ pub struct ProxyId {
     pub proxy: String,
 }
 
+/// What a proxy may.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// One that has not asked for so long is gone.
+    pub lease: Duration,
+    /// Of one address that share the bound of a service.
+    pub per_address: usize,
+}
+
 /// A proxy's place among those that share a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
@@ -55,6 +64,8 @@ pub struct ProxyView {
 struct Seen {
     polled: Instant,
     address: IpAddr,
+    /// Who looks in once, as a probe of the port does, takes no share.
+    asked_again: bool,
     told: String,
     told_drain: bool,
 }
@@ -66,31 +77,26 @@ pub struct Proxies {
 }
 
 impl Proxies {
-    /// Notes a poll and gives the proxy's share; `None` when too many ask already.
+    /// Notes a poll and gives the proxy's share, among those that have asked twice; `None` when too many have.
     pub fn poll(
         &self,
         id: &ProxyId,
         address: IpAddr,
         now: Instant,
-        lease: Duration,
+        limits: Limits,
     ) -> Option<Share> {
         let mut seen = self.lock();
-        expire(&mut seen, now, lease);
+        expire(&mut seen, now, limits.lease);
         if let Some(known) = seen.get_mut(id) {
             known.polled = now;
             known.address = address;
+            known.asked_again = true;
         } else {
-            if seen
-                .keys()
-                .filter(|other| other.service == id.service)
-                .count()
-                >= MAX_PROXIES
-            {
-                return None;
-            }
+            make_room(&mut seen, &id.service, address, limits.per_address)?;
             let new = Seen {
                 polled: now,
                 address,
+                asked_again: false,
                 told: String::new(),
                 told_drain: false,
             };
@@ -100,7 +106,10 @@ impl Proxies {
             proxies: 0,
             index: 0,
         };
-        for other in seen.keys().filter(|other| other.service == id.service) {
+        let others = seen.iter().filter(|(other, known)| {
+            other.service == id.service && (known.asked_again || *other == id)
+        });
+        for (other, _) in others {
             share.index += u32::from(other < id);
             share.proxies += 1;
         }
@@ -123,6 +132,11 @@ impl Proxies {
         seen.values().all(|known| known.told_drain)
     }
 
+    /// How many share a service's bound.
+    pub fn sharing(&self, service: &str, now: Instant, lease: Duration) -> usize {
+        self.view(service, 0.0, now, lease).len()
+    }
+
     /// The proxies of a service that hold a lease.
     pub fn ids(&self, service: &str, now: Instant, lease: Duration) -> Vec<ProxyId> {
         let mut seen = self.lock();
@@ -139,7 +153,7 @@ impl Proxies {
         expire(&mut seen, now, lease);
         let of_service: Vec<_> = seen
             .iter()
-            .filter(|(id, _)| id.service == service)
+            .filter(|(id, known)| id.service == service && known.asked_again)
             .collect();
         let count = of_service.len() as u32;
         let view = |(index, (id, known)): (u32, &(&ProxyId, &Seen))| ProxyView {
@@ -162,6 +176,27 @@ fn expire(seen: &mut BTreeMap<ProxyId, Seen>, now: Instant, lease: Duration) {
     seen.retain(|_, known| now.saturating_duration_since(known.polled) <= lease);
 }
 
+/// Where too many share already, who asked once gives way, longest ago first; without one there is no room.
+fn make_room(
+    seen: &mut BTreeMap<ProxyId, Seen>,
+    service: &str,
+    address: IpAddr,
+    per_address: usize,
+) -> Option<()> {
+    let of_service = seen.iter().filter(|(id, _)| id.service == service);
+    let of_address = of_service.clone().filter(|(_, it)| it.address == address);
+    let is_address_full = of_address.clone().count() >= per_address;
+    if !is_address_full && of_service.clone().count() < MAX_PROXIES {
+        return Some(());
+    }
+    let once =
+        of_service.filter(|(_, it)| !it.asked_again && (!is_address_full || it.address == address));
+    let (oldest, _) = once.min_by_key(|(_, it)| it.polled)?;
+    let oldest = oldest.clone();
+    seen.remove(&oldest);
+    Some(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -179,67 +214,64 @@ mod tests {
         }
     }
 
+    const LIMITS: Limits = Limits {
+        lease: LEASE,
+        per_address: 8,
+    };
+
     #[test]
     fn shares_follow_who_polls() {
         let proxies = Proxies::default();
         let start = Instant::now();
-        let poll =
-            |id: &ProxyId, after| proxies.poll(id, HERE, start + Duration::from_secs(after), LEASE);
+        let poll = |id: &ProxyId, after| {
+            let now = start + Duration::from_secs(after);
+            let share = proxies.poll(id, HERE, now, LIMITS)?;
+            Some((share.proxies, share.index))
+        };
         let (a, b) = (id("stocks", "a"), id("stocks", "b"));
-        assert_eq!(
-            poll(&b, 0),
-            Some(Share {
-                proxies: 1,
-                index: 0
-            })
-        );
-        assert_eq!(
-            poll(&a, 1),
-            Some(Share {
-                proxies: 2,
-                index: 0
-            })
-        );
-        assert_eq!(
-            poll(&b, 2),
-            Some(Share {
-                proxies: 2,
-                index: 1
-            })
-        );
-        assert_eq!(
-            poll(&id("orders", "a"), 2),
-            Some(Share {
-                proxies: 1,
-                index: 0
-            })
-        );
-        assert_eq!(
-            poll(&b, 12),
-            Some(Share {
-                proxies: 1,
-                index: 0
-            }),
-            "a's lease is over"
-        );
+        assert_eq!(poll(&b, 0), Some((1, 0)));
+        assert_eq!(poll(&b, 1), Some((1, 0)));
+        assert_eq!(poll(&a, 1), Some((2, 0)));
+        assert_eq!(poll(&b, 2), Some((1, 0)), "a asked once");
+        assert_eq!(poll(&a, 2), Some((2, 0)));
+        assert_eq!(poll(&b, 3), Some((2, 1)));
+        assert_eq!(poll(&id("orders", "a"), 3), Some((1, 0)));
+        assert_eq!(poll(&b, 13), Some((1, 0)), "a's lease is over");
     }
 
     #[test]
-    fn made_up_names_cannot_take_all_shares() {
+    fn made_up_names_take_no_share_and_one_address_few() {
         let proxies = Proxies::default();
         let now = Instant::now();
-        let known = id("stocks", "lb");
-        assert!(proxies.poll(&known, HERE, now, LEASE).is_some());
+        let ask = |name: &str, from: u8| {
+            let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, from));
+            let share = proxies.poll(&id("stocks", name), address, now, LIMITS);
+            share.map(|share| share.proxies)
+        };
+        ask("lb", 1);
+        ask("lb", 1);
         for n in 0..1000 {
-            proxies.poll(&id("stocks", &format!("x{n}")), HERE, now, LEASE);
+            assert_eq!(ask(&format!("x{n}"), 2), Some(2));
         }
-        let share = proxies.poll(&known, HERE, now, LEASE);
-        assert_eq!(share.map(|s| s.proxies), Some(MAX_PROXIES as u32));
-        assert!(
-            proxies
-                .poll(&id("orders", "lb"), HERE, now, LEASE)
-                .is_some()
+        assert_eq!(ask("lb", 1), Some(1));
+        for n in 0..1000 {
+            let name = format!("y{n}");
+            assert_eq!(ask(&name, 2).is_some(), n < 8, "{n}");
+            ask(&name, 2);
+        }
+        assert_eq!(ask("lb", 1), Some(9));
+        assert_eq!(
+            ask("lb2", 1),
+            Some(10),
+            "another address has room of its own"
         );
+        for n in 0..100 {
+            let from = 10 + n / 8;
+            for _ in 0..2 {
+                ask(&format!("z{n}"), from);
+            }
+        }
+        assert_eq!(ask("lb", 1), Some(MAX_PROXIES as u32));
     }
 
     #[test]
@@ -248,8 +280,8 @@ mod tests {
         let now = Instant::now();
         assert!(proxies.all_told_drain(now, LEASE), "nobody to tell");
         let (a, b) = (id("stocks", "a"), id("stocks", "b"));
-        proxies.poll(&a, HERE, now, LEASE);
-        proxies.poll(&b, HERE, now + LEASE, LEASE);
+        proxies.poll(&a, HERE, now, LIMITS);
+        proxies.poll(&b, HERE, now + LEASE, LIMITS);
         proxies.told(&b, "drain up\n", true);
         assert!(!proxies.all_told_drain(now + LEASE, LEASE));
         assert!(

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpSocket, TcpStream},
+    net::{TcpListener, TcpStream},
     sync::Notify,
     time::timeout,
 };
@@ -25,7 +25,9 @@ use super::{
     connections::Connections,
     line::{self, LineBuffer, Received},
     metrics::Rejected,
+    proxies::Limits,
 };
+use crate::connection::is_allowed;
 
 /// An answer fits any send buffer; longer than this only a broken client can take.
 const WRITE_LIMIT: Duration = Duration::from_secs(1);
@@ -35,22 +37,6 @@ const LINGER: Duration = Duration::from_millis(100);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// One log line per this time and cause.
 const LOG_EVERY: Duration = Duration::from_secs(60);
-
-/// Connections the kernel may hold for the next accept. A full queue costs a proxy a second, the
-/// time until it tries again.
-const BACKLOG: u32 = 4096;
-
-/// Binds the port with a long queue.
-pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() {
-        TcpSocket::new_v4()
-    } else {
-        TcpSocket::new_v6()
-    }?;
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
 
 struct Server {
     context: AgentCheckContext,
@@ -134,6 +120,12 @@ impl Server {
     /// Most proxies have sent their line by the time of the accept: those are answered on the spot,
     /// without a task and without a timer.
     async fn take(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
+        let settings = self.context.settings.load();
+        if !is_allowed(settings.allow.as_deref(), peer.ip()) {
+            return self.reject(Rejected::NotAllowed, peer, "");
+        }
+        let most = settings.max_connections.max(1);
+        drop(settings);
         let mut buffer = LineBuffer::new();
         // As tokio's it would refuse to read before the runtime saw it readable.
         let stream = match stream.into_std() {
@@ -145,7 +137,6 @@ impl Server {
             Ok(false) => {}
             Err(error) => return self.broke_off(peer, &error),
         }
-        let most = self.context.settings.load().max_connections.max(1);
         let (place, crowded) = self.connections.enter(most);
         if crowded {
             self.reject(Rejected::ConnectionLimit, peer, "");
@@ -250,10 +241,14 @@ impl Server {
             identity: identity.unwrap_or_else(|| service.name.clone()),
             proxy: proxy.unwrap_or_else(|| address.to_string()),
         };
+        let limits = Limits {
+            lease: settings.proxy_lease,
+            per_address: settings.max_proxies_per_address,
+        };
         let polled = self
             .context
             .proxies
-            .poll(&id, address, Instant::now(), settings.proxy_lease);
+            .poll(&id, address, Instant::now(), limits);
         let Some(share) = polled else {
             self.reject(Rejected::ProxyLimit, peer, &id.proxy);
             return Reply::no_change();

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use ipnet::IpNet;
+
 /// Which words an answer carries besides health.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendWords {
@@ -54,6 +56,10 @@ pub struct OutputSettings {
     by_identity: BTreeMap<String, usize>,
     /// Sampling period `P`; a loop silent for several of them is reported unhealthy.
     pub period: Duration,
+    /// Networks that agent checks may come from; all without.
+    pub allow: Option<Vec<IpNet>>,
+    /// Proxies of one address that share a service's bound, at most.
+    pub max_proxies_per_address: usize,
     /// Open agent-check connections at most; over that the oldest is closed.
     pub max_connections: usize,
     /// How long a client may take to send its line.
@@ -80,6 +86,8 @@ impl OutputSettings {
             services,
             by_identity,
             period: Duration::from_secs(1),
+            allow: None,
+            max_proxies_per_address: 8,
             max_connections: 256,
             identity_wait: Duration::from_millis(30),
             proxy_lease: Duration::from_secs(10),

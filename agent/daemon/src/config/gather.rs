@@ -7,12 +7,13 @@ use std::{
     time::Duration,
 };
 
+use ipnet::IpNet;
 use plimsoll_core::gather::{MOST_NAME_BYTES, MOST_PARTITIONS};
 use serde::Deserialize;
 
 use super::{
     ConfigError, Level, LogFormat, locate,
-    resolve::{Checked, MILLI, at, duration, log_format, log_level, token, wrong},
+    resolve::{Checked, MILLI, at, duration, log_format, log_level, networks, token, wrong},
     values,
 };
 use crate::partition_map::Map;
@@ -27,6 +28,8 @@ const MOST_REPLICAS: usize = 8;
 pub struct GatherConfig {
     /// Where it listens.
     pub listen: SocketAddr,
+    /// Who may connect; everybody without.
+    pub allow: Option<Vec<IpNet>>,
     /// What callers must show.
     pub token: Option<String>,
     /// What agents must be shown.
@@ -173,6 +176,7 @@ fn resolve(file: File) -> Checked<GatherConfig> {
     let grace = Duration::from_secs(10);
     Ok(GatherConfig {
         listen: at("http.listen", values::address(listen))?,
+        allow: networks("http.allow", http.allow.as_deref())?,
         token: token("http.token_file", http.token_file.as_deref())?,
         agents_token: token("agents.token_file", agents.token_file.as_deref())?,
         log_level: log_level("gather.log_level", gather.log_level.as_deref())?,

@@ -58,8 +58,8 @@ pub fn deserialize<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Co
             .span()
             .map(|span| line_of(text, span.start))
             .or_else(|| line_of_key(text, &key)),
+        problem: without_secrets(&key, error.message()),
         key,
-        problem: error.message().to_owned(),
     };
     let parsed = toml::Deserializer::parse(text).map_err(|e| error(String::new(), &e))?;
     let mut track = serde_path_to_error::Track::new();
@@ -80,6 +80,25 @@ pub fn deserialize<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Co
         }
         located
     })
+}
+
+/// A value of a wrong type is not shown where it may be a secret: under such a key, or a text, which may be an address
+/// with a password, in place of a table.
+fn without_secrets(key: &str, problem: &str) -> String {
+    let found = problem
+        .strip_prefix("invalid type: ")
+        .or_else(|| problem.strip_prefix("invalid value: "));
+    let parts = found.and_then(|found| found.rsplit_once(", expected "));
+    let Some((value, expected)) = parts else {
+        return problem.to_owned();
+    };
+    let kind = value.split(['`', '"']).next().unwrap_or_default();
+    let name = key.rsplit('.').next().unwrap_or_default();
+    let is_secret = ["password", "token"].iter().any(|it| name.contains(it));
+    match is_secret || (kind.starts_with("string") && problem.starts_with("invalid type")) {
+        true => format!("invalid type: {}, expected {expected}", kind.trim_end()),
+        false => problem.to_owned(),
+    }
 }
 
 /// Finds the line of a wrong value, or of the table that lacks it.

@@ -21,6 +21,7 @@ use std::{
     time::Duration,
 };
 
+use ipnet::IpNet;
 use plimsoll_core::{Cost, Settings, freshness::FreshnessSettings, role::RoleSettings};
 
 use crate::{
@@ -56,10 +57,16 @@ pub struct Config {
     pub state_directory: Option<PathBuf>,
     /// HTTP endpoints.
     pub http_listen: SocketAddr,
+    /// Who may connect to them, and for load reports; everybody without.
+    pub http_allow: Option<Vec<IpNet>>,
     /// What a proxy must show to exchange observations for shares.
     pub http_token: Option<String>,
     /// Agent checks.
     pub agent_check_listen: SocketAddr,
+    /// See `OutputSettings`.
+    pub agent_check_allow: Option<Vec<IpNet>>,
+    /// See `OutputSettings`.
+    pub max_proxies_per_address: usize,
     /// See `OutputSettings`.
     pub max_connections: usize,
     /// See `OutputSettings`.
@@ -372,6 +379,8 @@ impl Config {
         };
         let mut settings = OutputSettings::new(self.services.iter().map(output).collect());
         settings.period = self.period;
+        settings.allow = self.agent_check_allow.clone();
+        settings.max_proxies_per_address = self.max_proxies_per_address;
         settings.max_connections = self.max_connections;
         settings.identity_wait = self.identity_wait;
         settings.proxy_lease = self.proxy_lease;

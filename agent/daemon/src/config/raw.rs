@@ -65,6 +65,7 @@ pub struct Agent {
 #[serde(deny_unknown_fields)]
 pub struct Http {
     pub listen: Option<String>,
+    pub allow: Option<Vec<String>>,
     pub token_file: Option<PathBuf>,
 }
 
@@ -72,6 +73,8 @@ pub struct Http {
 #[serde(deny_unknown_fields)]
 pub struct AgentCheck {
     pub listen: Option<String>,
+    pub allow: Option<Vec<String>>,
+    pub max_proxies_per_address: Option<usize>,
     pub max_connections: Option<usize>,
     #[serde(default, with = "humantime_serde")]
     pub identity_wait: Option<Duration>,

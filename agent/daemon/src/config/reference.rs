@@ -53,6 +53,12 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "Needs a restart to change.",
             ),
             (
+                "allow",
+                "1 to 256 of network or address, as `192.0.2.0/24`",
+                "all",
+                "Who may connect, and to `envoy.orca_listen`; loopback, too, only where it is named. Others are closed at once and counted.",
+            ),
+            (
                 "token_file",
                 "path",
                 "none",
@@ -67,8 +73,20 @@ const TABLES: &[(&str, &str, &[Row])] = &[
             (
                 "listen",
                 "IP:port",
-                "`\"0.0.0.0:9101\"`",
-                "Needs a restart to change.",
+                "`\"127.0.0.1:9101\"`",
+                "HAProxy on another host needs this node's address here. Needs a restart to change.",
+            ),
+            (
+                "allow",
+                "1 to 256 of network or address, as `192.0.2.0/24`",
+                "all",
+                "Who may ask; others are closed at once and counted. Whoever may can take a share of the bound: name HAProxy's hosts, here or in the firewall.",
+            ),
+            (
+                "max_proxies_per_address",
+                "1 to 64",
+                "`8`",
+                "Proxies of one address that share a service's bound; one that asks under two identities is two. More are told nothing, and counted.",
             ),
             (
                 "max_connections",

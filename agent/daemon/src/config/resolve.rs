@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
 
+use ipnet::IpNet;
 use plimsoll_core::{BoundLimits, Cost, Law, PiForm, PiGains, Rules, Seconds, Settings, Sla};
 
 use super::{
@@ -26,6 +27,8 @@ pub(super) const MILLI: Duration = Duration::from_millis(1);
 const MIN_RING_LEASE: Duration = Duration::from_millis(100);
 /// How long reading metrics may take, unless the period is shorter.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_millis(500);
+/// In a list of who may connect.
+const MAX_NETWORKS: usize = 256;
 /// Fits in an agent-check line together with the proxy's name.
 pub(super) const LONGEST_NAME: usize = 120;
 
@@ -145,6 +148,13 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
             format!("must be from 1 to 65536, is {max_connections}"),
         );
     }
+    let max_proxies_per_address = agent_check.max_proxies_per_address.unwrap_or(8);
+    if !(1..=64).contains(&max_proxies_per_address) {
+        return wrong(
+            "agent_check.max_proxies_per_address",
+            format!("must be from 1 to 64, is {max_proxies_per_address}"),
+        );
+    }
     let has_token = http.token_file.is_some();
     let mut config = Config {
         period,
@@ -153,12 +163,15 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         log_format: log_format("agent.log_format", agent.log_format.as_deref())?,
         state_directory: agent.state_directory,
         http_listen: listen("http.listen", http.listen.as_deref(), "127.0.0.1:9464")?,
+        http_allow: networks("http.allow", http.allow.as_deref())?,
         http_token: token("http.token_file", http.token_file.as_deref())?,
         agent_check_listen: listen(
             "agent_check.listen",
             agent_check.listen.as_deref(),
-            "0.0.0.0:9101",
+            "127.0.0.1:9101",
         )?,
+        agent_check_allow: networks("agent_check.allow", agent_check.allow.as_deref())?,
+        max_proxies_per_address,
         max_connections,
         identity_wait: duration(
             "agent_check.identity_wait",
@@ -312,7 +325,8 @@ fn redis(raw: &raw::Redis) -> Checked<LinkSettings> {
             return wrong(
                 format!("redis.urls[{index}]"),
                 format!(
-                    "must be redis://host:port or rediss://host:port (TLS), is {url:?}; a user goes into redis.user"
+                    "must be redis://host:port or rediss://host:port (TLS), is {:?}; a user goes into redis.user",
+                    values::without_user(url)
                 ),
             );
         }
@@ -363,6 +377,22 @@ fn redis(raw: &raw::Redis) -> Checked<LinkSettings> {
             MILLI,
         )?,
     })
+}
+
+/// A list of networks; one that names nobody is a mistake.
+pub(super) fn networks(key: &str, texts: Option<&[String]>) -> Checked<Option<Vec<IpNet>>> {
+    let Some(texts) = texts else { return Ok(None) };
+    if texts.is_empty() || texts.len() > MAX_NETWORKS {
+        let problem = format!(
+            "must name 1 to {MAX_NETWORKS} networks, names {}",
+            texts.len()
+        );
+        return wrong(key, problem);
+    }
+    let network =
+        |(index, text): (usize, &String)| at(&format!("{key}[{index}]"), values::network(text));
+    let networks = texts.iter().enumerate().map(network);
+    networks.collect::<Checked<_>>().map(Some)
 }
 
 /// The text of a file, without the end of its last line.

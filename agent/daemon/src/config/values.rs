@@ -1,7 +1,11 @@
 //! Values with a syntax of their own.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
+use ipnet::IpNet;
 use plimsoll_core::Objective;
 
 /// Least severe level that is logged.
@@ -150,6 +154,28 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// `192.0.2.0/24`, or one address.
+pub fn network(text: &str) -> Result<IpNet, String> {
+    let network = text.parse().ok();
+    let network = network.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    // A mapped one would match nobody: addresses are compared as IPv4.
+    let mapped = |it: &IpNet| matches!(it, IpNet::V6(it) if it.addr().to_ipv4_mapped().is_some());
+    network.filter(|it| !mapped(it)).ok_or_else(|| {
+        format!("must be a network such as \"192.0.2.0/24\" or \"2001:db8::/32\", is {text:?}")
+    })
+}
+
+/// An address to be shown: whose user, and with it a password, is left out.
+pub fn without_user(text: &str) -> String {
+    match text.rsplit_once('@') {
+        Some((before, host)) => {
+            let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
+            format!("{scheme}://…@{host}")
+        }
+        None => text.to_owned(),
+    }
+}
+
 /// Host and port to connect to; the host is an IP address (IPv6 in brackets) or a name.
 pub fn host_port(text: &str) -> Result<String, String> {
     let fits = || {
@@ -172,7 +198,8 @@ pub fn host_port(text: &str) -> Result<String, String> {
     match fits() {
         Some(()) => Ok(text.to_owned()),
         None => Err(format!(
-            "must be host and port such as \"192.0.2.11:8001\", \"[2001:db8::11]:8001\" or \"node1.example:8001\", is {text:?}"
+            "must be host and port such as \"192.0.2.11:8001\", \"[2001:db8::11]:8001\" or \"node1.example:8001\", is {:?}",
+            without_user(text)
         )),
     }
 }
@@ -181,7 +208,8 @@ pub fn host_port(text: &str) -> Result<String, String> {
 pub fn http_url(text: &str) -> Result<HttpUrl, String> {
     let problem = || {
         format!(
-            "must be an address such as \"http://127.0.0.1:8001/metrics\" (no TLS, no user), is {text:?}"
+            "must be an address such as \"http://127.0.0.1:8001/metrics\" (no TLS, no user), is {:?}",
+            without_user(text)
         )
     };
     let uri: axum::http::Uri = text.parse().map_err(|_| problem())?;
@@ -244,6 +272,32 @@ mod tests {
         ] {
             assert!(objective(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn networks() {
+        for text in [
+            "192.0.2.0/24",
+            "192.0.2.7",
+            "2001:db8::/32",
+            "::1",
+            "0.0.0.0/0",
+        ] {
+            assert!(network(text).is_ok(), "{text}");
+        }
+        for text in [
+            "",
+            "a",
+            "192.0.2.0/33",
+            "192.0.2/24",
+            "::ffff:192.0.2.0/120",
+        ] {
+            assert!(network(text).is_err(), "{text}");
+        }
+        let holds = |text, address: &str| {
+            network(text).map(|it| address.parse().map(|a: IpAddr| it.contains(&a)))
+        };
+        assert_eq!(holds("192.0.2.7/24", "192.0.2.200"), Ok(Ok(true)));
     }
 
     #[test]

@@ -14,17 +14,16 @@ use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
 use clap::Args;
 use prometheus::Registry;
-use tokio::{
-    net::TcpListener,
-    signal::unix::{SignalKind, signal},
-};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::{
     config::GatherConfig,
+    connection::bind,
     logging::{self, LogLevel},
     metrics::{Catalogue, GatherMetrics, ProcessMetrics},
+    notify::{self, Watchdog},
 };
 pub use answer::{OUTCOMES, Outcome, Summary};
 use server::{GatherContext, Limits};
@@ -65,7 +64,7 @@ async fn serve(path: PathBuf, config: GatherConfig, log_level: LogLevel) -> anyh
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let listener = TcpListener::bind(config.listen).await.with_context(|| {
+    let listener = bind(config.listen).with_context(|| {
         let (path, address) = (path.display(), config.listen);
         format!("{path}: http.listen: cannot listen on {address}")
     })?;
@@ -75,7 +74,8 @@ async fn serve(path: PathBuf, config: GatherConfig, log_level: LogLevel) -> anyh
     let context = GatherContext {
         nodes: Arc::new(nodes::Nodes::new()),
         metrics: GatherMetrics::new(&mut catalogue)?,
-        refused: process.http_refused.clone(),
+        bodies: Arc::default(),
+        closed: process.http_closed.clone(),
         limits: Arc::new(Limits::default()),
         config: Arc::new(ArcSwap::from_pointee(config.clone())),
         registry,
@@ -88,12 +88,16 @@ async fn serve(path: PathBuf, config: GatherConfig, log_level: LogLevel) -> anyh
     );
     let stop = CancellationToken::new();
     let current = Arc::clone(&context.config);
+    let mut watchdog = Watchdog::new();
+    notify::ready();
     let mut served = tokio::spawn(server::serve(listener, context, stop.clone()));
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
+            () = watchdog.due() => watchdog.feed(),
             _ = hangup.recv() => {
+                notify::reloading();
                 let is_applied = match reloaded(&path, &current.load()) {
                     Ok(new) => {
                         log_level.set(new.log_level);
@@ -107,6 +111,7 @@ async fn serve(path: PathBuf, config: GatherConfig, log_level: LogLevel) -> anyh
                     }
                 };
                 process.reloaded(is_applied);
+                notify::ready();
             }
             ended = &mut served => {
                 ended??;
@@ -115,6 +120,7 @@ async fn serve(path: PathBuf, config: GatherConfig, log_level: LogLevel) -> anyh
         }
     }
     info!("stopping");
+    notify::stopping();
     stop.cancel();
     let grace = current.load().shutdown_grace;
     if let Ok(ended) = tokio::time::timeout(grace, served).await {

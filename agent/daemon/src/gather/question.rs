@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use axum::{body::Bytes, http::StatusCode};
+use axum::http::StatusCode;
 use plimsoll_core::{
     Seconds,
     gather::{Function, How, OrderKey, Plan, Reduction},
@@ -102,7 +102,7 @@ pub struct Question {
 impl Question {
     /// Reads a body that came then.
     pub fn read(
-        body: &Bytes,
+        body: &[u8],
         asked: Instant,
         config: &GatherConfig,
     ) -> Result<(Arc<Self>, Plan), Refusal> {

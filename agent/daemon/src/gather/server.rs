@@ -18,7 +18,7 @@ use axum::{
     routing::{get, post},
 };
 use plimsoll_core::gather::Plan;
-use prometheus::{IntCounter, Registry};
+use prometheus::{IntCounterVec, Registry};
 use serde_json::json;
 use tokio::{
     net::TcpListener,
@@ -36,7 +36,8 @@ use super::{
 };
 use crate::{
     config::GatherConfig,
-    http::{Connections, NEEDS_TOKEN, Refusal, read_body, scrape, shows_token},
+    connection::is_allowed,
+    http::{Bodies, NEEDS_TOKEN, Refusal, scrape, serve_router, shows_token},
     metrics::GatherMetrics,
 };
 
@@ -56,8 +57,10 @@ pub struct GatherContext {
     pub metrics: GatherMetrics,
     /// All metrics.
     pub registry: Registry,
-    /// Connections that were too many.
-    pub refused: IntCounter,
+    /// Bodies of requests.
+    pub bodies: Arc<Bodies>,
+    /// Connections that were closed, by reason.
+    pub closed: IntCounterVec,
 }
 
 /// How many gathers are under way; the most may change with a reload.
@@ -87,7 +90,8 @@ pub async fn serve(
     context: GatherContext,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let connections = Connections::new(listener, context.refused.clone());
+    let (config, closed) = (Arc::clone(&context.config), context.closed.clone());
+    let allows = move |address| is_allowed(config.load().allow.as_deref(), address);
     let fine = async || "ok\n";
     let router = Router::new()
         .route("/metrics", get(metrics))
@@ -95,10 +99,8 @@ pub async fn serve(
         .route("/readyz", get(fine))
         .route("/v1/gather", post(gather))
         .with_state(context);
-    let served = axum::serve(connections, router);
-    Ok(served
-        .with_graceful_shutdown(stop.cancelled_owned())
-        .await?)
+    serve_router(listener, router, allows, closed, stop).await;
+    Ok(())
 }
 
 async fn metrics(State(context): State<GatherContext>) -> Response {
@@ -125,12 +127,13 @@ async fn asked(context: &GatherContext, headers: &HeaderMap, body: Body) -> Resu
     if !shows_token(config.token.as_deref(), headers) {
         return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
     }
+    // Before the place, which bodies that never come would keep.
+    let body = context.bodies.read(body, MOST_BYTES).await?;
     let place = context.limits.take(config.at_once).ok_or_else(|| {
         let most = config.at_once;
         let problem = format!("{most} gathers are under way, which is the most");
         (StatusCode::TOO_MANY_REQUESTS, problem)
     })?;
-    let body = read_body(body, MOST_BYTES).await?;
     let (question, plan) = Question::read(&body, now, &config)?;
     Ok((question, plan, place))
 }

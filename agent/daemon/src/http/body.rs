@@ -1,39 +1,179 @@
-//! Bodies of requests, within limits of size and time.
+//! Bodies of requests, within limits of size and time, and of memory for all of them.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    ops::Deref,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use axum::{
-    body::{Body, Bytes, HttpBody, to_bytes},
+    body::{Body, HttpBody},
     http::StatusCode,
 };
+use http_body_util::BodyExt;
+use tokio_util::sync::CancellationToken;
 
 /// A body that takes longer would keep others out.
 const WAIT: Duration = Duration::from_secs(2);
+/// Bytes of all bodies that are being read or answered.
+const MAX_BYTES: usize = 8 << 20;
 
 /// Why not.
 pub type Refusal = (StatusCode, String);
 
-/// The whole body, of at most so many bytes.
-pub async fn read(body: Body, most: usize) -> Result<Bytes, Refusal> {
-    let too_large = || {
-        let problem = format!("the body may have {most} bytes");
-        (StatusCode::PAYLOAD_TOO_LARGE, problem)
-    };
-    if body.size_hint().lower() > most as u64 {
-        return Err(too_large());
+/// The memory that bodies have together.
+#[derive(Debug)]
+pub struct Bodies(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    left: usize,
+    next: u64,
+    /// Those that are not whole yet, oldest first.
+    unfinished: BTreeMap<u64, Unfinished>,
+}
+
+#[derive(Debug)]
+struct Unfinished {
+    bytes: usize,
+    gives_way: CancellationToken,
+}
+
+impl Default for Bodies {
+    fn default() -> Self {
+        Bodies(Mutex::new(State {
+            left: MAX_BYTES,
+            next: 0,
+            unfinished: BTreeMap::new(),
+        }))
     }
-    match tokio::time::timeout(WAIT, to_bytes(body, most)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) => {
-            let source = std::error::Error::source(&error);
-            match source.is_some_and(|it| it.is::<http_body_util::LengthLimitError>()) {
-                true => Err(too_large()),
-                false => Err((StatusCode::BAD_REQUEST, error.to_string())),
+}
+
+impl Bodies {
+    /// The whole body, of at most so many bytes. Where the memory does not suffice for all, the body that began first
+    /// gives way: fair ones are there at once.
+    pub async fn read(self: &Arc<Self>, body: Body, most: usize) -> Result<Whole, Refusal> {
+        if body.size_hint().lower() > most as u64 {
+            return Err(too_large(most));
+        }
+        let gives_way = CancellationToken::new();
+        let mut text = self.begin(gives_way.clone());
+        let read = tokio::time::timeout(WAIT, text.fill(body, most));
+        tokio::select! {
+            read = read => read.map_err(|_| {
+                let problem = format!("the body took over {} s", WAIT.as_secs());
+                (StatusCode::REQUEST_TIMEOUT, problem)
+            })??,
+            () = gives_way.cancelled() => return Err(no_room()),
+        }
+        match text.finish() {
+            true => Ok(text),
+            false => Err(no_room()),
+        }
+    }
+
+    fn begin(self: &Arc<Self>, gives_way: CancellationToken) -> Whole {
+        let mut state = self.lock();
+        let number = state.next;
+        state.next += 1;
+        let unfinished = Unfinished {
+            bytes: 0,
+            gives_way,
+        };
+        state.unfinished.insert(number, unfinished);
+        Whole {
+            text: Vec::new(),
+            number,
+            kept: 0,
+            bodies: Arc::clone(self),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether it may have them.
+    fn take(&mut self, number: u64, bytes: usize) -> bool {
+        while self.left < bytes {
+            match self.unfinished.pop_first() {
+                Some((_, oldest)) => {
+                    self.left += oldest.bytes;
+                    oldest.gives_way.cancel();
+                }
+                None => return false,
             }
         }
-        Err(_) => {
-            let problem = format!("the body took over {} s", WAIT.as_secs());
-            Err((StatusCode::REQUEST_TIMEOUT, problem))
-        }
+        let Some(own) = self.unfinished.get_mut(&number) else {
+            return false;
+        };
+        own.bytes += bytes;
+        self.left -= bytes;
+        true
     }
+}
+
+/// A body that is there, and its part of the memory.
+#[derive(Debug)]
+pub struct Whole {
+    text: Vec<u8>,
+    number: u64,
+    /// Once it is whole.
+    kept: usize,
+    bodies: Arc<Bodies>,
+}
+
+impl Whole {
+    async fn fill(&mut self, mut body: Body, most: usize) -> Result<(), Refusal> {
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            if self.text.len() + data.len() > most {
+                return Err(too_large(most));
+            }
+            if !self.bodies.lock().take(self.number, data.len()) {
+                return Err(no_room());
+            }
+            self.text.extend_from_slice(&data);
+        }
+        Ok(())
+    }
+
+    /// Whether it did not have to give way meanwhile.
+    fn finish(&mut self) -> bool {
+        let own = self.bodies.lock().unfinished.remove(&self.number);
+        self.kept = own.as_ref().map_or(0, |own| own.bytes);
+        own.is_some()
+    }
+}
+
+impl Deref for Whole {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        let mut state = self.bodies.lock();
+        let unfinished = state.unfinished.remove(&self.number);
+        state.left += self.kept + unfinished.map_or(0, |own| own.bytes);
+    }
+}
+
+fn too_large(most: usize) -> Refusal {
+    let problem = format!("the body may have {most} bytes");
+    (StatusCode::PAYLOAD_TOO_LARGE, problem)
+}
+
+fn no_room() -> Refusal {
+    let problem = format!("the bodies under way have {MAX_BYTES} bytes, which is the most");
+    (StatusCode::TOO_MANY_REQUESTS, problem)
 }

@@ -1,5 +1,7 @@
 //! `POST /v3/discovery:endpoints`: Envoy's REST endpoint discovery.
 
+use std::collections::BTreeSet;
+
 use axum::{
     Json,
     body::Body,
@@ -8,14 +10,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{
-    HttpContext,
-    body::{self, Refusal},
-};
+use super::{HttpContext, body::Refusal};
 use crate::envoy::{self, find_service};
 
-/// Requests under way; each may hold a body.
-pub const MOST_DISCOVERIES: usize = 64;
 const MOST_BYTES: usize = 1 << 20;
 const MOST_NAMES: usize = 1024;
 
@@ -38,11 +35,7 @@ pub async fn discover(State(context): State<HttpContext>, body: Body) -> Respons
 }
 
 async fn answer(context: &HttpContext, body: Body) -> Result<Option<envoy::Response>, Refusal> {
-    let Ok(_permit) = context.discovery_permits.try_acquire() else {
-        let problem = format!("{MOST_DISCOVERIES} requests are under way, which is the most");
-        return Err((StatusCode::TOO_MANY_REQUESTS, problem));
-    };
-    let text = body::read(body, MOST_BYTES).await?;
+    let text = context.bodies.read(body, MOST_BYTES).await?;
     let bad = |problem: String| (StatusCode::BAD_REQUEST, problem);
     let request: envoy::Request =
         serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
@@ -55,7 +48,8 @@ async fn answer(context: &HttpContext, body: Body) -> Result<Option<envoy::Respo
     let config = context.config.borrow().clone();
     let state = context.state.load();
     let mut resources = Vec::new();
-    for name in request.resource_names {
+    // Each once, or the answer could be made as large as one likes.
+    for name in request.resource_names.into_iter().collect::<BTreeSet<_>>() {
         let Some(service) = find_service(&config, &name) else {
             continue;
         };

@@ -2,7 +2,6 @@
 //! `/v1/role`, `/v1/observe`, `/v1/placement`, `/v1/partition-query` and `/v3/discovery:endpoints`.
 
 mod body;
-mod connections;
 mod discovery;
 mod node;
 mod observe;
@@ -11,6 +10,7 @@ mod partition;
 mod placement;
 mod ring;
 mod role;
+mod server;
 mod updates;
 
 use std::{
@@ -25,7 +25,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use prometheus::{IntCounter, IntCounterVec, Registry, TextEncoder};
+use prometheus::{IntCounterVec, Registry, TextEncoder};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, watch},
@@ -33,23 +33,23 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agent_check::{AgentCheckMetrics, Proxies, SharedOutputSettings},
+    agent_check::{AgentCheckMetrics, OutputSettings, Proxies, SharedOutputSettings},
     config::Config,
+    connection::is_allowed,
     envoy::EnvoyBoard,
     overrides::Overrides,
     partition::Partitions,
     placement::Gate,
     ring::{Exchanges, RingBoard},
-    state::SharedState,
+    state::{NodeState, SharedState},
 };
 
-pub use body::{Refusal, read as read_body};
-pub use connections::Connections;
-pub use discovery::MOST_DISCOVERIES;
+pub use body::{Bodies, Refusal};
 pub use node::node_view;
 pub use observe::{MOST_EXCHANGES, NEEDS_TOKEN, parse as parse_body, shows_token};
 pub use placement::MOST_MESSAGES;
 pub use ring::MOST_WAITING;
+pub use server::serve as serve_router;
 
 /// A control loop silent for this many periods, and at least [`LEAST_STALE`], is stuck.
 const STALE_PERIODS: u32 = 5;
@@ -81,8 +81,6 @@ pub struct HttpContext {
     pub ring_permits: Arc<Semaphore>,
     /// What Envoy is told.
     pub envoy: Arc<EnvoyBoard>,
-    /// One for each discovery under way.
-    pub discovery_permits: Arc<Semaphore>,
     /// Discoveries, by result.
     pub discovered: IntCounterVec,
     /// One for each exchange under way.
@@ -95,8 +93,10 @@ pub struct HttpContext {
     pub placement_permits: Arc<Semaphore>,
     /// Queries in this node's partitions.
     pub partitions: Arc<Partitions>,
-    /// Connections that were too many.
-    pub refused: IntCounter,
+    /// Bodies of requests.
+    pub bodies: Arc<Bodies>,
+    /// Connections that were closed, by reason.
+    pub closed: IntCounterVec,
     /// When the agent started.
     pub started: Instant,
 }
@@ -107,12 +107,15 @@ pub async fn serve(
     context: HttpContext,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let connections = Connections::new(listener, context.refused.clone());
+    let (config, closed) = (context.config.clone(), context.closed.clone());
+    let allows = move |address| is_allowed(config.borrow().http_allow.as_deref(), address);
     // Not graceful: a client that holds its connection must not hold the agent.
+    let never = CancellationToken::new();
     tokio::select! {
-        served = axum::serve(connections, router(context)).into_future() => Ok(served?),
-        () = shutdown.cancelled() => Ok(()),
+        () = server::serve(listener, router(context), allows, closed, never) => {}
+        () = shutdown.cancelled() => {}
     }
+    Ok(())
 }
 
 fn router(context: HttpContext) -> Router {
@@ -138,14 +141,14 @@ fn router(context: HttpContext) -> Router {
 async fn metrics(State(context): State<HttpContext>) -> Response {
     let settings = context.settings.load();
     for service in settings.services() {
-        let ids = context
+        let sharing = context
             .proxies
-            .ids(&service.name, Instant::now(), settings.proxy_lease);
+            .sharing(&service.name, Instant::now(), settings.proxy_lease);
         let gauge = context
             .metrics
             .proxies
             .with_label_values(&[service.name.as_str()]);
-        gauge.set(ids.len() as f64);
+        gauge.set(sharing as f64);
     }
     scrape(&context.registry)
 }
@@ -160,33 +163,31 @@ pub fn scrape(registry: &Registry) -> Response {
 
 /// Alive: no control loop is stuck.
 async fn healthz(State(context): State<HttpContext>) -> (StatusCode, String) {
-    let limit = (context.settings.load().period * STALE_PERIODS).max(LEAST_STALE);
-    verdict(problems(&context, limit, false))
+    verdict(stuck(&context.state.load(), &context.settings.load()))
 }
 
 /// Ready: every service was stepped, so that agent checks get an answer.
 async fn readyz(State(context): State<HttpContext>) -> (StatusCode, String) {
-    verdict(problems(&context, Duration::MAX, true))
+    let (state, settings) = (context.state.load(), context.settings.load());
+    let services = settings.services().iter();
+    let unready = services.filter(|service| !state.services.contains_key(&service.name));
+    verdict(
+        unready
+            .map(|service| format!("{}: no first step yet", service.name))
+            .collect(),
+    )
 }
 
-fn problems(context: &HttpContext, stale: Duration, all_stepped: bool) -> Vec<String> {
-    let state = context.state.load();
-    let settings = context.settings.load();
-    let mut problems = Vec::new();
-    for service in settings.services() {
-        match state.services.get(&service.name) {
-            None if all_stepped => problems.push(format!("{}: no first step yet", service.name)),
-            Some(known) if known.stepped.elapsed() > stale => {
-                problems.push(format!(
-                    "{}: last step {:.1} s ago",
-                    service.name,
-                    known.stepped.elapsed().as_secs_f64()
-                ));
-            }
-            _ => {}
-        }
-    }
-    problems
+/// What is wrong with control loops that are stuck.
+pub fn stuck(state: &NodeState, settings: &OutputSettings) -> Vec<String> {
+    let limit = (settings.period * STALE_PERIODS).max(LEAST_STALE);
+    let services = settings.services().iter();
+    let stepped = services.filter_map(|service| state.services.get(&service.name));
+    let silent = stepped.map(|known| (&known.service, known.stepped.elapsed()));
+    silent
+        .filter(|(_, silent)| *silent > limit)
+        .map(|(name, silent)| format!("{name}: last step {:.1} s ago", silent.as_secs_f64()))
+        .collect()
 }
 
 fn verdict(problems: Vec<String>) -> (StatusCode, String) {
@@ -194,4 +195,27 @@ fn verdict(problems: Vec<String>) -> (StatusCode, String) {
         return (StatusCode::OK, "ok\n".into());
     }
     (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n") + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent_check::{SendWords, ServiceOutput, answer_tests::state};
+
+    #[test]
+    fn a_loop_that_does_not_step_is_stuck() {
+        let settings = OutputSettings::new(vec![ServiceOutput {
+            name: "stocks".into(),
+            identities: Vec::new(),
+            send: SendWords::Both,
+        }]);
+        let stepped = |ago| {
+            let mut service = state(1.0, 100);
+            service.stepped = Instant::now().checked_sub(ago)?;
+            let services = [("stocks".to_owned(), Arc::new(service))].into();
+            Some(stuck(&NodeState { services }, &settings).len())
+        };
+        assert_eq!(stepped(Duration::from_secs(4)), Some(0));
+        assert_eq!(stepped(Duration::from_secs(6)), Some(1));
+    }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, ops::RangeInclusive};
 
 use axum::{
     Json,
-    body::{Body, Bytes},
+    body::Body,
     extract::State,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
@@ -16,14 +16,15 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{
     HttpContext,
-    body::{self, Refusal},
+    body::{Refusal, Whole},
 };
 use crate::ring::{Dispatcher, ExchangeError, Wish};
 
-/// Exchanges under way; each may hold a body and what it is answered.
+/// Exchanges under way; each may hold what it is answered.
 pub const MOST_EXCHANGES: usize = 16;
 /// What who may not is told.
 pub const NEEDS_TOKEN: &str = "needs the token of http.token_file, as Authorization: Bearer …";
+const NO_RING: &str = "this agent follows no ring";
 const MOST_BYTES: usize = 4 << 20;
 const MOST_DISPATCHERS: usize = 256;
 
@@ -87,14 +88,20 @@ async fn exchange(
         most: MOST_EXCHANGES,
         most_bytes: MOST_BYTES,
     };
-    let (asked, _permit) = entrance.pass(context, headers, body).await?;
+    let is_there = || {
+        let config = context.config.borrow();
+        match config.services.iter().any(|service| service.ring.is_some()) {
+            true => Ok(()),
+            false => Err((StatusCode::NOT_FOUND, NO_RING.to_owned())),
+        }
+    };
+    // Held to the end, for what was read of it is as large.
+    let (asked, _permit) = entrance.pass(context, headers, is_there, body).await?;
     let bad = |problem| (StatusCode::BAD_REQUEST, problem);
     let Observed {
         service,
         dispatchers,
     } = parse(&asked).map_err(bad)?;
-    // Not needed any more, and it may be large.
-    drop(asked);
     check(&dispatchers).map_err(bad)?;
     let exchanges = &context.exchanges;
     match exchanges.exchange(service.as_deref(), &dispatchers).await {
@@ -106,7 +113,7 @@ async fn exchange(
             StatusCode::NOT_FOUND,
             match service {
                 Some(service) => format!("service: this agent follows no ring of {service:?}"),
-                None => "this agent follows no ring".into(),
+                None => NO_RING.into(),
             },
         )),
         Err(ExchangeError::Redis(problem)) => {
@@ -128,22 +135,27 @@ pub struct Entrance<'a> {
 }
 
 impl<'a> Entrance<'a> {
-    /// The body, and the place that its request has for as long as this is held.
+    /// The body, and the place that its request has for as long as this is held; nothing is read where nothing is
+    /// there that could be asked.
     pub async fn pass(
         self,
         context: &HttpContext,
         headers: &HeaderMap,
+        is_there: impl FnOnce() -> Result<(), Refusal>,
         body: Body,
-    ) -> Result<(Bytes, SemaphorePermit<'a>), Refusal> {
+    ) -> Result<(Whole, SemaphorePermit<'a>), Refusal> {
         if !may_observe(context, headers) {
             return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
         }
+        is_there()?;
+        // Before the place, which bodies that never come would keep.
+        let body = context.bodies.read(body, self.most_bytes).await?;
         let Ok(permit) = self.permits.try_acquire() else {
             let Entrance { most, what, .. } = self;
             let problem = format!("{most} {what} are under way, which is the most");
             return Err((StatusCode::TOO_MANY_REQUESTS, problem));
         };
-        Ok((body::read(body, self.most_bytes).await?, permit))
+        Ok((body, permit))
     }
 }
 

@@ -17,7 +17,7 @@ use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
 use super::{
     HttpContext,
-    body::{self, Refusal},
+    body::Refusal,
     observe::{NEEDS_TOKEN, may_observe},
 };
 use crate::{
@@ -76,9 +76,13 @@ async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result
     if !may_observe(context, headers) {
         return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
     }
+    if context.config.borrow().partitions.is_empty() {
+        let problem = "partition: this node has none";
+        return Err((StatusCode::NOT_FOUND, problem.into()));
+    }
     let bad = |problem: String| (StatusCode::BAD_REQUEST, problem);
     let hops = hops(headers).map_err(bad)?;
-    let body = body::read(body, MOST_BYTES).await?;
+    let body = context.bodies.read(body, MOST_BYTES).await?;
     let question: Question =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
     let seconds = question.deadline_seconds;

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::placement::{GateError, Message};
 
-/// Messages under way; each may hold a body and what it is answered.
+/// Messages under way; each may hold what it is answered.
 pub const MOST_MESSAGES: usize = 16;
 const MOST_BYTES: usize = 1 << 20;
 /// As in the function library.
@@ -51,7 +51,8 @@ async fn exchange(
         most: MOST_MESSAGES,
         most_bytes: MOST_BYTES,
     };
-    let (asked, _permit) = entrance.pass(context, headers, body).await?;
+    let is_there = || context.placement.is_there().map_err(refusal);
+    let (asked, _permit) = entrance.pass(context, headers, is_there, body).await?;
     let bad = |problem| (StatusCode::BAD_REQUEST, problem);
     let message: Message = parse(&asked).map_err(bad)?;
     check(&message).map_err(bad)?;

@@ -1,16 +1,17 @@
 //! The agent itself.
 
-use prometheus::{Gauge, IntCounter, IntCounterVec, Result};
+use prometheus::{Gauge, IntCounterVec, Result};
 
 use super::{Label, catalogue::Catalogue};
+use crate::connection::CLOSED;
 
 /// Of any process.
 #[derive(Clone, Debug)]
 pub struct ProcessMetrics {
     reloads: IntCounterVec,
     last_reload: Gauge,
-    /// HTTP connections closed at once.
-    pub http_refused: IntCounter,
+    /// HTTP connections closed by us, by reason.
+    pub http_closed: IntCounterVec,
 }
 
 impl ProcessMetrics {
@@ -38,10 +39,11 @@ impl ProcessMetrics {
                 "1 or 0",
                 "Whether the configuration file was in order when it was last read.",
             )?,
-            http_refused: catalogue.counter(
-                "plimsoll_http_connections_refused_total",
+            http_closed: catalogue.counters(
+                "plimsoll_http_connections_closed_total",
                 "connections",
-                "HTTP connections closed at once, since there were too many.",
+                "HTTP and gRPC connections that were closed, by reason (docs/http-api.md).",
+                &[Label::one_of("reason", CLOSED)],
             )?,
         };
         metrics.last_reload.set(1.0);

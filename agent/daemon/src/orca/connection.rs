@@ -1,41 +1,31 @@
 //! Connections of gRPC clients.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
-use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
-use tracing::warn;
 
-use crate::connection::Connection;
+use crate::{
+    connection::{Connection, Door},
+    places::Place,
+};
 
-/// Wait after a failed accept: most likely there are no files left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Connections as they come, at most so many at a time; one that says nothing for `silence` ends.
-pub fn accept(
-    listener: TcpListener,
-    most: usize,
-    silence: Duration,
-) -> impl Stream<Item = io::Result<Connection>> {
-    let permits = Arc::new(Semaphore::new(most));
+/// Those that may stay, as they come.
+pub fn accept(door: Door) -> impl Stream<Item = io::Result<Connection>> {
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
     tokio::spawn(async move {
-        while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
+        loop {
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                accepted = door.accept() => accepted,
                 () = sender.closed() => return,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    warn!("envoy.orca_listen: {error}");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            let connection = Connection::new(stream, permit, silence);
-            if sender.send(Ok(connection)).await.is_err() {
+            if sender.send(Ok(accepted)).await.is_err() {
                 return;
             }
         }
@@ -43,10 +33,41 @@ pub fn accept(
     tokio_stream::wrappers::ReceiverStream::new(receiver)
 }
 
-impl Connected for Connection {
-    type ConnectInfo = Option<SocketAddr>;
+/// The streams of one connection. It has a place for good while there are any.
+#[derive(Clone, Debug)]
+pub struct Streams {
+    place: Place,
+    open: Arc<AtomicUsize>,
+}
 
-    fn connect_info(&self) -> Option<SocketAddr> {
-        self.socket().peer_addr().ok()
+/// One of them.
+#[derive(Debug)]
+pub struct OpenStream(Streams);
+
+impl Streams {
+    /// Another one.
+    pub fn open(&self) -> OpenStream {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        self.place.waits_for_us();
+        OpenStream(self.clone())
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        if self.0.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.place.waits_for_peer();
+        }
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = Streams;
+
+    fn connect_info(&self) -> Streams {
+        Streams {
+            place: self.place().clone(),
+            open: Arc::default(),
+        }
     }
 }

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use prometheus::Gauge;
+use prometheus::{Gauge, IntCounterVec};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, watch},
@@ -33,13 +33,16 @@ use tonic_prost::ProstCodec;
 
 use crate::{
     config::Config,
+    connection::{Door, is_allowed},
+    places::Places,
     state::{NodeState, ServiceState, SharedState},
 };
+use connection::{OpenStream, Streams};
 use message::{OrcaLoadReport, OrcaLoadReportRequest};
 
 /// Streams at a time, over all connections; an Envoy or a gRPC client has one.
 const MOST_STREAMS: usize = 256;
-const MOST_CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 const MOST_STREAMS_PER_CONNECTION: u32 = 64;
 /// Of one request.
 const MOST_BYTES: usize = 16 << 10;
@@ -62,6 +65,8 @@ pub struct OrcaContext {
     pub config: watch::Receiver<Arc<Config>>,
     /// Open streams.
     pub streams: Gauge,
+    /// Connections that were closed, by reason.
+    pub closed: IntCounterVec,
 }
 
 /// Serves `StreamCoreMetrics` until `stop`.
@@ -70,17 +75,25 @@ pub async fn serve(
     context: OrcaContext,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    let config = context.config.clone();
+    let door = Door {
+        listener,
+        places: Places::new(MAX_CONNECTIONS),
+        allows: Box::new(move |address| is_allowed(config.borrow().http_allow.as_deref(), address)),
+        closed: context.closed.clone(),
+        silence: SILENCE,
+        head: None,
+    };
     let service = Reports {
         context,
         permits: Arc::new(Semaphore::new(MOST_STREAMS)),
     };
-    let connections = connection::accept(listener, MOST_CONNECTIONS, SILENCE);
     let served = Server::builder()
         .max_concurrent_streams(MOST_STREAMS_PER_CONNECTION)
         .http2_max_header_list_size(MOST_HEADER_BYTES)
         .http2_keepalive_interval(Some(PING))
         .add_service(service)
-        .serve_with_incoming(connections);
+        .serve_with_incoming(connection::accept(door));
     // Not graceful: streams have no end.
     tokio::select! {
         served = served => Ok(served?),
@@ -184,7 +197,11 @@ impl ServerStreamingService<OrcaLoadReportRequest> for StreamCoreMetrics {
     type Future = Ready<Result<tonic::Response<ReportStream>, Status>>;
 
     fn call(&mut self, request: tonic::Request<OrcaLoadReportRequest>) -> Self::Future {
-        ready(self.reports.stream(&request.into_inner(), &self.authority))
+        let kept = request.extensions().get::<Streams>().map(Streams::open);
+        ready(
+            self.reports
+                .stream(&request.into_inner(), &self.authority, kept),
+        )
     }
 }
 
@@ -193,6 +210,7 @@ impl Reports {
         &self,
         request: &OrcaLoadReportRequest,
         authority: &str,
+        kept: Option<OpenStream>,
     ) -> Result<tonic::Response<ReportStream>, Status> {
         let config = self.context.config.borrow();
         let service = service_of(&config, authority)?;
@@ -207,7 +225,7 @@ impl Reports {
         let open = Open::new(&self.context.streams);
         let reports = IntervalStream::new(ticks).filter_map(move |_| {
             // Held as long as the stream.
-            let _held = (&permit, &open);
+            let _held = (&permit, &open, &kept);
             let all = state.load();
             let state: Option<&Arc<ServiceState>> = all.services.get(&service);
             state.map(|state| Ok(report::of(state)))

@@ -117,6 +117,11 @@ impl Gate {
         }
     }
 
+    /// Whether there is a table.
+    pub fn is_there(&self) -> Result<(), GateError> {
+        self.settings(None).map(drop)
+    }
+
     fn settings(
         &self,
         cluster: Option<&str>,

@@ -13,7 +13,7 @@ pub mod peer;
 use std::{
     fs::File,
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -446,6 +446,25 @@ socket = "DIR/control.sock"
         stream.read_to_string(&mut answer)?;
         Ok(answer)
     }
+}
+
+/// A connection of another one of this host's loopback addresses.
+pub fn connect_from(address: &str, port: u16) -> TcpStream {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let connected = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::new(address.parse().unwrap(), 0))?;
+        socket.connect(([127, 0, 0, 1], port).into()).await
+    });
+    let stream = connected.unwrap().into_std().unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
+    stream
 }
 
 pub fn http_get(port: u16, path: &str) -> Option<(u16, String)> {
