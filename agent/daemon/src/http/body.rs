@@ -19,6 +19,9 @@ const WAIT: Duration = Duration::from_secs(2);
 /// Bytes of all bodies that are being read or answered.
 const MAX_BYTES: usize = 8 << 20;
 
+/// Bodies are kept in parts while they come: freed large blocks would stay with the allocator.
+const PART: usize = 64 << 10;
+
 /// Why not.
 pub type Refusal = (StatusCode, String);
 
@@ -83,6 +86,7 @@ impl Bodies {
         };
         state.unfinished.insert(number, unfinished);
         Whole {
+            parts: Vec::new(),
             text: Vec::new(),
             number,
             kept: 0,
@@ -119,6 +123,8 @@ impl State {
 /// A body that is there, and its part of the memory.
 #[derive(Debug)]
 pub struct Whole {
+    /// Until it is whole.
+    parts: Vec<Vec<u8>>,
     text: Vec<u8>,
     number: u64,
     /// Once it is whole.
@@ -128,24 +134,39 @@ pub struct Whole {
 
 impl Whole {
     async fn fill(&mut self, mut body: Body, most: usize) -> Result<(), Refusal> {
+        let mut length = 0;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
             let Ok(data) = frame.into_data() else {
                 continue;
             };
-            if self.text.len() + data.len() > most {
+            length += data.len();
+            if length > most {
                 return Err(too_large(most));
             }
             if !self.bodies.lock().take(self.number, data.len()) {
                 return Err(no_room());
             }
-            self.text.extend_from_slice(&data);
+            self.keep(&data);
         }
         Ok(())
     }
 
+    fn keep(&mut self, mut data: &[u8]) {
+        while !data.is_empty() {
+            let part = self.parts.pop_if(|part| part.len() < PART);
+            let mut part = part.unwrap_or_else(|| Vec::with_capacity(PART));
+            let (now, later) = data.split_at(data.len().min(PART - part.len()));
+            part.extend_from_slice(now);
+            self.parts.push(part);
+            data = later;
+        }
+    }
+
     /// Whether it did not have to give way meanwhile.
     fn finish(&mut self) -> bool {
+        let parts = std::mem::take(&mut self.parts);
+        self.text = parts.concat();
         let own = self.bodies.lock().unfinished.remove(&self.number);
         self.kept = own.as_ref().map_or(0, |own| own.bytes);
         own.is_some()
