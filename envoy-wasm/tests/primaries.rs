@@ -202,6 +202,7 @@ fn nonsense_is_refused_and_changes_nothing() {
         json!({"status": "ok", "deltas": ["7 8 *64 node1"]}),
         json!({"status": "ok", "deltas": ["7 8 =a node 1"]}),
         json!({"status": "ok", "deltas": ["8 9 =a node1"]}),
+        json!({"status": "ok", "deltas": ["7 9007199254740992 =a node1"]}),
         json!({"status": "table", "generation": "g", "version": 9, "entries": [["*0", "node1"]]}),
         json!({"status": "fine"}),
         json!([1]),

@@ -75,3 +75,22 @@ describe("the follower's vectors", function()
     end)
   end
 end)
+
+describe("a version beyond 2^53 - 1", function()
+  it("is no version", function()
+    local follower = follower_of.new(function()
+      return 0
+    end)
+    local entries = {}
+    for rest = 0, follower_of.RESTS - 1 do
+      entries[#entries + 1] = "*" .. rest
+      entries[#entries + 1] = "node1"
+    end
+    local last = (1 << 53) - 1
+    assert.is_nil(follower.joined("g", last + 1, entries, 1, TERMS))
+    assert.is_true(follower.joined("g", last - 1, entries, 1, TERMS))
+    assert.equal("wrong", follower.on_delta(("%d %d *0 node2"):format(last - 1, last + 1)))
+    assert.is_nil(follower.on_delta(("%d %d *0 node2"):format(last - 1, last)))
+    assert.equal(last, follower.version())
+  end)
+end)
