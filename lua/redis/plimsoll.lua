@@ -243,8 +243,8 @@ local function look_at(key, parse, most, now, since, at)
   local live, count, gone = {}, 0, {}
   for name, text in pairs_of(redis.call("HGETALL", key)) do
     local found = stored(parse, name, text)
-    local lease_end = found and lease_end_of(found, since, at)
-    if found and lease_end > now and found.lease_end <= now + MAX_LEASE_MS and count < most then
+    local is_live = found and (found.lease_end > now or lease_end_of(found, since, at) > now)
+    if is_live and found.lease_end <= now + MAX_LEASE_MS and count < most then
       live[name] = found
       count = count + 1
     else
