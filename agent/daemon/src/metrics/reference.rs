@@ -58,7 +58,7 @@ Pushed updates in HAProxy ([freshness.md](freshness.md#a-feed-that-cannot-be-tol
 
 | name | type | unit | labels | meaning |
 |---|---|---|---|---|
-| `plimsoll_pushed_updates_total` | counter | updates | `outcome`: `passed`, `held`, `replaced`, `stale`, `refused`; `flushed`, `failed` | What became of pushed updates: what they were answered, and attempts to send on what waited. |
+| `plimsoll_pushed_updates_total` | counter | updates | `outcome`: `passed`, `held`, `replaced`, `stale`, `malformed`, `refused`; `flushed`, `failed` | What became of pushed updates: what they were answered, and attempts to send on what waited. |
 | `plimsoll_pushed_updates_held` | gauge | updates | | Updates that wait. |
 | `plimsoll_pushed_update_bytes` | gauge | bytes | | What waits. |
 | `plimsoll_pushed_update_items` | gauge | items | | Items that are watched. |
