@@ -310,6 +310,15 @@ def test_targets_of_a_burst(run, capsys):
     }
 
 
+def test_a_target_that_not_even_the_ideal_reaches_is_not_stated(run, capsys):
+    # As in a quick run: 20 timely seconds against 7.
+    run.add("rr", [*steady(10, 17), *steady(17, 30, delay=1.05)])
+    run.add("fc-prop", steady(10, 30))
+    assert run.report() == 0
+    stated = targets(capsys)
+    assert "fc-prop / rr, timely items/s" not in stated and "FAIL" not in stated.values()
+
+
 def test_a_run_too_short_to_settle_misses_the_target(run, capsys):
     facts = {"measured_to_s": 20.0}
     run.add("fc-prop", [*steady(10, 15), *steady(15, 20, delay=2.0)], facts=facts)
