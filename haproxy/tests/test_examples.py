@@ -49,3 +49,20 @@ def test_agent_send_is_on_every_server_or_on_none(example):
     servers = re.findall(r"^    server node\d.*$", queries, re.MULTILINE)
     assert len(servers) == 5
     assert len({"agent-send" in server for server in servers}) == 1
+
+
+def test_refusals_give_their_reason_in_one_vocabulary():
+    places = [
+        *ROOT.glob("haproxy/*/*.cfg"),
+        *ROOT.glob("compose/**/*.cfg"),
+        *ROOT.glob("envoy-wasm/examples/*.yaml"),
+    ]
+    reasons = {
+        reason
+        for path in places
+        for line in path.read_text().splitlines()
+        for reason in re.findall(r'plimsoll-reason(?: |, value: )("[^"]*"|[^ }]+(?: [^}]*)?)', line)
+    }
+    # The others are Lua's, or the filter's, own.
+    told = {reason.split(" if ")[0].strip() for reason in reasons if "%[" not in reason}
+    assert told == {"full", "down", "name", "lua"}

@@ -326,7 +326,7 @@ def test_refusals_are_marked_and_a_503_of_the_node_is_not(tmp_path):
         assert sorted(status for status, _ in replies) == [200, 503, 503, 503]
         for status, headers in replies:
             marks = (headers.get("plimsoll-reason"), headers.get("retry-after"))
-            assert marks == (("no node may carry more", "1") if status == 503 else (None, None))
+            assert marks == (("full", "1") if status == 503 else (None, None))
 
         site.node("node1", "force", "bound", "10000")
         site.wait("room for all", lambda: int(site.servers()["node1"]["slim"]) > 10)

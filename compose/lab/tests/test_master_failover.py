@@ -47,7 +47,7 @@ def test_writes_follow_the_primary_and_reads_never_stop(site: Replicated) -> Non
     killed = len(writes.told)
     primary.kill()
     # At once, and by the proxy itself.
-    itself = Told(503, reason="no node may be asked")
+    itself = Told(503, reason="down")
     site.eventually("no primary", lambda: writes.latest(10, killed) == {itself})
     promoted = len(writes.told)
     site.lock.holder = new
