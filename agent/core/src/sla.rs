@@ -17,13 +17,11 @@ pub enum Objective {
     Quantile(f64),
 }
 
-/// `{S_t, S_v, T_v}` of Chronos-C section 3.
+/// `S_t` and `T_v` of Chronos-C section 3, and how they are held.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sla {
     /// `S_t`: the service delay promised.
     pub delay: Seconds,
-    /// `S_v`: the most a transient may reach.
-    pub overshoot: Seconds,
     /// `T_v`: the time within which a transient must be back at `S_t`.
     pub settling: Seconds,
     /// What is held at `S_t`.

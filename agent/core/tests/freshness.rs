@@ -195,7 +195,6 @@ fn pressure_is_what_the_controller_decided() {
     let settings = Settings {
         sla: Sla {
             delay: Seconds(1.0),
-            overshoot: Seconds(1.1),
             settling: Seconds(10.0),
             objective: Objective::Mean,
             set_point: 1.0,

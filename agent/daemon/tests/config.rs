@@ -63,6 +63,11 @@ fn each_mistake_names_file_line_and_key() {
             "service[0].sla.objective",
         ),
         (
+            GOOD.replace("\"1s\"", "\"1s\"\novershoot = \"2s\""),
+            9,
+            "service[0].sla.overshoot",
+        ),
+        (
             GOOD.replace("= 64", "= 64\nmin = 100\nmax = 70"),
             12,
             "service[0].bound.max",

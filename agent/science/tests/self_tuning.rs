@@ -12,7 +12,6 @@ fn found(a: f64, b: f64, settling: f64) -> PiGains {
     let mut controller = NodeController::new(Settings {
         sla: Sla {
             delay: Seconds(1.0),
-            overshoot: Seconds(1.1),
             settling: Seconds(settling),
             objective: Objective::Mean,
             set_point: 1.0,

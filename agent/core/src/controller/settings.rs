@@ -147,9 +147,6 @@ impl Settings {
                 format!("must be above 0 s, is {} s", sla.delay.get()),
             );
         }
-        if !(sla.overshoot.get() >= sla.delay.get() && sla.overshoot.get().is_finite()) {
-            return error("sla.overshoot", "must not be below sla.delay".into());
-        }
         if !positive(sla.settling.get()) {
             return error(
                 "sla.settling",

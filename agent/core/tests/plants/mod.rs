@@ -11,7 +11,6 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 pub fn sla(delay: f64, objective: Objective) -> Sla {
     Sla {
         delay: Seconds(delay),
-        overshoot: Seconds(1.1 * delay),
         settling: Seconds(10.0),
         objective,
         set_point: 0.9,

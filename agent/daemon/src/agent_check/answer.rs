@@ -199,7 +199,6 @@ pub(crate) mod tests {
             settings: Settings {
                 sla: Sla {
                     delay: Seconds(1.0),
-                    overshoot: Seconds(1.1),
                     settling: Seconds(10.0),
                     objective: Objective::Quantile(0.95),
                     set_point: 0.9,

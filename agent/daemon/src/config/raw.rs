@@ -199,8 +199,6 @@ pub struct Sla {
     #[serde(with = "humantime_serde")]
     pub delay: Duration,
     #[serde(default, with = "humantime_serde")]
-    pub overshoot: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
     pub settling: Option<Duration>,
     pub objective: Option<String>,
     pub set_point: Option<f64>,

@@ -298,12 +298,6 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "Service delay: connect, queue and processing of a finished request.",
             ),
             (
-                "overshoot",
-                "duration, at least `delay`",
-                "1.1 × `delay`",
-                "The most a transient may reach.",
-            ),
-            (
                 "settling",
                 "duration above 0",
                 "`\"10s\"`",

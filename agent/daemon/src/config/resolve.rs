@@ -613,7 +613,6 @@ fn settings(path: &str, raw: &raw::Service) -> Checked<Settings> {
     let settings = Settings {
         sla: Sla {
             delay: Seconds(delay),
-            overshoot: Seconds(raw.sla.overshoot.map_or(1.1 * delay, |d| d.as_secs_f64())),
             settling: Seconds(raw.sla.settling.map_or(10.0, |d| d.as_secs_f64())),
             objective: at(
                 &format!("{path}.sla.objective"),

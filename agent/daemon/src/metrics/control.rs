@@ -21,7 +21,6 @@ pub struct ControlMetrics {
     sla_delay: GaugeVec,
     sla_target: GaugeVec,
     sla_objective: GaugeVec,
-    sla_overshoot: GaugeVec,
     sla_settling: GaugeVec,
     delay: GaugeVec,
     mean_delay: GaugeVec,
@@ -69,11 +68,6 @@ impl ControlMetrics {
             RATIO,
             "Share of the requests whose delay is held at the target; absent where the mean is.",
         )?;
-        let sla_overshoot = sla(
-            "plimsoll_sla_overshoot_seconds",
-            "seconds",
-            "The most a transient may reach.",
-        )?;
         let sla_settling = sla(
             "plimsoll_sla_settling_seconds",
             "seconds",
@@ -104,7 +98,6 @@ impl ControlMetrics {
             sla_delay,
             sla_target,
             sla_objective,
-            sla_overshoot,
             sla_settling,
             delay,
             mean_delay: gauge(
@@ -225,7 +218,6 @@ impl ControlMetrics {
         for (gauge, value) in [
             (&self.sla_delay, sla.delay.get()),
             (&self.sla_target, sla.target().get()),
-            (&self.sla_overshoot, sla.overshoot.get()),
             (&self.sla_settling, sla.settling.get()),
             (&self.bound, decision.bound.get()),
             (&self.bound_min, limits.min.get()),

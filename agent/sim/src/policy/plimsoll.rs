@@ -58,7 +58,6 @@ impl Aim {
 pub fn sla(scenario: &Scenario, objective: Objective, set_point: f64) -> Sla {
     Sla {
         delay: Seconds(scenario.sla_seconds),
-        overshoot: Seconds(1.1 * scenario.sla_seconds),
         settling: Seconds(10.0),
         objective,
         set_point,
