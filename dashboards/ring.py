@@ -112,7 +112,7 @@ def dashboard() -> Dashboard:
             "none",
             Query(by("instance", version, "max"), "{{instance}}"),
             Query(
-                by("instance", of_proxy("plimsoll_ring_version", 'plimsoll_cluster!=""'), "max"),
+                by("instance", of_proxy("plimsoll_proxy_ring_version"), "max"),
                 "{{instance}} (proxy)",
             ),
         ),

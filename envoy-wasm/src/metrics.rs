@@ -32,7 +32,7 @@ impl Metrics {
             ejections: counter("ejections_total"),
             in_flight_cost: gauge("in_flight_cost"),
             in_flight_requests: gauge("in_flight_requests"),
-            ring_version: gauge("ring_version"),
+            ring_version: gauge("proxy_ring_version"),
             ring_applied: gauge("ring_applied_microseconds"),
             said: DispatchCounts::default(),
         }

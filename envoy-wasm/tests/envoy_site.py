@@ -419,7 +419,7 @@ class Site:
         if envoy.counted(before, requests) != (requests, 0, 0):
             return False
         every = all(now > then for now, then in zip(envoy.connections(), connections, strict=True))
-        return every and envoy.stats().get("ring_version") == self.cluster.ring()[0]
+        return every and envoy.stats().get("proxy_ring_version") == self.cluster.ring()[0]
 
     def key_of(self, node: str, number: int = 0) -> str | None:
         """A key of that node in the ring, another one for each number; none while it has no slots."""

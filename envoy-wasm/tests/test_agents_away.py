@@ -66,7 +66,7 @@ def test_an_agent_that_is_behind(fake_site, envoy):
     _, agent = fake_site
     agent.version += 10
     newest = agent.version
-    eventually("the newest ring", lambda: envoy.stats()["ring_version"] == newest)
+    eventually("the newest ring", lambda: envoy.stats()["proxy_ring_version"] == newest)
 
     def behind(asked: dict[str, str]) -> Reply:
         agent.version = newest - 5
@@ -80,11 +80,11 @@ def test_an_agent_that_is_behind(fake_site, envoy):
     eventually("a warning", lambda: said in envoy.log.read_text())
     before = agent.answered[f"{OBSERVE} truth"]
     eventually("exchanges for over a lease", lambda: agent.answered[f"{OBSERVE} truth"] > before + 20)
-    assert envoy.stats()["ring_version"] == newest
+    assert envoy.stats()["proxy_ring_version"] == newest
     assert ask(envoy) == DECIDED
     agent.replies.clear()
     agent.version = newest - 5
-    eventually("the ring that all have", lambda: envoy.stats()["ring_version"] == newest - 5, 30)
+    eventually("the ring that all have", lambda: envoy.stats()["proxy_ring_version"] == newest - 5, 30)
     assert ask(envoy) == DECIDED
 
 
@@ -101,7 +101,7 @@ def test_a_ring_that_an_agent_does_not_tell_of(fake_site, envoy):
     agent.version += 1
     eventually("several questions", lambda: len(asked) >= 3)
     agent.replies.clear()
-    eventually("the newest ring", lambda: envoy.stats()["ring_version"] == agent.version)
+    eventually("the newest ring", lambda: envoy.stats()["proxy_ring_version"] == agent.version)
 
 
 def test_addresses_that_envoy_does_not_have(fake_site, envoy):

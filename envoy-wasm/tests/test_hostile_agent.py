@@ -36,7 +36,7 @@ def agent(fake_site: tuple[Site, FakeAgent], envoy: Envoy) -> Iterator[FakeAgent
 def tells_truth(agent: FakeAgent, envoy: Envoy) -> None:
     agent.replies.clear()
     agent.version += 1
-    eventually("the newest ring", lambda: envoy.stats().get("ring_version") == agent.version)
+    eventually("the newest ring", lambda: envoy.stats().get("proxy_ring_version") == agent.version)
     before = agent.answered[f"{OBSERVE} truth"]
     eventually("a true answer", lambda: agent.answered[f"{OBSERVE} truth"] > before)
 

@@ -18,7 +18,7 @@ local PROCESS = {
   { "refused_total", "counter", 1, sum, "Requests refused, as every node was full." },
   { "undecided_total", "counter", 2, sum, "Requests left to the backend's balance, as there was no fresh news." },
   { "abandoned_total", "counter", 3, sum, "Requests that ended without an answer of a node's." },
-  { "ring_version", "gauge", 4, math.min, "The ring in force, of the thread that is furthest behind; 0: none." },
+  { "proxy_ring_version", "gauge", 4, math.min, "The ring in force, of the thread that is furthest behind; 0: none." },
 }
 local SERVER = {
   { "node_share_cost", "gauge", 1, "What of the node's bound this proxy may use; 0 where it gets nothing." },

@@ -87,8 +87,8 @@ describe("what is shown", function()
     for version, dispatcher in pairs({ [12] = one, [11] = two }) do
       dispatcher.on_ring({ version = version, names = { "node1" }, owners = ("\0"):rep(256), slots = 256 })
     end
-    assert.equal(11, value(shown(one, two), "ring_version"))
-    assert.equal(0, value(shown(one, fresh({ node1 = 1 })), "ring_version"))
+    assert.equal(11, value(shown(one, two), "proxy_ring_version"))
+    assert.equal(0, value(shown(one, fresh({ node1 = 1 })), "proxy_ring_version"))
   end)
 
   it("loses no digit of a large counter", function()

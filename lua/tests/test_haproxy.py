@@ -263,7 +263,7 @@ def test_what_the_threads_did_is_shown(lab, reported):
         key = ("plimsoll_node_answered_total", node)
         assert now[key] - before[key] == count
     version, _, _, _ = lab.cluster.ring()
-    assert now["plimsoll_ring_version", ""] == version
+    assert now["plimsoll_proxy_ring_version", ""] == version
     assert now["plimsoll_in_flight_requests", ""] == 0
     assert now["plimsoll_refused_total", ""] == 0
     # In whole requests of mean cost, 80 here.

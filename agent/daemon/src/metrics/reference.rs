@@ -29,7 +29,7 @@ The filter in Envoy ([envoy-filter.md](envoy-filter.md)) has these in Envoy's ow
 | `plimsoll_undecided_total` | counter | requests | `plimsoll_cluster` | Requests left to the fallback policy or the backend's `balance`, as there was no fresh news. | HAProxy, Envoy |
 | `plimsoll_in_flight_cost` | gauge | cost units | `plimsoll_cluster` | Cost in flight, over all threads or workers. | HAProxy, Envoy |
 | `plimsoll_in_flight_requests` | gauge | requests | `plimsoll_cluster` | Requests in flight, over all threads or workers. | HAProxy, Envoy |
-| `plimsoll_ring_version` | gauge | version | `plimsoll_cluster` | The ring in force; in HAProxy, of the thread that is furthest behind, 0 where it has none. | HAProxy, Envoy |
+| `plimsoll_proxy_ring_version` | gauge | version | `plimsoll_cluster` | The ring in force; in HAProxy, of the thread that is furthest behind, 0 where it has none. | HAProxy, Envoy |
 | `plimsoll_ring_applied_microseconds` | gauge | microseconds | `plimsoll_cluster` | How long the last ring kept a worker. | Envoy |
 | `plimsoll_ejections_total` | counter | nodes | `plimsoll_cluster` | Nodes taken out for a while, as they did not answer. | Envoy |
 | `plimsoll_abandoned_total` | counter | requests | `plimsoll_cluster` | Requests that ended without an answer of a node's. | HAProxy |
