@@ -1,7 +1,7 @@
 //! The filter's configuration: JSON, each fault named by its field.
 
 use plimsoll_core::{
-    dispatch::{DispatchSettings, MOST_COST, Placement},
+    dispatch::{DispatchSettings, MAX_COST, Placement},
     schedule::{NewsSettings, Policy, UpdateAlgorithm},
 };
 use serde::Deserialize;
@@ -40,6 +40,8 @@ pub struct Settings {
     pub route: Option<Part>,
     /// Cost of a request that tells none and has no route.
     pub default_cost: f64,
+    /// The most that a request may tell; where it is not set, 10 times the mean of what answers told.
+    pub max_cost: Option<f64>,
     /// Routes remembered.
     pub routes: usize,
     /// Response header with the items really touched.
@@ -216,6 +218,7 @@ struct RawCost {
     route: Option<Part>,
     default: f64,
     least: f64,
+    most: Option<f64>,
     routes: f64,
     items_header: Option<String>,
 }
@@ -227,6 +230,7 @@ impl Default for RawCost {
             route: None,
             default: 1.0,
             least: 1.0,
+            most: None,
             routes: 1000.0,
             items_header: None,
         }
@@ -372,7 +376,7 @@ impl RawPrimary {
         Ok(PrimarySettings {
             object_set: object_set.ok_or("object_set: is missing")?,
             cost: checked("cost.from", self.cost.from)?,
-            default_cost: within("cost.default", self.cost.default, 1e-6, MOST_COST, "")?,
+            default_cost: within("cost.default", self.cost.default, 1e-6, MAX_COST, "")?,
             period: within("period", self.period, 0.1, 60.0, " s")?,
             timeout: within("timeout", self.timeout, 0.01, 60.0, " s")?,
             wait: within("wait", self.wait, 0.0, 30.0, " s")?,
@@ -420,7 +424,12 @@ impl Raw {
         }
         Ok(Settings {
             alternatives: whole("alternatives", self.alternatives, 0.0, 8.0)?,
-            default_cost: within("cost.default", self.cost.default, 1e-6, MOST_COST, "")?,
+            default_cost: within("cost.default", self.cost.default, 1e-6, MAX_COST, "")?,
+            max_cost: self
+                .cost
+                .most
+                .map(|most| within("cost.most", most, 1e-6, MAX_COST, ""))
+                .transpose()?,
             routes: whole("cost.routes", self.cost.routes, 1.0, 1e6)?,
             retry_after: whole("retry_after", self.retry_after, 0.0, 3600.0)? as u32,
             timeout: within("timeout", self.timeout, 0.01, 60.0, " s")?,
@@ -431,7 +440,7 @@ impl Raw {
                 age_limit: seconds("age_limit", self.age_limit)?,
                 lease,
                 spill: within("spill", self.spill, 0.0, 1.0, "")?,
-                least_cost: within("cost.least", self.cost.least, 1e-6, MOST_COST, "")?,
+                least_cost: within("cost.least", self.cost.least, 1e-6, MAX_COST, "")?,
                 news: raw_news.resolve()?,
             },
             cluster: self.cluster,

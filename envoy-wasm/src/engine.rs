@@ -100,7 +100,7 @@ impl Engine {
     pub fn new(settings: Settings, seed: u64) -> Self {
         Engine {
             dispatcher: Dispatcher::new(settings.dispatch),
-            costs: Costs::new(settings.default_cost, settings.routes),
+            costs: costs_of(&settings),
             settings,
             slots: Vec::new(),
             free: Vec::new(),
@@ -119,7 +119,7 @@ impl Engine {
     pub fn set(&mut self, settings: Settings) {
         if settings != self.settings {
             self.dispatcher.set(settings.dispatch);
-            self.costs = Costs::new(settings.default_cost, settings.routes);
+            self.costs = costs_of(&settings);
             self.settings = settings;
         }
     }
@@ -144,7 +144,7 @@ impl Engine {
             .and_then(text)
             .and_then(|cost| cost.parse().ok());
         let (route, cost) = match told {
-            Some(cost) => (None, cost),
+            Some(cost) => (None, self.costs.told(cost)),
             None => {
                 let route = part(&settings.route).and_then(text);
                 let cost = route.as_deref().map(|route| self.costs.expected(route));
@@ -240,32 +240,33 @@ impl Engine {
             return;
         }
         attempt.answered = true;
-        let items =
-            items.filter(|items| (0.0..=plimsoll_core::dispatch::MOST_COST).contains(items));
+        let items = items.filter(|items| (0.0..=plimsoll_core::dispatch::MAX_COST).contains(items));
         if let Some(place) = attempt.place {
             let cost = items.unwrap_or(attempt.cost);
             self.dispatcher
                 .answered(place, now - attempt.started, status, cost);
         }
-        if let (Some(route), Some(items)) = (&attempt.route, items.filter(|_| status < 500)) {
-            self.costs.learn(route, items);
+        if let Some(items) = items.filter(|_| status < 500) {
+            self.costs.learn(attempt.route.as_deref(), items);
         }
     }
 
     /// The answer told of the host's load; what is no number is not told.
     pub fn told(&mut self, attempt: &Attempt, now: f64, jobs: Option<f64>, load: Option<f64>) {
-        let good = |value: &f64| (0.0..=plimsoll_core::dispatch::MOST_COST).contains(value);
+        let good = |value: &f64| (0.0..=plimsoll_core::dispatch::MAX_COST).contains(value);
         if let Some(place) = attempt.place {
             self.dispatcher
                 .accessed(place, now, jobs.filter(good), load.filter(good));
         }
     }
 
-    /// An attempt ended, however it did. `is_hosts_fault`: whether the host is to blame where there was no
-    /// answer.
-    pub fn attempt_ended(&mut self, attempt: Attempt, now: f64, is_hosts_fault: bool) {
-        if let Some(place) = attempt.place.filter(|_| !attempt.answered) {
-            self.dispatcher.unanswered(place, now, is_hosts_fault);
+    /// An attempt ended, however it did. `client_left`: where there was no answer, whether nobody waited for
+    /// it any longer; else the host is to blame.
+    pub fn attempt_ended(&mut self, attempt: Attempt, now: f64, client_left: bool) {
+        match attempt.place.filter(|_| !attempt.answered) {
+            Some(place) if client_left => self.dispatcher.left(place, now - attempt.started),
+            Some(place) => self.dispatcher.unanswered(place, now),
+            None => {}
         }
         if let Some(held) = attempt.held {
             self.dispatcher.release(held);
@@ -284,6 +285,10 @@ impl Engine {
     pub fn counts(&self) -> DispatchCounts {
         self.dispatcher.counts()
     }
+}
+
+fn costs_of(settings: &Settings) -> Costs {
+    Costs::new(settings.default_cost, settings.routes, settings.max_cost)
 }
 
 /// xorshift64* (Vigna, 2016); its upper half.

@@ -16,8 +16,9 @@ use crate::{
 
 /// Where the filter state keeps a request's ticket.
 const TICKET: &str = "plimsoll";
-/// Response flag of a client that left (`DownstreamConnectionTermination`).
-const CLIENT_LEFT: u64 = 0x4000;
+/// Response flags of a client that left: it closed its connection (`DownstreamConnectionTermination`), or reset its
+/// stream (`DownstreamRemoteReset`).
+const CLIENT_LEFT: u64 = 1 << 14 | 1 << 28;
 
 /// Among the HTTP filters.
 #[derive(Debug)]
@@ -114,10 +115,10 @@ impl Upstream {
         let Some((cluster, attempt)) = self.attempt.take() else {
             return;
         };
-        let is_hosts_fault = !attempt.is_answered()
-            && host::number(&["response", "flags"]).is_none_or(|flags| flags & CLIENT_LEFT == 0);
+        let client_left = !attempt.is_answered()
+            && host::number(&["response", "flags"]).is_some_and(|flags| flags & CLIENT_LEFT != 0);
         if let Ok(mut engine) = cluster.engine.try_borrow_mut() {
-            engine.attempt_ended(attempt, host::now(), is_hosts_fault);
+            engine.attempt_ended(attempt, host::now(), client_left);
         }
     }
 }

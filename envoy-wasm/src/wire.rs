@@ -105,7 +105,7 @@ pub fn exchange(service: Option<&str>, lease: f64, told: &[Told], live: &[String
             demand: 0.0,
             // A worker that knows nothing of it may have been granted a share that it has not seen yet.
             held: MOST,
-            observation: "1 0 0 0 0 -",
+            observation: "2 0 0 0 0 - -",
         }));
         nodes.truncate(MAX_NODES);
         ExchangeDispatcher {
@@ -135,6 +135,7 @@ pub struct Answer {
 struct AnswerNode {
     address: Option<String>,
     bound_jobs: f64,
+    mean_cost: f64,
     jobs: f64,
     load: f64,
 }
@@ -165,6 +166,7 @@ struct Share {
     address: String,
     granted: f64,
     bound_jobs: f64,
+    mean_cost: f64,
     jobs: f64,
     load: f64,
 }
@@ -182,6 +184,7 @@ impl Shares {
             address: share.address,
             granted: share.granted,
             bound_jobs: share.bound_jobs,
+            mean_cost: share.mean_cost,
             jobs: share.jobs,
             load: share.load,
         };
@@ -201,7 +204,7 @@ impl Answer {
             if !is_name(name) {
                 return Err("a node's name is none".to_owned());
             }
-            let numbers = [node.bound_jobs, node.jobs, node.load];
+            let numbers = [node.bound_jobs, node.mean_cost, node.jobs, node.load];
             if !numbers.iter().all(|number| (0.0..=MOST).contains(number)) {
                 return Err(format!("nodes.{name}: numbers must be within 0..1e15"));
             }
@@ -245,6 +248,7 @@ impl Answer {
                         address: node.address.clone().unwrap_or_default(),
                         granted: *granted,
                         bound_jobs: node.bound_jobs,
+                        mean_cost: node.mean_cost,
                         jobs: node.jobs,
                         load: node.load,
                     })

@@ -39,7 +39,7 @@ fn all_fields_are_taken_also_as_the_numbers_of_a_struct() {
         r#", "position": "downstream", "service": "s", "token": "t", "proxy": "lb1", "policy": "load_informed",
         "key": {"path_segment": 2.0}, "period": 0.5, "lease": 2.0, "age_limit": 5.0, "timeout": 0.3, "spill": 0.0,
         "retry_after": 2.0, "alternatives": 1.0, "hosts_header": "x-h",
-        "cost": {"from": {"query": "items"}, "route": {"path_prefix": 1}, "default": 2.0, "least": 0.5,
+        "cost": {"from": {"query": "items"}, "route": {"path_prefix": 1}, "default": 2.0, "least": 0.5, "most": 900,
                  "routes": 10.0, "items_header": "x-items"},
         "scheduler": {"arrivals": 3.0, "most_nodes": 2.0, "interval": 0.2, "artificial": 0.3}"#,
     )
@@ -52,6 +52,7 @@ fn all_fields_are_taken_also_as_the_numbers_of_a_struct() {
     assert_eq!(settings.dispatch.placement, Placement::Scheduled(policy));
     assert_eq!(settings.key, Some(Part::PathSegment(2.0)));
     assert_eq!(settings.cost, Some(Part::Query("items".to_owned())));
+    assert_eq!(settings.max_cost, Some(900.0));
     assert_eq!(settings.route, Some(Part::PathPrefix(1.0)));
     assert_eq!(settings.items_header.as_deref(), Some("x-items"));
     assert_eq!((settings.alternatives, settings.retry_after), (1, 2));
@@ -120,6 +121,10 @@ fn what_is_wrong_is_named() {
         (
             r#", "cost": {"routes": 0}"#,
             "cost.routes: must be a whole number",
+        ),
+        (
+            r#", "cost": {"most": 0}"#,
+            "cost.most: must be a number within",
         ),
         (r#", "cost": {"lest": 1}"#, "cost.lest: unknown field"),
         (

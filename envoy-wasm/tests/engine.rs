@@ -27,6 +27,7 @@ fn engine_with(config: &str, granted: f64) -> Engine {
         address: format!("10.0.0.1:{port}"),
         granted,
         bound_jobs: granted,
+        mean_cost: 1.0,
         jobs: 0.0,
         load: 0.0,
     };
@@ -67,6 +68,7 @@ fn retries_stay_among_the_nodes_that_take_work() {
         address: format!("10.0.0.1:{port}"),
         granted: 0.0,
         bound_jobs: 0.0,
+        mean_cost: 1.0,
         jobs: 0.0,
         load: 0.0,
     };
@@ -90,7 +92,7 @@ fn every_way_to_end_leaves_nothing() {
     let mut hosts = hosts.split(',');
     let failed = engine.attempt(ticket, hosts.next().unwrap(), 1.0).unwrap();
     assert_eq!(engine.in_flight(), (8.0, 1));
-    engine.attempt_ended(failed, 1.1, true);
+    engine.attempt_ended(failed, 1.1, false);
     assert_eq!(engine.in_flight(), (0.0, 0));
     let mut second = engine.attempt(ticket, hosts.next().unwrap(), 1.2).unwrap();
     // Two attempts at once, as with hedging.
@@ -99,19 +101,23 @@ fn every_way_to_end_leaves_nothing() {
     engine.answered(&mut second, 1.5, 200, Some(70.0));
     engine.end(ticket);
     assert_eq!(engine.in_flight(), (16.0, 2));
-    engine.attempt_ended(second, 1.6, true);
-    engine.attempt_ended(third, 1.6, false);
+    engine.attempt_ended(second, 1.6, false);
+    engine.attempt_ended(third, 1.6, true);
     assert_eq!(engine.in_flight(), (0.0, 0));
     let report = engine.dispatcher().report();
-    let failed = report
+    let mut seen: Vec<&str> = report
         .iter()
-        .filter(|node| node.observation.starts_with("1 0 0.000000 1 0 "))
-        .count();
-    let answered = report
-        .iter()
-        .filter(|node| node.observation.starts_with("1 1 0.300000 0 70 "))
-        .count();
-    assert_eq!((failed, answered), (2, 1));
+        .map(|node| node.observation.as_str())
+        .collect();
+    seen.sort_unstable();
+    assert_eq!(
+        seen,
+        [
+            "2 0 0.000000 0 0 - 32:1",
+            "2 0 0.000000 1 0 - -",
+            "2 1 0.300000 0 70 32:1 -"
+        ]
+    );
 }
 
 #[test]
@@ -188,9 +194,10 @@ fn a_cost_is_told_or_learned_of_the_route() {
 
 #[test]
 fn what_is_too_much_is_refused_and_alone_it_is_not() {
-    let mut engine = engine(10.0);
+    let config = r#"{"cluster": "stocks", "agents": "agents", "cost": {"from": {"query": "items"}, "most": 100}}"#;
+    let mut engine = engine_with(config, 10.0);
     let big: Vec<Ticket> = (0..3)
-        .map(|_| pass(&mut engine, "/stock?items=100").0)
+        .map(|_| pass(&mut engine, "/stock?items=1e9").0)
         .collect();
     assert_eq!(engine.in_flight(), (300.0, 3));
     assert_eq!(engine.admit(b"/stock/a", |_| None), Admission::Full);
@@ -226,4 +233,20 @@ fn an_answer_tells_of_its_nodes_load() {
     }
     // What is no number is not told, so the third goes on as it was.
     assert!(last[0] <= 2 && last[1] <= 2 && last[2] >= 26, "{last:?}");
+}
+
+#[test]
+fn a_request_tells_no_more_than_ten_times_what_answers_tell() {
+    let mut engine = engine(1000.0);
+    let cost = |engine: &mut Engine| {
+        let (ticket, hosts) = pass(engine, "/stock/a?items=1e9");
+        let (cost, _) = engine.in_flight();
+        let host = hosts.split(',').next().unwrap();
+        let mut attempt = engine.attempt(ticket, host, 0.0).unwrap();
+        engine.answered(&mut attempt, 0.1, 200, Some(7.0));
+        engine.attempt_ended(attempt, 0.1, false);
+        engine.end(ticket);
+        cost
+    };
+    assert_eq!((cost(&mut engine), cost(&mut engine)), (40.0, 70.0));
 }

@@ -1,5 +1,6 @@
 """What is in flight is counted exactly, for every way a request can end."""
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 from envoy_site import Client, Envoy, Site, eventually, manager_of
+from http2 import connect
 
 # In flight all the while, one at each node: what is given back twice shows as what is never given back.
 HELD = {"node1": 7, "node2": 11}
@@ -119,6 +121,25 @@ def test_clients_who_leave_do_not_take_a_node_out(shared, envoy, ledger):
         client = Client(envoy.port, path)
         eventually("the request at a node", arrives(shared, path))
         client.leave()
+    ledger.settle()
+    assert envoy.stats()["ejections_total"] == before
+
+
+def test_clients_who_reset_their_streams_do_not_take_a_node_out(shared, envoy, ledger):
+    before = envoy.stats()["ejections_total"]
+    path = "/stock/S0001?items=60&hold=neverreset"
+
+    async def reset() -> None:
+        streams, reader = await connect(envoy.port)
+        streams.ask(10, path)
+        there = lambda: sum(seen[":path"] == path for _, seen in shared.nodes.seen) == 10  # noqa: E731
+        await asyncio.to_thread(eventually, "the requests at a node", there)
+        streams.cancel_all()
+        await asyncio.to_thread(ledger.is_exactly, sum(HELD.values()), len(HELD))
+        streams.close()
+        await reader
+
+    asyncio.run(reset())
     ledger.settle()
     assert envoy.stats()["ejections_total"] == before
 

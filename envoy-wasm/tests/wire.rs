@@ -209,7 +209,7 @@ fn shares_that_are_none_are_refused_and_why() {
         .map(|n| {
             (
                 format!("n{n}"),
-                json!({"bound_jobs": 1, "jobs": 0, "load": 0}),
+                json!({"bound_jobs": 1, "mean_cost": 1, "jobs": 0, "load": 0}),
             )
         })
         .collect();
@@ -217,7 +217,7 @@ fn shares_that_are_none_are_refused_and_why() {
     assert!(
         with(
             "/nodes",
-            json!({"a b": {"bound_jobs": 1, "jobs": 0, "load": 0}})
+            json!({"a b": {"bound_jobs": 1, "mean_cost": 1, "jobs": 0, "load": 0}})
         )
         .contains("name")
     );
@@ -237,7 +237,7 @@ fn an_exchange_asks_for_every_live_node() {
                 name: "node1".to_owned(),
                 demand: 3.5,
                 held: 80.0,
-                observation: "1 1 0.5 0 80 3:1".to_owned(),
+                observation: "2 1 0.5 0 80 35:1 -".to_owned(),
             }
             .into(),
         ],
@@ -252,8 +252,8 @@ fn an_exchange_asks_for_every_live_node() {
         json!({"service": "s", "dispatchers": [{
             "name": "envoy1/1", "instance": "ab", "lease_seconds": 3.0,
             "nodes": [
-                {"name": "node1", "demand": 3.5, "held": 80.0, "observation": "1 1 0.5 0 80 3:1"},
-                {"name": "node2", "demand": 0.0, "held": 1e15, "observation": "1 0 0 0 0 -"},
+                {"name": "node1", "demand": 3.5, "held": 80.0, "observation": "2 1 0.5 0 80 35:1 -"},
+                {"name": "node2", "demand": 0.0, "held": 1e15, "observation": "2 0 0 0 0 - -"},
             ],
         }]})
     );

@@ -28,7 +28,7 @@ local DEMAND_SMOOTHING = 0.5
 local LEAST_DEMAND = 1e-3
 -- Shares that fall by more than this part are told of at once: others wait for what is given up.
 local GIVEN_UP = 0.1
-local MOST_COST = 1e9
+local MAX_COST = 1e9
 -- HAProxy must have counted fewer requests for this long before its count is taken.
 local SURPLUS_SECONDS = 1
 
@@ -69,6 +69,7 @@ function M.new(settings, servers, random)
     nodes[place] = {
       known = false, up = true, open = false, granted = 0, bound_jobs = 0, jobs = 0, load = 0, demand = 0,
       surplus = 0, surplus_since = huge,
+      bound = 0,
     }
     observed[place] = observation_of.new()
     in_flight[place], room[place], requests[place], wanted[place] = 0, -huge, 0, 0
@@ -96,6 +97,7 @@ function M.new(settings, servers, random)
         had, given_up = had + before, given_up + max(0, before - share.granted)
         node.known, node.seen_at = true, now
         node.granted, node.bound_jobs, node.jobs, node.load = share.granted, share.bound_jobs, share.jobs, share.load
+        node.bound = share.bound_jobs * share.mean_cost
       elseif node.known and now - node.seen_at > settings.lease then
         node.known = false
       end
@@ -122,7 +124,7 @@ function M.new(settings, servers, random)
   --- News of a period: which nodes live, and what of each bound this dispatcher may use. A node that is
   -- missing keeps its share for a lease: Redis may have come back empty, and its agent reports in a moment.
   -- @param others integer dispatchers, this one among them
-  -- @param shares table name to { granted, bound_jobs, jobs, load }
+  -- @param shares table name to { granted, bound_jobs, mean_cost, jobs, load }
   -- @return boolean whether so much is given up that it should be told of before the period is over
   function self.on_shares(now, others, shares)
     local given_up
@@ -214,6 +216,11 @@ function M.new(settings, servers, random)
     return place, first or place
   end
 
+  -- It was asked for so much; refused work counts too, but not for more than the bound could hold.
+  local function want(place, cost)
+    wanted[place] = wanted[place] + min(cost, nodes[place].bound)
+  end
+
   local function refuse(asked, cost)
     local open = 0
     for _, node in ipairs(nodes) do
@@ -224,12 +231,12 @@ function M.new(settings, servers, random)
       return nil
     end
     if asked then
-      wanted[asked] = wanted[asked] + cost
+      want(asked, cost)
     else
       -- Nobody in particular was asked, so everybody's share is too small.
       for place, node in ipairs(nodes) do
         if node.open then
-          wanted[place] = wanted[place] + cost / open
+          want(place, cost / open)
         end
       end
     end
@@ -249,12 +256,12 @@ function M.new(settings, servers, random)
       return nil
     end
     if slot_of[holder] then
-      self.abandon(holder)
+      self.abandon(holder, 0)
     end
     if cost < least_cost then
       cost = least_cost
-    elseif cost > MOST_COST then
-      cost = MOST_COST
+    elseif cost > MAX_COST then
+      cost = MAX_COST
     end
     local place, asked
     if by_hash and hash then
@@ -268,7 +275,7 @@ function M.new(settings, servers, random)
     if not place then
       return refuse(asked, cost)
     end
-    wanted[asked] = wanted[asked] + cost
+    want(asked, cost)
     in_flight[place] = in_flight[place] + cost
     requests[place] = requests[place] + 1
     local slot
@@ -303,7 +310,7 @@ function M.new(settings, servers, random)
   -- @param status number of the answer; from 500 on it is the node's failure
   -- @param items number what it really touched, or nil
   -- @param jobs number of requests that the node has, if the answer told, and load likewise
-  -- @return route and items where there is a cost to learn
+  -- @return items and route to learn the cost of, each where it is told
   function self.finish(holder, now, server, status, items, jobs, load)
     local slot = slot_of[holder]
     if not slot then
@@ -321,45 +328,51 @@ function M.new(settings, servers, random)
       return observed[place]:failure()
     end
     observed[place]:answered(max(now - at_of[slot], 0), items or cost_of[slot])
-    local route = route_of[slot]
-    if route and items then
-      return route, items
-    end
+    return items, route_of[slot]
   end
 
-  local function abandon(slot)
-    observed[release(slot)]:failure()
+  local function abandon(slot, left_at)
+    local seen = observed[release(slot)]
+    if left_at then
+      seen:left(max(left_at - at_of[slot], 0))
+    else
+      seen:failure()
+    end
     self.abandoned = self.abandoned + 1
   end
 
-  --- A request ended without an answer of a node's: the client left, or the stream broke. It says nothing
-  -- of delay but counts as failed, so that a node that never answers is not thought fast.
-  function self.abandon(holder)
+  --- A request ended without an answer of a node's. Where the node gave none, that says nothing of delay but
+  -- counts as failed, so that a node that never answers is not thought fast. That a client left is no failure of
+  -- the node's; but one who waited for long shows that it is slow.
+  -- @param left_at number when the client left, or before that; nil where it was the node
+  function self.abandon(holder, left_at)
     local slot = slot_of[holder]
     if slot then
       slot_of[holder] = nil
-      abandon(slot)
+      abandon(slot, left_at)
     end
   end
 
-  local function collect()
+  local function collect(alive_at)
     local held, busy = {}, false
     for _, slot in pairs(slot_of) do
       held[slot], busy = true, true
     end
     for slot, place in ipairs(place_of) do
       if place > 0 and not held[slot] then
-        abandon(slot)
+        abandon(slot, alive_at)
       end
     end
     return busy
   end
 
-  --- Abandons the requests whose holders are gone. Returns whether any is in flight.
-  function self.collect()
+  --- Abandons the requests whose holders are gone: their clients left.
+  -- @param alive_at number a time at which the holders were still there that have gone since the last call
+  -- @return boolean whether any is in flight
+  function self.collect(alive_at)
     local busy
     in_one_piece(function()
-      busy = collect()
+      busy = collect(alive_at)
     end)
     return busy
   end
@@ -376,7 +389,8 @@ function M.new(settings, servers, random)
       return a.at < b.at
     end)
     for i = 1, min(count, #found) do
-      self.abandon(found[i].holder)
+      -- Which of them it was is not known, and so not how old it was.
+      self.abandon(found[i].holder, 0)
     end
   end
 

@@ -54,13 +54,16 @@ local function default_name()
 end
 
 local function collect_for_ever(collectors)
+  -- When the last two rounds of Lua's collector ended, of those seen: what it found dead since then was alive
+  -- when it last looked, and that was after the first of them.
+  local alive_at, ended_at = 0, 0
   while true do
     local busy = false
     for _, collect in ipairs(collectors) do
-      busy = collect() or busy
+      busy = collect(alive_at) or busy
     end
-    if busy then
-      collectgarbage("step", COLLECT_KB)
+    if busy and collectgarbage("step", COLLECT_KB) then
+      alive_at, ended_at = ended_at, now()
     end
     core.msleep(COLLECT_MS)
   end
@@ -94,7 +97,7 @@ end
 -- @param identity function the dispatcher's name, and a text that differs for each run of it; from init on
 -- @return dispatcher function: this thread's, after init; names function: of its servers
 local function start_policy(settings, identity)
-  local costs = cost_of.new(settings.cost.default, settings.cost.routes)
+  local costs = cost_of.new(settings.cost.default, settings.cost.routes, settings.cost.most)
   local answers = words.answers()
   local dispatcher, admit, finish, follower, servers
   core.register_init(function()
@@ -121,7 +124,7 @@ local function start_policy(settings, identity)
     end
     local time = now_of()
     local server, reason = admit(
-      time.sec + time.usec * 1e-6, hash, cost or costs:expected(route), running(), route
+      time.sec + time.usec * 1e-6, hash, cost and costs:told(cost) or costs:expected(route), running(), route
     )
     if server then
       return server
@@ -132,15 +135,17 @@ local function start_policy(settings, identity)
   core.register_converters("plimsoll_finish", function(text)
     local found = answers[text] or answers:read(text)
     local time = now_of()
-    local route, items = finish(
+    local items, route = finish(
       running(), time.sec + time.usec * 1e-6, found.server, found.status, found.items, found.jobs, found.load
     )
-    if route then
+    if items then
       costs:learn(route, items)
     end
   end)
-  core.register_converters("plimsoll_abandon", function()
-    dispatcher.abandon(running())
+  -- The status of HAProxy's own answer: below 500 it was the client, who left or sent too slowly.
+  core.register_converters("plimsoll_abandon", function(text)
+    local status = tonumber(text) or 500
+    dispatcher.abandon(running(), status >= 400 and status < 500 and now() or nil)
   end)
 
   tasks.keep("shares", function()
@@ -207,8 +212,8 @@ function M.start(given)
   }
   if settings.backend then
     local dispatcher, names = start_policy(settings, identity)
-    collectors[#collectors + 1] = function()
-      return dispatcher().collect()
+    collectors[#collectors + 1] = function(alive_at)
+      return dispatcher().collect(alive_at)
     end
     tellers[("%d"):format(thread)] = function()
       return metrics.text(dispatcher().figures(now()))

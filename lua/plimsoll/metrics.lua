@@ -25,7 +25,7 @@ local SERVER = {
   { "node_in_flight_cost", "gauge", 2, "Cost in flight." },
   { "node_in_flight_requests", "gauge", 3, "Requests in flight." },
   { "node_answered_total", "counter", 4, "Requests that the node answered, but for its failures." },
-  { "node_failed_total", "counter", 5, "Requests that ended with a failure of the node's, or without its answer." },
+  { "node_failed_total", "counter", 5, "Requests that the node failed, or gave no answer." },
   { "node_cost_total", "counter", 6, "Cost of the requests answered, as the node told it where it did." },
 }
 

@@ -1,4 +1,6 @@
 --- What the requests of one dispatcher showed of one node: counters since the start.
+-- agent/core/src/dispatch/observed.rs reads the line and says what is in it; agent/core/vectors/observations.json
+-- pins that both agree.
 
 local max, min, log = math.max, math.min, math.log
 
@@ -6,17 +8,32 @@ local M = {}
 local Observation = {}
 Observation.__index = Observation
 
--- Delays are counted in buckets of 1 ms · 1.2^i: 56 of them reach 27 s.
-local FIRST_BUCKET, BUCKETS = 0.001, 56
+-- Buckets end at 1 ms · 1.2^i; the last has all that are above the ends of the others.
+local FIRST_END, BUCKETS = 0.001, 57
 local PER_LOG = 1 / log(1.2)
-local OFFSET = log(FIRST_BUCKET) * PER_LOG
+local OFFSET = log(FIRST_END) * PER_LOG
+
+local function no_counts()
+  local counts = {}
+  for bucket = 1, BUCKETS do
+    counts[bucket] = 0
+  end
+  return counts
+end
 
 function M.new()
-  local buckets = {}
-  for bucket = 1, BUCKETS + 1 do
-    buckets[bucket] = 0
+  return setmetatable({
+    count = 0, sum = 0, failed = 0, cost = 0, delays = no_counts(), ages = no_counts(),
+  }, Observation)
+end
+
+local function count_in(counts, seconds)
+  local bucket = 1
+  if seconds > FIRST_END then
+    -- The ceiling, without a call.
+    bucket = min(1 - ((OFFSET - log(seconds) * PER_LOG) // 1 | 0), BUCKETS)
   end
-  return setmetatable({ count = 0, sum = 0, failed = 0, cost = 0, buckets = buckets }, Observation)
+  counts[bucket] = counts[bucket] + 1
 end
 
 --- An answer came.
@@ -24,30 +41,33 @@ end
 -- @param cost number items the request touched
 function Observation:answered(delay, cost)
   self.count, self.sum, self.cost = self.count + 1, self.sum + delay, self.cost + cost
-  local bucket = 1
-  if delay > FIRST_BUCKET then
-    -- The ceiling, without a call.
-    bucket = min(1 - ((OFFSET - log(delay) * PER_LOG) // 1 | 0), BUCKETS + 1)
-  end
-  local buckets = self.buckets
-  buckets[bucket] = buckets[bucket] + 1
+  count_in(self.delays, delay)
 end
 
---- A request ended without a good answer, which says nothing of delay.
+--- The node failed a request, which says nothing of delay.
 function Observation:failure()
   self.failed = self.failed + 1
 end
 
---- "1 <count> <sum s> <failed> <cost> <bucket:count,…|->"
-function Observation:text()
+--- A request's client left at this age, in s, and had no answer.
+function Observation:left(age)
+  count_in(self.ages, age)
+end
+
+local function text_of(counts)
   local pairs_of = {}
-  for bucket, count in ipairs(self.buckets) do
+  for bucket, count in ipairs(counts) do
     if count > 0 then
       pairs_of[#pairs_of + 1] = ("%d:%d"):format(bucket - 1, count)
     end
   end
-  return ("1 %d %.6f %d %.0f %s"):format(
-    self.count, max(self.sum, 0), self.failed, self.cost, #pairs_of > 0 and table.concat(pairs_of, ",") or "-"
+  return #pairs_of > 0 and table.concat(pairs_of, ",") or "-"
+end
+
+--- "2 <count> <sum s> <failed> <cost> <delays> <ages of those who left>"
+function Observation:text()
+  return ("2 %d %.6f %d %.0f %s %s"):format(
+    self.count, max(self.sum, 0), self.failed, self.cost, text_of(self.delays), text_of(self.ages)
   )
 end
 

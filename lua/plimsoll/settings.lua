@@ -94,6 +94,7 @@ local SCHEMA = {
     table = {
       default = { check = number(1e-6, 1e9), default = 1 },
       least = { check = number(1e-6, 1e9), default = 1 },
+      most = { check = number(1e-6, 1e9) },
       routes = { check = number(1, 1e6), default = 1000 },
     },
   },

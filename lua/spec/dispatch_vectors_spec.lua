@@ -35,7 +35,9 @@ local function replay(case)
     if step["do"] == "shares" then
       local shares = {}
       for _, node in ipairs(step.nodes) do
-        shares[node[1]] = { granted = node[2], bound_jobs = node[3], jobs = node[4], load = node[5] }
+        shares[node[1]] = {
+          granted = node[2], bound_jobs = node[3], mean_cost = node[4], jobs = node[5], load = node[6],
+        }
       end
       assert.equal(step.given_up, dispatcher.on_shares(step.now, step.dispatchers, shares), at)
     elseif step["do"] == "ring" then
@@ -51,7 +53,7 @@ local function replay(case)
       local items, jobs, load = told(step.items), told(step.jobs), told(step.load)
       dispatcher.finish(holder, step.now, holder.server, step.status, items, jobs, load)
     elseif step["do"] == "abandon" then
-      dispatcher.abandon(holders[step.request + 1])
+      dispatcher.abandon(holders[step.request + 1], told(step.left_at))
     elseif step["do"] == "report" then
       dispatcher.end_period()
       local report, found = dispatcher.report(), {}

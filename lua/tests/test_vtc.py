@@ -15,6 +15,8 @@ from lua.tests.conftest import Cluster
 
 SCRIPTS = Path(__file__).parent / "vtc"
 POLICY = (ROOT / "haproxy" / "snippets" / "lua-policy.cfg").read_text()
+# Of an operator who trusts clients to say what they cost.
+TRUSTING = POLICY.replace("#   http-request", "    http-request")
 # What follows the decision, for scripts that ask for one in another way.
 DECISION = POLICY[POLICY.index("    http-request return") :]
 TOLD = """\
@@ -112,6 +114,7 @@ def test_script(server, tmp_path, script):
         "decision": DECISION + TOLD,
         "proxy": head + PROXY + POLICY + TOLD,
         "two_fit": TWO_FIT,
+        "trusting": head + PROXY + TRUSTING + TOLD,
         "await": f"{SCRIPTS}/await {port} {script.stem}",
         "placed": f"{SCRIPTS}/placed",
         "dead_port": free_ports(1)[0],

@@ -36,6 +36,7 @@ fn step(c: &mut Criterion) {
         period: Seconds(1.0),
         delays,
         failed: 3,
+        left: None,
         finished_cost: Some(Cost(40_000.0)),
         jobs: Some(60.0),
         peak_jobs: Some(64.0),

@@ -140,6 +140,21 @@ impl DelayHistogram {
         within
     }
 
+    /// Only the buckets that lie wholly above this delay, each delay at its bucket's begin: what is surely
+    /// longer, and by how much at least.
+    pub fn above(&self, delay: Seconds) -> DelayHistogram {
+        let begins = std::iter::once(0.0).chain(self.upper_bounds.iter().copied());
+        let mut above = self.clone();
+        above.sum_seconds = 0.0;
+        for (begin, count) in begins.zip(&mut above.counts) {
+            if begin < delay.get() {
+                *count = 0;
+            }
+            above.sum_seconds += begin * *count as f64;
+        }
+        above
+    }
+
     /// The mean delay, if there is any.
     pub fn mean(&self) -> Option<Seconds> {
         match self.count() {

@@ -9,8 +9,12 @@ pub struct Observation {
     pub period: Seconds,
     /// Delays of the requests that finished well in the period.
     pub delays: DelayHistogram,
-    /// Requests that ended in a server error, a time-out or an abort. Refusals are not in here.
+    /// Requests that the node failed: in a server error, or not within the proxy's timeout. Neither refusals
+    /// nor requests whose clients left are in here.
     pub failed: u64,
+    /// Ages at which clients left who had no answer. One over the target was late, by its age at least; one
+    /// below it says nothing of the node: it is the client who chose to leave.
+    pub left: Option<DelayHistogram>,
     /// Cost of the requests that finished, if the source knows it.
     pub finished_cost: Option<Cost>,
     /// Jobs in the node at the end of the period.
@@ -22,8 +26,9 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Requests that ended in the period, well or not.
-    pub fn ended(&self) -> u64 {
-        self.delays.count().saturating_add(self.failed)
+    /// What clients who left show of delays, where those up to `target` are none.
+    pub(crate) fn left_late(&self, target: Seconds) -> Option<DelayHistogram> {
+        let late = self.left.as_ref()?.above(target);
+        (late.count() > 0).then_some(late)
     }
 }

@@ -25,6 +25,7 @@ fn share(name: &str, granted: f64) -> NodeShare {
         address: format!("{name}:80"),
         granted,
         bound_jobs: granted,
+        mean_cost: 1.0,
         jobs: 0.0,
         load: 0.0,
     }
@@ -90,7 +91,7 @@ proptest! {
                 // A retry that goes elsewhere may pass a share, so it ends before the next look.
                 1 => if let Some(held) = under_way.pop() {
                     let cost = held.cost();
-                    dispatcher.unanswered(held.place(), now, false);
+                    dispatcher.left(held.place(), 0.5);
                     if let Some(moved) = dispatcher.attempt(Some(held), Some(other), cost) {
                         dispatcher.answered(moved.place(), 0.1, 200, cost);
                         dispatcher.release(moved);
@@ -148,12 +149,12 @@ fn a_node_that_does_not_answer_is_out_for_longer_each_time_but_never_the_last() 
     };
     for _ in 0..5 {
         assert!(!out(&mut dispatcher, 0.0));
-        dispatcher.unanswered(0, 0.0, true);
+        dispatcher.unanswered(0, 0.0);
     }
     assert!(out(&mut dispatcher, 0.0));
     // The other is all there is.
     for _ in 0..20 {
-        dispatcher.unanswered(1, 0.0, true);
+        dispatcher.unanswered(1, 0.0);
     }
     assert!(out(&mut dispatcher, 0.0));
     dispatcher.on_time(0.9);
@@ -161,14 +162,14 @@ fn a_node_that_does_not_answer_is_out_for_longer_each_time_but_never_the_last() 
     dispatcher.on_time(1.0);
     assert!(!out(&mut dispatcher, 1.0));
     // Once more is enough, and for twice as long.
-    dispatcher.unanswered(0, 1.0, true);
+    dispatcher.unanswered(0, 1.0);
     dispatcher.on_time(2.9);
     assert!(out(&mut dispatcher, 2.9));
     dispatcher.on_time(3.0);
     assert!(!out(&mut dispatcher, 3.0));
     dispatcher.answered(0, 0.1, 200, 1.0);
     for _ in 0..4 {
-        dispatcher.unanswered(0, 3.0, true);
+        dispatcher.unanswered(0, 3.0);
     }
     assert!(!out(&mut dispatcher, 3.0));
     assert_eq!(dispatcher.counts().ejections, 2);
@@ -178,13 +179,12 @@ fn a_node_that_does_not_answer_is_out_for_longer_each_time_but_never_the_last() 
 fn clients_that_leave_take_no_node_out() {
     let mut dispatcher = fresh(Placement::FcProp, &[100.0, 100.0]);
     for _ in 0..100 {
-        dispatcher.unanswered(0, 0.0, false);
+        dispatcher.left(0, 0.2);
     }
     assert_eq!(dispatcher.counts().ejections, 0);
-    assert!(
-        dispatcher.report()[0]
-            .observation
-            .starts_with("1 0 0.000000 100 0")
+    assert_eq!(
+        dispatcher.report()[0].observation,
+        "2 0 0.000000 0 0 - 30:100"
     );
 }
 
@@ -230,17 +230,17 @@ fn alternatives_are_other_nodes_with_room() {
 
 #[test]
 fn costs_are_learned_and_forgotten_when_there_are_too_many_routes() {
-    let mut costs = Costs::new(3.0, 2);
+    let mut costs = Costs::new(3.0, 2, None);
     assert_eq!(costs.expected("/a"), 3.0);
-    costs.learn("/a", 10.0);
-    costs.learn("/a", 20.0);
+    costs.learn(Some("/a"), 10.0);
+    costs.learn(Some("/a"), 20.0);
     assert_eq!(costs.expected("/a"), 11.0);
     for bad in [f64::NAN, -1.0, f64::INFINITY] {
-        costs.learn("/a", bad);
+        costs.learn(Some("/a"), bad);
     }
     assert_eq!(costs.expected("/a"), 11.0);
-    costs.learn("/b", 1.0);
-    costs.learn("/c", 2.0);
+    costs.learn(Some("/b"), 1.0);
+    costs.learn(Some("/c"), 2.0);
     assert_eq!(costs.expected("/a"), 3.0);
     assert_eq!(costs.expected("/c"), 2.0);
 }
@@ -262,4 +262,15 @@ fn a_ring_of_nodes_that_are_not_there_refuses_nothing() {
         let held = placed(admit(&mut dispatcher, 0.0, 0, 4.0));
         dispatcher.release(held);
     }
+}
+
+#[test]
+fn a_refused_request_leaves_no_demand_beyond_what_the_bound_could_hold() {
+    let mut dispatcher = fresh(Placement::FcProp, &[10.0]);
+    let held = placed(admit(&mut dispatcher, 0.0, 0, 1.0));
+    assert_eq!(admit(&mut dispatcher, 0.0, 0, 1e9), Verdict::Full);
+    dispatcher.end_period();
+    // Half of the newest period.
+    assert_eq!(dispatcher.report()[0].demand, 0.5 * (1.0 + 10.0));
+    dispatcher.release(held);
 }

@@ -75,6 +75,7 @@ impl Run {
                     address: String::new(),
                     granted: if drained { 0.0 } else { granted },
                     bound_jobs: if drained { 0.0 } else { bound_jobs },
+                    mean_cost: f64::from(random.random_range(1..30_u32)),
                     jobs: f64::from(random.random_range(0..30_u32)),
                     load: f64::from(random.random_range(0..200_u32)) / 100.0,
                 });
@@ -89,6 +90,7 @@ impl Run {
                     node.name,
                     node.granted,
                     node.bound_jobs,
+                    node.mean_cost,
                     node.jobs,
                     node.load
                 ])
@@ -158,9 +160,13 @@ impl Run {
         let place = held.place();
         let mut told = None;
         if self.random.random_bool(0.1) {
-            self.dispatcher.unanswered(place, self.now, false);
+            let left_at = self.random.random_bool(0.5).then_some(self.now);
+            match left_at {
+                Some(now) => self.dispatcher.left(place, now - since),
+                None => self.dispatcher.unanswered(place, self.now),
+            }
             self.steps
-                .push(json!({"do": "abandon", "request": *number}));
+                .push(json!({"do": "abandon", "request": *number, "left_at": left_at}));
         } else {
             let status = if self.random.random_bool(0.1) {
                 503

@@ -3,7 +3,7 @@
 
 mod plants;
 
-use plants::{ArxPlant, FifoNode, settings};
+use plants::{ArxPlant, FifoNode, histogram, observation, settings};
 use plimsoll_core::*;
 
 /// Largest of the series after the first time it was at the target.
@@ -203,4 +203,72 @@ fn the_literal_reading_of_chronos_c_eq_5_overshoots_where_the_velocity_form_does
     let (velocity, literal) = (worst(PiForm::Velocity), worst(PiForm::DoubleIntegrating));
     assert!(velocity.0 < 0.2 && velocity.1 < 0.03, "{velocity:?}");
     assert!(literal.0 > 2.0 * velocity.0.max(0.05), "{literal:?}");
+}
+
+fn node_of_64() -> NodeController {
+    NodeController::new(settings(1.0, Objective::Quantile(0.95), 64.0)).unwrap()
+}
+
+#[test]
+fn clients_that_leave_early_do_not_lower_the_bound() {
+    for objective in [Objective::Quantile(0.95), Objective::Mean] {
+        let mut node = FifoNode::new(8, 0.02, 200.0, 5);
+        let mut controller = NodeController::new(settings(1.0, objective, 64.0)).unwrap();
+        for _ in 0..30 {
+            let mut seen = node.period(1.0, controller.decision().bound_jobs);
+            // Beside 200 a second that are answered well; two of them are there at any time.
+            seen.left = Some(histogram(&[0.01; 220]));
+            seen.jobs = seen.jobs.map(|jobs| jobs + 2.0);
+            let decision = controller.step(Some(&seen));
+            assert!(decision.bound.get() >= 64.0, "{decision:?}");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_hangs_is_throttled_by_the_age_at_which_its_clients_leave() {
+    for objective in [Objective::Quantile(0.95), Objective::Mean] {
+        let mut controller = NodeController::new(settings(1.0, objective, 64.0)).unwrap();
+        let mut seen = observation(1.0, &[0.2; 200], 0.0);
+        // A log tells neither of jobs nor of what is unfinished.
+        (seen.jobs, seen.peak_jobs) = (None, None);
+        controller.step(Some(&seen));
+        let before = controller.decision().bound.get();
+        seen.delays = histogram(&[]);
+        for second in 0..40 {
+            let leaving = if second < 5 {
+                0.0
+            } else {
+                controller.decision().bound_jobs / 5.0
+            };
+            seen.left = Some(histogram(&vec![5.0; leaving.ceil() as usize]));
+            controller.step(Some(&seen));
+        }
+        let decision = controller.decision();
+        assert!(decision.bound.get() < 0.1 * before, "{decision:?}");
+    }
+}
+
+#[test]
+fn a_node_that_hangs_is_throttled_though_its_clients_leave_early() {
+    let mut controller = node_of_64();
+    controller.step(Some(&observation(1.0, &[0.2; 200], 40.0)));
+    let mut seen = observation(1.0, &[], 40.0);
+    seen.left = Some(histogram(&[0.5; 80]));
+    for _ in 0..10 {
+        controller.step(Some(&seen));
+    }
+    let decision = controller.decision();
+    assert_eq!(decision.bound, Cost(1.0), "{decision:?}");
+}
+
+#[test]
+fn who_left_late_counts_beside_what_was_answered() {
+    let mut controller = node_of_64();
+    let mut seen = observation(1.0, &[0.3; 90], 40.0);
+    seen.left = Some(histogram(&[2.0; 10]));
+    let decision = controller.step(Some(&seen));
+    // A tenth was late, so the 95th percentile is.
+    let measured = decision.measured_delay.unwrap().get();
+    assert!((1.8..2.2).contains(&measured), "{decision:?}");
 }

@@ -203,6 +203,49 @@ fn nothing_is_left_running() {
 }
 
 #[test]
+fn impossible_deadlines_do_not_lower_the_bound_and_late_answers_do() {
+    let node = Node::start();
+    let config = node.agent.config();
+    let config = config.replacen("[[partition]]", "[[partition]]\nservice = \"scatter\"", 1);
+    let service = SCATTER.replace("nominal = 2\nmin = 2\nmax = 2", "nominal = 64");
+    node.agent.write_config(&format!("{config}{service}"));
+    assert_eq!(node.agent.reload(), "applied");
+    let ask = |query: &str, parameter: u64, seconds: f64| {
+        node.ask(json!({"partition": "p1", "query": query, "parameters": [parameter], "deadline_seconds": seconds})).0
+    };
+    let state = || node.agent.service("scatter");
+    let left = || {
+        node.agent
+            .count("plimsoll_requests_left_total{service=\"scatter\"}")
+    };
+    // Enough of each for a step of the controller, over and over.
+    wait_for("100 that ran into their deadlines", || {
+        for _ in 0..5 {
+            assert_eq!(ask("above", 0, 20.0), 200);
+            assert_eq!(ask("sleep", 600, 1e-6), 504);
+            assert_eq!(ask("sleep", 600, 0.005), 504);
+        }
+        let state = state();
+        assert!(
+            state["decision"]["bound"].as_f64().unwrap() >= 64.0,
+            "{state}"
+        );
+        (left() >= 100.0).then_some(())
+    });
+    let failed = "plimsoll_requests_total{result=\"failed\",service=\"scatter\"}";
+    assert_eq!(node.agent.count(failed), 0.0);
+    // Answers that are not there after the SLA's second.
+    std::thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| assert_eq!(ask("sleep", 600, 1.5), 504));
+        }
+    });
+    wait_for("the bound falls", || {
+        (state()["decision"]["bound"].as_f64()? < 64.0).then_some(())
+    });
+}
+
+#[test]
 fn queries_count_in_a_service_and_stop_at_its_bound() {
     let node = Node::start();
     let config = node.agent.config();

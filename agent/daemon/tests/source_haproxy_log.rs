@@ -17,7 +17,8 @@ use support::{
     wait_for,
 };
 
-const GOOD: &str = "<134>Nov 21 06:14:09 haproxy[7]: plimsoll queries/node1 0 1 29 0 200 -- -\n";
+const GOOD: &str =
+    "<134>Nov 21 06:14:09 haproxy[7]: plimsoll queries/node1 0 1 29 0 0/30 200 -- -\n";
 
 /// An agent that listens for node1's lines; `DIR` is its directory.
 fn listening(listen: &str) -> Agent {
@@ -201,6 +202,83 @@ fn hostile_datagrams_are_counted_and_change_nothing() {
         &[("finished", 1.0), ("failed", 1.0), ("refused", 1.0)],
     );
     assert!(!agent.log().contains("panicked"), "{}", agent.log());
+}
+
+fn bound(agent: &Agent) -> f64 {
+    let bound = &agent.service("stocks")["decision"]["bound"];
+    bound.as_f64().unwrap()
+}
+
+#[test]
+fn clients_that_leave_early_do_not_lower_the_bound_and_those_that_leave_late_do() {
+    let port = free_port();
+    let agent = listening(&format!("udp://127.0.0.1:{port}"));
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let send = |line: &str| {
+        client
+            .send_to(line.as_bytes(), ("127.0.0.1", port))
+            .unwrap()
+    };
+    // 20 that leave early beside 10 that are answered, many times a period.
+    wait_for("2,000 that left", || {
+        for number in 0..30 {
+            send(match number % 3 {
+                0 => GOOD,
+                1 => "plimsoll queries/node1 0 0 -1 -1 0/10 400 CH -",
+                _ => "plimsoll queries/node1 0 0 9 2000 0/2009 200 CD -",
+            });
+        }
+        assert!(bound(&agent) >= 64.0, "{}", agent.service("stocks"));
+        (lines(&agent, "left") >= 2000.0).then_some(())
+    });
+    let left = agent.count("plimsoll_requests_left_total{service=\"stocks\"}");
+    assert!(left > 1000.0, "{left}");
+    // The node hangs, and clients wait for 5 s.
+    wait_for("the bound falls", || {
+        for _ in 0..10 {
+            send("plimsoll queries/node1 0 0 -1 -1 0/5010 400 CH -");
+        }
+        (bound(&agent) < 8.0).then_some(())
+    });
+}
+
+#[test]
+fn haproxy_tells_how_old_a_request_was_whose_client_left() {
+    let port = free_port();
+    let agent = listening(&format!("udp://127.0.0.1:{port}"));
+    let (front, backend) = (free_port(), Peer::start(Script::Hang));
+    let format = documented_format();
+    let proxy = Haproxy::with(&format!(
+        // Of `defaults`: in the backend alone it does nothing.
+        "  option abortonclose\n\
+         frontend in\n  bind 127.0.0.1:{front}\n  log 127.0.0.1:{port} local0 info\n  {format}\n  \
+         default_backend queries\n\
+         backend queries\n  server node1 127.0.0.1:{}\n",
+        backend.port
+    ));
+    let ask = || {
+        let mut client = TcpStream::connect(("127.0.0.1", front)).unwrap();
+        client
+            .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            .unwrap();
+        client
+    };
+    let at_the_node = || {
+        let asked: Vec<TcpStream> = (0..50).map(|_| ask()).collect();
+        wait_for("all at the node", || {
+            (proxy.server()["scur"] == "50").then_some(())
+        });
+        asked
+    };
+    drop(at_the_node());
+    wait_lines(&agent, &[("left", 50.0), ("malformed", 0.0)]);
+    assert_eq!(bound(&agent), 64.0);
+    let waiting = at_the_node();
+    // Over the SLA's second.
+    std::thread::sleep(Duration::from_millis(1200));
+    drop(waiting);
+    wait_for("the bound falls", || (bound(&agent) < 64.0).then_some(()));
+    assert_eq!(lines(&agent, "left"), 100.0);
 }
 
 #[test]

@@ -45,6 +45,7 @@ fn found(a: f64, b: f64, settling: f64) -> PiGains {
             period: Seconds(1.0),
             delays,
             failed: 0,
+            left: None,
             finished_cost: None,
             jobs: None,
             peak_jobs: Some(bound),

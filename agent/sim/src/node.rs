@@ -469,6 +469,7 @@ impl Node {
             finished_cost: (seen.delays.count() > 0).then_some(Cost(seen.cost)),
             delays: seen.delays,
             failed: seen.failed,
+            left: None,
             jobs: Some(self.requests() as f64),
             peak_jobs: Some(seen.peak as f64),
             oldest_age: oldest.map(|since| Seconds(now.get() - since.get())),

@@ -225,13 +225,14 @@ impl NodeController {
             &mut self.had_jobs,
             observation.jobs.is_some_and(|jobs| jobs >= 1.0),
         );
-        if observation.ended() == 0 {
+        let late = observation.left_late(self.settings.sla.target());
+        if observation.delays.count() == 0 && observation.failed == 0 && late.is_none() {
             self.tuner.gap();
             return self.nothing_ended(observation, had_jobs);
         }
         self.empty_periods = 0;
         self.stalled_seconds = 0.0;
-        self.window.add(observation, backlog);
+        self.window.add(observation, late.as_ref(), backlog);
         let rules = self.settings.rules;
         if self.window.ended() < rules.min_samples && self.window.periods() < rules.window_periods {
             return (self.bound, Reason::FewSamples, Signal::default());

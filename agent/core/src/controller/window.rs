@@ -8,13 +8,21 @@ pub(super) struct Window {
     delays: Option<DelayHistogram>,
     failed: u64,
     ended: u64,
+    /// Requests that clients left before they were late: no evidence, but they are out of the node.
+    left: u64,
     seconds: f64,
     periods: u32,
     peak_backlog: f64,
 }
 
 impl Window {
-    pub(super) fn add(&mut self, observation: &Observation, backlog: Cost) {
+    /// `late`: see [`Observation::left_late`].
+    pub(super) fn add(
+        &mut self,
+        observation: &Observation,
+        late: Option<&DelayHistogram>,
+        backlog: Cost,
+    ) {
         let merged = self
             .delays
             .as_mut()
@@ -24,8 +32,18 @@ impl Window {
             *self = Window::default();
             self.delays = Some(observation.delays.clone());
         }
+        if let (Some(delays), Some(late)) = (&mut self.delays, late) {
+            delays.merge(late);
+        }
+        let count = |delays: Option<&DelayHistogram>| delays.map_or(0, DelayHistogram::count);
+        let (late, left) = (count(late), count(observation.left.as_ref()));
         self.failed = self.failed.saturating_add(observation.failed);
-        self.ended = self.ended.saturating_add(observation.ended());
+        let ended = observation
+            .delays
+            .count()
+            .saturating_add(observation.failed);
+        self.ended = self.ended.saturating_add(ended.saturating_add(late));
+        self.left = self.left.saturating_add(left - late);
         self.seconds += observation.period.get().max(0.0);
         self.periods += 1;
         self.peak_backlog = self.peak_backlog.max(backlog.get());
@@ -96,10 +114,10 @@ impl Window {
         }
     }
 
-    /// Mean delay that the jobs in the node foretell at the rate work has been finishing (Little).
+    /// Mean delay that the jobs in the node foretell at the rate requests have been ending (Little).
     pub(super) fn foretold(&self, jobs: Option<f64>) -> Option<Seconds> {
         let jobs = jobs.filter(|jobs| jobs.is_finite() && *jobs >= 0.0)?;
-        (self.ended > 0 && self.seconds > 0.0)
-            .then(|| Seconds(jobs * self.seconds / self.ended as f64))
+        let ended = self.ended as f64 + self.left as f64;
+        (self.ended > 0 && self.seconds > 0.0).then(|| Seconds(jobs * self.seconds / ended))
     }
 }

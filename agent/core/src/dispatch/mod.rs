@@ -15,13 +15,13 @@ use crate::{
 
 pub use costs::Costs;
 use node::Node;
-pub use observed::{BUCKET_RATIO, FIRST_BUCKET_SECONDS};
+pub use observed::Observed;
 
 /// Shares that fall by more than this part are told of at once: others wait for what is given up.
 const GIVEN_UP: f64 = 0.1;
 
-/// The dearest a request may be.
-pub const MOST_COST: f64 = 1e9;
+/// The dearest a request may be, whoever says so.
+pub const MAX_COST: f64 = 1e9;
 /// Places a dispatcher has at most; a ring has 255 nodes, those without a ring may be more.
 const MOST_PLACES: usize = 1024;
 /// Weight of the newest period in a node's demand.
@@ -69,6 +69,8 @@ pub struct NodeShare {
     pub granted: f64,
     /// Its bound in requests, for all dispatchers.
     pub bound_jobs: f64,
+    /// Mean cost of its requests.
+    pub mean_cost: f64,
     /// Its active requests.
     pub jobs: f64,
     /// Its load: delay over the SLA's target, or its host's.
@@ -145,8 +147,6 @@ pub struct Dispatcher {
     board: Board,
     dispatchers: usize,
     news_at: Option<f64>,
-    /// What was wanted of each open node in this period and of none in particular.
-    wanted_of_each: f64,
     counts: DispatchCounts,
 }
 
@@ -163,7 +163,6 @@ impl Dispatcher {
             ring_places: Vec::new(),
             dispatchers: 1,
             news_at: None,
-            wanted_of_each: 0.0,
             counts: DispatchCounts::default(),
         }
     }
@@ -313,7 +312,7 @@ impl Dispatcher {
     fn counted(&self, cost: f64) -> f64 {
         // Also where it is no number.
         if cost >= self.settings.least_cost {
-            cost.min(MOST_COST)
+            cost.min(MAX_COST)
         } else {
             self.settings.least_cost
         }
@@ -384,7 +383,11 @@ impl Dispatcher {
         match asked {
             Some(place) => self.nodes[place].want(cost),
             // Nobody in particular was asked, so everybody's share is too small.
-            None => self.wanted_of_each += cost / open as f64,
+            None => {
+                for node in self.nodes.iter_mut().filter(|node| node.is_open()) {
+                    node.want(cost / open as f64);
+                }
+            }
         }
         self.counts.refused += 1;
         Verdict::Full
@@ -452,13 +455,21 @@ impl Dispatcher {
         }
     }
 
-    /// An attempt ended without an answer: it says nothing of delay but counts as failed, so that a node
-    /// that never answers is not thought fast. Where it was not the client who left, `is_nodes_fault`:
-    /// several in a row take the node out for a while, unless it is the last.
-    pub fn unanswered(&mut self, place: usize, now: f64, is_nodes_fault: bool) {
+    /// A client left after `age` seconds and had no answer, which is no failure of the node's; but one who
+    /// waited for long shows that it is slow.
+    pub fn left(&mut self, place: usize, age: f64) {
+        if let Some(node) = self.nodes.get_mut(place) {
+            node.left(age);
+        }
+    }
+
+    /// A node gave an attempt no answer: it says nothing of delay but counts as failed, so that a node that
+    /// never answers is not thought fast. Several in a row take the node out for a while, unless it is the
+    /// last.
+    pub fn unanswered(&mut self, place: usize, now: f64) {
         let open = self.nodes.iter().filter(|node| node.is_open()).count();
         if let Some(node) = self.nodes.get_mut(place)
-            && node.unanswered(now, is_nodes_fault, open > 1)
+            && node.unanswered(now, open > 1)
         {
             self.counts.ejections += 1;
         }
@@ -485,11 +496,7 @@ impl Dispatcher {
 
     /// To be called once a period: what was wanted in it counts as demand from now on.
     pub fn end_period(&mut self) {
-        let of_each = std::mem::take(&mut self.wanted_of_each);
         for node in &mut self.nodes {
-            if node.is_open() {
-                node.want(of_each);
-            }
             node.end_period(LEAST_DEMAND * self.settings.least_cost);
         }
     }

@@ -34,6 +34,7 @@ struct Rest {
     ejection: f64,
     demand: f64,
     wanted: f64,
+    bound: f64,
     observed: Observed,
 }
 
@@ -56,6 +57,7 @@ impl Node {
                 ejection: FIRST_EJECTION,
                 demand: 0.0,
                 wanted: 0.0,
+                bound: 0.0,
                 observed: Observed::default(),
             }),
         }
@@ -68,6 +70,7 @@ impl Node {
         self.bound_jobs = share.bound_jobs;
         self.rest.jobs = share.jobs;
         self.rest.load = share.load;
+        self.rest.bound = share.bound_jobs * share.mean_cost;
         if self.rest.address != share.address {
             self.rest.address.clone_from(&share.address);
         }
@@ -162,12 +165,13 @@ impl Node {
         }
     }
 
+    pub(super) fn left(&mut self, age: f64) {
+        self.rest.observed.left(age);
+    }
+
     /// Whether that takes it out.
-    pub(super) fn unanswered(&mut self, now: f64, is_fault: bool, may_go: bool) -> bool {
+    pub(super) fn unanswered(&mut self, now: f64, may_go: bool) -> bool {
         self.rest.observed.failed();
-        if !is_fault {
-            return false;
-        }
         self.rest.failures = self.rest.failures.saturating_add(1);
         if self.rest.failures < FAILURES || self.ejected_until.is_some() || !may_go {
             return false;
@@ -186,9 +190,9 @@ impl Node {
         )
     }
 
-    /// It was asked for so much; refused work counts too.
+    /// It was asked for so much; refused work counts too, but not for more than the bound could hold.
     pub(super) fn want(&mut self, cost: f64) {
-        self.rest.wanted += cost;
+        self.rest.wanted += cost.min(self.rest.bound);
     }
 
     pub(super) fn end_period(&mut self, least_demand: f64) {

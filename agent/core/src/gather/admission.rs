@@ -18,7 +18,7 @@ pub struct Admission {
 impl Default for Admission {
     fn default() -> Self {
         Admission {
-            costs: Costs::new(FIRST_COST, MOST_KNOWN),
+            costs: Costs::new(FIRST_COST, MOST_KNOWN, None),
             backlog: 0.0,
             queries: 0,
         }
@@ -53,7 +53,7 @@ impl Admission {
     /// What a whole answer cost: its rows, and 1 where there are none.
     pub fn learn(&mut self, query: &str, rows: u64) -> Cost {
         let cost = (rows as f64).max(FIRST_COST);
-        self.costs.learn(query, cost);
+        self.costs.learn(Some(query), cost);
         Cost(cost)
     }
 

@@ -48,6 +48,7 @@ pub fn observation(period: f64, delays: &[f64], jobs: f64) -> Observation {
         period: Seconds(period),
         delays: histogram(delays),
         failed: 0,
+        left: None,
         finished_cost: None,
         jobs: Some(jobs),
         peak_jobs: Some(jobs),

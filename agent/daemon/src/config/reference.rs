@@ -840,8 +840,14 @@ pub fn markdown() -> String {
          Delay is queue, connect, response and data time (`%Tw + %Tc + %Tr + %Td`, in milliseconds). \
          The last field is the request's cost in items: set it with \
          `http-response set-var(txn.plimsoll_items) res.hdr(x-items)`; without it HAProxy writes `-`. \
-         A 5xx from the server, a time-out and an abort count as failed; what HAProxy refused before it \
-         reached the node is no sample.\n\n\
+         A 5xx from the server and a timeout count as failed; what HAProxy refused before it reached the \
+         node is no sample.\n\n\
+         A client that leaves (`C…` and `c…` in `%ts`) is no failure of the node's. How long the node had kept \
+         it waiting is `%Ta` less `%TR`, or `%Tw + %Tc + %Tr` where the answer had begun: over the SLA's target \
+         the request was late, by that time at least; below it the request says nothing. Lines without \
+         `%TR/%Ta` are read too, but of those who left before the answer began they tell no age. What a client \
+         takes to send a body or to read an answer is in these times: `option http-buffer-request` keeps the \
+         first out.\n\n\
          By TCP the lines go through a `ring` of HAProxy whose server has `log-proto legacy`, the default: \
          it ends lines with a newline.\n"
     ));

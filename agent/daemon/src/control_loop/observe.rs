@@ -103,6 +103,7 @@ impl Observer {
             period: sample.period,
             delays: sample.delays,
             failed: sample.failed,
+            left: sample.left,
             finished_cost: sample.finished_cost,
             jobs: counted.now.or(sample.jobs),
             peak_jobs: counted.peak.or(sample.peak_jobs),

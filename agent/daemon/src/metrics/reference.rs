@@ -38,7 +38,7 @@ The filter in Envoy ([envoy-filter.md](envoy-filter.md)) has these in Envoy's ow
 | `plimsoll_node_in_flight_cost` | gauge | cost units | `plimsoll_cluster`, `node` | Cost in flight. | HAProxy |
 | `plimsoll_node_in_flight_requests` | gauge | requests | `plimsoll_cluster`, `node` | Requests in flight. | HAProxy |
 | `plimsoll_node_answered_total` | counter | requests | `plimsoll_cluster`, `node` | Requests that the node answered, but for its failures. | HAProxy |
-| `plimsoll_node_failed_total` | counter | requests | `plimsoll_cluster`, `node` | Requests that ended with a failure of the node's, or without its answer. | HAProxy |
+| `plimsoll_node_failed_total` | counter | requests | `plimsoll_cluster`, `node` | Requests that the node failed, or gave no answer; not those whose clients left. | HAProxy |
 | `plimsoll_node_cost_total` | counter | cost units | `plimsoll_cluster`, `node` | Cost of the requests answered, as the node told it where it did. | HAProxy |
 
 Placement in HAProxy ([haproxy-lua.md](haproxy-lua.md#writes-at-primaries)) adds these to the same service; `plimsoll_cluster` is `placement.cluster`. [Envoy's filter](envoy-filter.md#writes-at-primaries) has the four counters, `plimsoll_placement_refused_total` without the reason.

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use plimsoll_core::{Observation, Seconds};
+use plimsoll_core::{DelayHistogram, Observation, Seconds};
 use prometheus::{
     CounterVec, IntCounterVec, Opts, Result,
     core::{Collector, Desc, Describer},
@@ -28,6 +28,7 @@ const PARTS: [f64; 18] = [
 #[derive(Clone, Debug)]
 pub struct RequestMetrics {
     requests: IntCounterVec,
+    left: IntCounterVec,
     cost: CounterVec,
     delays: Delays,
     services: Services,
@@ -44,8 +45,14 @@ impl RequestMetrics {
         let requests = catalogue.counters(
             "plimsoll_requests_total",
             "requests",
-            "Requests that ended: within the SLA's delay, over it, or in an error, a time-out or an abort. What a proxy refused is in none of them. Where the SLA's delay lies inside one of the source's buckets, its requests are split in proportion; above the source's last bucket all are late.",
+            "Requests that ended: within the SLA's delay, over it, or in an error or a timeout. What a proxy refused is in none of them. Where the SLA's delay lies inside one of the source's buckets, its requests are split in proportion; above the source's last bucket all are late.",
             &results,
+        )?;
+        let left = catalogue.counters(
+            "plimsoll_requests_left_total",
+            "requests",
+            "Requests whose client left, or whose deadline passed, before there was an answer; in none of `plimsoll_requests_total`. Those that were older than the SLA's target count as late to the controller, and the others not at all.",
+            &[Label::service()],
         )?;
         let cost = catalogue.amounts(
             "plimsoll_finished_cost_total",
@@ -65,6 +72,7 @@ impl RequestMetrics {
         )?;
         Ok(RequestMetrics {
             requests,
+            left,
             cost,
             delays,
             services: catalogue.services(),
@@ -76,6 +84,7 @@ impl RequestMetrics {
         for result in ["timely", "late", "failed"] {
             self.requests.with_label_values(&[service, result]);
         }
+        self.left.with_label_values(&[service]);
     }
 
     /// Takes out all of a service.
@@ -96,6 +105,9 @@ impl RequestMetrics {
             let labels = [service, result];
             self.requests.with_label_values(&labels).inc_by(count);
         }
+        let left = observation.left.as_ref();
+        let left = left.map_or(0, DelayHistogram::count);
+        self.left.with_label_values(&[service]).inc_by(left);
         if let Some(cost) = observation.finished_cost.filter(|cost| cost.get() >= 0.0) {
             self.cost.with_label_values(&[service]).inc_by(cost.get());
         }
@@ -222,6 +234,7 @@ mod tests {
             period: Seconds(1.0),
             delays: DelayHistogram::from_counts(bounds.into(), counts.to_vec(), sum).unwrap(),
             failed: 1,
+            left: None,
             finished_cost: Some(Cost(80.0)),
             jobs: None,
             peak_jobs: None,

@@ -25,6 +25,7 @@ struct Known {
     empty: DelayHistogram,
     delays: DelayHistogram,
     failed: u64,
+    left: DelayHistogram,
     finished_cost: f64,
     peak: usize,
 }
@@ -66,6 +67,7 @@ impl Board {
             next: 0,
             since: Instant::now(),
             delays: empty.clone(),
+            left: empty.clone(),
             empty,
             failed: 0,
             finished_cost: 0.0,
@@ -112,7 +114,8 @@ impl Board {
         let empty = known.empty.clone();
         Sample {
             period: Seconds(now.duration_since(since).as_secs_f64()),
-            delays: std::mem::replace(&mut known.delays, empty),
+            delays: std::mem::replace(&mut known.delays, empty.clone()),
+            left: Some(std::mem::replace(&mut known.left, empty)),
             failed: std::mem::take(&mut known.failed),
             finished_cost: Some(Cost(std::mem::take(&mut known.finished_cost))),
             oldest_age,
@@ -162,7 +165,13 @@ impl Place {
         }
     }
 
-    /// It was late, or the database was down.
+    /// It ended at this age, since who asked left or had set it such a deadline.
+    pub fn left(&self, age: Duration) {
+        let age = Seconds(age.as_secs_f64());
+        self.board.locked().left.record(age);
+    }
+
+    /// The database was down.
     pub fn failed(&self) {
         self.board.locked().failed += 1;
     }

@@ -141,7 +141,11 @@ impl Partitions {
     /// The lines of an answer, once there is the first row or none. The work ends where these are dropped.
     pub async fn ask(&self, asked: Asked) -> Result<mpsc::Receiver<Bytes>, Trouble> {
         let mut metrics = self.metrics.query(&asked.partition.name);
-        let taken = self.take(&asked).await;
+        let taken = match asked.deadline > Instant::now() {
+            true => self.take(&asked).await,
+            // Nobody could answer it in time, so nothing is begun.
+            false => Err(Trouble::Late),
+        };
         let taken = taken.inspect_err(|trouble| metrics.ends(trouble.state()));
         let (counted, place, core) = taken?;
         metrics.runs();
@@ -168,7 +172,8 @@ impl Partitions {
         match timeout_at(asked.deadline, core.work()).await {
             Ok(()) => Ok((counted, place, core)),
             Err(_) => {
-                counted.iter().for_each(Place::failed);
+                let age = asked.since.elapsed();
+                counted.iter().for_each(|place| place.left(age));
                 Err(Trouble::Late)
             }
         }
@@ -236,21 +241,23 @@ async fn serve(
 ) {
     let (left, ended) = connector.run(&asked, &mut out).await;
     metrics.sent(out.rows(), out.bytes());
+    let delay = asked.since.elapsed().saturating_sub(out.waited());
     match ended {
         Ok(()) => {
-            let delay = asked.since.elapsed().saturating_sub(out.waited());
             metrics.answered(delay);
             if let Some(place) = &out.place {
                 place.answered(delay, out.rows());
             }
         }
-        // Who left is no fault of the node's.
-        Err(_) if out.is_gone() => {}
+        // Neither who left nor how short a deadline was is a failure of the node's.
+        Err(_) if out.is_gone() => out.place.iter().for_each(|place| place.left(delay)),
         Err(trouble) => {
             tracing::debug!(partition = asked.partition.name, "query: {trouble}");
             metrics.ends(trouble.state());
-            if let (Some(place), Trouble::Late | Trouble::Down(_)) = (&out.place, &trouble) {
-                place.failed();
+            match (&out.place, &trouble) {
+                (Some(place), Trouble::Late) => place.left(delay),
+                (Some(place), Trouble::Down(_)) => place.failed(),
+                _ => {}
             }
             out.fail(trouble);
         }

@@ -27,6 +27,8 @@ pub struct Out {
     rows: u64,
     bytes: u64,
     waited: Duration,
+    /// Since when it waits for who asked.
+    waits: Option<Instant>,
 }
 
 /// Whether an answer began, and its chunks.
@@ -49,6 +51,7 @@ impl Out {
             rows: 0,
             bytes: 0,
             waited: Duration::ZERO,
+            waits: None,
         };
         (out, (begins, lines))
     }
@@ -76,7 +79,7 @@ impl Out {
 
     /// How long who asked kept the answer waiting.
     pub fn waited(&self) -> Duration {
-        self.waited
+        self.waited + self.waits.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Whether nobody listens any more.
@@ -147,9 +150,11 @@ impl Out {
             // Who asked may be waiting for another query, which waits for a core.
             self.core.rest();
             self.place.iter().for_each(Place::waits);
-            let since = Instant::now();
+            // It may be given up meanwhile.
+            self.waits = Some(Instant::now());
             let _ = self.chunks.send(chunk).await;
-            self.waited += since.elapsed();
+            self.waited = self.waited();
+            self.waits = None;
             self.place.iter().for_each(Place::goes_on);
         }
     }

@@ -22,6 +22,7 @@ struct Period {
     began: Instant,
     delays: DelayHistogram,
     failed: u64,
+    left: DelayHistogram,
     cost: f64,
     costed: u64,
 }
@@ -54,6 +55,9 @@ impl Lines {
                 }
             }
             Line::Failed => period.failed += 1,
+            Line::Left { age } => {
+                period.left.record(age);
+            }
             Line::Refused | Line::OtherNode | Line::Malformed => {}
         }
         line != Line::Malformed
@@ -82,6 +86,7 @@ fn fresh() -> Option<Period> {
     let delays = DelayHistogram::empty(DelayHistogram::fine_bounds()).ok()?;
     Some(Period {
         began: Instant::now(),
+        left: delays.clone(),
         delays,
         failed: 0,
         cost: 0.0,
@@ -145,6 +150,7 @@ impl HaproxyLogSource {
             period: Seconds::from(ended.began.elapsed()),
             delays: ended.delays,
             failed: ended.failed,
+            left: Some(ended.left),
             finished_cost: cost.map(Cost),
             oldest_age: None,
             jobs: None,

@@ -53,6 +53,8 @@ pub struct Sample {
     pub delays: DelayHistogram,
     /// Requests that failed.
     pub failed: u64,
+    /// Ages at which clients left who had no answer.
+    pub left: Option<DelayHistogram>,
     /// Cost of what finished.
     pub finished_cost: Option<Cost>,
     /// Age of the oldest unfinished request.

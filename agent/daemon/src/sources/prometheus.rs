@@ -120,6 +120,7 @@ impl PrometheusSource {
             delays,
             failed: failed.round() as u64,
             finished_cost: cost_known.then_some(Cost(cost)),
+            left: None,
             oldest_age: oldest_age.map(Seconds),
             jobs,
             peak_jobs: None,

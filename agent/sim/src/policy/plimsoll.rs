@@ -70,6 +70,7 @@ struct Word {
     at: f64,
     bound: f64,
     bound_jobs: f64,
+    mean_cost: f64,
     jobs: f64,
     load: f64,
 }
@@ -101,6 +102,7 @@ fn share(name: &str, granted: f64, word: &Word, up: bool) -> NodeShare {
         address: String::new(),
         granted,
         bound_jobs: if up { word.bound_jobs } else { 0.0 },
+        mean_cost: word.mean_cost,
         jobs: word.jobs,
         load: word.load,
     }
@@ -213,7 +215,7 @@ impl Policy for Plimsoll {
             dispatcher.release(held);
             match ended.status {
                 Some(status) => dispatcher.answered(ended.node, ended.delay, status, ended.items),
-                None => dispatcher.unanswered(ended.node, ended.now, true),
+                None => dispatcher.unanswered(ended.node, ended.now),
             }
         }
     }
@@ -228,6 +230,7 @@ impl Policy for Plimsoll {
             at: now,
             bound: decision.bound.get(),
             bound_jobs: decision.bound_jobs,
+            mean_cost: decision.mean_cost.get(),
             jobs: seen.jobs.unwrap_or(0.0),
             load: measured / self.sla,
         };

@@ -1,0 +1,126 @@
+//! `vectors/observations.json`: the line that a dispatcher tells of a node; Lua's must be the same.
+//!
+//! `PLIMSOLL_WRITE_VECTORS=1 cargo test -p plimsoll-core --test observation_vectors` writes it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod vectors;
+
+use plimsoll_core::{Seconds, dispatch::Observed};
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use serde_json::{Value, json};
+use vectors::compare;
+
+/// What happened, and the line of it.
+fn case(events: &[Value]) -> Value {
+    let mut observed = Observed::default();
+    let (mut answers, mut left, mut failures) = (0, 0, 0);
+    for event in events {
+        let number = |at: usize| event[at].as_f64().unwrap();
+        match event[0].as_str().unwrap() {
+            "answered" => {
+                observed.answered(number(1), number(2));
+                answers += 1;
+            }
+            "left" => {
+                observed.left(number(1));
+                left += 1;
+            }
+            _ => {
+                observed.failed();
+                failures += 1;
+            }
+        }
+    }
+    let text = observed.text();
+    // The reader takes what the writer wrote.
+    let read = Observed::parse(&text).unwrap_or_else(|| panic!("{text} cannot be read"));
+    assert_eq!(read.text(), text);
+    let (delays, ages) = (read.delays().unwrap(), read.left_ages().unwrap());
+    assert_eq!(
+        (delays.count(), ages.count(), read.failures()),
+        (answers, left, failures)
+    );
+    json!({ "events": events, "text": text })
+}
+
+#[test]
+fn observations() {
+    let mut random = SmallRng::seed_from_u64(15);
+    let slow_one = [
+        vec![json!(["answered", 0.5, 1]); 100],
+        vec![json!(["answered", 60, 1])],
+    ];
+    let mut cases = vec![case(&[]), case(&slow_one.concat())];
+    // About the ends of the first bucket and of the last one that has an end, 22.6 s.
+    for seconds in [
+        0.0, 0.00099, 0.00101, 0.0012, 22.6, 22.7, 27.1, 27.3, 86_000.0,
+    ] {
+        cases.push(case(&[
+            json!(["answered", seconds, 80]),
+            json!(["left", seconds]),
+        ]));
+    }
+    for _ in 0..20 {
+        let events: Vec<Value> = (0..random.random_range(1..40))
+            .map(|_| {
+                let seconds = 10f64.powf(random.random_range(-4.0..3.0));
+                match random.random_range(0..5) {
+                    0 => json!(["failed"]),
+                    1 => json!(["left", seconds]),
+                    _ => json!(["answered", seconds, random.random_range(0..1000)]),
+                }
+            })
+            .collect();
+        cases.push(case(&events));
+    }
+    let what = "the line that a dispatcher tells of a node, after these events: [answered, delay in s, items], [left, age in s], [failed]";
+    compare("observations.json", what, cases);
+}
+
+#[test]
+fn a_delay_above_the_last_bucket_is_read_as_it_is_written() {
+    for version in [
+        "1 101 110.000000 0 101 35:100,56:1",
+        "2 101 110.000000 0 101 35:100,56:1 -",
+    ] {
+        let delays = Observed::parse(version).unwrap().delays().unwrap();
+        assert_eq!(delays.count(), 101);
+        let last = delays.upper_bounds().last().unwrap();
+        assert_eq!(
+            (delays.counts().last(), *last > 22.0 && *last < 23.0),
+            (Some(&1), true)
+        );
+        assert_eq!(delays.within(Seconds(1.0)), 100.0);
+    }
+}
+
+#[test]
+fn hostile_lines_are_refused() {
+    for line in [
+        "",
+        "x",
+        "3 0 0 0 0 - -",
+        "1 0 0 0 0 - -",
+        "2 0 0 0 0 -",
+        "2 1 0 0 0 - -",
+        "2 1 nan 0 0 0:1 -",
+        "2 1 -1 0 0 0:1 -",
+        "2 1 1e300 0 0 0:1 -",
+        "2 1 1e14 0 0 0:1 -",
+        "2 1 1e14 0 0 56:1 -",
+        "2 100 0.001 0 0 31:100 -",
+        "2 1 0.001 0 1e14 0:1 -",
+        "2 1 0 -1 0 0:1 -",
+        "2 1 0 0 inf 0:1 -",
+        "2 1 30 0 0 57:1 -",
+        "2 1 0 0 0 0:x -",
+        "2 1 0 0 0 0:1 57:1",
+        "2 1 0 0 0 0:1 0:-1",
+        "2 1 0 0 0 0:1 - more",
+        "2 18446744073709551615 0 0 0 0:18446744073709551615 -",
+    ] {
+        assert_eq!(Observed::parse(line), None, "{line}");
+    }
+    assert!(Observed::parse("1 0 0.000000 0 0 -").is_some());
+    assert!(Observed::parse("2 1 30.5 0 80 56:1 56:1").is_some());
+}

@@ -1,0 +1,35 @@
+-- The lines that Rust wrote of what happened, as agent/core/vectors/observations.json has them, written again.
+
+package.path = "lua/?.lua;" .. package.path
+
+local json = require("dkjson")
+local observation_of = require("plimsoll.observation")
+
+local file = assert(io.open("agent/core/vectors/observations.json"))
+local data, _, problem = json.decode(file:read("a"), 1, json.null)
+file:close()
+assert(data, problem)
+
+local take = {
+  answered = function(seen, delay, items)
+    seen:answered(delay, items)
+  end,
+  left = function(seen, age)
+    seen:left(age)
+  end,
+  failed = function(seen)
+    seen:failure()
+  end,
+}
+
+describe("the observation's vectors", function()
+  it("are written as Rust writes them", function()
+    for number, case in ipairs(data.cases) do
+      local seen = observation_of.new()
+      for _, event in ipairs(case.events) do
+        take[event[1]](seen, event[2], event[3])
+      end
+      assert.equal(case.text, seen:text(), "case " .. number)
+    end
+  end)
+end)
