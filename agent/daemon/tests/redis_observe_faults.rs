@@ -226,8 +226,13 @@ fn bodies_that_never_come_keep_nobody_out() {
         .collect();
     // Together they have no room.
     let large = " ".repeat((4 << 20) - 1);
-    let large: Vec<_> = (0..8)
-        .map(|_| begun(&agent, "content-length: 4194304\r\n", &large))
+    let _large: Vec<_> = (0..8)
+        .map(|_| {
+            let mut stream = begun(&agent, "content-length: 4194304\r\n", "");
+            // One that has to give way may be reset.
+            let _ = stream.write_all(large.as_bytes());
+            stream
+        })
         .collect();
     let (status, answer_to_all) = ask(&agent, &one("envoy1/1", 1.0));
     assert_eq!(status, 200, "{answer_to_all}");
@@ -240,8 +245,7 @@ fn bodies_that_never_come_keep_nobody_out() {
             "{status:?}"
         );
     }
-    let large: Vec<_> = large.into_iter().map(status).collect();
-    assert!(large.contains(&Some("429".into())), "{large:?}");
+    assert!(agent.count("plimsoll_exchanges_total{result=\"busy\"}") >= 1.0);
     assert!(agent.process.as_ref().unwrap().resident() < 64 << 20);
 }
 
