@@ -64,12 +64,13 @@ function M.new(settings, servers, random)
   local nodes, place_of_name, observed = {}, {}, {}
   -- Cost in flight and what is granted of it (nothing where the node is not open), requests, cost asked for.
   local in_flight, room, requests, wanted = {}, {}, {}, {}
+  -- The largest bound, and what was wanted of each open node and of none in particular.
+  local max_bound, wanted_of_each = 0, 0
   for place, name in ipairs(servers) do
     place_of_name[name] = place
     nodes[place] = {
       known = false, up = true, open = false, granted = 0, bound_jobs = 0, jobs = 0, load = 0, demand = 0,
-      surplus = 0, surplus_since = huge,
-      bound = 0,
+      surplus = 0, surplus_since = huge, bound = 0,
     }
     observed[place] = observation_of.new()
     in_flight[place], room[place], requests[place], wanted[place] = 0, -huge, 0, 0
@@ -90,6 +91,7 @@ function M.new(settings, servers, random)
   local function take_shares(now, others, shares)
     news_at, dispatchers = now, max(1, others)
     local largest, had, given_up = 0, 0, 0
+    max_bound = 0
     for place, node in ipairs(nodes) do
       local share = shares[servers[place]]
       if share then
@@ -103,7 +105,7 @@ function M.new(settings, servers, random)
       end
       set_open(place)
       if node.known then
-        largest = max(largest, node.bound_jobs)
+        largest, max_bound = max(largest, node.bound_jobs), max(max_bound, node.bound)
       end
     end
     if scheduler then
@@ -234,11 +236,7 @@ function M.new(settings, servers, random)
       want(asked, cost)
     else
       -- Nobody in particular was asked, so everybody's share is too small.
-      for place, node in ipairs(nodes) do
-        if node.open then
-          want(place, cost / open)
-        end
-      end
+      wanted_of_each = wanted_of_each + min(cost / open, max_bound)
     end
     self.refused = self.refused + 1
     return nil, "full"
@@ -431,9 +429,12 @@ function M.new(settings, servers, random)
 
   --- To be called once a period: what was wanted in it counts as demand from now on.
   function self.end_period()
+    local of_each = wanted_of_each
+    wanted_of_each = 0
     for place, node in ipairs(nodes) do
       in_one_piece(function()
-        node.demand = node.demand + DEMAND_SMOOTHING * (wanted[place] - node.demand)
+        local more = node.open and of_each or 0
+        node.demand = node.demand + DEMAND_SMOOTHING * (wanted[place] + more - node.demand)
         if node.demand < LEAST_DEMAND * least_cost then
           node.demand = 0
         end

@@ -147,6 +147,10 @@ pub struct Dispatcher {
     board: Board,
     dispatchers: usize,
     news_at: Option<f64>,
+    /// The largest bound of a node.
+    max_bound: f64,
+    /// What was wanted of each open node in this period and of none in particular.
+    wanted_of_each: f64,
     counts: DispatchCounts,
 }
 
@@ -163,6 +167,8 @@ impl Dispatcher {
             ring_places: Vec::new(),
             dispatchers: 1,
             news_at: None,
+            max_bound: 0.0,
+            wanted_of_each: 0.0,
             counts: DispatchCounts::default(),
         }
     }
@@ -194,8 +200,10 @@ impl Dispatcher {
                 node.take(share, now);
             }
         }
+        self.max_bound = 0.0;
         for node in &mut self.nodes {
             node.expire(now, self.settings.lease);
+            self.max_bound = self.max_bound.max(node.bound());
         }
         self.find_ring_places();
         self.inform_scheduler(now);
@@ -383,11 +391,7 @@ impl Dispatcher {
         match asked {
             Some(place) => self.nodes[place].want(cost),
             // Nobody in particular was asked, so everybody's share is too small.
-            None => {
-                for node in self.nodes.iter_mut().filter(|node| node.is_open()) {
-                    node.want(cost / open as f64);
-                }
-            }
+            None => self.wanted_of_each += (cost / open as f64).min(self.max_bound),
         }
         self.counts.refused += 1;
         Verdict::Full
@@ -496,8 +500,10 @@ impl Dispatcher {
 
     /// To be called once a period: what was wanted in it counts as demand from now on.
     pub fn end_period(&mut self) {
+        let of_each = std::mem::take(&mut self.wanted_of_each);
         for node in &mut self.nodes {
-            node.end_period(LEAST_DEMAND * self.settings.least_cost);
+            let more = if node.is_open() { of_each } else { 0.0 };
+            node.end_period(more, LEAST_DEMAND * self.settings.least_cost);
         }
     }
 

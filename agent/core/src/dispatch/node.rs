@@ -195,8 +195,14 @@ impl Node {
         self.rest.wanted += cost.min(self.rest.bound);
     }
 
-    pub(super) fn end_period(&mut self, least_demand: f64) {
-        self.rest.demand += DEMAND_SMOOTHING * (self.rest.wanted - self.rest.demand);
+    /// In cost, for all dispatchers; 0 where it is not known.
+    pub(super) fn bound(&self) -> f64 {
+        if self.known { self.rest.bound } else { 0.0 }
+    }
+
+    /// `more` was wanted of no node in particular.
+    pub(super) fn end_period(&mut self, more: f64, least_demand: f64) {
+        self.rest.demand += DEMAND_SMOOTHING * (self.rest.wanted + more - self.rest.demand);
         if self.rest.demand < least_demand {
             self.rest.demand = 0.0;
         }
