@@ -40,6 +40,7 @@ The filter in Envoy ([envoy-filter.md](envoy-filter.md)) has these in Envoy's ow
 | `plimsoll_node_answered_total` | counter | requests | `plimsoll_cluster`, `node` | Requests that the node answered, but for its failures. | HAProxy |
 | `plimsoll_node_failed_total` | counter | requests | `plimsoll_cluster`, `node` | Requests that the node failed, or gave no answer; not those whose clients left. | HAProxy |
 | `plimsoll_node_cost_total` | counter | cost units | `plimsoll_cluster`, `node` | Cost of the requests answered, as the node told it where it did. | HAProxy |
+| `plimsoll_task_failures_total` | counter | errors | `plimsoll_cluster` | Errors of the tasks that talk to Redis and look after requests, as where memory is short (`tune.lua.maxmem`); each begins again after 0.1 s. | HAProxy |
 
 Placement in HAProxy ([haproxy-lua.md](haproxy-lua.md#writes-at-primaries)) adds these to the same service; `plimsoll_cluster` is `placement.cluster`. [Envoy's filter](envoy-filter.md#writes-at-primaries) has the four counters, `plimsoll_placement_refused_total` without the reason.
 
@@ -62,6 +63,7 @@ Pushed updates in HAProxy ([freshness.md](freshness.md#a-feed-that-cannot-be-tol
 | `plimsoll_pushed_updates_held` | gauge | updates | | Updates that wait. |
 | `plimsoll_pushed_update_bytes` | gauge | bytes | | What waits. |
 | `plimsoll_pushed_update_items` | gauge | items | | Items that are watched. |
+| `plimsoll_pushed_update_task_failures_total` | counter | errors | | Errors of the tasks that ask the agents and send on what waits; each begins again after 0.1 s. |
 
 Without Lua, what HAProxy refuses is in its own `haproxy_backend_http_responses_total{code=\"5xx\"}`, together with the nodes' errors, and in the agents' `plimsoll_source_lines_total{result=\"refused\"}` where the source is HAProxy's log. Weight and `maxconn` as HAProxy obeys them are `haproxy_server_weight` and `haproxy_server_limit_sessions` of its exporter.
 ";

@@ -18,7 +18,7 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -61,12 +61,19 @@ pub fn leave_at_random(queries: u64, begin: impl Fn(&str, u64) -> TcpStream + Sy
     });
 }
 
+/// A free port of loopback, below those of outgoing connections: none takes it before it is used. Each is given once.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    const PORTS: u32 = 17_000;
+    // Test programs that run at once begin at different ones.
+    let first = std::process::id().wrapping_mul(977);
+    loop {
+        let next = first.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % PORTS;
+        let port = 15_000 + next as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A data service in miniature: a hundred requests of half a second between any two scrapes.
@@ -240,13 +247,10 @@ rise = 1
 
     /// A place and ports, nothing runs yet.
     pub fn new() -> Self {
-        // Held together, or else they may be the same.
-        let held = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [check_port, http_port] = held.each_ref().map(|it| it.local_addr().unwrap().port());
         Agent {
             directory: tempfile::tempdir().unwrap(),
-            check_port,
-            http_port,
+            check_port: free_port(),
+            http_port: free_port(),
             has_one_core: false,
             process: None,
         }
