@@ -142,7 +142,7 @@ function Follower:look_for_namesake()
   if record == nil then
     return nil, problem
   end
-  local instance = type(record) == "string" and record:match("^%d+ (%S+)$")
+  local instance = type(record) == "string" and record:match("^%d+ %d+ %d+ (%S+)$")
   self.found = instance and instance ~= self.instance and self.found + 1 or 0
   if self.found == MAX_FOUND then
     contact.tell_namesake(self.name, self.own_name)

@@ -19,7 +19,7 @@ def wait_both(server: Server) -> None:
 
     def both() -> bool:
         for name, record in server.client.hgetall("plimsoll:{test}:proxies").items():
-            lease, instance = record.split()
+            lease, *_, instance = record.split()
             for known in list(reports):
                 if known[0] == name and known[1] != instance:
                     del reports[known]
