@@ -2,6 +2,7 @@
 
 local address_of = require("plimsoll.address")
 local deadline = require("plimsoll.deadline")
+local reader_of = require("plimsoll.reader")
 
 local M = {}
 
@@ -30,7 +31,7 @@ local function read_head(socket)
 end
 
 -- Status, headers and body; or nil and why.
-local function ask(socket, request, most_bytes)
+local function ask(socket, request, most_bytes, timeout)
   local good, problem = socket:send(request)
   if not good then
     return nil, problem
@@ -46,8 +47,8 @@ local function ask(socket, request, most_bytes)
     return status, headers, ""
   end
   local body
-  body, problem = socket:receive(length)
-  if not body or #body ~= length then
+  body, problem = reader_of.new(socket, timeout):receive(length)
+  if not body then
     return nil, problem
   end
   return status, headers, body
@@ -65,7 +66,7 @@ function M.exchange(tcp, address, timeout, request, most_bytes)
   socket:settimeout(timeout)
   local status, headers, body = deadline.within(timeout, socket, socket.connect, host, port)
   if status then
-    status, headers, body = deadline.within(timeout, socket, ask, request, most_bytes)
+    status, headers, body = deadline.within(timeout, socket, ask, request, most_bytes, timeout)
   end
   socket:close()
   if not status then

@@ -2,6 +2,7 @@
 
 local address_of = require("plimsoll.address")
 local deadline = require("plimsoll.deadline")
+local reader_of = require("plimsoll.reader")
 local resp = require("plimsoll.resp")
 
 local M = {}
@@ -22,7 +23,7 @@ local function open(self, address, silence)
     return nil, "no IP address and port"
   end
   local timeout, socket = self.settings.timeout, self.tcp()
-  -- Never changed: deadline.lua says why.
+  -- Changed only within long answers: deadline.lua and reader.lua say why.
   socket:settimeout(silence + timeout)
   local connect = self.settings.tls and socket.connect_ssl or socket.connect
   local good, problem = deadline.within(timeout, socket, connect, host, port)
@@ -33,28 +34,39 @@ local function open(self, address, silence)
   return socket
 end
 
-local function exchange(socket, request)
+local function read(socket, timeout)
+  local reader = reader_of.new(socket, timeout)
+  local answer, problem, said = resp.read(reader)
+  if answer ~= nil or said then
+    reader:finish()
+  end
+  return answer, problem, said
+end
+
+local function exchange(socket, request, timeout)
   local sent, problem = socket:send(request)
   if not sent then
     return nil, problem or "closed"
   end
-  return resp.read(socket)
+  return read(socket, timeout)
 end
 
-local function ask(self, socket, ...)
-  return deadline.within(self.settings.timeout, socket, exchange, resp.encode(...))
+-- @param silence number seconds that nobody may say anything on purpose
+local function ask(self, socket, silence, ...)
+  local timeout = self.settings.timeout
+  return deadline.within(timeout, socket, exchange, resp.encode(...), silence + timeout)
 end
 
-local function log_in(self, socket)
+local function log_in(self, socket, silence)
   local settings = self.settings
   if not settings.password then
     return true
   end
   local answer, problem
   if settings.user then
-    answer, problem = ask(self, socket, "AUTH", settings.user, settings.password)
+    answer, problem = ask(self, socket, silence, "AUTH", settings.user, settings.password)
   else
-    answer, problem = ask(self, socket, "AUTH", settings.password)
+    answer, problem = ask(self, socket, silence, "AUTH", settings.password)
   end
   return answer, problem
 end
@@ -77,7 +89,7 @@ local function next_address(self)
     return nil, "sentinel " .. address .. ": " .. problem
   end
   local master
-  master, problem = ask(self, socket, "SENTINEL", "get-master-addr-by-name", self.settings.sentinel)
+  master, problem = ask(self, socket, 0, "SENTINEL", "get-master-addr-by-name", self.settings.sentinel)
   socket:close()
   if type(master) ~= "table" or type(master[1]) ~= "string" or type(master[2]) ~= "string" then
     return nil, ("sentinel %s does not know %s: %s"):format(address, self.settings.sentinel, problem or "nil")
@@ -99,7 +111,7 @@ function Connection:connect(silence)
     return nil, address .. ": " .. problem
   end
   local good
-  good, problem = log_in(self, socket)
+  good, problem = log_in(self, socket, silence)
   if not good then
     socket:close()
     return nil, address .. ": " .. problem
@@ -118,7 +130,7 @@ end
 --- Asks; the answer, or nil and why. After an error of the network the connection is closed, and after
 -- an answer that says another server is the one to ask, or may be.
 function Connection:call(...)
-  local answer, problem, said = ask(self, self.socket, ...)
+  local answer, problem, said = ask(self, self.socket, self.silence, ...)
   if answer ~= nil then
     return answer
   end
@@ -137,7 +149,8 @@ end
 
 --- The next message of a subscription; nil and why when the silence lasted too long.
 function Connection:receive()
-  local answer, problem = deadline.within(self.silence, self.socket, resp.read)
+  local timeout = self.silence + self.settings.timeout
+  local answer, problem = deadline.within(self.silence, self.socket, read, timeout)
   if answer == nil then
     self:close()
   end

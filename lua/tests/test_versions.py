@@ -6,6 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from compose.lab import proxy
+from lua.tests.conftest import Cluster
 from lua.tests.haproxys import haproxy
 from lua.tests.primaries import Site as Placement
 from lua.tests.primaries import ask
@@ -53,6 +54,23 @@ def test_writes_run_at_their_primary_which_moves(run_site, haproxy):
         assert (site.nodes.where["before"], site.nodes.where["after"]) == ("node2", "node3")
 
     run_site(test)
+
+
+def test_a_ring_larger_than_haproxys_buffer_is_there_at_once(stack, tmp_path, one, haproxy):
+    one.client.flushall()
+    for node in ("node1", "node2"):
+        Cluster(one.client).report(node, 1000, lease=3_600_000, slots=65_536)
+    asked = Balancer(stack, tmp_path / "lb", at(one.port), program=haproxy)
+    asked.wait_policy()
+    assert "shares: " not in asked.log.read_text().replace("shares: in touch", "")
+
+
+def test_periods_larger_than_haproxys_buffer_are_there_at_once(tmp_path, haproxy):
+    with ExitStack() as stack:
+        site = Site(tmp_path, stack, 1, haproxy)
+        site.agents[0].wants(**{f"S{number:05}": 60 for number in range(5000)})
+        site.push("S04999", "1")
+        assert site.push("S04999", "2")[0] == 202
 
 
 @pytest.mark.parametrize("half", [b":", b"$5\r\nab"], ids=["line", "string"])
