@@ -83,6 +83,7 @@ class Unit:
             address = f"/run/{self.name}.notify"
             Path(address).unlink(missing_ok=True)
             notify.bind(address)
+            Path(address).chmod(0o777)
             process = self.popen(
                 self.one("ExecStart"),
                 env=os.environ | self.environment() | {"NOTIFY_SOCKET": address},

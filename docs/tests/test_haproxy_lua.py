@@ -1,5 +1,6 @@
 """docs/haproxy-lua.md and docs/placement.md, from their text, on hosts with the real programs."""
 
+import re
 from dataclasses import dataclass
 
 from docs.tests.cluster import CHANGE, Nodes, configure, install_agents, node_of, start_redis, wait_servers
@@ -75,7 +76,7 @@ def try_writes(site: Site, primaries: Guide) -> None:
     proxy.wait("a refusal of what has no name", lambda: proxy.status(nameless) == "400")
     proxy.wait("a primary", lambda: proxy.status(wrote) == "200")
     show = primaries.says("plimsoll placement show")
-    assert "lb1/1#" in node1.run(f"{show} --url {AGENT}")
+    assert re.search(r"dispatcher lb1-[0-9a-f]{8}/1#", node1.run(f"{show} --url {AGENT}"))
     move = primaries.says("plimsoll placement move =A17 node2")
     for node in ("node1", "node2"):
         node1.run(f"{move.replace('node2', node)} --url {AGENT}")
@@ -117,6 +118,12 @@ def test_docs_haproxy_lua_md_and_placement_md(network):
         proxy.run(guide.take("HAProxy", "sh"))
         try_the_ring(site)
         try_writes(site, primaries)
+        primaries.leave("What nodes check", "sql", "the nodes of lua/tests/primaries.py run it")
+        redis.write("/tmp/more.conf", primaries.take("A Redis that is replicated", ""))
+        redis.run("redis-server /tmp/more.conf --port 0 --unixsocket /tmp/more --daemonize yes --save ''")
+        redis.wait(
+            "NOREPLICAS", lambda: "NOREPLICAS" in redis.run("redis-cli -s /tmp/more set a b 2>&1 || true")
+        )
         check_the_feed(site)
 
         configure(proxy, backend)

@@ -287,6 +287,8 @@ def test_weight_and_maxconn_follow_the_agent_and_drain_reaches_haproxy(tmp_path)
         site.haproxy(site.config("controlled-backend", "refusal"))
         for name in site.names:
             site.wait_server(name, status="UP", weight="50", slim="40", agent_status="L7OK")
+        # From its second question on.
+        site.wait("the proxy", lambda: site.view("node2")["proxies"])
         assert [view["identity"] for view in site.view("node2")["proxies"]] == ["queries/node2"]
 
         site.node("node1", "force", "bound", "20")
