@@ -332,6 +332,8 @@ fn read<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|problem| {
         let path = problem.path().to_string();
         match path.as_str() {
+            // What it is instead may be the secret all the same.
+            "token" => "token: must be a string".to_owned(),
             "." | "?" => problem.inner().to_string(),
             _ => format!("{path}: {}", problem.inner()),
         }

@@ -34,6 +34,12 @@ fn two_fields_are_enough() {
 }
 
 #[test]
+fn a_token_of_a_wrong_type_is_not_shown() {
+    let problem = with(r#", "token": 271828"#).unwrap_err();
+    assert_eq!(problem, "token: must be a string");
+}
+
+#[test]
 fn all_fields_are_taken_also_as_the_numbers_of_a_struct() {
     let settings = with(
         r#", "position": "downstream", "service": "s", "token": "t", "proxy": "lb1", "policy": "load_informed",
