@@ -10,7 +10,7 @@ use std::{
 
 use tokio::{
     io::AsyncReadExt,
-    net::{TcpListener, TcpSocket, TcpStream, UdpSocket, UnixDatagram},
+    net::{TcpListener, TcpStream, UdpSocket, UnixDatagram},
     task::JoinSet,
 };
 
@@ -20,7 +20,7 @@ use super::{
     log_connections::{Connections, Place},
     log_line::MAX_LINE,
 };
-use crate::config::LogListen;
+use crate::{config::LogListen, connection};
 
 /// Connections at once; over that an idle one is closed.
 const MAX_CONNECTIONS: usize = 64;
@@ -70,7 +70,7 @@ impl Listener {
                         .and_then(|()| UdpSocket::from_std(socket))
                 })
                 .map(Listener::Udp),
-            LogListen::Tcp(address) => bind_tcp(*address).map(Listener::Tcp),
+            LogListen::Tcp(address) => connection::bind(*address).map(Listener::Tcp),
             LogListen::Unix(path) => bind_unix(path).map(Listener::Unix),
         };
         bound.map_err(|error| {
@@ -95,17 +95,6 @@ impl Listener {
             Listener::Tcp(listener) => accept(listener, lines).await,
         }
     }
-}
-
-fn bind_tcp(address: std::net::SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() {
-        TcpSocket::new_v4()
-    } else {
-        TcpSocket::new_v6()
-    }?;
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(MAX_CONNECTIONS as u32)
 }
 
 fn bind_unix(path: &Path) -> io::Result<UnixSocket> {
