@@ -2,7 +2,7 @@
 --
 -- HAProxy's own timeout of a socket is no deadline: it begins anew with each byte, 2.8 to 3.2 wait for the end of a
 -- line without it, and 3.0.11 aborts where it is lowered below the time that the socket has been idle. So a socket
--- keeps the one that it has from before it is connected.
+-- keeps the one that it has from before it is connected, but within long answers (reader.lua).
 
 local tasks = require("plimsoll.tasks")
 
@@ -42,7 +42,7 @@ function M.start()
 end
 
 --- Does `work` at a socket, `work(socket, …)`, which is closed if that takes longer: within 0.1 s after.
--- [`extend`] begins the time anew, for 30 s at most.
+-- `extend` begins the time anew, for 30 s at most.
 -- @return what `work` returns; nil and why where the time was over
 function M.within(seconds, socket, work, ...)
   local looks = math.ceil(1000 * seconds / LOOK_MS)
