@@ -20,6 +20,13 @@ VIEW ?=
 ROWS ?=
 REPEATS ?=
 PAGE_DELAY ?=
+APP ?=
+LOAD ?=
+VALUE ?=
+PREFIX ?= /usr/local
+DESTDIR ?=
+SYSCONFDIR ?= /etc
+BINARY ?= target/release/plimsoll
 
 CARGO ?= cargo
 WASM := wasm32-wasip1
@@ -30,7 +37,13 @@ LAB_OPTIONS = --proxy "$(PROXY)" --scenario "$(SCENARIO)" --seed "$(SEED)" \
 	$(if $(PROXIES),--proxies "$(PROXIES)") $(if $(MIX),--mix "$(MIX)") $(if $(DURATION),--duration "$(DURATION)") \
 	$(if $(DB),--database "$(DB)")
 
-.PHONY: help tools build lab sweep report scatter-bench preview simulate test test-rust test-lua test-python bench soak lint fmt clean
+# Its scenario is `overload`, where nobody says another.
+APP_OPTIONS = --app "$(APP)" $(if $(filter file,$(origin SCENARIO)),,--scenario "$(SCENARIO)") --seed "$(SEED)" \
+	$(if $(POLICIES),--policies "$(POLICIES)") $(if $(QUICK),--quick) $(if $(LOAD),--load "$(LOAD)") \
+	$(if $(VALUE),--value "$(VALUE)")
+NOT_WITH_APP = CLIENTS NODES PROXIES MIX DURATION REDIS_AWAY OBSERVE DB
+
+.PHONY: help tools apps build install lab sweep report scatter-bench preview simulate test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -44,19 +57,33 @@ help: ## Show this help
 	@echo '               DB=sqlite|postgres: what the nodes keep their data in'
 	@echo '               OBSERVE=1|port: a Prometheus on a free port or this one, which stays up after the run'
 	@echo '               sweep: LIMITS="32 64"'
+	@echo '  on a real application: APP=go|flask|express|php|postgres SEED=7 QUICK=1'
+	@echo '               SCENARIO=overload|slow-node|pause|kill|steady|nominal'
+	@echo '               LOAD="0.5:20,1.5:25,3:25,0.5:20": load, in parts of the capacity, and seconds'
+	@echo '               VALUE=0.1: in slow-node, the part of its quota that one node keeps'
+	@echo '               POLICIES="rr static static-4 fc-prop" (loadtests/app-policies.toml)'
 	@echo '               scatter-bench: QUICK=1 SEED=7 ROWS=500000 REPEATS=7 PAGE_DELAY=100, in microseconds'
 	@echo '               preview: PROMETHEUS=url, as OBSERVE=1 prints it; VIEW="--policy fc-prop --dashboard sla"'
 
 tools: ## Install what the lab and the tests need (Debian packages, k6, HAProxys, a virtual environment)
 	@scripts/install-tools
 
+apps: tools ## Install the real applications that the lab loads (nginx, PHP-FPM, Node.js, Flask, FastAPI, a Go program)
+	@compose/apps/install
+
 build: ## Build the agent, Envoy's filter and the demo data service
 	$(CARGO) build --locked --release -p plimsoll -p stocks
 	$(CARGO) build --locked --release -p envoy-wasm --target $(WASM)
 
-lab: tools build ## Run the main job: every policy on the same work, then a table and a report
-	@$(PYTHON) -m compose.lab run $(LAB_OPTIONS) $(if $(REDIS_AWAY),--redis-away "$(REDIS_AWAY)") \
-		$(if $(OBSERVE),--observe $(if $(filter-out 1,$(OBSERVE)),"$(OBSERVE)"))
+install: ## Install the agent that `make build` made: PREFIX=/usr/local DESTDIR= SYSCONFDIR=/etc
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" SYSCONFDIR="$(SYSCONFDIR)" BINARY="$(BINARY)" scripts/install-agent
+
+lab: tools build $(if $(APP),apps) ## Run the main job: every policy on the same work, then a table and a report
+	@$(foreach option,$(if $(APP),$(NOT_WITH_APP),LOAD VALUE),$(if $($(option)),$(error $(option)=$($(option)): \
+		the lab has no such option $(if $(APP),with,without) APP)))
+	@$(PYTHON) -m $(if $(APP),compose.applab $(APP_OPTIONS),compose.lab run $(LAB_OPTIONS) \
+		$(if $(REDIS_AWAY),--redis-away "$(REDIS_AWAY)") \
+		$(if $(OBSERVE),--observe $(if $(filter-out 1,$(OBSERVE)),"$(OBSERVE)")))
 
 sweep: tools build ## Find the best settings for SCENARIO of the policies that have some to sweep
 	@$(PYTHON) -m compose.lab sweep $(LAB_OPTIONS) $(if $(LIMITS),--limits "$(LIMITS)")
@@ -77,7 +104,7 @@ simulate: build ## Run the simulator's scenarios and write agent/sim/report.md
 	target/release/plimsoll simulate all > agent/sim/report.new
 	mv agent/sim/report.new agent/sim/report.md
 
-test: tools build test-rust test-lua test-python ## Run all tests
+test: tools apps build test-rust test-lua test-python ## Run all tests
 
 test-rust:
 	@# Most of them wait for programs, and not for a core.
@@ -112,8 +139,8 @@ lint: tools ## Check formatting and lints
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	luacheck -q lua haproxy
-	.venv/bin/shellcheck scripts/* .ci/run compose/images/healthy compose/postgres/start docs/tests/boot
-	for script in $(wildcard loadtests/k6/*.js); do .tools/bin/k6 inspect "$$script" >/dev/null || exit 1; done
+	.venv/bin/shellcheck scripts/* .ci/run compose/apps/install compose/images/healthy compose/postgres/start docs/tests/boot
+	for script in $(wildcard loadtests/k6/*.js compose/apps/*.js); do .tools/bin/k6 inspect "$$script" >/dev/null || exit 1; done
 
 fmt: tools ## Format the sources
 	$(CARGO) fmt --all
@@ -121,4 +148,4 @@ fmt: tools ## Format the sources
 	.venv/bin/ruff check --fix .
 
 clean: ## Remove what the build and the lab made
-	rm -rf target .venv .tools loadtests/results
+	rm -rf target .venv .tools compose/apps/express/node_modules loadtests/results

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -203,29 +204,34 @@ def prepare(bin_dir: Path | None) -> None:
         signal.signal(name, interrupted)
 
 
-def main() -> int:
-    arguments = parser().parse_args()
+def work(arguments: argparse.Namespace) -> int:
+    if arguments.command == "run" and arguments.scenario == failover.NAME:
+        return 0 if fail_over(arguments) else 1
+    if arguments.command == "sweep":
+        values, chosen = limits(arguments.limits), render.policies(names(arguments))
+        for policy in chosen:
+            tries(policy, values)
+        for policy in chosen:
+            best = sweep(policy, options(arguments), values)
+            print(f"best for {policy.name}, {arguments.scenario}: {best}")
+    else:
+        observe_and_run(arguments)
+    return 0
+
+
+def main(parsed: argparse.ArgumentParser, do: Callable[[argparse.Namespace], int]) -> int:
+    """Does what was asked for; errors and an interruption are said as a user is to read them."""
+    arguments = parsed.parse_args()
     prepare(arguments.bin_dir)
     try:
-        if arguments.command == "run" and arguments.scenario == failover.NAME:
-            return 0 if fail_over(arguments) else 1
-        if arguments.command == "sweep":
-            values, chosen = limits(arguments.limits), render.policies(names(arguments))
-            for policy in chosen:
-                tries(policy, values)
-            for policy in chosen:
-                best = sweep(policy, options(arguments), values)
-                print(f"best for {policy.name}, {arguments.scenario}: {best}")
-        else:
-            observe_and_run(arguments)
+        return do(arguments)
     except LabError as error:
         print(f"\nlab: {error}", file=sys.stderr)
         return 1
     except SystemExit:
         print("\nlab: interrupted; everything is stopped", file=sys.stderr)
         raise
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(parser(), work))

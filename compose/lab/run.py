@@ -402,9 +402,12 @@ def run(options: Options, names: list[str], observer: Prometheus | None = None) 
                 observer,
                 databases,
             )
-    latest = options.results / "latest"
-    fresh = options.results / ".latest"
+    point_latest(options.results, directory)
+    return directory
+
+
+def point_latest(results: Path, directory: Path) -> None:
+    fresh = results / ".latest"
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(directory.name)
-    fresh.replace(latest)
-    return directory
+    fresh.replace(results / "latest")

@@ -78,15 +78,11 @@ class Reads:
         }
 
 
-class Sampler:
-    def __init__(self, path: Path, slaves: list[Node], plan: Plan, now: Callable[[], float]) -> None:
-        self._slaves, self._plan, self._now = slaves, plan, now
-        self._file = path.open("w", newline="")
-        self._csv = csv.DictWriter(self._file, COLUMNS, restval="")
-        self._csv.writeheader()
-        self._last: dict[str, dict[str, float]] = {}
-        self._read: dict[str, Reads] = {node.name: Reads() for node in slaves}
-        self._hit_ratio = dict.fromkeys((node.name for node in slaves), 0.0)
+class EverySecond:
+    """Looks by as many threads as there are things to look at, until it is left."""
+
+    def __init__(self, threads: int, now: Callable[[], float]) -> None:
+        self._threads, self._now = threads, now
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, daemon=True)
 
@@ -97,14 +93,35 @@ class Sampler:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        self._file.close()
+        self.close()
 
     def _loop(self) -> None:
-        with ThreadPoolExecutor(4 * len(self._slaves) + 1) as pool:
+        with ThreadPoolExecutor(self._threads) as pool:
             while not self._stop.wait(max(0.0, 1 - self._now() % 1)):
-                self._sample(pool)
+                self.look(pool)
 
-    def _sample(self, pool: ThreadPoolExecutor) -> None:
+    def look(self, pool: ThreadPoolExecutor) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class Sampler(EverySecond):
+    def __init__(self, path: Path, slaves: list[Node], plan: Plan, now: Callable[[], float]) -> None:
+        super().__init__(4 * len(slaves) + 1, now)
+        self._slaves, self._plan = slaves, plan
+        self._file = path.open("w", newline="")
+        self._csv = csv.DictWriter(self._file, COLUMNS, restval="")
+        self._csv.writeheader()
+        self._last: dict[str, dict[str, float]] = {}
+        self._read: dict[str, Reads] = {node.name: Reads() for node in slaves}
+        self._hit_ratio = dict.fromkeys((node.name for node in slaves), 0.0)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def look(self, pool: ThreadPoolExecutor) -> None:
         t, plan = round(self._now(), 2), self._plan
         answer = pool.submit(next(iter(plan.proxies.values())).servers)
         addresses = [plan.ports.node(index) for index in range(len(self._slaves))]

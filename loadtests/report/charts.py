@@ -65,7 +65,7 @@ def timely_bars(summary: dict[str, Any]) -> str:
     axes.grid(False, axis="y")
     axes.xaxis.set_major_locator(plt.MaxNLocator(4))
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel("items/s")
+    axes.set_xlabel("requests/s" if runs[0]["app"] else "items/s")
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return svg(figure, "Timely throughput per policy against ideal")
 
@@ -73,7 +73,7 @@ def timely_bars(summary: dict[str, Any]) -> str:
 def over_time(summary: dict[str, Any], key: str, unit: str, label: str) -> list[str]:
     """A chart per policy, all on the same scale."""
     runs = summary["runs"]
-    reference = {"mean_delay_s": [summary["sla_seconds"]]}
+    reference = {key: [summary["sla_seconds"]] for key in ("mean_delay_s", "p95_delay_s")}
     highest = max(
         value
         for run in runs
@@ -88,12 +88,14 @@ def over_time(summary: dict[str, Any], key: str, unit: str, label: str) -> list[
         # A value belongs to the second that it was counted in.
         times = [second + 0.5 for second in range(len(series[key]))]
         axes.plot(times, [float("nan") if v is None else v for v in series[key]], color="#1f6fb2", lw=1.3)
-        if key == "mean_delay_s":
+        if key in reference:
             axes.axhline(summary["sla_seconds"], color="#c0392b", lw=1, ls="--")
         else:
             axes.plot(times, series["ideal_items_per_s"], color="#777777", lw=1, ls="--")
             axes.yaxis.set_major_formatter("{x:,.0f}")
         mark_event(axes, run["event_s"])
+        for phase in (run["phases"] or [])[1:]:
+            mark_event(axes, phase["from_s"])
         axes.set_xlim(0, longest)
         axes.set_ylim(0, 1.08 * highest or 1)
         axes.set_title(run["policy"], fontsize=10, loc="left")

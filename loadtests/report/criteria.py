@@ -18,6 +18,11 @@ SHORT_AND_LONG = [
 ]
 # Policies that are Plimsoll's start with these.
 PLIMSOLLS = ("fc-", "lua-", "wasm-", "envoy-eds-", "gather")
+# On real applications: those without any setting but the SLA.
+ON_APPLICATIONS = ("fc-prop", "fc-prop-histogram", "wasm-fc-prop")
+OF_STATIC = 0.98
+P95_OF_STATIC = 1.2
+REFUSED_BELOW_CAPACITY = 0.005
 # Periods of a second until what is left does all it can.
 RECOVERY_S = 3
 
@@ -49,6 +54,8 @@ def figure(value: float) -> str:
 def criteria(summary: dict[str, Any]) -> list[Criterion]:
     """Only for the policies that are there."""
     runs = {run["policy"]: run for run in summary["runs"]}
+    if summary["capacity"]:
+        return on_application(runs)
     if summary["scenario"] == "updates":
         return on_updates(runs, summary["sla_seconds"])
     found = placed(runs)
@@ -61,6 +68,35 @@ def criteria(summary: dict[str, Any]) -> list[Criterion]:
         found += [
             against(short, long, runs, 1.0) for short, long in SHORT_AND_LONG if {short, long} <= set(runs)
         ]
+    return found
+
+
+def on_application(runs: dict[str, Any]) -> list[Criterion]:
+    """Phase by phase, against the best value of the swept static limit, and against Envoy's own."""
+    static = [run["phases"] for run in runs.values() if run["group"] == "static"]
+    envoys = [run["phases"] for name, run in runs.items() if name.startswith(NATIVE_ENVOY)]
+    found = []
+    for name in (n for n in ON_APPLICATIONS if n in runs):
+        for number, mine in enumerate(runs[name]["phases"]):
+            where = f"{name} at {mine['load']:g}x from {mine['from_s']:g} s"
+            if mine["load"] < 1:
+                refused = mine["refused_fraction"]
+                found.append(Criterion(f"{where}: refused", refused, REFUSED_BELOW_CAPACITY, False))
+                continue
+            if static:
+                best = max((phases[number] for phases in static), key=lambda phase: phase["timely_per_s"])
+                parts = [
+                    mine[key] / best[key] if mine[key] is not None and best[key] else None
+                    for key in ("timely_per_s", "p95_delay_s")
+                ]
+                found += [
+                    Criterion(f"{where}: timely, of the best static limit's", parts[0], OF_STATIC, True),
+                    Criterion(f"{where}: p95, of that limit's", parts[1], P95_OF_STATIC, False),
+                ]
+            if envoys:
+                most = max(phases[number]["timely_per_s"] for phases in envoys)
+                part = mine["timely_per_s"] / most if most else None
+                found.append(Criterion(f"{where}: timely, of Envoy's best", part, 1.0, True))
     return found
 
 

@@ -1,10 +1,11 @@
 """Turns records into the figures of summary.json; docs/lab-results.md has the formulas."""
 
+import itertools
 from typing import Any
 
 import numpy as np
 
-from loadtests.report import freshness, placement
+from loadtests.report import freshness, phases, placement
 from loadtests.report.failover import failover
 from loadtests.report.numbers import ratio, rounded
 from loadtests.report.records import MACHINE, Policy, Requests
@@ -32,6 +33,14 @@ def means(times: np.ndarray, values: np.ndarray, seconds: int) -> np.ndarray:
     count = per_second(times, None, seconds)
     total = per_second(times, values, seconds)
     return np.divide(total, count, out=np.full(seconds, np.nan), where=count > 0)
+
+
+def quantiles(times: np.ndarray, values: np.ndarray, percent: float, seconds: int) -> list[float | None]:
+    """Of the values in each second; None without any."""
+    order = np.argsort(times, kind="stable")
+    borders = np.searchsorted(times[order], np.arange(seconds + 1))
+    parts = (values[order[first:last]] for first, last in itertools.pairwise(borders))
+    return [np.percentile(part, percent) if part.size else None for part in parts]
 
 
 def capacity(policy: Policy, seconds: int) -> dict[str, np.ndarray]:
@@ -153,6 +162,8 @@ def summarise(policy: Policy, sla: float) -> dict[str, Any]:
     errors = queries.outcome == "error"
     return {
         "policy": meta["policy"],
+        "group": meta.get("group"),
+        "app": meta.get("app"),
         "proxy": meta["proxy"],
         "total_items_per_s": rounded(total[first:last].mean(), 1),
         "timely_items_per_s": rounded(timely[first:last].mean(), 1),
@@ -187,6 +198,7 @@ def summarise(policy: Policy, sla: float) -> dict[str, Any]:
             "error_fraction": rounded((other.outcome == "error").mean() if other.sent.size else 0.0),
         },
         "placement": placement.figures(policy, sla),
+        "phases": phases.phases(policy, sla),
         "proxy_cpu_share": meta["proxy_cpu_share"],
         "generator_cpu_share": cpu,
         "generator_limited": cpu > GENERATOR_CPU_LIMIT or lag > GENERATOR_LAG_LIMIT_S,
@@ -200,6 +212,7 @@ def summarise(policy: Policy, sla: float) -> dict[str, Any]:
             "ideal_items_per_s": [rounded(v, 1) for v in ideal],
             "offered_items_per_s": [rounded(v, 1) for v in offered],
             "mean_delay_s": [rounded(v) for v in delay],
+            "p95_delay_s": [rounded(v) for v in quantiles(ok.finished, ok.delay, 95, seconds)],
             "refused_per_s": [rounded(v, 1) for v in refused_rate],
         },
     }
@@ -208,8 +221,10 @@ def summarise(policy: Policy, sla: float) -> dict[str, Any]:
 def summary(run: dict[str, Any], policies: list[Policy]) -> dict[str, Any]:
     runs = [summarise(policy, run["sla_seconds"]) for policy in policies]
     placement.compare(runs, policies)
+    phases.compare(runs)
     return {
         "scenario": run["scenario"],
+        "capacity": run.get("capacity"),
         "sla_seconds": run["sla_seconds"],
         "runs": runs,
         "seed": run["seed"],

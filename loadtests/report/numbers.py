@@ -1,4 +1,4 @@
-"""Numbers as summary.json has them."""
+"""Numbers as summary.json and the tables have them."""
 
 from typing import Any
 
@@ -11,3 +11,7 @@ def rounded(value: Any, digits: int = 4) -> float | None:
 
 def ratio(a: float, b: float) -> float | None:
     return a / b if b > 0 else None
+
+
+def show(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

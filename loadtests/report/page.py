@@ -3,7 +3,7 @@
 from html import escape
 from typing import Any
 
-from loadtests.report import charts, table
+from loadtests.report import charts, phases, table
 from loadtests.report.criteria import Criterion
 from loadtests.report.records import Policy
 
@@ -80,6 +80,13 @@ def curves(summary: dict[str, Any]) -> list[str]:
             f"{grid(charts.sets_over_time(summary))}",
             f"<h2>Mean delay of answered transactions (dashed: the SLA)</h2>{grid(delay)}",
         ]
+    if any(run["phases"] for run in summary["runs"]):
+        timely = charts.over_time(summary, "timely_items_per_s", "requests/s", "Timely requests over time")
+        delay = charts.over_time(summary, "p95_delay_s", "seconds", "95th percentile of delay over time")
+        return [
+            "<h2>Timely requests/s over time (dashed: ideal; dotted: the load changes)</h2>" + grid(timely),
+            "<h2>95th percentile of what was served in a second (dashed: the SLA)</h2>" + grid(delay),
+        ]
     timely = charts.over_time(summary, "timely_items_per_s", "items/s", "Timely items over time")
     delay = charts.over_time(summary, "mean_delay_s", "seconds", "Mean delay over time")
     return [
@@ -88,19 +95,27 @@ def curves(summary: dict[str, Any]) -> list[str]:
     ]
 
 
+def subject(summary: dict[str, Any]) -> str:
+    """What was asked for work, and by whom."""
+    if app := summary["runs"][0]["app"]:
+        return f"{summary['nodes']} nodes of application {escape(app)}; {phases.capacity(summary)}"
+    return f"{summary['clients']} clients, {summary['nodes']} nodes on {escape(summary['database'])}"
+
+
 def render(summary: dict[str, Any], policies: list[Policy], checks: list[Criterion]) -> str:
     title = f"Plimsoll lab: {summary['scenario']}"
     event = next((run["event"] for run in summary["runs"] if run["event"] is not None), None)
     happened = "" if event is None else f" The event (dotted in the charts): {escape(event)}."
     parts = [
         f"<h1>{escape(title)}</h1><p>SLA {summary['sla_seconds']:g} s, seed {summary['seed']}, "
-        f"{summary['clients']} clients, {summary['nodes']} nodes on {escape(summary['database'])}"
-        f"{', quick run' if summary['quick'] else ''}.{happened}</p>",
+        f"{subject(summary)}{', quick run' if summary['quick'] else ''}.{happened}</p>",
         *bars(summary),
         wide(*table.chosen(summary)),
     ]
-    if more := table.updates(summary):
-        parts.append(wide(table.UPDATES, more))
+    if more := table.beside(summary):
+        parts.append(wide(*more))
+    if bests := phases.best_of_groups(summary):
+        parts.append(f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in bests)}</ul>")
     if checks:
         lines = "".join(
             f'<li class="{"pass" if c.passed else "FAIL"}">{escape(c.line())}</li>' for c in checks
@@ -115,7 +130,8 @@ def render(summary: dict[str, Any], policies: list[Policy], checks: list[Criteri
         f"{escape(r['policy'])} {r['generator_cpu_share']:.2f} core, {r['generator_lag_s']:.3f} s"
         for r in summary["runs"]
     )
-    parts.append(f"<h2>How measured</h2>{HOW}<p>The generator's CPU and 99th percentile of lag: {used}. ")
+    how = phases.HOW if summary["capacity"] else HOW
+    parts.append(f"<h2>How measured</h2>{how}<p>The generator's CPU and 99th percentile of lag: {used}. ")
     parts.append(f"A run is marked as limited by the generator at {escape(summary['generator_rule'])}.</p>")
     parts.append(f"<p>Started {escape(summary['started'])}: <code>{escape(summary['command'])}</code></p>")
     parts.append(f"<h2>Machine</h2><ul>{machine}</ul>")

@@ -22,7 +22,8 @@ NODE_COLUMNS = [
 WRITE_COLUMNS = ["t_s", "delay_s", "outcome", "node", "set"]
 TABLE_COLUMNS = ["t_s", "version", "set", "state"]
 CLASSES = {"query", "transaction"}
-OUTCOMES = {"ok", "refused", "error"}
+# Only clients of real applications give up.
+OUTCOMES = {"ok", "refused", "error", "timeout"}
 # Seconds are kept as arrays: a damaged end of a run must not ask for terabytes.
 LONGEST_S = 86_400
 
@@ -154,6 +155,9 @@ META = {
 }
 PLACEMENT = {"period_s": POSITIVE.or_null(), "claims": COUNT, "violations": COUNT}
 GENERATOR = {"cpu_share": AMOUNT, "lag_p99_s": AMOUNT}
+# Of a run on a real application.
+CAPACITY = {"how": TEXT, "start_per_s": CAPACITIES, "end_per_s": CAPACITIES}
+PHASE = {"from_s": TIME, "to_s": TIME, "load": POSITIVE, "offered_per_s": POSITIVE}
 
 
 def check(path: Path, value: Any, kinds: dict[str, Kind], where: str = "") -> None:
@@ -226,7 +230,7 @@ def load_requests(path: Path) -> Requests:
         if row[3] not in CLASSES:
             raise RecordError(f"{where}: class is '{row[3]}', expected query or transaction")
         if row[4] not in OUTCOMES:
-            raise RecordError(f"{where}: outcome is '{row[4]}', expected ok, refused or error")
+            raise RecordError(f"{where}: outcome is '{row[4]}', expected ok, refused, error or timeout")
         sent.append(number(row[0], where, "t_s"))
         delay.append(number(row[1], where, "delay_s"))
         items.append(number(row[5], where, "items"))
@@ -299,6 +303,8 @@ def load_policy(folder: Path) -> Policy:
         raise RecordError(f"{path}: no whole second between measured_from_s and measured_to_s")
     if event is not None and not begin <= event < end:
         raise RecordError(f"{path}: event_s is {event}, expected a time between measured_from_s and -_to_s")
+    if "phases" in meta:
+        check_phases(path, meta)
     nodes = load_nodes(folder / "nodes.csv", meta["node_capacity_items_per_s"])
     policy = Policy(meta, load_requests(folder / "requests.csv.gz"), nodes)
     if meta.get("placement") is not None:
@@ -310,6 +316,25 @@ def load_policy(folder: Path) -> Policy:
     return policy
 
 
+def check_phases(path: Path, meta: dict[str, Any]) -> None:
+    check(path, meta, {"app": TEXT, "group": TEXT.or_null()})
+    if not isinstance(meta["phases"], list) or not meta["phases"]:
+        raise RecordError(
+            f"{path}: phases is {json.dumps(meta['phases'])}, expected a list of at least one phase"
+        )
+    for number, phase in enumerate(meta["phases"]):
+        check(path, phase, PHASE, f"phases[{number}]")
+        if phase["from_s"] >= phase["to_s"]:
+            raise RecordError(f"{path}: phases[{number}] ends at {phase['to_s']}, before it begins")
+
+
 def load_run(directory: Path) -> tuple[dict[str, Any], list[Policy]]:
-    run = load_json(directory / "run.json", RUN, {"machine": MACHINE})
-    return run, [load_policy(directory / name) for name in run["policies"]]
+    path = directory / "run.json"
+    run = load_json(path, RUN, {"machine": MACHINE})
+    if "app" in run:
+        check(path, run, {"app": TEXT})
+        check(path, run.get("capacity"), CAPACITY, "capacity")
+    policies = [load_policy(directory / name) for name in run["policies"]]
+    if len({len(policy.meta.get("phases", [])) for policy in policies}) > 1:
+        raise RecordError(f"{path}: policies differ in their phases")
+    return run, policies

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from loadtests.report import placement
+from loadtests.report import phases, placement
+from loadtests.report.numbers import show
 
 HEADINGS = [
     *("policy", "proxy", "timely items/s", "of ideal", "from 5 s", "vs rr", "vs prop", "total items/s"),
@@ -18,10 +19,6 @@ HEADINGS = [
         "proxy cores",
     ),
 ]
-
-
-def show(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
 
 
 def cells(summary: dict[str, Any]) -> list[list[str]]:
@@ -53,6 +50,8 @@ def cells(summary: dict[str, Any]) -> list[list[str]]:
 
 def chosen(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Headings and cells of what the scenario is about."""
+    if any(run["phases"] for run in summary["runs"]):
+        return phases.headings(summary), phases.cells(summary)
     if any(run["placement"] for run in summary["runs"]):
         return placement.HEADINGS, placement.cells(summary)
     return HEADINGS, cells(summary)
@@ -95,11 +94,19 @@ def aligned(lines: list[list[str]]) -> str:
     return "\n".join(text)
 
 
+def beside(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]] | None:
+    """Headings and cells of a second table, where there is one."""
+    if any(run["phases"] for run in summary["runs"]):
+        return phases.lost_headings(summary), phases.lost(summary)
+    lines = updates(summary)
+    return (UPDATES, lines) if lines else None
+
+
 def terminal(summary: dict[str, Any]) -> str:
-    headings, lines = chosen(summary)
-    text = aligned([headings, *lines])
-    more = updates(summary)
-    return f"{text}\n\n{aligned([UPDATES, *more])}" if more else text
+    parts = [
+        aligned([headings, *lines]) for headings, lines in filter(None, (chosen(summary), beside(summary)))
+    ]
+    return "\n\n".join([*parts, *phases.best_of_groups(summary)])
 
 
 def piped(headings: list[str], lines: list[list[str]]) -> str:
@@ -109,6 +116,5 @@ def piped(headings: list[str], lines: list[list[str]]) -> str:
 
 
 def markdown(summary: dict[str, Any]) -> str:
-    text = piped(*chosen(summary))
-    more = updates(summary)
-    return f"{text}\n\n{piped(UPDATES, more)}" if more else text
+    parts = [piped(*table) for table in (chosen(summary), beside(summary)) if table]
+    return "\n\n".join([*parts, *phases.best_of_groups(summary)])

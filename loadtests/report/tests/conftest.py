@@ -17,7 +17,7 @@ NODES = (
     "proxy_weight,proxy_maxconn,jobs,delay_s,capacity_items_per_s,cache_hits,cache_misses,"
     "updates,update_items,update_relaxed,update_longest_s,update_hot_relaxed"
 )
-STATUS = {"ok": 200, "refused": 503, "error": 0}
+STATUS = {"ok": 200, "refused": 503, "error": 0, "timeout": 0}
 
 
 def request(

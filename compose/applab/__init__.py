@@ -1,0 +1,1 @@
+"""The lab on real applications: `python -m compose.applab --help`."""

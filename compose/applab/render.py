@@ -1,0 +1,129 @@
+"""Configurations for an application: the examples' and the guide's, less what only the demo service has."""
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from compose.applab.policies import Policy
+from compose.applab.scenario import NODES, SLA_S
+from compose.lab import envoy, machine, render
+from compose.lab.errors import LabError
+from compose.lab.processes import free_ports
+from compose.lab.proxy import HAProxy, Proxy
+from compose.lab.stack import make_ports
+from compose.lab.topology import ROOT
+
+LOG_FORMAT = ROOT / "haproxy" / "snippets" / "log-format.cfg"
+# The demo service's: a node that takes writes, and a path that says whether a node is well. A saturated
+# process does not answer such a path in time, though it serves: what is checked is that it takes connections.
+_TRANSACTIONS = re.compile(r"(?m)^backend transactions\n(?:[ \t].*\n|\n)*")
+_DEMO_ONLY = re.compile(r"(?m)^\s+(?:use_backend transactions|option httpchk)\b.*\n")
+
+
+@dataclass(frozen=True)
+class Addresses:
+    ports: render.Ports
+    # Where each agent takes HAProxy's log lines.
+    logs: tuple[int, ...]
+    # Where an application has its metrics, if not where it serves.
+    metrics: tuple[int, ...]
+
+    @classmethod
+    def free(cls) -> "Addresses":
+        more = free_ports(2 * NODES)
+        return cls(make_ports(NODES), tuple(more[:NODES]), tuple(more[NODES:]))
+
+
+def haproxy(policy: Policy, addresses: Addresses, socket: Path) -> str:
+    text = render.haproxy(
+        policy.base.example.read_text(), addresses.ports, socket, policy.base.settings.get("maxconn")
+    )
+    text = _DEMO_ONLY.sub("", _TRANSACTIONS.sub("", text))
+    if policy.source != "haproxy-log":
+        return text
+    snippet = LOG_FORMAT.read_text()
+    lines, found = re.subn(
+        r"(?m)^(\s+log )\S+( .*\n)",
+        lambda line: "".join(f"{line[1]}127.0.0.1:{port}{line[2]}" for port in addresses.logs),
+        snippet,
+    )
+    text, frontends = re.subn(r"(?m)^frontend stocks\n", lambda line: line[0] + lines, text)
+    if found != 1 or frontends != 1:
+        raise LabError(
+            f"{LOG_FORMAT} has {found} `log` lines and {policy.base.example} {frontends} frontends, not one"
+        )
+    return text
+
+
+def envoy_yaml(policy: Policy, addresses: Addresses, name: str) -> str:
+    base = policy.base
+    config = yaml.safe_load(envoy.render(base.example, addresses.ports, name, base.settings))
+    resources = config["static_resources"]
+    resources["clusters"] = [one for one in resources["clusters"] if one["name"] != "transactions"]
+    for cluster in resources["clusters"]:
+        for check in cluster.get("health_checks", []):
+            if check.pop("http_health_check", None):
+                check["tcp_health_check"] = {}
+    for manager in envoy.holders(resources, "virtual_hosts"):
+        for host in manager["virtual_hosts"]:
+            host["routes"] = [route for route in host["routes"] if route["name"] != "transactions"]
+    return yaml.safe_dump(config, sort_keys=False, width=110)
+
+
+def proxy(policy: Policy, addresses: Addresses, run: Path) -> Proxy:
+    """Writes the proxy's configuration into `run`; the proxy itself has checked it."""
+    ports = addresses.ports
+    if policy.base.proxy == "envoy":
+        config = run / "lb1.yaml"
+        config.write_text(envoy_yaml(policy, addresses, "lb1"))
+        check = [machine.envoy(), "-c", str(config), "--mode", "validate", "--log-level", "error"]
+        nodes = {port: f"node{index + 1}" for index, port in enumerate(ports.slaves)}
+        command = envoy.foreground(config, machine.cores())
+        made: Proxy = envoy.Envoy(ports.frontend, command, ports.stats, nodes)
+    else:
+        config, socket = run / "lb1.cfg", run / "lb1.sock"
+        config.write_text(haproxy(policy, addresses, socket))
+        check = [machine.haproxy(), "-c", "-f", str(config)]
+        # In the foreground: a master that forks would untie its worker from the runner.
+        made = HAProxy(ports.frontend, [machine.haproxy(), "-db", "-f", str(config)], socket, ports.stats)
+    checked = subprocess.run(check, capture_output=True, text=True, check=False)
+    if checked.returncode != 0:
+        raise LabError(f"{policy.name}: {config} is refused:\n{checked.stderr}{checked.stdout}")
+    return made
+
+
+def agent(
+    policy: Policy,
+    index: int,
+    addresses: Addresses,
+    run: Path,
+    metrics: Mapping[str, Any] | None,
+    capacity: float,
+) -> str:
+    """agent.toml of one node; `metrics` is the application's own source, `capacity` in requests/s."""
+    assert policy.base.service is not None
+    ports, name = addresses.ports, f"queries/node{index + 1}"
+    service: dict[str, Any] = {"name": "queries", "identities": [name], "address": ports.node(index)}
+    if policy.source == "haproxy-log":
+        service["source"] = {"listen": f"udp://127.0.0.1:{addresses.logs[index]}", "node": name}
+    elif policy.source == "prometheus":
+        if metrics is None:
+            raise LabError(f"--policies {policy.name}: the application has no histogram")
+        service["source"] = dict(metrics)
+    if policy.nominal is not None:
+        service["bound"] = {"nominal": round(policy.nominal * capacity * SLA_S, 3)}
+    config: dict[str, Any] = {
+        "http": {"listen": f"127.0.0.1:{ports.agents[index]}"},
+        "agent_check": {"listen": f"127.0.0.1:{ports.checks[index]}"},
+        "control": {"socket": str(run / f"node{index + 1}.control")},
+    }
+    if policy.base.has_ring:
+        config["redis"] = {"urls": [f"redis://127.0.0.1:{ports.redis}"]}
+        service["ring"] = {"node": f"node{index + 1}"}
+    told = render.merged(service, policy.base.service)
+    return render.toml(config) + "\n[[service]]\n" + render.toml(told, "service")

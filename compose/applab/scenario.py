@@ -1,0 +1,126 @@
+"""How much load comes when, in parts of the nodes' capacity, and what happens to a node."""
+
+import math
+from dataclasses import dataclass, replace
+
+from compose.lab.errors import LabError
+
+SLA_S = 0.5
+# A client gives up after so long.
+PATIENCE_S = 5.0
+NODES = 3
+# Of a core, each node.
+QUOTA = 0.25
+MAX_STEPS = 20
+MAX_LOAD = 100.0
+MAX_SECONDS = 3600.0
+# Requests/s at which k6, the proxy and three nodes still fit into two cores.
+MAX_REQUESTS_PER_S = 600.0
+
+
+@dataclass(frozen=True)
+class Step:
+    load: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    steps: tuple[Step, ...]
+    # What happens to the last node when the second step begins, and is undone when the third does.
+    event: str | None = None
+    # Of the last node's quota.
+    last: float = 1.0
+
+    @property
+    def duration(self) -> float:
+        return sum(step.seconds for step in self.steps)
+
+    def begins(self, step: int) -> float:
+        return sum(one.seconds for one in self.steps[:step])
+
+    def quotas(self) -> dict[str, float]:
+        """Of a core, by node."""
+        names = [f"node{number + 1}" for number in range(NODES)]
+        return {name: QUOTA * (self.last if name == names[-1] else 1.0) for name in names}
+
+    def event_text(self) -> str | None:
+        if self.event is None:
+            return None
+        away = self.steps[1].seconds
+        words = {
+            "pause": f"node{NODES} stops for {away:g} s",
+            "kill": f"node{NODES} is killed, and back after",
+        }
+        return words[self.event] + (f" {away:g} s" if self.event == "kill" else "")
+
+
+# Load and seconds of each step, and those of a quick run.
+OVERLOAD = ("0.5:20,1.5:25,3:25,0.5:20", "0.5:6,1.5:8,3:8,0.5:8")
+STEPS = {
+    "overload": OVERLOAD,
+    "slow-node": ("0.7:25,1.5:25", "0.7:10,1.5:10"),
+    "pause": ("0.85:15,0.85:3,0.85:17", "0.85:6,0.85:3,0.85:6"),
+    "kill": ("0.85:15,0.85:10,0.85:15", "0.85:6,0.85:5,0.85:6"),
+    "steady": ("0.85:300", "0.85:30"),
+    "nominal": OVERLOAD,
+}
+SCENARIOS = tuple(STEPS)
+
+
+def parse(text: str) -> tuple[Step, ...]:
+    """`0.5:20,3:25`: load, in parts of the capacity, and for how many seconds."""
+    found = []
+    for number, word in enumerate(text.split(","), 1):
+        where = f"--load {text!r}: step {number}, {word!r}"
+        load, colon, length = word.partition(":")
+        try:
+            step = Step(float(load), float(length))
+        except ValueError:
+            step = None
+        if step is None or not colon:
+            raise LabError(f"{where}: must be load:seconds, as in 1.5:25")
+        if not 0 < step.load <= MAX_LOAD:
+            raise LabError(f"{where}: the load must be above 0 and at most {MAX_LOAD:g} times the capacity")
+        if not 1 <= step.seconds <= MAX_SECONDS:
+            raise LabError(f"{where}: must last within 1..{MAX_SECONDS:g} s")
+        found.append(step)
+    if len(found) > MAX_STEPS:
+        raise LabError(f"--load: {len(found)} steps, at most {MAX_STEPS}")
+    if sum(step.seconds for step in found) > MAX_SECONDS:
+        raise LabError(f"--load {text!r}: must last at most {MAX_SECONDS:g} s together")
+    return tuple(found)
+
+
+def scenario(name: str, load: str | None = None, quick: bool = False, value: float | None = None) -> Scenario:
+    if name not in STEPS:
+        raise LabError(f"--scenario {name}: with an application it must be one of {', '.join(SCENARIOS)}")
+    if value is not None and name != "slow-node":
+        raise LabError(f"--value {value:g}: only scenario slow-node has one")
+    if value is not None and not (math.isfinite(value) and 0.05 <= value <= 1):
+        raise LabError(
+            f"--value {value:g}: must be within 0.05..1, the part of its quota that node{NODES} keeps"
+        )
+    made = Scenario(name, parse(STEPS[name][quick] if load is None else load))
+    if name == "slow-node":
+        made = replace(made, last=0.5 if value is None else value)
+    if name in ("pause", "kill"):
+        if len(made.steps) < 3:
+            raise LabError(
+                f"--load {load!r}: scenario {name} needs three steps: before, while a node is away, and after"
+            )
+        made = replace(made, event=name)
+    return made
+
+
+def rates(steps: tuple[Step, ...], capacity: float) -> list[float]:
+    """Requests/s of each step, where the nodes together can do `capacity`."""
+    for step in steps:
+        if step.load * capacity > MAX_REQUESTS_PER_S:
+            raise LabError(
+                f"--load {step.load:g}: of a capacity of {capacity:.1f} requests/s that is "
+                f"{step.load * capacity:,.0f} requests/s; k6 beside the nodes sends at most "
+                f"{MAX_REQUESTS_PER_S:g}"
+            )
+    return [step.load * capacity for step in steps]

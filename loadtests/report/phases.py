@@ -1,0 +1,128 @@
+"""Figures of a run on a real application, phase by phase: a phase is a step of the load."""
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from loadtests.report.numbers import ratio, rounded, show
+from loadtests.report.records import Policy
+
+HEADINGS = ("timely/s", "of best", "p95 s")
+HOW = """<p>Open-loop clients: requests come in the steps of the load, parts of the capacity that was
+measured before the first policy, at the same times and for the same work for every policy; each client
+gives up after a time. All times are taken at the client. A request is timely if it was answered within
+the SLA. A phase counts the requests sent in it, against all that were to be sent; its percentiles are of
+those that were served. In the charts timely requests and delays go by the second in which the answer
+came.</p>"""
+LOST = ("refused", "timed out", "failed", "not sent")
+
+
+def phases(policy: Policy, sla: float) -> list[dict[str, Any]] | None:
+    """All by time of sending: what became of the requests of a phase. None for the demo service."""
+    if "phases" not in policy.meta:
+        return None
+    return [figures(policy, phase, sla) for phase in policy.meta["phases"]]
+
+
+def figures(policy: Policy, phase: dict[str, Any], sla: float) -> dict[str, Any]:
+    begin, end, offered = phase["from_s"], phase["to_s"], phase["offered_per_s"]
+    requests = policy.requests
+    sent = (requests.sent >= begin) & (requests.sent < end)
+    outcome, delay = requests.outcome[sent], requests.delay[sent]
+    served = delay[outcome == "ok"]
+    p50, p95, p99 = np.percentile(served, [50, 95, 99]) if served.size else (None,) * 3
+    # More than planned were sent where some of the phase before were late.
+    planned = max(offered * (end - begin), outcome.size)
+
+    def part(count: float) -> float | None:
+        return rounded(ratio(float(count), planned))
+
+    return {
+        "from_s": begin,
+        "to_s": end,
+        "load": phase["load"],
+        "timely_per_s": rounded((served <= sla).sum() / (end - begin), 2),
+        "timely_of_best": None,
+        "offered_per_s": rounded(offered, 2),
+        "refused_fraction": part((outcome == "refused").sum()),
+        "timeout_fraction": part((outcome == "timeout").sum()),
+        "error_fraction": part((outcome == "error").sum()),
+        # Requests that the generator had nobody left to send by: none of them is timely.
+        "dropped_fraction": part(max(0.0, planned - outcome.size - 1)),
+        "p50_delay_s": rounded(p50),
+        "p95_delay_s": rounded(p95),
+        "p99_delay_s": rounded(p99),
+    }
+
+
+def compare(runs: list[dict[str, Any]]) -> None:
+    """Adds to each phase its part of the best run's timely requests."""
+    phased = [run["phases"] for run in runs if run["phases"]]
+    for same in zip(*phased, strict=True):
+        best = max(phase["timely_per_s"] for phase in same)
+        for phase in same:
+            phase["timely_of_best"] = rounded(ratio(phase["timely_per_s"], best))
+
+
+def capacity(summary: dict[str, Any]) -> str:
+    start, end = (sum(summary["capacity"][f"{when}_per_s"].values()) for when in ("start", "end"))
+    return f"capacity {start:.1f} requests/s before the first policy, {end:.1f} after the last"
+
+
+def title(phase: dict[str, Any]) -> str:
+    return f"{phase['load']:g}x"
+
+
+def grouped(summary: dict[str, Any], first: str, names: tuple[str, ...]) -> list[str]:
+    """The phase's load is said with the first of its columns."""
+    found = [first]
+    for phase in summary["runs"][0]["phases"]:
+        found += [f"{title(phase)}: {names[0]}", *names[1:]]
+    return found
+
+
+def headings(summary: dict[str, Any]) -> list[str]:
+    return grouped(summary, "policy", HEADINGS)
+
+
+def cells(summary: dict[str, Any]) -> list[list[str]]:
+    keys = (("timely_per_s", ".1f"), ("timely_of_best", ".0%"), ("p95_delay_s", ".2f"))
+    return rows(summary, keys)
+
+
+def lost_headings(summary: dict[str, Any]) -> list[str]:
+    return grouped(summary, "not served", LOST)
+
+
+def lost(summary: dict[str, Any]) -> list[list[str]]:
+    names = ("refused", "timeout", "error", "dropped")
+    return rows(summary, tuple((f"{name}_fraction", ".1%") for name in names))
+
+
+def rows(summary: dict[str, Any], keys: tuple[tuple[str, str], ...]) -> list[list[str]]:
+    return [
+        [
+            run["policy"] + (" (generator limited)" if run["generator_limited"] else ""),
+            *(show(phase[key], form) for phase in run["phases"] for key, form in keys),
+        ]
+        for run in summary["runs"]
+    ]
+
+
+def best_of_groups(summary: dict[str, Any]) -> list[str]:
+    """For each sweep, which of its values was the best in each phase."""
+    groups = defaultdict(list)
+    for run in summary["runs"]:
+        if run["group"]:
+            groups[run["group"]].append(run)
+    lines = []
+    for group, members in groups.items():
+        found = []
+        for number, phase in enumerate(members[0]["phases"]):
+            best = max(members, key=lambda run, number=number: run["phases"][number]["timely_per_s"])
+            mine = best["phases"][number]
+            of_best, p95 = show(mine["timely_of_best"], ".0%"), show(mine["p95_delay_s"], ".2f")
+            found.append(f"{title(phase)} {best['policy']} ({of_best}, p95 {p95} s)")
+        lines.append(f"best {group}: {'; '.join(found)}")
+    return lines

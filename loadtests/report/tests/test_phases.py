@@ -1,0 +1,131 @@
+"""Runs on a real application: figures of each phase, by hand."""
+
+import json
+
+import pytest
+
+from loadtests.report.tests.conftest import Run, request
+
+CAPACITY = {"how": "by hand", "start_per_s": {"node1": 2.0}, "end_per_s": {"node1": 1.5}}
+PHASES = [
+    {"from_s": 0.0, "to_s": 10.0, "load": 0.5, "offered_per_s": 1.0},
+    {"from_s": 10.0, "to_s": 20.0, "load": 1.5, "offered_per_s": 3.0},
+]
+
+
+def add(run: Run, name: str, requests: list[str], group: str | None = None, phases=PHASES) -> None:
+    run.facts |= {"app": "go", "capacity": CAPACITY}
+    facts = {"app": "go", "group": group, "phases": phases, "event_s": None, "event": None}
+    run.add(name, requests, facts=facts | {"measured_from_s": 0.0, "measured_to_s": 20.0})
+
+
+def answered(begin: int, count: int, delay: float, outcome: str = "ok") -> list[str]:
+    """So many requests, all within a second."""
+    return [request(begin + n / count / 2, delay, items=1, outcome=outcome) for n in range(count)]
+
+
+@pytest.fixture
+def swept(run) -> Run:
+    light = answered(1, 10, 0.5)
+    # Of 30 in the second phase: 12 in time, 6 late, 6 refused, 3 given up, 1 failed, and 2 never sent.
+    busy = [
+        *answered(11, 12, 0.5),
+        *answered(12, 6, 2.0),
+        *answered(13, 6, 0.0, "refused"),
+        *answered(14, 3, 5.0, "timeout"),
+        *answered(15, 1, 0.1, "error"),
+    ]
+    add(run, "rr", [*light, *answered(11, 3, 0.9), *answered(12, 27, 4.0)])
+    add(run, "static-2", [*light, *busy], "static")
+    add(run, "static-4", [*light[:8], *answered(11, 24, 1.0), *answered(12, 6, 0.0, "refused")], "static")
+    return run
+
+
+def test_a_phase_counts_what_was_sent_in_it(swept):
+    first, second = swept.figures("static-2")["phases"]
+    assert (first["timely_per_s"], first["offered_per_s"], first["load"]) == (1.0, 1.0, 0.5)
+    assert (first["p50_delay_s"], first["p95_delay_s"], first["refused_fraction"]) == (0.5, 0.5, 0.0)
+    assert (second["from_s"], second["to_s"], second["timely_per_s"]) == (10.0, 20.0, 1.2)
+    assert second["refused_fraction"] == 0.2
+    assert second["timeout_fraction"] == 0.1
+    assert second["error_fraction"] == pytest.approx(1 / 30, abs=1e-4)
+    # Of the two that are missing one may be due at the border.
+    assert second["dropped_fraction"] == pytest.approx(1 / 30, abs=1e-4)
+    # 18 were served, six of them in 2 s.
+    assert (second["p50_delay_s"], second["p95_delay_s"], second["p99_delay_s"]) == (0.5, 2.0, 2.0)
+
+
+def test_a_phase_is_compared_with_the_best_of_the_run(swept):
+    parts = {
+        name: [phase["timely_of_best"] for phase in swept.figures(name)["phases"]]
+        for name in ("rr", "static-2", "static-4")
+    }
+    assert parts == {"rr": [1.0, 0.125], "static-2": [1.0, 0.5], "static-4": [0.8, 1.0]}
+
+
+def test_the_table_names_the_best_value_of_a_sweep(swept, capsys):
+    assert swept.report("--markdown") == 0
+    text = capsys.readouterr().out
+    assert "| static-2 | 1.0 | 100% | 0.50 | 1.2 | 50% | 2.00 |" in text
+    assert "| static-2 | 0.0% | 0.0% | 0.0% | 0.0% | 20.0% | 10.0% | 3.3% | 3.3% |" in text
+    assert "best static: 0.5x static-2 (100%, p95 0.50 s); 1.5x static-4 (100%, p95 1.00 s)" in text
+
+
+def test_the_page_says_what_was_run(swept):
+    assert swept.report() == 0
+    text = (swept.directory / "report.html").read_text()
+    assert "application go; capacity 2.0 requests/s before the first policy, 1.5 after the last" in text
+    assert "Open-loop clients" in text
+    assert "95th percentile of delay over time, static-4" in text
+
+
+def test_without_an_application_there_are_no_phases(run):
+    run.add("rr", [request(12, 0.5)])
+    assert run.summary()["capacity"] is None
+    assert (run.figures("rr")["phases"], run.figures("rr")["app"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("phases", "error"),
+    [
+        ([], "phases is [], expected a list of at least one phase"),
+        ([PHASES[0] | {"load": 0}], "phases[0].load is 0, expected a number above 0"),
+        ([PHASES[0] | {"to_s": 0.0}], "phases[0] ends at 0.0, before it begins"),
+    ],
+)
+def test_bad_phases(run, capsys, phases, error):
+    add(run, "rr", [], phases=phases)
+    assert run.report() == 1
+    assert f"rr/meta.json: {error}" in capsys.readouterr().err
+
+
+def test_a_run_that_did_not_end_has_no_capacity_afterwards(run, capsys):
+    add(run, "rr", [])
+    run.facts["capacity"] = CAPACITY | {"end_per_s": None}
+    run.save()
+    assert run.report() == 1
+    assert "run.json: capacity.end_per_s is null" in capsys.readouterr().err
+
+
+def test_policies_of_one_run_have_the_same_phases(run, capsys):
+    add(run, "rr", [])
+    add(run, "leastconn", [], phases=PHASES[:1])
+    assert run.report() == 1
+    assert json.loads((run.directory / "run.json").read_text())["policies"] == ["rr", "leastconn"]
+    assert "run.json: policies differ in their phases" in capsys.readouterr().err
+
+
+def test_the_targets_are_those_of_the_best_static_limit_and_of_envoys_best(run, capsys):
+    light = answered(1, 10, 0.5)
+    add(run, "static-2", [*light, *answered(11, 20, 0.5)], "static")
+    add(run, "static-4", [*light, *answered(11, 24, 1.0)], "static")
+    add(run, "envoy-adaptive-concurrency", [*light, *answered(11, 25, 0.1)])
+    add(run, "fc-prop", [*light[:9], *answered(2, 1, 0.0, "refused"), *answered(11, 24, 0.8)])
+    assert run.report() == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("pass", "FAIL"))]
+    assert lines == [
+        "FAIL  fc-prop at 0.5x from 0 s: refused: 0.1 (at most 0.005)",
+        "pass  fc-prop at 1.5x from 10 s: timely, of the best static limit's: 1 (at least 0.98)",
+        "pass  fc-prop at 1.5x from 10 s: p95, of that limit's: 0.8 (at most 1.2)",
+        "FAIL  fc-prop at 1.5x from 10 s: timely, of Envoy's best: 0.96 (at least 1)",
+    ]
