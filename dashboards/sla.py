@@ -34,7 +34,13 @@ NODE_LINK = (
 KEYS = "instance, service"
 # What the controller's reasons are told by: what it saw, and what it did to the bound.
 REASONS = {
-    "start": "just started: nominal",
+    "start": "just started",
+    "open": "nothing has waited yet: not limited",
+    "burst": "room for a burst, at the rate learned",
+    "standing": "overload, queue stood: lowered",
+    "starved": "less done with fewer: raised",
+    "blind_source": "waiting that the source misses: by jobs",
+    "source_late": "source answers late: lowered",
     "source_lost": "source lost: held",
     "fixed": "fixed by hand or configuration",
     "stalled": "nothing ends: halved",

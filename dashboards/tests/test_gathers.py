@@ -32,6 +32,8 @@ name = "scatter"
 delay = "1s"
 [service.bound]
 nominal = 10000
+[service.controller]
+kind = "pi"
 [service.source]
 kind = "partitions"
 [[partition]]

@@ -7,7 +7,7 @@ local ring_of = require("plimsoll.ring")
 local M = {}
 
 local FUNCTIONS = { "nodes", "ring", "proxies", "shares", "observations" }
-local LIBRARY_VERSION = 7
+local LIBRARY_VERSION = 8
 -- How soon is asked again by who is new, and so has a part only of what is free, and told that much of the shares
 -- was given up, for which others wait.
 local EARLY_WAIT = 0.1

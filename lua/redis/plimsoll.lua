@@ -7,8 +7,9 @@
 -- trusted; a record that cannot be parsed is dropped, as is one whose lease has run out.
 --
 -- Keys, all with the prefix `plimsoll:{cluster}:` and so in one hash slot of a Redis Cluster:
---   KEYS[1] nodes         hash  node -> "bound bound_jobs mean_cost jobs load lease_end_ms lease_ms round instance",
---                               and " host:port" where the agent knows the node's address
+--   KEYS[1] nodes         hash  node -> "bound bound_jobs mean_cost jobs load lease_end_ms lease_ms round instance
+--                               address capacity", with "-" where one is not known; version 7 wrote no capacity, and
+--                               an address only where it is known
 --   KEYS[2] ring          hash  version, slots, owners (a byte a slot, 255: nobody), check (SHA-1 of
 --                               owners), names (a line a node, empty where the index is free), sizes,
 --                               settle_until, seen (time of the last call), round (its number), since (its begin)
@@ -23,7 +24,7 @@
 
 -- luacheck: read_globals struct
 
-local VERSION = 7
+local VERSION = 8
 
 local MAX_NODES = 255
 local MAX_PROXIES = 4096
@@ -139,7 +140,20 @@ end
 
 -- The address proxies connect to; nil where it cannot be one.
 local function address_of(text)
-  return text and #text <= MAX_ADDRESS and text:match("^[!-~]+$")
+  return text and text ~= "-" and #text <= MAX_ADDRESS and text:match("^[!-~]+$") or nil
+end
+
+-- The address and the capacity at the end of a node's record; without a word on it its capacity is its bound.
+local function end_of_node(rest, bound)
+  local address, capacity = rest:match("^ (%S+) (%S+)$")
+  if capacity == "-" then
+    return address_of(address), nil
+  end
+  capacity = number(capacity or "", 0, MAX_NUMBER)
+  if capacity then
+    return address_of(address), capacity
+  end
+  return address_of(rest:match("^ (%S+)$")), bound
 end
 
 local parse_node = remembering(4096, function(text)
@@ -147,7 +161,6 @@ local parse_node = remembering(4096, function(text)
     text:match("^(%S+) (%S+) (%S+) (%S+) (%S+) (%d+) (%d+) (%d+) (%S+)(.*)$")
   local node = {
     told_bound = bound, words = { bound_jobs, mean_cost, jobs, load },
-    address = address_of(rest and rest:match("^ (.*)$")),
     bound = number(bound, 0, MAX_NUMBER), bound_jobs = number(bound_jobs, 0, MAX_NUMBER),
     mean_cost = number(mean_cost, 0, MAX_NUMBER), jobs = number(jobs, 0, MAX_NUMBER),
     load = number(load, 0, MAX_NUMBER), lease_end = number(lease_end, 0, MAX_NUMBER),
@@ -155,6 +168,7 @@ local parse_node = remembering(4096, function(text)
   }
   local whole_record = node.bound and node.bound_jobs and node.mean_cost and node.jobs and node.load
   if whole_record and node.lease_end and node.lease and node.round and is_name(instance) then
+    node.address, node.capacity = end_of_node(rest, node.bound)
     return node
   end
 end)
@@ -374,32 +388,50 @@ local function read_ring(key, with_owners)
   return ring
 end
 
--- Slots in proportion to the bounds, by largest remainders; ties go to the smaller index. The same
+-- What stands for each node's capacity: the mean of those that are known where its own is not, the same for all where
+-- none is, 0 where the node is out. The same arithmetic in the same order as `ring_weights` of agent/core.
+local function ring_weights(nodes)
+  local sum, known = 0, 0
+  for _, node in ipairs(nodes) do
+    if node and node.bound > 0 and node.capacity and node.capacity > 0 then
+      sum, known = sum + node.capacity, known + 1
+    end
+  end
+  local mean = known > 0 and sum / known or 1
+  local weights = {}
+  for i, node in ipairs(nodes) do
+    local is_known = node and node.capacity and node.capacity > 0
+    weights[i] = node and node.bound > 0 and (is_known and node.capacity or mean) or 0
+  end
+  return weights
+end
+
+-- Slots in proportion to the weights, by largest remainders; ties go to the smaller index. The same
 -- arithmetic in the same order as `ring_sizes` of agent/core, so that the sizes are the same.
-local function ring_sizes(bounds, slots)
+local function ring_sizes(weights, slots)
   local count, largest = 0, 0
-  for _, bound in ipairs(bounds) do
-    if bound > 0 then
+  for _, weight in ipairs(weights) do
+    if weight > 0 then
       count = count + 1
-      largest = math.max(largest, bound)
+      largest = math.max(largest, weight)
     end
   end
   local sizes = {}
   if count == 0 or count > slots then
-    for i = 1, #bounds do
+    for i = 1, #weights do
       sizes[i] = 0
     end
     return sizes
   end
   local total = 0
-  for _, bound in ipairs(bounds) do
-    total = total + bound / largest
+  for _, weight in ipairs(weights) do
+    total = total + weight / largest
   end
   local order, given = {}, 0
-  for i, bound in ipairs(bounds) do
+  for i, weight in ipairs(weights) do
     sizes[i] = 0
-    if bound > 0 then
-      local quota = bound / largest / total * slots
+    if weight > 0 then
+      local quota = weight / largest / total * slots
       sizes[i] = math.floor(quota)
       given = given + sizes[i]
       order[#order + 1] = { rest = quota - sizes[i], index = i }
@@ -583,11 +615,11 @@ local function rebalance(key, live, first, slots, dead_band, now, settle_ms)
     end
     names[free] = name
   end
-  local bounds = {}
+  local nodes = {}
   for i, name in ipairs(names) do
-    bounds[i] = live[name] and live[name].bound or 0
+    nodes[i] = live[name] or false
   end
-  local wanted = ring_sizes(bounds, slots)
+  local wanted = ring_sizes(ring_weights(nodes), slots)
   -- A name that takes over a freed index in the same call moves no slot, and is a change all the same.
   local renamed = table.concat(names, "\n") ~= table.concat(ring.names, "\n")
   if not renamed and not worth_moving(ring.sizes, wanted, dead_band) then
@@ -617,11 +649,13 @@ local function rebalance(key, live, first, slots, dead_band, now, settle_ms)
   return to
 end
 
--- report(node, instance, bound, bound_jobs, mean_cost, jobs, load, lease_ms, slots, dead_band, settle_ms, address)
+-- report(node, instance, bound, bound_jobs, mean_cost, jobs, load, lease_ms, slots, dead_band, settle_ms, address,
+--        capacity)
 --   jobs: active requests. load: delay over the SLA's target, or the host's. Both for the schedulers.
 --   bound 0: the node is drained and owns nothing. lease_ms 0: it leaves at once.
 --   settle_ms: how long a ring made from nothing waits for the other nodes.
 --   address: "host:port" that proxies connect to; may be left out.
+--   capacity: what ring sizes go by, -1 where it is not known; without it, as before version 8, the bound.
 -- Returns { version, proxy, observation, proxy, observation, … } of this node.
 local function report(keys, args)
   local name, instance = args[1], args[2]
@@ -640,6 +674,10 @@ local function report(keys, args)
   if not slots then return fail("slots must be a whole number within 1..1048576") end
   if not dead_band then return fail("dead_band must be within 0..1") end
   if not settle then return fail("settle_ms must be a whole number within 0..3600000") end
+  local capacity = number(args[13] or args[3], 0, MAX_NUMBER)
+  if not capacity and number(args[13], -1, -1) ~= -1 then
+    return fail("capacity must be -1, or a number within 0..1e15")
+  end
   local before = stored(parse_node, name, redis.call("HGET", keys[1], name))
   local now, since, round = tell_time(keys, before and before.instance == instance and before)
   local live, count = live_nodes(keys, now, since)
@@ -656,8 +694,7 @@ local function report(keys, args)
   else
     local times = exact(now + lease) .. " " .. exact(lease) .. " " .. exact(round)
     local record = table.concat(measured, " ") .. " " .. times .. " " .. instance
-    local address = address_of(args[12])
-    record = address and record .. " " .. address or record
+    record = record .. " " .. (address_of(args[12]) or "-") .. " " .. (capacity and exact(capacity) or "-")
     redis.call("HSET", keys[1], name, record)
     live[name] = parse_node(record)
   end
@@ -928,10 +965,12 @@ local function ring(keys)
   return { found.version, found.slots, table.concat(found.names, "\n"), owners }
 end
 
--- nodes(): { version, node, address, bound, bound_jobs, mean_cost, jobs, load, … } of all live nodes;
--- address is empty where it is not known, bound 0 where the node is out.
-local function nodes(keys)
+-- nodes("capacity"): { version, node, address, bound, bound_jobs, mean_cost, jobs, load, capacity, … } of all live
+-- nodes; address is empty and capacity -1 where they are not known, bound 0 where the node is out. Without the
+-- argument, as before version 8, there is no capacity.
+local function nodes(keys, args)
   if #keys ~= 5 then return fail("nodes needs 5 keys") end
+  if args[1] and args[1] ~= "capacity" then return fail("nodes takes the word capacity, or nothing") end
   local found = read_ring(keys[2], false)
   local reply = { found and found.version or 0 }
   local now, since, _, seen = read_time(keys)
@@ -939,6 +978,9 @@ local function nodes(keys)
     local last = #reply
     reply[last + 1], reply[last + 2], reply[last + 3] = name, node.address or "", node.told_bound
     reply[last + 4], reply[last + 5], reply[last + 6], reply[last + 7] = unpack(node.words)
+    if args[1] then
+      reply[last + 8] = node.capacity and exact(node.capacity) or "-1"
+    end
   end
   return reply
 end

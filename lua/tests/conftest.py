@@ -41,7 +41,7 @@ class Cluster:
         default |= {"load": 0.4, "lease": 60_000, "slots": 1000, "dead_band": 0.05, "settle": 0}
         default |= {"address": ""}
         given = default | other
-        order = list(default)
+        order = [*default, *(["capacity"] if "capacity" in other else [])]
         return self.call("report", node, *(given[name] for name in order))
 
     def observe(self, proxy, nodes, instance="p1", lease=60_000):
@@ -54,6 +54,11 @@ class Cluster:
         version, *rest = self.server.fcall_ro("plimsoll_nodes", 5, *self.keys)
         words = [word.decode() for word in rest]
         return version, {words[i]: words[i + 1 : i + 7] for i in range(0, len(words), 7)}
+
+    def capacities(self) -> dict[str, float]:
+        _, *rest = self.server.fcall_ro("plimsoll_nodes", 5, *self.keys, "capacity")
+        words = [word.decode() for word in rest]
+        return {words[i]: float(words[i + 7]) for i in range(0, len(words), 8)}
 
     def ring(self):
         version, slots, names, owners = self.server.fcall_ro("plimsoll_ring", 5, *self.keys)

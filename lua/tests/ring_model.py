@@ -17,6 +17,17 @@ def expand(runs: list[int]) -> bytes:
     return b"".join(bytes([owner]) * count for owner, count in pairs)
 
 
+def weights(capacities: list[float | None]) -> list[float]:
+    """Bounds for `sizes` of nodes that can carry so much; None: nobody knows."""
+    known = [capacity for capacity in capacities if capacity is not None]
+    # `sum` would compensate for rounding, which the others do not.
+    total = 0.0
+    for capacity in known:
+        total += capacity
+    mean = total / len(known) if known else 1.0
+    return [mean if capacity is None else capacity for capacity in capacities]
+
+
 def sizes(bounds: list[float], slots: int) -> list[int]:
     largest = max(bounds, default=0)
     if largest <= 0:

@@ -42,6 +42,48 @@ def test_every_change_is_the_models_change(cluster):
             assert found == owners
 
 
+@pytest.mark.parametrize("case", ring_model.cases("weights.json"))
+def test_the_model_has_the_vectors_weights(case):
+    assert ring_model.weights(case["capacities"]) == case["weights"]
+
+
+@pytest.mark.parametrize("case", ring_model.cases("weights.json"))
+def test_ring_sizes_go_by_capacity_and_by_the_mean_where_it_is_not_known(cluster, case):
+    told = {f"n{i:03}": capacity for i, capacity in enumerate(case["capacities"])}
+    for node, capacity in told.items():
+        # The bound of a full node is small, that of a free one large: keys must not follow it.
+        said = -1 if capacity is None else repr(capacity)
+        cluster.report(node, 1e6 if capacity is None else 3, capacity=said, dead_band=0)
+    names = cluster.ring()[2]
+    wanted = ring_model.sizes(ring_model.weights([told[name] for name in names]), 1000)
+    assert cluster.sizes() == dict(zip(names, wanted, strict=True))
+    assert cluster.capacities() == {node: -1 if it is None else it for node, it in told.items()}
+
+
+def test_a_node_that_is_out_owns_nothing_and_does_not_count_in_the_mean(cluster):
+    cluster.report("node1", 64, capacity=300)
+    cluster.report("node2", 64, capacity=-1)
+    cluster.report("node3", 0, capacity=9000)
+    assert cluster.sizes() == {"node1": 500, "node2": 500, "node3": 0}
+
+
+def test_agents_of_the_version_before_count_by_their_bounds(cluster):
+    """They report no capacity, read nodes of seven words, and may have written records before."""
+    cluster.report("new", 5, capacity=3000)
+    cluster.report("old", 1000)
+    assert cluster.sizes() == {"new": 750, "old": 250}
+    seconds, _ = cluster.server.time()
+    end = (seconds + 60) * 1000
+    record = f"2000 25 80 5 0.4 {end} 60000 0 a1"
+    cluster.server.hset(cluster.nodes, "older", f"{record} 192.0.2.1:8001")
+    cluster.server.hset(cluster.nodes, "oldest", record)
+    cluster.report("new", 5, capacity=3000)
+    assert cluster.sizes() == {"new": 375, "old": 125, "older": 250, "oldest": 250}
+    seen = cluster.live_nodes()[1]
+    assert seen["older"] == ["192.0.2.1:8001", "2000", "25", "80", "5", "0.4"]
+    assert seen["oldest"][0] == seen["new"][0] == ""
+
+
 def test_noise_within_the_dead_band_moves_no_key(cluster):
     for node in ("node1", "node2"):
         cluster.report(node, 1000)
@@ -144,6 +186,16 @@ def test_hostile_reports_are_refused_and_nothing_is_lost(cluster, field, value):
     with pytest.raises(redis.ResponseError, match="plimsoll: "):
         cluster.report("node1", **({"bound": 1000} | {field: value}))
     assert cluster.ring() == before
+
+
+def test_hostile_capacities_are_refused(cluster):
+    for value in [*HOSTILE, "-0.5", "-2"]:
+        if value == "-1":
+            continue
+        with pytest.raises(redis.ResponseError, match="plimsoll: capacity must be -1"):
+            cluster.report("node1", 1000, capacity=value)
+    with pytest.raises(redis.ResponseError, match="plimsoll: nodes takes the word capacity"):
+        cluster.server.fcall_ro("plimsoll_nodes", 5, *cluster.keys, "x")
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a\nb", "x" * 129, "é", "a,b", "a=b"])

@@ -256,6 +256,15 @@ def test_an_address_that_cannot_be_is_dropped_and_its_node_is_not(cluster, addre
     assert cluster.live_nodes()[1]["node1"][0] == "x" * 255
 
 
+@pytest.mark.parametrize("end", ["- x", "- nan", "- -5", "- 1e16", "a:1 5 6", "-", " 5", "- 5 ", "- "])
+def test_a_capacity_that_cannot_be_is_dropped_and_its_node_is_not(cluster, end):
+    times = f"{now_ms(cluster.server) + 60_000} 60000 0 i"
+    cluster.server.hset(cluster.nodes, "node2", f"3000 1 1 1 1 {times} {end}")
+    cluster.report("node1", 1000, capacity=1000)
+    assert cluster.sizes() == {"node1": 250, "node2": 750}
+    assert cluster.live_nodes()[1]["node2"] == ["", "3000", "1", "1", "1", "1"]
+
+
 def test_a_silence_shifts_the_lease_of_a_node_with_an_address(cluster):
     cluster.report("node1", 1000, address="127.0.0.1:8101", lease=3000)
     cluster.report("node2", 1000, lease=3000)

@@ -17,7 +17,7 @@ fn step(c: &mut Criterion) {
         limits: BoundLimits {
             min: Cost(8.0),
             max: Cost(1e6),
-            nominal: Cost(64.0),
+            nominal: Some(Cost(64.0)),
         },
         law: Law::Pi {
             gains: PiGains::default(),
@@ -38,9 +38,12 @@ fn step(c: &mut Criterion) {
         failed: 3,
         left: None,
         finished_cost: Some(Cost(40_000.0)),
+        mean_jobs: None,
+        refused_share: None,
         jobs: Some(60.0),
         peak_jobs: Some(64.0),
         oldest_age: Some(Seconds(0.9)),
+        unseen: None,
     };
     c.bench_function("controller step", |b| {
         b.iter(|| black_box(controller.step(Some(black_box(&observation)))));

@@ -32,6 +32,8 @@ const CALM: (u32, u32) = (3, 10);
 /// Of a full node's work, what updates make room for in a period even where the bound was not lowered: the requests
 /// that it keeps out are not seen here.
 const FULL: f64 = 0.05;
+/// A backlog above this part of the bound fills it.
+const FILLED: f64 = 0.8;
 /// Where few requests finished, a backlog under this part of the bound is light.
 const FEW: f64 = 0.5;
 /// Of the items that are to come back, this part does in each period.
@@ -72,9 +74,18 @@ impl Pressure {
             | Reason::OverBound
             | Reason::Stalled
             | Reason::Mpl => Pressure::Over(lowered.max(FULL)),
+            // How far the load line goes down says what queue there was, and not what updates take.
+            Reason::Standing | Reason::Starved | Reason::BlindSource | Reason::SourceLate => {
+                Pressure::Over(FULL)
+            }
+            Reason::Burst if decision.recent_peak.get() > FILLED * decision.bound.get() => {
+                Pressure::Over(FULL)
+            }
             // It cannot be lowered any more.
             Reason::AtMin => Pressure::Over(1.0),
-            Reason::LightLoad
+            Reason::Open
+            | Reason::Burst
+            | Reason::LightLoad
             | Reason::Recovering
             | Reason::Unused
             | Reason::Empty

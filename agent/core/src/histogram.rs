@@ -164,8 +164,8 @@ impl DelayHistogram {
     }
 
     /// The delay that the fraction `quantile` (0..=1) of requests stayed within, by linear
-    /// interpolation inside the bucket. Above the last bound, that bound is the answer, as in
-    /// Prometheus' `histogram_quantile`.
+    /// interpolation inside the bucket. Above the last bound, it is what those up there took on average by
+    /// the sum at least, where Prometheus' `histogram_quantile` answers the last bound.
     pub fn quantile(&self, quantile: f64) -> Option<Seconds> {
         self.quantile_with(quantile, 0, Seconds(0.0))
     }
@@ -198,7 +198,7 @@ impl DelayHistogram {
             }
             if here > 0.0 && below + here >= rank {
                 let Some(upper) = upper else {
-                    return Some(Seconds(lower));
+                    return Some(self.overflow_mean());
                 };
                 let inside = ((rank - below) / here).clamp(0.0, 1.0);
                 return Some(Seconds(lower + (upper - lower) * inside));
@@ -207,5 +207,17 @@ impl DelayHistogram {
             lower = upper.unwrap_or(lower);
         }
         Some(Seconds(lower))
+    }
+
+    /// The least that those above the last bound can have taken on average: what is left of the sum where
+    /// all others took as long as their buckets allow.
+    fn overflow_mean(&self) -> Seconds {
+        let last = self.upper_bounds.last().copied().unwrap_or(0.0);
+        let (upto, over) = self.counts.split_at(self.upper_bounds.len());
+        let others = upto.iter().zip(self.upper_bounds.iter());
+        let most: f64 = others.map(|(count, upper)| *count as f64 * upper).sum();
+        let over = over.first().map_or(0.0, |count| *count as f64);
+        let least = (self.sum_seconds - most) / over;
+        Seconds(if least > last { least } else { last })
     }
 }

@@ -3,6 +3,8 @@
 //!
 //! Time and randomness are passed in. The crate builds for `wasm32-wasip1`.
 
+mod blind;
+mod buckets;
 mod controller;
 pub mod dispatch;
 pub mod freshness;
@@ -21,8 +23,11 @@ mod sla;
 mod units;
 mod weight;
 
+pub use blind::{BlindWatch, Sight, Waiting};
+pub use buckets::{Advice, advise};
 pub use controller::{
-    BoundLimits, Decision, Law, NodeController, PiForm, PiGains, Rules, Settings, SettingsError,
+    BoundLimits, Decision, Law, Learned, NodeController, PiForm, PiGains, Rules, Settings,
+    SettingsError,
 };
 pub use histogram::{DelayHistogram, HistogramError};
 pub use observation::Observation;

@@ -17,12 +17,21 @@ pub struct Observation {
     pub left: Option<DelayHistogram>,
     /// Cost of the requests that finished, if the source knows it.
     pub finished_cost: Option<Cost>,
+    /// Jobs in the node on average over the period, those that wait in its listen backlog with them and those
+    /// that wait in a proxy without.
+    pub mean_jobs: Option<f64>,
+    /// Of all requests that asked for the service, at whatever node, the share that proxies refused for want of
+    /// room, in [0, 1].
+    pub refused_share: Option<f64>,
     /// Jobs in the node at the end of the period.
     pub jobs: Option<f64>,
     /// The most jobs seen in the node during the period.
     pub peak_jobs: Option<f64>,
     /// Age of the oldest unfinished request.
     pub oldest_age: Option<Seconds>,
+    /// Mean delay of a request before the source's clock began, as jobs over throughput show it; only where
+    /// that is clear, and goes on. The delay that a client has is longer by it.
+    pub unseen: Option<Seconds>,
 }
 
 impl Observation {

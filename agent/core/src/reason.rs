@@ -6,8 +6,20 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// No step has been taken yet; the nominal bound applies.
+    /// No step has been taken yet.
     Start,
+    /// Nothing has waited yet, so nothing is known of the capacity: nothing is limited.
+    Open,
+    /// The load line: what finishes within the target at the rate learned, for bursts.
+    Burst,
+    /// A queue stood under overload: lowered to the fewest jobs that keep the node busy.
+    Standing,
+    /// Throughput fell with the bound: raised at once.
+    Starved,
+    /// The source sees less delay than jobs over throughput say: the larger counts.
+    BlindSource,
+    /// The source did not answer in time, as an overloaded service does: lowered as for a stall.
+    SourceLate,
     /// Delay below the target: the law raised the bound.
     UnderSla,
     /// Delay above the target: the law lowered the bound.
@@ -51,8 +63,14 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of the enum: the closed set of label values.
-    pub const ALL: [Reason; 20] = [
+    pub const ALL: [Reason; 26] = [
         Reason::Start,
+        Reason::Open,
+        Reason::Burst,
+        Reason::Standing,
+        Reason::Starved,
+        Reason::BlindSource,
+        Reason::SourceLate,
         Reason::UnderSla,
         Reason::OverSla,
         Reason::Rising,
@@ -78,6 +96,12 @@ impl Reason {
     pub fn as_str(self) -> &'static str {
         match self {
             Reason::Start => "start",
+            Reason::Open => "open",
+            Reason::Burst => "burst",
+            Reason::Standing => "standing",
+            Reason::Starved => "starved",
+            Reason::BlindSource => "blind_source",
+            Reason::SourceLate => "source_late",
             Reason::UnderSla => "under_sla",
             Reason::OverSla => "over_sla",
             Reason::Rising => "rising",

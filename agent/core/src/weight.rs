@@ -27,30 +27,44 @@ impl DeadBand {
     }
 }
 
-/// Maps a bound to a weight, the same way on every node of a cluster.
+/// Maps what a node can carry to a weight.
 #[derive(Clone, Debug)]
 pub struct WeightScale {
-    full_weight_bound: Cost,
+    full_weight_bound: Option<Cost>,
+    /// The most that was carried of late, which stands for 100 % where nothing else does.
+    best: f64,
     dead_band: f64,
     current: Option<u16>,
 }
 
+/// Share of the best capacity that is left after one period: it halves within two hours at one a second.
+const BEST_DECAY: f64 = 0.9999;
+
 impl WeightScale {
-    /// `full_weight_bound` is the bound that stands for 100 %; it must be the same on all nodes of
-    /// a backend. A weight moves only when it is off by more than `dead_band` of itself (0 for
-    /// none), so that a consistent hash does not move keys for noise.
-    pub fn new(full_weight_bound: Cost, dead_band: f64) -> Self {
+    /// `full_weight_bound` is the bound that stands for 100 %, the same on all nodes of a backend; without one it is
+    /// the most that the node could carry of late, so that the weight says what is left of it. A weight moves only
+    /// when it is off by more than `dead_band` of itself (0 for none), so that a consistent hash does not move keys
+    /// for noise.
+    pub fn new(full_weight_bound: Option<Cost>, dead_band: f64) -> Self {
         WeightScale {
             full_weight_bound,
+            best: 0.0,
             dead_band,
             current: None,
         }
     }
 
-    /// The weight for this bound, 1..=256 percent. Never 0: a live node keeps a floor share, since
-    /// a node without traffic gives no samples and never recovers.
-    pub fn percent(&mut self, bound: Cost) -> u16 {
-        let exact = 100.0 * bound.get() / self.full_weight_bound.get();
+    /// The weight of a node that can carry this much, 1..=256 percent; 100 where that is not known. Never 0: a live
+    /// node keeps a floor share, since a node without traffic gives no samples and never recovers.
+    pub fn percent(&mut self, carried: Option<Cost>) -> u16 {
+        let exact = match (carried, self.full_weight_bound) {
+            (None, _) => 100.0,
+            (Some(carried), Some(full)) => 100.0 * carried.get() / full.get(),
+            (Some(carried), None) => {
+                self.best = carried.get().max(self.best * BEST_DECAY);
+                100.0 * carried.get() / self.best
+            }
+        };
         let exact = if exact.is_finite() {
             exact.clamp(1.0, MOST_PERCENT)
         } else {

@@ -202,7 +202,7 @@ fn pressure_is_what_the_controller_decided() {
         limits: BoundLimits {
             min: Cost(1.0),
             max: Cost(1e6),
-            nominal: Cost(100.0),
+            nominal: Some(Cost(100.0)),
         },
         law: Law::Fixed,
         mpl: false,

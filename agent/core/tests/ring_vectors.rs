@@ -6,8 +6,8 @@
 mod vectors;
 
 use plimsoll_core::ring::{
-    DEFAULT_SLOTS, NOBODY, RingTable, key_hash, probe_hash, rendezvous, ring_sizes, slot_of_hash,
-    worth_moving,
+    DEFAULT_SLOTS, NOBODY, RingTable, key_hash, probe_hash, rendezvous, ring_sizes, ring_weights,
+    slot_of_hash, worth_moving,
 };
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::json;
@@ -99,6 +99,31 @@ fn sizes() {
     compare(
         "sizes.json",
         "ring sizes by largest remainders, ties to the smaller index",
+        cases.collect(),
+    );
+}
+
+#[test]
+fn weights() {
+    let mut random = SmallRng::seed_from_u64(9);
+    let mut all = vec![
+        vec![None; 3],
+        vec![Some(80.0), None],
+        vec![Some(0.1), Some(0.2), None, Some(0.3), None],
+        vec![Some(120.0), Some(40.5)],
+    ];
+    all.extend([3, 17, 100].map(|nodes| {
+        let mut capacity = || f64::from(random.random_range(1..8000_u32)) / 7.0;
+        let mut some: Vec<_> = (0..nodes).map(|_| Some(capacity())).collect();
+        some.iter_mut().step_by(3).for_each(|it| *it = None);
+        some
+    }));
+    let cases = all
+        .iter()
+        .map(|capacities| json!({"capacities": capacities, "weights": ring_weights(capacities)}));
+    compare(
+        "weights.json",
+        "the mean of the known capacities where one is not known, summed in order",
         cases.collect(),
     );
 }

@@ -288,12 +288,12 @@ fn prop_ac_and_fixed_follow_their_formulas() {
 
 #[test]
 fn weights_hold_inside_the_dead_band_and_never_reach_zero() {
-    let mut scale = WeightScale::new(Cost(100.0), 0.05);
-    assert_eq!(scale.percent(Cost(50.0)), 50);
-    assert_eq!(scale.percent(Cost(52.0)), 50);
-    assert_eq!(scale.percent(Cost(53.0)), 53);
-    assert_eq!(scale.percent(Cost(0.0001)), 1);
-    assert_eq!(scale.percent(Cost(1e9)), 256);
+    let mut scale = WeightScale::new(Some(Cost(100.0)), 0.05);
+    assert_eq!(scale.percent(Some(Cost(50.0))), 50);
+    assert_eq!(scale.percent(Some(Cost(52.0))), 50);
+    assert_eq!(scale.percent(Some(Cost(53.0))), 53);
+    assert_eq!(scale.percent(Some(Cost(0.0001))), 1);
+    assert_eq!(scale.percent(Some(Cost(1e9))), 256);
 }
 
 proptest! {

@@ -68,7 +68,10 @@ pub struct AgentArgs {
         default_value = "/etc/plimsoll/agent.toml"
     )]
     pub config: PathBuf,
-    /// Check the configuration and exit.
+    /// Check the configuration, say what it comes to, and exit.
     #[arg(long, env = "PLIMSOLL_CHECK_CONFIG")]
     pub check_config: bool,
+    /// Try its ports, sources and Redis as well, and say what to do about those that fail.
+    #[arg(long, env = "PLIMSOLL_PROBE", requires = "check_config")]
+    pub probe: bool,
 }

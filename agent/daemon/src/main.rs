@@ -1,6 +1,7 @@
 //! The `plimsoll` binary: sources -> controller -> outputs, once a period.
 
 mod agent_check;
+mod check;
 mod cli;
 mod cli_docs;
 mod config;
@@ -13,6 +14,8 @@ mod host_load;
 mod http;
 mod identify;
 mod jobs;
+mod kept_file;
+mod learned;
 mod logging;
 mod metrics;
 mod node_command;
@@ -60,7 +63,15 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match command {
-        Command::Agent(args) => agent(args)?,
+        Command::Agent(args) if args.check_config => {
+            let config = Config::load(&args.config)?;
+            use_crypto();
+            check::run(&args.config, &config, args.probe, &mut out)?;
+        }
+        Command::Agent(args) => {
+            drop(out);
+            agent(args)?;
+        }
         Command::Node(args) => {
             drop(out);
             node_command::run(args)?;
@@ -87,14 +98,15 @@ fn run(command: Command) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Only this one is compiled in; it fails where it is installed already.
+fn use_crypto() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 fn agent(args: AgentArgs) -> anyhow::Result<()> {
     let config = Config::load(&args.config)?;
-    if args.check_config {
-        return Ok(());
-    }
     let log_level = logging::start(config.log_level, config.log_format);
-    // Only this one is compiled in; it fails where it is installed already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    use_crypto();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

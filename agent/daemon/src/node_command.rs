@@ -122,6 +122,16 @@ pub fn run(args: NodeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether an agent answers there.
+pub fn answers(socket: &std::path::Path) -> bool {
+    let request = Request {
+        command: Command::Status,
+        service: None,
+        to: None,
+    };
+    exchange(socket, &request).is_ok()
+}
+
 fn exchange(socket: &std::path::Path, request: &Request) -> anyhow::Result<Response> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(LIMIT))?;
@@ -167,6 +177,7 @@ fn rows(service: &Value) -> Vec<(&'static str, String)> {
                 word(&decision["reason"])
             ),
         ),
+        ("capacity", capacity(service)),
         (
             "weight",
             format!("{} %", number(&service["weight_percent"])),
@@ -179,10 +190,16 @@ fn rows(service: &Value) -> Vec<(&'static str, String)> {
                 number(sla)
             ),
         ),
+        ("requests", requests(service)),
         ("override", overridden(&service["override"])),
     ];
     if let Some(error) = service["source_error"].as_str() {
         rows.push(("source", error.to_owned()));
+    }
+    if let Some(unseen) = service["sight"]["unseen"].as_f64() {
+        let ratio = number(&service["sight"]["ratio"]);
+        let blind = format!("blind: {unseen:.3} s unseen, delay is {ratio} times what it says");
+        rows.push(("source", blind));
     }
     for proxy in service["proxies"].as_array().into_iter().flatten() {
         let row = format!(
@@ -196,6 +213,39 @@ fn rows(service: &Value) -> Vec<(&'static str, String)> {
         rows.push(("proxy", row));
     }
     rows
+}
+
+/// What went through in the last period.
+fn requests(service: &Value) -> String {
+    let count = |key: &str| number(&service[key]);
+    let seconds = number(&service["observed_seconds"]);
+    let (finished, failed, jobs) = (count("finished"), count("failed"), count("jobs"));
+    format!("{finished} finished and {failed} failed in {seconds} s, {jobs} there now")
+}
+
+/// What weights go by, and where it is known from.
+fn capacity(service: &Value) -> String {
+    let learned = &service["learned"];
+    let of_load_line = service["decision"]["capacity"].is_number();
+    match (&service["capacity"], learned["age_seconds"].as_f64()) {
+        (Value::Null, _) => "unknown: nothing has waited yet".to_owned(),
+        (capacity, Some(age)) if of_load_line => {
+            let run = match learned["earlier_run"] {
+                Value::Bool(true) => ", before the agent's start",
+                _ => "",
+            };
+            format!("{}, learned {} ago{run}", number(capacity), ago(age))
+        }
+        (capacity, _) => format!("{}, the bound", number(capacity)),
+    }
+}
+
+/// An age in one unit.
+pub fn ago(seconds: f64) -> String {
+    let units = [(86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")];
+    let unit = units.iter().find(|(length, _)| seconds >= 2.0 * length);
+    let (length, name) = unit.unwrap_or(&(1.0, "s"));
+    format!("{:.0} {name}", (seconds / length).floor())
 }
 
 fn overridden(set: &Value) -> String {
@@ -238,11 +288,50 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_capacity_says_where_it_is_from() {
+        let now = json!({"age_seconds": 3.4, "earlier_run": false});
+        for (said, shown) in [
+            (
+                json!({"capacity": null, "learned": null, "decision": {"capacity": null}}),
+                "unknown: nothing has waited yet",
+            ),
+            (
+                json!({"capacity": 30.5, "learned": now, "decision": {"capacity": 30.5}}),
+                "30.5, learned 3 s ago",
+            ),
+            // Another law, or an operator's bound: what was learned has no say.
+            (
+                json!({"capacity": 64.0, "learned": now, "decision": {"capacity": null}}),
+                "64, the bound",
+            ),
+        ] {
+            assert_eq!(capacity(&said), shown);
+        }
+    }
+
+    #[test]
+    fn ages_have_one_unit() {
+        for (seconds, shown) in [
+            (0.0, "0 s"),
+            (119.0, "119 s"),
+            (120.0, "2 min"),
+            (7199.0, "119 min"),
+            (7200.0, "2 h"),
+            (172_800.0, "2 d"),
+        ] {
+            assert_eq!(ago(seconds), shown);
+        }
+    }
+
+    #[test]
     fn status_reads_at_a_glance() {
         let node = json!({"services": {"stocks": {
-            "decision": {"bound": 18.5, "bound_jobs": 18.5, "reason": "over_sla", "measured_delay": 0.9312},
+            "decision": {"bound": 18.5, "bound_jobs": 18.5, "capacity": 21.0, "reason": "over_sla", "measured_delay": 0.9312},
             "settings": {"sla": {"delay": 1.0}},
+            "capacity": 21.0, "learned": {"rate": 20.0, "age_seconds": 7300.0, "earlier_run": true},
+            "finished": 20, "failed": 1, "jobs": null, "observed_seconds": 1.0421,
             "weight_percent": 63, "health": "down", "health_detail": "connect: refused", "source_error": null,
+            "sight": {"ratio": 5.0412, "unseen": 0.4},
             "override": {"drain": true, "health": "up", "weight_percent": 7, "bound": null},
             "proxies": [{"proxy": "lb1", "identity": "queries/node1", "share_jobs": 18,
                          "polled_seconds_ago": 0.25, "told": "up 63% maxconn:18"}],
@@ -251,9 +340,12 @@ mod tests {
 stocks
   health    down (connect: refused)
   bound     18.5 = 18.5 jobs (over_sla)
+  capacity  21, learned 2 h ago, before the agent's start
   weight    63 %
   delay     0.931 s of 1 s
+  requests  20 finished and 1 failed in 1.042 s, - there now
   override  drain, health up, weight 7 %
+  source    blind: 0.400 s unseen, delay is 5.041 times what it says
   proxy     lb1 as queries/node1: 18 jobs, asked 0.25 s ago, told \"up 63% maxconn:18\"
 ";
         assert_eq!(table(&node, None), expected);

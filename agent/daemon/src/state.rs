@@ -7,7 +7,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use plimsoll_core::{Cost, Decision, Flow, Seconds, Settings};
+use plimsoll_core::{Cost, Decision, Flow, Seconds, Settings, Sight};
 use serde::{Deserialize, Serialize};
 
 use crate::{health_probe::Verdict, host_load::HostLoads, role::RoleState, updates::UpdatesState};
@@ -35,7 +35,9 @@ pub struct ServiceState {
     pub decision: Decision,
     /// Weight for the bound, in percent of the configured weight, 1..=256.
     pub weight_percent: u16,
-    /// The bound that stands for its weight among other nodes: an operator's, or the controller's
+    /// What weights and shares of keys go by; `None` while it is not known, and then the mean of the other nodes' counts.
+    pub capacity: Option<Cost>,
+    /// The capacity that stands for its weight among other nodes: an operator's, or the controller's
     /// within the dead band.
     pub weight_bound: Cost,
     /// What went through in the last period; unknown while the source fails.
@@ -76,6 +78,10 @@ pub struct ServiceState {
     pub observed_at: Option<f64>,
     /// What the source said when it last failed; `None` while it works.
     pub source_error: Option<String>,
+    /// Connections that wait for the service to accept them, on average over the last period.
+    pub listen_backlog: Option<f64>,
+    /// How the source's delays compare with jobs over throughput, where both are known.
+    pub sight: Option<Sight>,
 }
 
 /// The delay distribution in four figures.

@@ -25,6 +25,7 @@ use crate::{
     control_loop::{self, LoopConfig, LoopContext},
     envoy::{self, EnvoyBoard, EnvoyContext},
     http::{self, HttpContext},
+    learned::LearnedStore,
     logging::LogLevel,
     metrics::{Catalogue, Metrics},
     notify::{self, Watchdog},
@@ -80,6 +81,7 @@ struct Agent {
     settings: SharedOutputSettings,
     state: SharedState,
     overrides: Arc<Overrides>,
+    learned: Arc<LearnedStore>,
     metrics: Metrics,
     check_metrics: AgentCheckMetrics,
     partitions: Arc<Partitions>,
@@ -128,6 +130,7 @@ impl Agent {
             Arc::new(ArcSwap::from_pointee(config.output_settings()));
         let state: SharedState = Arc::new(ArcSwap::from_pointee(NodeState::default()));
         let overrides = Arc::new(Overrides::load(config.state_directory.as_deref())?);
+        let learned = Arc::new(LearnedStore::load(config.state_directory.as_deref()));
         let proxies = Arc::new(Proxies::default());
         let rings = Arc::new(RingBoard::default());
         let ring_config = watch::Sender::new(Arc::new(config.clone()));
@@ -160,6 +163,7 @@ impl Agent {
             envoy: Arc::clone(&envoy_board),
             discovered: metrics.envoy.discoveries.clone(),
             partitions: Arc::clone(&partitions),
+            learned: Arc::clone(&learned),
             exchange_permits: Arc::new(Semaphore::new(http::MOST_EXCHANGES)),
             exchanged: metrics.agent.exchanges.clone(),
             placement: Arc::new(gate),
@@ -216,6 +220,14 @@ impl Agent {
             let served = orca::serve(listener, context, stop.clone());
             servers.spawn(async move { ("envoy.orca_listen", served.await) });
         }
+        let (keeper, ended) = (Arc::clone(&learned), stop.clone());
+        servers.spawn(async move {
+            tokio::select! {
+                () = keeper.keep_saved() => {}
+                () = ended.cancelled() => {}
+            }
+            ("learned", keeper.save().await)
+        });
         let served = agent_check::serve(check_listener, check_context, drain.clone());
         servers.spawn(async move { ("agent_check", served.await) });
 
@@ -225,6 +237,7 @@ impl Agent {
             settings,
             state,
             overrides,
+            learned,
             metrics,
             check_metrics,
             partitions,
@@ -285,6 +298,7 @@ impl Agent {
                 partitions: Arc::clone(&self.partitions),
                 config: receiver,
                 kept: Arc::new(Mutex::new(None)),
+                learned: Arc::clone(&self.learned),
                 stop: stop.clone(),
             };
             let restarts = self

@@ -3,7 +3,9 @@
 
 mod support;
 
-use support::{Agent, Haproxy, Service, wait_for};
+use std::{io::Read, net::TcpStream};
+
+use support::{Agent, Haproxy, Service, free_port, wait_for};
 
 const AS_NODE1: &str = "queries/node1\\n";
 
@@ -147,4 +149,66 @@ fn hold_leaves_the_last_word() {
     proxy.wait_server(&[("weight", "50")]);
     assert!(agent.stop().success());
     proxy.wait_server(&[("status", "no check"), ("weight", "50"), ("slim", "40")]);
+}
+
+/// A monitor that opens the agent-check port, once a second in life; `waits` for the answer, or closes at once.
+fn probe(agent: &Agent, waits: bool) {
+    let mut stream = TcpStream::connect(("127.0.0.1", agent.check_port)).unwrap();
+    if waits {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("up "), "{answer}");
+    }
+}
+
+fn checks(agent: &Agent) -> f64 {
+    agent.count("plimsoll_agent_checks_total{answer=\"up\",service=\"stocks\"}")
+}
+
+#[test]
+fn a_probe_of_the_port_takes_nothing_of_the_bound_from_a_proxy_that_names_itself() {
+    let service = Service::start();
+    let agent = Agent::start(&service, "");
+    let proxy = Haproxy::start(&agent, AS_NODE1);
+    proxy.wait_server(&[("slim", "40")]);
+    for waits in [false, true, false, true, true] {
+        let before = checks(&agent);
+        probe(&agent, waits);
+        // The probe, and the proxy after it.
+        wait_for("the proxy asks again", || {
+            assert_eq!(proxy.server()["slim"], "40");
+            (checks(&agent) >= before + 3.0).then_some(())
+        });
+    }
+    assert_eq!(
+        agent.metric("plimsoll_proxies{service=\"stocks\"}"),
+        Some(1.0)
+    );
+}
+
+#[test]
+fn without_agent_send_proxies_share_and_a_probe_that_closes_at_once_does_not() {
+    let service = Service::start();
+    let agent = Agent::start(&service, "");
+    let check = agent.check_port;
+    let unnamed = |address: &str| {
+        Haproxy::with(&format!(
+            "backend queries\n  default-server weight 100 agent-check agent-inter 100ms\n  \
+             source {address}\n  server node1 127.0.0.1:{} agent-addr 127.0.0.1 agent-port {check}\n",
+            free_port()
+        ))
+    };
+    let first = unnamed("127.0.0.1");
+    first.wait_server(&[("slim", "40"), ("weight", "50")]);
+    for _ in 0..5 {
+        let before = checks(&agent);
+        probe(&agent, false);
+        wait_for("the proxy asks again", || {
+            assert_eq!(first.server()["slim"], "40");
+            (checks(&agent) >= before + 3.0).then_some(())
+        });
+    }
+    let second = unnamed("127.0.0.3");
+    second.wait_server(&[("slim", "20")]);
+    first.wait_server(&[("slim", "20")]);
 }

@@ -29,6 +29,8 @@ name = "stocks"
 delay = "1s"
 [service.bound]
 nominal = 64
+[service.controller]
+kind = "pi"
 [service.source]
 kind = "prometheus"
 url = "{url}"
@@ -180,22 +182,6 @@ fn a_gauge_that_the_scrape_lacks_is_told() {
     assert_eq!(agent.reason(), "light_load");
 }
 
-/// Runs the program that it is given, which gets EPERM when it asks for a socket of AF_NETLINK.
-const WITHOUT_NETLINK: &str = r#"
-import ctypes, os, platform, struct, sys
-number = {"x86_64": 41, "aarch64": 198}[platform.machine()]
-load, equal, answer = 0x20, 0x15, 0x06
-program = b"".join(struct.pack("HBBI", *line) for line in (
-    (load, 0, 0, 0), (equal, 0, 3, number), (load, 0, 0, 16), (equal, 0, 1, 16),
-    (answer, 0, 0, 0x50000 + 1), (answer, 0, 0, 0x7FFF0000),
-))
-text = ctypes.create_string_buffer(program)
-filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(text)))
-prctl = ctypes.CDLL(None, use_errno=True).prctl
-assert prctl(38, 1, 0, 0, 0) == 0 and prctl(22, 2, filter) == 0, os.strerror(ctypes.get_errno())
-os.execv(sys.argv[1], sys.argv[1:])
-"#;
-
 #[test]
 fn jobs_by_established_connections() {
     let agent = counts_connections(Command::new(PLIMSOLL));
@@ -205,7 +191,7 @@ fn jobs_by_established_connections() {
 #[test]
 fn jobs_by_established_connections_where_netlink_is_not_permitted() {
     let mut command = Command::new("python3");
-    command.args(["-c", WITHOUT_NETLINK, PLIMSOLL]);
+    command.args(["-c", support::WITHOUT_NETLINK, PLIMSOLL]);
     let agent = counts_connections(command);
     let log = agent.log();
     let told = "cannot be counted by netlink, /proc/net/tcp is read, which costs more: Operation not permitted";

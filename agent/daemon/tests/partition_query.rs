@@ -351,10 +351,14 @@ fn a_caller_that_does_not_read_is_no_stall_of_the_node() {
     wait_for("the query runs", || {
         (node.agent.metric(running) == Some(1.0)).then_some(())
     });
+    // Until then it is the database's, which a busy machine keeps waiting.
+    wait_for("the caller's turn", || {
+        (node.agent.service("scatter")["jobs"] == json!(0.0)).then_some(())
+    });
     // Longer than the SLA allows.
-    let before = steps("");
+    let (before, stalled) = (steps(""), steps("stalled"));
     wait_for("steps", || (steps("") >= before + 20.0).then_some(()));
-    assert_eq!(steps("stalled"), 0.0);
+    assert_eq!(steps("stalled"), stalled);
     assert_eq!(node.agent.service("scatter")["jobs"], json!(0.0));
 }
 

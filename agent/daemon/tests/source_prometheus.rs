@@ -45,6 +45,8 @@ identities = ["queries/node1"]
 delay = "1s"
 [service.bound]
 nominal = 64
+[service.controller]
+kind = "pi"
 [service.rules]
 empty_hold_periods = 10000
 [service.jobs]

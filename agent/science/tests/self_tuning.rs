@@ -19,7 +19,7 @@ fn found(a: f64, b: f64, settling: f64) -> PiGains {
         limits: BoundLimits {
             min: Cost(1.0),
             max: Cost(1e9),
-            nominal: Cost(1000.0),
+            nominal: Some(Cost(1000.0)),
         },
         law: Law::Pi {
             gains: PiGains::default(),
@@ -47,9 +47,12 @@ fn found(a: f64, b: f64, settling: f64) -> PiGains {
             failed: 0,
             left: None,
             finished_cost: None,
+            mean_jobs: None,
+            refused_share: None,
             jobs: None,
             peak_jobs: Some(bound),
             oldest_age: None,
+            unseen: None,
         };
         bound = controller.step(Some(&seen)).bound.get();
     }

@@ -137,7 +137,9 @@ fn a_node_that_is_down_gets_nothing_and_what_it_had_is_lost() {
         let refused = 80.0 * sum(|second| second.refused as f64, 25, 60);
         let offered = sum(|second| second.offered, 25, 60);
         near(sum(|second| second.timely, 25, 60) + refused, offered);
+        // Bounds of nodes of which one was full meanwhile and the other not are not alike.
+        let most = if policy.starts_with("fc-") { 0.7 } else { 0.6 };
         let on_it = outcome.node_items[1] / outcome.node_items[0];
-        assert!((0.4..0.6).contains(&on_it), "{policy}: {on_it}");
+        assert!((0.4..most).contains(&on_it), "{policy}: {on_it}");
     }
 }

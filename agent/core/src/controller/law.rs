@@ -36,7 +36,7 @@ impl LawState {
             }
             Law::InverseDelay => nominal / delay_ratio.max(f64::MIN_POSITIVE),
             Law::Proportional { gain } => nominal * (1.0 + gain * error),
-            Law::Fixed => nominal,
+            Law::Fixed | Law::LoadLine => nominal,
         }
     }
 

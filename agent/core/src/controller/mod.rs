@@ -5,16 +5,19 @@
 //! bound, light load, the law, limits. The first that applies names the [`Reason`].
 
 mod law;
+mod load_line;
 mod settings;
 mod tuner;
 mod window;
 
+pub use load_line::Learned;
 pub use settings::{BoundLimits, Law, PiForm, PiGains, Rules, Settings, SettingsError};
 
 use serde::Serialize;
 
 use crate::{Cost, Observation, Reason, Seconds, mpl::MplEstimator};
 use law::LawState;
+use load_line::{Frame, LoadLine};
 use tuner::Tuner;
 use window::Window;
 
@@ -26,6 +29,9 @@ const DRIFT_END: f64 = 0.01;
 const PEAK_DECAY: f64 = 0.9;
 /// The most the bound may be cut in one period by what unfinished work foretells.
 const DEEPEST_CUT: f64 = 0.5;
+/// What the bound may grow by in a period after it was cut, with answers that are good and without any.
+const RISE: f64 = 2.0;
+const IDLE_RISE: f64 = 1.2;
 /// Foretold delay over the target from which the bound is cut at once instead of by the law.
 const BRAKE_RATIO: f64 = 1.25;
 /// Backlog over the bound from which the bound is taken as not obeyed.
@@ -59,6 +65,9 @@ pub struct Decision {
     pub mean_cost: Cost,
     /// The bound in jobs: `bound / mean_cost`, at least 1.
     pub bound_jobs: f64,
+    /// What the node finishes within the target when it is full: what weights and shares of keys go by. `None`
+    /// while nothing has waited yet.
+    pub capacity: Option<Cost>,
     /// Recent peak backlog, decaying.
     pub recent_peak: Cost,
     /// The gains in use, where the law has any.
@@ -71,6 +80,7 @@ pub struct NodeController {
     settings: Settings,
     bound: f64,
     law: LawState,
+    load_line: LoadLine,
     window: Window,
     mpl: MplEstimator,
     tuner: Tuner,
@@ -82,6 +92,8 @@ pub struct NodeController {
     /// How long nothing has ended although jobs were there all the time.
     stalled_seconds: f64,
     forced: Option<f64>,
+    /// The bound after a stall or failures, while it has not risen again.
+    after_cut: Option<f64>,
     decision: Decision,
 }
 
@@ -94,14 +106,17 @@ struct Signal {
 }
 
 impl NodeController {
-    /// A controller at the nominal bound.
+    /// A controller at the nominal bound; without one nothing is limited yet.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         settings.validate()?;
-        let nominal = settings.limits.nominal;
+        let limits = settings.limits;
+        let open = Cost(load_line::OPEN_JOBS.clamp(limits.min.get(), limits.max.get()));
+        let nominal = limits.nominal.unwrap_or(open);
         Ok(NodeController {
             settings,
             bound: nominal.get(),
             law: LawState::default(),
+            load_line: LoadLine::default(),
             window: Window::default(),
             mpl: MplEstimator::default(),
             tuner: Tuner::default(),
@@ -111,6 +126,7 @@ impl NodeController {
             had_jobs: false,
             stalled_seconds: 0.0,
             forced: None,
+            after_cut: None,
             decision: Decision {
                 bound: nominal,
                 previous: nominal,
@@ -119,7 +135,8 @@ impl NodeController {
                 measured_delay: None,
                 control_delay: None,
                 mean_cost: Cost(1.0),
-                bound_jobs: nominal.get().max(1.0),
+                bound_jobs: nominal.get().clamp(1.0, MOST_JOBS),
+                capacity: None,
                 recent_peak: Cost(0.0),
                 gains: None,
             },
@@ -132,6 +149,7 @@ impl NodeController {
         let other_loop = settings.sla != self.settings.sla || settings.law != self.settings.law;
         if other_loop {
             self.law.reset();
+            self.load_line = LoadLine::from(self.learned());
             self.window.clear();
             self.mpl.forget();
         }
@@ -157,26 +175,82 @@ impl NodeController {
         self.decision
     }
 
+    /// What the load line learned of the node, to be kept over a restart; `None` while it knows nothing.
+    pub fn learned(&self) -> Option<Learned> {
+        self.load_line.learned(self.mean_cost())
+    }
+
+    /// Goes on from what an earlier run learned.
+    pub fn recall(&mut self, learned: Learned) {
+        let learned = Some(learned).filter(Learned::is_sound);
+        self.mean_cost = learned.map(|learned| learned.mean_cost.get());
+        self.load_line = LoadLine::from(learned);
+    }
+
+    /// In place of a step where the source did not answer in time, as an overloaded service does: `waited` is how long
+    /// it was asked in vain, `jobs` what another source counts in the node.
+    pub fn step_late(&mut self, waited: Seconds, jobs: Option<f64>) -> Decision {
+        let sla = self.settings.sla;
+        if waited <= sla.target() && jobs.is_none_or(|jobs| jobs < self.decision.bound_jobs) {
+            return self.step(None);
+        }
+        self.tuner.gap();
+        self.window.clear();
+        let mean_cost = self.mean_cost();
+        let cautious = match self.settings.law {
+            Law::LoadLine => self.load_line.cautious(&sla),
+            _ => None,
+        };
+        let wanted = match cautious {
+            Some(jobs) => (jobs * mean_cost).min(self.bound),
+            None => self.bound * DEEPEST_CUT,
+        };
+        let error = sla.relative_error(waited);
+        self.law.hold(Some(error));
+        let signal = Signal {
+            error: Some(error),
+            measured: None,
+            control: Some(waited),
+        };
+        self.decide(wanted, Reason::SourceLate, signal)
+    }
+
+    /// Between two steps: what `jobs` in the node foretell, where nothing has waited yet and so nothing is limited.
+    /// `None` where that changes nothing.
+    pub fn glance(&mut self, jobs: f64) -> Option<Decision> {
+        if self.settings.law != Law::LoadLine || self.forced.is_some() {
+            return None;
+        }
+        let flooded = self.load_line.flooded(jobs, &self.settings.sla)?;
+        let wanted = flooded * self.mean_cost();
+        (wanted < self.bound).then(|| self.decide(wanted, Reason::LateSignal, Signal::default()))
+    }
+
     /// One step per sampling period; `None` when no source gave an observation.
     pub fn step(&mut self, observation: Option<&Observation>) -> Decision {
-        let previous = self.bound;
         let (wanted, reason, signal) = match observation {
             None => {
                 self.tuner.gap();
-                (previous, Reason::SourceLost, Signal::default())
+                (self.bound, Reason::SourceLost, Signal::default())
             }
-            Some(observation) => self.judge(observation),
+            Some(observation) => {
+                let (wanted, reason, signal) = self.judge(observation);
+                let (wanted, reason) = self.capped(observation, wanted, reason);
+                (wanted, reason, signal)
+            }
         };
+        self.decide(wanted, reason, signal)
+    }
+
+    fn decide(&mut self, wanted: f64, reason: Reason, signal: Signal) -> Decision {
+        let previous = self.bound;
         let (bound, reason) = match self.forced {
             Some(forced) => {
                 self.law.reset();
                 self.tuner.gap();
                 (forced, Reason::Fixed)
             }
-            None => {
-                let (wanted, reason) = self.capped(observation, wanted, reason);
-                self.limit(wanted, reason)
-            }
+            None => self.limit(wanted, reason),
         };
         self.bound = bound;
         let mean_cost = self.mean_cost();
@@ -189,6 +263,7 @@ impl NodeController {
             control_delay: signal.control,
             mean_cost: Cost(mean_cost),
             bound_jobs: (bound / mean_cost).clamp(1.0, MOST_JOBS),
+            capacity: self.capacity(),
             recent_peak: Cost(self.recent_peak),
             gains: self.gains(),
         };
@@ -196,15 +271,10 @@ impl NodeController {
     }
 
     /// The multiprogramming level, where that is less than what the delay lets in.
-    fn capped(
-        &mut self,
-        observation: Option<&Observation>,
-        wanted: f64,
-        reason: Reason,
-    ) -> (f64, Reason) {
-        let Some(observation) = observation.filter(|_| self.settings.mpl) else {
+    fn capped(&mut self, observation: &Observation, wanted: f64, reason: Reason) -> (f64, Reason) {
+        if !self.settings.mpl {
             return (wanted, reason);
-        };
+        }
         let mean_cost = self.mean_cost();
         let seconds = observation.period.get();
         let items = observation
@@ -225,6 +295,9 @@ impl NodeController {
             &mut self.had_jobs,
             observation.jobs.is_some_and(|jobs| jobs >= 1.0),
         );
+        if self.settings.law == Law::LoadLine {
+            return self.hold_the_line(observation, had_jobs);
+        }
         let late = observation.left_late(self.settings.sla.target());
         if observation.delays.count() == 0 && observation.failed == 0 && late.is_none() {
             self.tuner.gap();
@@ -240,6 +313,90 @@ impl NodeController {
         let judged = self.enough_ended(observation);
         self.window.clear();
         judged
+    }
+
+    /// The load line's step.
+    fn hold_the_line(
+        &mut self,
+        observation: &Observation,
+        had_jobs: bool,
+    ) -> (f64, Reason, Signal) {
+        let late = observation.left_late(self.settings.sla.target());
+        let mean_cost = self.mean_cost();
+        let frame = self.frame();
+        if observation.delays.count() == 0 && late.is_none() {
+            if observation.failed > 0 {
+                return (self.cut_deep(), Reason::Errors, Signal::default());
+            }
+            let (bound, reason, signal) = self.nothing_ended(observation, had_jobs);
+            return match reason {
+                Reason::Stalled => (self.cut_deep(), reason, signal),
+                Reason::Empty | Reason::IdleDrift => {
+                    let kept = self.load_line.kept(&frame) * mean_cost;
+                    (self.risen(kept, IDLE_RISE), Reason::Empty, signal)
+                }
+                _ => (bound, reason, signal),
+            };
+        }
+        self.empty_periods = 0;
+        self.stalled_seconds = 0.0;
+        let stepped = self.load_line.step(observation, &frame);
+        let signal = Signal {
+            error: stepped
+                .control
+                .map(|delay| self.settings.sla.relative_error(delay)),
+            measured: stepped.measured,
+            control: stepped.control,
+        };
+        let ended = observation
+            .delays
+            .count()
+            .saturating_add(observation.failed);
+        if observation.failed as f64 > self.settings.rules.max_failed * ended as f64 {
+            return (self.cut_deep(), Reason::Errors, signal);
+        }
+        let bound = self.risen(stepped.jobs * mean_cost, RISE);
+        let is_held = bound < stepped.jobs * mean_cost;
+        let reason = if is_held {
+            Reason::Recovering
+        } else {
+            stepped.reason
+        };
+        (bound, reason, signal)
+    }
+
+    /// Half of what was let in: of the bound where that was in use, of what there was otherwise.
+    fn cut_deep(&mut self) -> f64 {
+        let in_use = self.bound.min(self.recent_peak.max(self.mean_cost()));
+        let cut = (DEEPEST_CUT * in_use).max(self.mean_cost());
+        self.after_cut = Some(cut);
+        cut
+    }
+
+    /// What is wanted, or as much of it as there may be so soon after a cut.
+    fn risen(&mut self, wanted: f64, by: f64) -> f64 {
+        let risen = self.after_cut.map(|cut| cut * by);
+        self.after_cut = risen.filter(|risen| *risen < wanted);
+        self.after_cut.unwrap_or(wanted)
+    }
+
+    fn capacity(&self) -> Option<Cost> {
+        let learned = self.load_line.capacity(&self.settings.sla);
+        match (learned, self.after_cut) {
+            (Some(learned), Some(cut)) => Some(Cost(learned.get().min(cut))),
+            (learned, cut) => learned.or(cut.map(Cost)),
+        }
+    }
+
+    fn frame(&self) -> Frame {
+        let mean_cost = self.mean_cost();
+        let hint = self.settings.limits.nominal;
+        Frame {
+            sla: self.settings.sla,
+            bound_jobs: self.decision.bound_jobs,
+            peak_jobs: self.recent_peak / mean_cost,
+            hint_jobs: hint.map(|hint| hint.get() / mean_cost),
+        }
     }
 
     /// Brings mean cost and recent peak up to date; returns the period's peak backlog.
@@ -266,6 +423,12 @@ impl NodeController {
         let backlog = jobs * self.mean_cost();
         self.recent_peak = backlog.max(self.recent_peak * PEAK_DECAY);
         Cost(backlog)
+    }
+
+    /// Where the papers' laws begin; they are refused without one.
+    fn nominal(&self) -> f64 {
+        let limits = self.settings.limits;
+        limits.nominal.unwrap_or(limits.max).get()
     }
 
     fn mean_cost(&self) -> f64 {
@@ -304,7 +467,7 @@ impl NodeController {
         if self.empty_periods <= self.settings.rules.empty_hold_periods {
             return (self.bound, Reason::Empty, Signal::default());
         }
-        let drifted = self.drawn_to(self.settings.limits.nominal.get());
+        let drifted = self.drawn_to(self.nominal());
         (drifted, Reason::IdleDrift, Signal::default())
     }
 
@@ -317,6 +480,10 @@ impl NodeController {
             .oldest_age
             .filter(|age| age.get().is_finite())
             .and_then(|age| self.window.objective_with_oldest(&sla, age));
+        let unseen = observation.unseen.filter(|unseen| unseen.get() > 0.0);
+        if let (Some(unseen), Some(measured)) = (unseen, measured) {
+            control = Seconds(measured.get() + unseen.get());
+        }
         let foretold = self.window.foretold(observation.jobs);
         for foretold in [with_oldest, foretold].into_iter().flatten() {
             if foretold > control {
@@ -369,14 +536,17 @@ impl NodeController {
             self.law = before;
             self.law.hold(Some(error));
             // A node with a low bound gets little traffic, so without this it would keep it for ever.
-            let cap = (rules.headroom * self.recent_peak).min(self.settings.limits.nominal.get());
+            let cap = (rules.headroom * self.recent_peak).min(self.nominal());
             if self.bound < cap {
                 let drawn = self.drawn_to(cap).min(wanted);
                 return (drawn, Reason::Recovering, signal);
             }
             return (self.bound, Reason::LightLoad, signal);
         }
-        let reason = if late && wanted < self.bound && error < 0.0 {
+        let is_lowered = wanted < self.bound && error < 0.0;
+        let reason = if unseen.is_some() && is_lowered {
+            Reason::BlindSource
+        } else if late && is_lowered {
             Reason::LateSignal
         } else {
             direction(error, wanted - self.bound)
@@ -409,19 +579,14 @@ impl NodeController {
     }
 
     fn law_wants(&mut self, error: f64, control: Seconds) -> f64 {
-        let Settings {
-            sla,
-            limits,
-            mut law,
-            ..
-        } = self.settings;
+        let Settings { sla, mut law, .. } = self.settings;
         if let (Law::Pi { gains, .. }, Some(found)) = (&mut law, self.gains()) {
             *gains = found;
         }
         let ratio = control.get() / sla.target().get();
         let wanted = self
             .law
-            .wanted(&law, self.bound, limits.nominal.get(), error, ratio);
+            .wanted(&law, self.bound, self.nominal(), error, ratio);
         if self.settings.self_tuned {
             // High gains must not empty the node for one bad period.
             return wanted.max(self.bound * DEEPEST_CUT);
@@ -474,7 +639,7 @@ impl NodeController {
     /// Where the bound should be at most for lack of use, if it is above that.
     fn unused_cap(&self) -> Option<f64> {
         let used = self.settings.rules.headroom * self.recent_peak;
-        let cap = used.max(self.settings.limits.nominal.get());
+        let cap = used.max(self.nominal());
         (self.bound > cap).then_some(cap)
     }
 

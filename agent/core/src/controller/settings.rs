@@ -7,12 +7,24 @@ use crate::{Cost, Objective, Sla};
 /// Smallest, largest and starting bound, in cost units.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BoundLimits {
-    /// Never below this: a node without traffic yields no samples.
+    /// Never below this, nor below one job: a node without traffic yields no samples.
     pub min: Cost,
     /// Never above this.
     pub max: Cost,
-    /// The bound at start, and the one an idle node drifts back to.
-    pub nominal: Cost,
+    /// The bound at start. The load line takes it for a hint; the other laws need it, and drift back to it
+    /// when the node is idle.
+    pub nominal: Option<Cost>,
+}
+
+impl Default for BoundLimits {
+    /// No limits but one job, and no hint.
+    fn default() -> Self {
+        BoundLimits {
+            min: Cost(1e-6),
+            max: Cost(1e12),
+            nominal: None,
+        }
+    }
 }
 
 /// Gains of the PI law, on the relative error; the step is relative to the bound.
@@ -44,6 +56,8 @@ pub enum PiForm {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Law {
+    /// Bursts up to the target at the rate learned, and no queue that stands. The default.
+    LoadLine,
     /// PI control of the bound.
     Pi {
         /// Gains.
@@ -179,7 +193,15 @@ impl Settings {
                 format!("must not be below bound.min ({})", limits.min.get()),
             );
         }
-        if !(limits.nominal.get() >= limits.min.get() && limits.nominal.get() <= limits.max.get()) {
+        if limits.nominal.is_none() && *law != Law::LoadLine {
+            return error(
+                "bound.nominal",
+                "is required by every controller.kind but \"load-line\"".into(),
+            );
+        }
+        if limits.nominal.is_some_and(|nominal| {
+            !(nominal.get() >= limits.min.get() && nominal.get() <= limits.max.get())
+        }) {
             return error(
                 "bound.nominal",
                 format!(

@@ -98,6 +98,11 @@ impl Window {
         })
     }
 
+    /// Mean delay of what ended, in seconds.
+    pub(super) fn mean(&self) -> Option<f64> {
+        Some(self.delays.as_ref()?.mean()?.get())
+    }
+
     fn figure(&self, sla: &Sla, extra: u64, extra_delay: Seconds) -> Option<Seconds> {
         let delays = self.delays.as_ref()?;
         match sla.objective {

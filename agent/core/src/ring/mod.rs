@@ -11,7 +11,7 @@ mod table;
 
 pub use hash::{key_hash, probe_hash, slot_of_hash};
 pub use rendezvous::rendezvous;
-pub use sizes::{SizesError, ring_sizes, worth_moving};
+pub use sizes::{SizesError, ring_sizes, ring_weights, worth_moving};
 pub use table::{Candidates, RingDelta, RingError, RingTable};
 
 /// Slots where nothing else is said.

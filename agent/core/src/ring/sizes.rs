@@ -27,6 +27,20 @@ impl std::fmt::Display for SizesError {
 
 impl std::error::Error for SizesError {}
 
+/// Bounds for [`ring_sizes`] of nodes that can carry so much: one of which that is not known has the mean of the others,
+/// and where nothing is known all have the same.
+pub fn ring_weights(capacities: &[Option<f64>]) -> Vec<f64> {
+    let known = |capacity: &Option<f64>| capacity.filter(|it| it.is_finite() && *it > 0.0);
+    let (mut sum, mut count) = (0.0, 0.0);
+    for capacity in capacities.iter().filter_map(known) {
+        sum += capacity;
+        count += 1.0;
+    }
+    let mean = if count > 0.0 { sum / count } else { 1.0 };
+    let weights = capacities.iter().map(|it| known(it).unwrap_or(mean));
+    weights.collect()
+}
+
 /// `H_i`: slots in proportion to the bounds, by largest remainders (ties go to the smaller index).
 /// They sum to `slots`, or are all 0 when no node is live. A bound that is not a number above 0 is a
 /// drained node and gets none; any other gets at least one.

@@ -23,7 +23,7 @@ pub fn settings(delay: f64, objective: Objective, nominal: f64) -> Settings {
         limits: BoundLimits {
             min: Cost(1.0),
             max: Cost(1e6),
-            nominal: Cost(nominal),
+            nominal: Some(Cost(nominal)),
         },
         law: Law::Pi {
             gains: PiGains::default(),
@@ -50,9 +50,12 @@ pub fn observation(period: f64, delays: &[f64], jobs: f64) -> Observation {
         failed: 0,
         left: None,
         finished_cost: None,
+        mean_jobs: None,
+        refused_share: None,
         jobs: Some(jobs),
         peak_jobs: Some(jobs),
         oldest_age: None,
+        unseen: None,
     }
 }
 
@@ -61,6 +64,9 @@ pub struct FifoNode {
     pub workers: usize,
     pub service: f64,
     pub arrivals_per_second: f64,
+    /// Arrivals that found the bound filled, and all.
+    pub refused: u64,
+    pub arrived: u64,
     free_at: Vec<f64>,
     /// Finish times of admitted jobs, soonest first, with their arrival.
     running: BinaryHeap<std::cmp::Reverse<(Ordered, Ordered)>>,
@@ -89,6 +95,8 @@ impl FifoNode {
             workers,
             service,
             arrivals_per_second,
+            refused: 0,
+            arrived: 0,
             free_at: vec![0.0; workers],
             running: BinaryHeap::new(),
             now: 0.0,
@@ -109,8 +117,11 @@ impl FifoNode {
         while self.next_arrival < end {
             let at = self.next_arrival;
             self.finish_until(at, &mut delays);
+            self.arrived += 1;
             if (self.running.len() as f64) < bound.floor().max(1.0) {
                 self.admit(at);
+            } else {
+                self.refused += 1;
             }
             peak = peak.max(self.running.len());
             let gap = -(1.0 - self.rng.random::<f64>()).ln() / self.arrivals_per_second;

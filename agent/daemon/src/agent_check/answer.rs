@@ -206,7 +206,7 @@ pub(crate) mod tests {
                 limits: BoundLimits {
                     min: Cost(1.0),
                     max: Cost(1e5),
-                    nominal: Cost(64.0),
+                    nominal: Some(Cost(64.0)),
                 },
                 law: Law::Fixed,
                 mpl: false,
@@ -222,10 +222,12 @@ pub(crate) mod tests {
                 control_delay: None,
                 mean_cost: Cost(1.0),
                 bound_jobs,
+                capacity: None,
                 recent_peak: cost,
                 gains: None,
             },
             weight_percent,
+            capacity: None,
             weight_bound: Cost(bound_jobs),
             flow: None,
             observed_seconds: None,
@@ -245,6 +247,8 @@ pub(crate) mod tests {
             updates: None,
             load: 0.0,
             source_error: None,
+            listen_backlog: None,
+            sight: None,
         }
     }
 

@@ -12,6 +12,8 @@ pub const MAX_LINE: usize = 256;
 pub enum Received {
     /// Nothing, or an empty line: the default identity.
     Nothing,
+    /// The end of the stream before any byte, which no proxy sends: a probe of the port.
+    Closed,
     /// A line with its parts.
     Line {
         /// First word.
@@ -55,7 +57,12 @@ impl LineBuffer {
             return Some(parse(&self.bytes[..start + end]));
         }
         if read == 0 {
-            return Some(self.so_far());
+            let closed = self.filled == 0;
+            return Some(if closed {
+                Received::Closed
+            } else {
+                self.so_far()
+            });
         }
         (self.filled > MAX_LINE).then_some(Received::TooLong)
     }
@@ -135,6 +142,8 @@ mod tests {
         buffer.space()[..4].copy_from_slice(b"quer");
         assert_eq!(buffer.took(4), None);
         assert_eq!(buffer.took(0), Some(line("quer", None)));
+
+        assert_eq!(LineBuffer::new().took(0), Some(Received::Closed));
 
         let mut buffer = LineBuffer::new();
         let all = buffer.space().len();

@@ -64,7 +64,9 @@ pub struct ProxyView {
 struct Seen {
     polled: Instant,
     address: IpAddr,
-    /// Who looks in once, as a probe of the port does, takes no share.
+    /// It sent an identity, as `agent-send` does and a probe of the port does not.
+    named: bool,
+    /// Who looks in once takes no share.
     asked_again: bool,
     told: String,
     told_drain: bool,
@@ -78,9 +80,11 @@ pub struct Proxies {
 
 impl Proxies {
     /// Notes a poll and gives the proxy's share, among those that have asked twice; `None` when too many have.
+    /// Where one of them has `named` itself, who has not takes no share of theirs.
     pub fn poll(
         &self,
         id: &ProxyId,
+        named: bool,
         address: IpAddr,
         now: Instant,
         limits: Limits,
@@ -90,30 +94,28 @@ impl Proxies {
         if let Some(known) = seen.get_mut(id) {
             known.polled = now;
             known.address = address;
+            known.named |= named;
             known.asked_again = true;
         } else {
-            make_room(&mut seen, &id.service, address, limits.per_address)?;
+            make_room(&mut seen, &id.service, named, address, limits.per_address)?;
             let new = Seen {
                 polled: now,
                 address,
+                named,
                 asked_again: false,
                 told: String::new(),
                 told_drain: false,
             };
             seen.insert(id.clone(), new);
         }
-        let mut share = Share {
-            proxies: 0,
-            index: 0,
-        };
-        let others = seen.iter().filter(|(other, known)| {
-            other.service == id.service && (known.asked_again || *other == id)
-        });
-        for (other, _) in others {
-            share.index += u32::from(other < id);
-            share.proxies += 1;
-        }
-        Some(share)
+        Some(share_of(&seen, id))
+    }
+
+    /// The share that a proxy would have, without noting it.
+    pub fn look(&self, id: &ProxyId, now: Instant, lease: Duration) -> Share {
+        let mut seen = self.lock();
+        expire(&mut seen, now, lease);
+        share_of(&seen, id)
     }
 
     /// Notes what a proxy was told, once it is written.
@@ -129,7 +131,10 @@ impl Proxies {
     pub fn all_told_drain(&self, now: Instant, lease: Duration) -> bool {
         let mut seen = self.lock();
         expire(&mut seen, now, lease);
-        seen.values().all(|known| known.told_drain)
+        let mut proxies = seen
+            .iter()
+            .filter(|(id, known)| known.named || !has_named(&seen, &id.service));
+        proxies.all(|(_, known)| known.told_drain)
     }
 
     /// How many share a service's bound.
@@ -151,10 +156,7 @@ impl Proxies {
     pub fn view(&self, service: &str, jobs: f64, now: Instant, lease: Duration) -> Vec<ProxyView> {
         let mut seen = self.lock();
         expire(&mut seen, now, lease);
-        let of_service: Vec<_> = seen
-            .iter()
-            .filter(|(id, known)| id.service == service && known.asked_again)
-            .collect();
+        let of_service: Vec<_> = sharing(&seen, service).collect();
         let count = of_service.len() as u32;
         let view = |(index, (id, known)): (u32, &(&ProxyId, &Seen))| ProxyView {
             identity: id.identity.clone(),
@@ -176,10 +178,42 @@ fn expire(seen: &mut BTreeMap<ProxyId, Seen>, now: Instant, lease: Duration) {
     seen.retain(|_, known| now.saturating_duration_since(known.polled) <= lease);
 }
 
-/// Where too many share already, who asked once gives way, longest ago first; without one there is no room.
+/// Whether a proxy of the service that has asked twice has named itself.
+fn has_named(seen: &BTreeMap<ProxyId, Seen>, service: &str) -> bool {
+    seen.iter()
+        .any(|(id, known)| id.service == service && known.named && known.asked_again)
+}
+
+/// Those that share a service's bound.
+fn sharing<'a>(
+    seen: &'a BTreeMap<ProxyId, Seen>,
+    service: &'a str,
+) -> impl Iterator<Item = (&'a ProxyId, &'a Seen)> {
+    let has_named = has_named(seen, service);
+    seen.iter().filter(move |(id, known)| {
+        id.service == service && known.asked_again && (known.named || !has_named)
+    })
+}
+
+/// The share of one that asks: of those that share, or of one more.
+fn share_of(seen: &BTreeMap<ProxyId, Seen>, id: &ProxyId) -> Share {
+    let mut share = Share {
+        proxies: 1,
+        index: 0,
+    };
+    for (other, _) in sharing(seen, &id.service).filter(|(other, _)| *other != id) {
+        share.index += u32::from(other < id);
+        share.proxies += 1;
+    }
+    share
+}
+
+/// Where too many share already, who asked once gives way, and to one that `named` itself who has not,
+/// longest ago first; without such there is no room.
 fn make_room(
     seen: &mut BTreeMap<ProxyId, Seen>,
     service: &str,
+    named: bool,
     address: IpAddr,
     per_address: usize,
 ) -> Option<()> {
@@ -189,9 +223,10 @@ fn make_room(
     if !is_address_full && of_service.clone().count() < MAX_PROXIES {
         return Some(());
     }
-    let once =
-        of_service.filter(|(_, it)| !it.asked_again && (!is_address_full || it.address == address));
-    let (oldest, _) = once.min_by_key(|(_, it)| it.polled)?;
+    let weak = of_service.filter(|(_, it)| {
+        (!it.asked_again || named && !it.named) && (!is_address_full || it.address == address)
+    });
+    let (oldest, _) = weak.min_by_key(|(_, it)| it.polled)?;
     let oldest = oldest.clone();
     seen.remove(&oldest);
     Some(())
@@ -225,7 +260,7 @@ mod tests {
         let start = Instant::now();
         let poll = |id: &ProxyId, after| {
             let now = start + Duration::from_secs(after);
-            let share = proxies.poll(id, HERE, now, LIMITS)?;
+            let share = proxies.poll(id, true, HERE, now, LIMITS)?;
             Some((share.proxies, share.index))
         };
         let (a, b) = (id("stocks", "a"), id("stocks", "b"));
@@ -245,7 +280,7 @@ mod tests {
         let now = Instant::now();
         let ask = |name: &str, from: u8| {
             let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, from));
-            let share = proxies.poll(&id("stocks", name), address, now, LIMITS);
+            let share = proxies.poll(&id("stocks", name), true, address, now, LIMITS);
             share.map(|share| share.proxies)
         };
         ask("lb", 1);
@@ -280,13 +315,67 @@ mod tests {
         let now = Instant::now();
         assert!(proxies.all_told_drain(now, LEASE), "nobody to tell");
         let (a, b) = (id("stocks", "a"), id("stocks", "b"));
-        proxies.poll(&a, HERE, now, LIMITS);
-        proxies.poll(&b, HERE, now + LEASE, LIMITS);
+        proxies.poll(&a, true, HERE, now, LIMITS);
+        proxies.poll(&b, true, HERE, now + LEASE, LIMITS);
         proxies.told(&b, "drain up\n", true);
         assert!(!proxies.all_told_drain(now + LEASE, LEASE));
         assert!(
             proxies.all_told_drain(now + LEASE + Duration::from_secs(1), LEASE),
             "a is gone"
         );
+    }
+
+    #[test]
+    fn who_never_names_itself_counts_only_where_nobody_does() {
+        let proxies = Proxies::default();
+        let now = Instant::now();
+        let limits = LIMITS;
+        let ask = |name: &str, named| {
+            let share = proxies.poll(&id("stocks", name), named, HERE, now, limits);
+            share.map(|share| (share.proxies, share.index))
+        };
+        // HAProxys without `agent-send`, of two hosts.
+        for _ in 0..2 {
+            ask("192.0.2.1", false);
+            ask("192.0.2.2", false);
+        }
+        assert_eq!(ask("192.0.2.1", false), Some((2, 0)));
+        assert_eq!(proxies.sharing("stocks", now, LEASE), 2);
+        // One names itself.
+        assert_eq!(ask("lb", true), Some((3, 2)), "asked once");
+        assert_eq!(ask("lb", true), Some((1, 0)));
+        assert_eq!(
+            ask("192.0.2.1", false),
+            Some((2, 0)),
+            "as if it were one more"
+        );
+        assert_eq!(ask("lb", true), Some((1, 0)));
+        let view = proxies.view("stocks", 40.0, now, LEASE);
+        assert_eq!((view.len(), view[0].share_jobs), (1, 40));
+        // Nor does it hold up a drain, nor keep a proxy out.
+        proxies.told(&id("stocks", "lb"), "drain up\n", true);
+        assert!(proxies.all_told_drain(now, LEASE));
+        for n in 3..9 {
+            ask(&format!("192.0.2.{n}"), false);
+            ask(&format!("192.0.2.{n}"), false);
+        }
+        assert_eq!(ask("lb2", true), Some((2, 1)));
+        let later = now + LEASE + Duration::from_secs(1);
+        let alone = proxies.poll(&id("stocks", "192.0.2.1"), false, HERE, later, limits);
+        assert_eq!(alone.map(|share| share.proxies), Some(1));
+    }
+
+    #[test]
+    fn to_look_is_not_to_ask() {
+        let proxies = Proxies::default();
+        let now = Instant::now();
+        let lb = id("stocks", "lb");
+        for _ in 0..3 {
+            let share = proxies.look(&id("stocks", "probe"), now, LEASE);
+            assert!(share.proxies <= 2);
+            let polled = proxies.poll(&lb, true, HERE, now, LIMITS);
+            assert_eq!(polled.map(|share| share.proxies), Some(1));
+        }
+        assert_eq!(proxies.ids("stocks", now, LEASE), [lb]);
     }
 }

@@ -101,6 +101,15 @@ fn is_client_gone(error: &io::Error) -> bool {
     )
 }
 
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Client {
+    /// Whoever waits for the answer.
+    Proxy,
+    /// Whoever is gone before it: it is told, and takes no share.
+    Probe,
+}
+
 /// An answer on its way, and what its arrival changes.
 struct Reply {
     line: String,
@@ -216,12 +225,21 @@ impl Server {
                 self.reject(Rejected::BadLine, peer, "");
                 Some(Reply::no_change())
             }
-            Received::Nothing => Some(self.answer(None, None, peer)),
-            Received::Line { identity, proxy } => Some(self.answer(Some(identity), proxy, peer)),
+            Received::Closed => Some(self.answer(None, None, peer, Client::Probe)),
+            Received::Nothing => Some(self.answer(None, None, peer, Client::Proxy)),
+            Received::Line { identity, proxy } => {
+                Some(self.answer(Some(identity), proxy, peer, Client::Proxy))
+            }
         }
     }
 
-    fn answer(&self, identity: Option<String>, proxy: Option<String>, peer: SocketAddr) -> Reply {
+    fn answer(
+        &self,
+        identity: Option<String>,
+        proxy: Option<String>,
+        peer: SocketAddr,
+        client: Client,
+    ) -> Reply {
         let settings = self.context.settings.load();
         let Some(service) = settings.resolve(identity.as_deref()) else {
             self.reject(
@@ -236,6 +254,7 @@ impl Server {
             return Reply::no_change();
         };
         let address: IpAddr = peer.ip().to_canonical();
+        let named = identity.is_some();
         let id = ProxyId {
             service: service.name.clone(),
             identity: identity.unwrap_or_else(|| service.name.clone()),
@@ -245,23 +264,25 @@ impl Server {
             lease: settings.proxy_lease,
             per_address: settings.max_proxies_per_address,
         };
-        let polled = self
-            .context
-            .proxies
-            .poll(&id, address, Instant::now(), limits);
-        let Some(share) = polled else {
+        let (proxies, now) = (&self.context.proxies, Instant::now());
+        let share = match client {
+            Client::Proxy => proxies.poll(&id, named, address, now, limits),
+            Client::Probe => Some(proxies.look(&id, now, limits.lease)),
+        };
+        let Some(share) = share else {
             self.reject(Rejected::ProxyLimit, peer, &id.proxy);
             return Reply::no_change();
         };
         let set = self.context.overrides.of(&service.name);
-        let admin = if set.drain || self.draining.load(Ordering::Acquire) {
-            self.context.overrides.owe_ready(&id);
-            Admin::Drain
-        } else if self.context.overrides.owes_ready(&id) {
-            Admin::Ready
-        } else {
-            Admin::Keep
+        let is_drained = set.drain || self.draining.load(Ordering::Acquire);
+        let admin = match client {
+            _ if is_drained => Admin::Drain,
+            Client::Proxy if self.context.overrides.owes_ready(&id) => Admin::Ready,
+            _ => Admin::Keep,
         };
+        if admin == Admin::Drain && client == Client::Proxy {
+            self.context.overrides.owe_ready(&id);
+        }
         let (line, kind) = answer::compose(&Facts {
             state,
             set,
@@ -276,7 +297,7 @@ impl Server {
             .inc();
         Reply {
             line,
-            to: Some((id, admin)),
+            to: (client == Client::Proxy).then_some((id, admin)),
         }
     }
 

@@ -1,9 +1,10 @@
 //! `[service.jobs]`: where the number of jobs comes from.
 
-use std::{path::Path, time::Duration};
+use std::{net::IpAddr, path::Path, time::Duration};
 
 use super::{
-    DatabaseConfig, DatabaseKind, JobsConfig, Secret, SourceConfig, raw,
+    BacklogConfig, DatabaseConfig, DatabaseKind, HttpUrl, JobsConfig, ListenSocket, Secret,
+    SourceConfig, raw,
     resolve::{
         Checked, LONGEST_NAME, MILLI, READ_TIMEOUT, at, duration, metric_name, only_for, required,
         secret, wrong,
@@ -31,6 +32,7 @@ pub fn jobs(
         ("port", raw.port.is_some()),
         ("sample_interval", raw.sample_interval.is_some()),
     ];
+    let of_backlog = [("unix", raw.unix.is_some())];
     let of_databases = [
         ("address", raw.address.is_some()),
         ("user", raw.user.is_some()),
@@ -43,7 +45,12 @@ pub fn jobs(
     if kind != "postgresql" {
         only_for(path, kind, &of_postgresql)?;
     }
+    if kind != "backlog" {
+        only_for(path, kind, &of_backlog)?;
+    }
     match kind {
+        // What the application has taken in is known from its delays.
+        "backlog" => only_for(path, kind, &of_gauge).map(|()| JobsConfig::None),
         "none" => {
             only_for(path, kind, &of_gauge)?;
             only_for(path, kind, &of_sockets)?;
@@ -79,16 +86,10 @@ pub fn jobs(
         "sockets" => {
             only_for(path, kind, &of_gauge)?;
             match raw.port {
-                Some(port) if port > 0 => Ok(JobsConfig::Sockets {
-                    port,
-                    sample_interval: duration(
-                        &format!("{path}.sample_interval"),
-                        raw.sample_interval,
-                        100 * MILLI,
-                        10 * MILLI,
-                    )?,
+                Some(port) => Ok(JobsConfig::Sockets {
+                    port: above_0(path, port)?,
+                    sample_interval: sample_interval(path, raw)?,
                 }),
-                Some(_) => wrong(format!("{path}.port"), "must be from 1 to 65535, is 0"),
                 None => wrong(format!("{path}.port"), "is required for kind = \"sockets\""),
             }
         }
@@ -108,10 +109,110 @@ pub fn jobs(
         other => wrong(
             format!("{path}.kind"),
             format!(
-                "must be one of \"prometheus\", \"sockets\", \"mysql\", \"postgresql\", \"none\", is {other:?}"
+                "must be one of \"prometheus\", \"backlog\", \"sockets\", \"mysql\", \"postgresql\", \"none\", is {other:?}"
             ),
         ),
     }
+}
+
+/// Where a service whose own histogram is the source has requests that it does not see yet.
+pub fn backlog(
+    path: &str,
+    service: &raw::Service,
+    source: &SourceConfig,
+) -> Checked<Option<BacklogConfig>> {
+    let raw = &service.jobs;
+    let SourceConfig::Prometheus(scrape) = source else {
+        if raw.kind.as_deref() == Some("backlog") {
+            let problem = "\"backlog\" is for source.kind = \"prometheus\": what a proxy sees contains the wait";
+            return wrong(format!("{path}.kind"), problem);
+        }
+        return Ok(None);
+    };
+    let is_asked = raw.kind.as_deref() == Some("backlog");
+    let socket = match (raw.kind.as_deref(), raw.port, &raw.unix) {
+        (Some("backlog"), Some(port), None) => ListenSocket::Ports(vec![above_0(path, port)?]),
+        (Some("backlog"), None, Some(file)) if file.is_absolute() => {
+            ListenSocket::Unix(file.clone())
+        }
+        (Some("backlog"), None, Some(file)) => {
+            let problem = format!(
+                "must be an absolute path, is {:?}",
+                file.display().to_string()
+            );
+            return wrong(format!("{path}.unix"), problem);
+        }
+        (Some("backlog"), ..) => {
+            let problem = "or unix, one of them, is required for kind = \"backlog\"";
+            return wrong(format!("{path}.port"), problem);
+        }
+        (None | Some("prometheus"), ..) => match own_ports(service, &scrape.url) {
+            ports if ports.is_empty() => return Ok(None),
+            ports => ListenSocket::Ports(ports),
+        },
+        _ => return Ok(None),
+    };
+    let own = port_of(&scrape.url.connect);
+    Ok(Some(BacklogConfig {
+        has_scrapes: matches!((&socket, own), (ListenSocket::Ports(it), Some(own)) if *it == [own]),
+        socket,
+        sample_interval: sample_interval(path, raw)?,
+        is_asked,
+    }))
+}
+
+/// Ports that the service may listen on, the likeliest first: metrics may have a port of their own.
+fn own_ports(service: &raw::Service, scraped: &HttpUrl) -> Vec<u16> {
+    let mut ports = Vec::new();
+    ports.extend(service.address.as_deref().and_then(port_of));
+    if let Some(health) = &service.health {
+        let url = health
+            .url
+            .as_deref()
+            .and_then(|url| values::http_url(url).ok());
+        let address = url
+            .map(|url| url.connect)
+            .or_else(|| health.address.clone());
+        ports.extend(
+            address
+                .filter(|it| is_loopback(it))
+                .as_deref()
+                .and_then(port_of),
+        );
+    }
+    if is_loopback(&scraped.connect) {
+        ports.extend(port_of(&scraped.connect));
+    }
+    let mut seen = Vec::new();
+    ports.retain(|port| {
+        let is_new = !seen.contains(port);
+        seen.push(*port);
+        is_new
+    });
+    ports
+}
+
+fn port_of(address: &str) -> Option<u16> {
+    let (_, port) = address.rsplit_once(':')?;
+    port.parse().ok().filter(|port| *port > 0)
+}
+
+fn is_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+fn above_0(path: &str, port: u16) -> Checked<u16> {
+    match port {
+        0 => wrong(format!("{path}.port"), "must be from 1 to 65535, is 0"),
+        port => Ok(port),
+    }
+}
+
+fn sample_interval(path: &str, raw: &raw::Jobs) -> Checked<Duration> {
+    let key = format!("{path}.sample_interval");
+    duration(&key, raw.sample_interval, 100 * MILLI, 10 * MILLI)
 }
 
 /// Keys of a database that is asked.

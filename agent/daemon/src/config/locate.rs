@@ -24,6 +24,13 @@ impl ConfigError {
             problem,
         }
     }
+
+    /// About a key of a file that was read before.
+    pub fn at(file: &Path, key: &str, problem: String) -> Self {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let key = key.to_owned();
+        point_at(file, &text, Wrong { key, problem })
+    }
 }
 
 impl std::fmt::Display for ConfigError {

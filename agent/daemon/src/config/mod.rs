@@ -149,7 +149,7 @@ pub struct ServiceConfig {
     /// What its controller is told.
     pub settings: Settings,
     /// The bound that stands for a weight of 100 %.
-    pub full_weight_bound: Cost,
+    pub full_weight_bound: Option<Cost>,
     /// Relative change under which a weight stays.
     pub weight_dead_band: f64,
     /// Words in the answers.
@@ -158,6 +158,8 @@ pub struct ServiceConfig {
     pub source: SourceConfig,
     /// Where the number of jobs comes from.
     pub jobs: JobsConfig,
+    /// Where requests wait that the service has not taken in, where that can be looked at.
+    pub backlog: Option<BacklogConfig>,
     /// What stands for the node's load.
     pub load: LoadConfig,
     /// The local probe.
@@ -260,6 +262,28 @@ pub enum JobsConfig {
     Database(DatabaseConfig),
 }
 
+/// Connections that wait to be accepted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BacklogConfig {
+    /// For whom.
+    pub socket: ListenSocket,
+    /// Time between looks.
+    pub sample_interval: Duration,
+    /// By `service.jobs`; otherwise found by the agent, and no loss where it is not there.
+    pub is_asked: bool,
+    /// The source's scrapes wait there, too.
+    pub has_scrapes: bool,
+}
+
+/// What a service listens on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ListenSocket {
+    /// The first of these TCP ports that has a listener.
+    Ports(Vec<u16>),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
 /// A database that is asked for its active clients, or its role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DatabaseConfig {
@@ -350,8 +374,8 @@ pub struct HealthConfig {
 /// What a probe tries.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HealthTarget {
-    /// Connecting.
-    Tcp(SocketAddr),
+    /// Connecting to this host and port.
+    Tcp(String),
     /// A GET that must be answered with 2xx or 3xx.
     Http(HttpUrl),
 }

@@ -152,6 +152,7 @@ pub struct Service {
     pub identities: Vec<String>,
     pub address: Option<String>,
     pub sla: Sla,
+    #[serde(default)]
     pub bound: Bound,
     #[serde(default)]
     pub controller: Controller,
@@ -204,10 +205,10 @@ pub struct Sla {
     pub set_point: Option<f64>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
-    pub nominal: f64,
+    pub nominal: Option<f64>,
     pub min: Option<f64>,
     pub max: Option<f64>,
 }
@@ -267,6 +268,7 @@ pub struct Jobs {
     pub labels: Option<BTreeMap<String, String>>,
     pub url: Option<String>,
     pub port: Option<u16>,
+    pub unix: Option<PathBuf>,
     #[serde(default, with = "humantime_serde")]
     pub sample_interval: Option<Duration>,
     pub address: Option<String>,

@@ -38,7 +38,7 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "state_directory",
                 "path",
                 "none",
-                "Remembers drains and operators' overrides over a restart. Needs a restart to change.",
+                "Keeps drains, operators' overrides and what was learned of the node over a restart; what was learned is dropped when it is 30 days old. Needs a restart to change.",
             ),
         ],
     ),
@@ -319,21 +319,26 @@ const TABLES: &[(&str, &str, &[Row])] = &[
     ),
     (
         "[service.bound]",
-        "Where the backlog bound may move, in cost units (requests, where no cost is known).",
+        "Where the backlog bound may move, in cost units (requests, where no cost is known). `load-line` needs none of it.",
         &[
             (
                 "nominal",
                 "above 0",
-                "required",
-                "At the start, and after a long idle time.",
+                "none; required by every other `controller.kind`",
+                "For `load-line` a hint, until something has waited. For the others where they begin, and where they return to when the node is idle.",
             ),
             (
                 "min",
                 "above 0",
-                "`nominal` / 32, at least 1",
+                "one request; others than `load-line`: `nominal` / 32, at least 1",
                 "Never below.",
             ),
-            ("max", "at least `min`", "1024 × `nominal`", "Never above."),
+            (
+                "max",
+                "at least `min`",
+                "none; others than `load-line`: 1024 × `nominal`",
+                "Never above.",
+            ),
         ],
     ),
     (
@@ -342,8 +347,8 @@ const TABLES: &[(&str, &str, &[Row])] = &[
         &[
             (
                 "kind",
-                "`pi`, `parabola`, `inverse-delay`, `proportional`, `fixed`",
-                "`\"pi\"`",
+                "`load-line`, `pi`, `parabola`, `inverse-delay`, `proportional`, `fixed`",
+                "`\"load-line\"`",
                 "See docs/control.md.",
             ),
             (
@@ -375,7 +380,7 @@ const TABLES: &[(&str, &str, &[Row])] = &[
     ),
     (
         "[service.rules]",
-        "When the law does not act; see docs/control.md.",
+        "When `pi` and the other laws of the papers do not act; of these `load-line` has `max_failed` alone. See docs/control.md.",
         &[
             (
                 "min_samples",
@@ -422,8 +427,8 @@ const TABLES: &[(&str, &str, &[Row])] = &[
             (
                 "full_weight_bound",
                 "above 0, cost units",
-                "2 × `nominal`",
-                "The bound that stands for 100 %; the same on all nodes of a backend.",
+                "2 × `nominal`; `load-line`: the most this node could carry of late",
+                "The bound that stands for 100 %; where it is set, the same on all nodes of a backend.",
             ),
             (
                 "weight_dead_band",
@@ -517,9 +522,9 @@ const TABLES: &[(&str, &str, &[Row])] = &[
         &[
             (
                 "kind",
-                "`prometheus`, `sockets`, `mysql`, `postgresql`, `none`",
-                "`\"none\"`",
-                "A gauge, established TCP connections, the active clients of a database, or unknown: docs/load-and-jobs.md.",
+                "`prometheus`, `backlog`, `sockets`, `mysql`, `postgresql`, `none`",
+                "with source `prometheus` `backlog` where the port is known, else `\"none\"`",
+                "A gauge, connections that wait to be accepted, established ones, the active clients of a database, or unknown: docs/load-and-jobs.md.",
             ),
             (
                 "gauge",
@@ -537,14 +542,20 @@ const TABLES: &[(&str, &str, &[Row])] = &[
             (
                 "port",
                 "1 to 65535",
-                "required for `sockets`",
-                "Local port. An idle kept-alive connection counts too.",
+                "required for `sockets`; for `backlog` this or `unix`",
+                "Local port; all its listeners count together. For `sockets` an idle kept-alive connection counts too.",
+            ),
+            (
+                "unix",
+                "path",
+                "none",
+                "Of `backlog`: the unix socket that the service listens on, such as PHP-FPM's.",
             ),
             (
                 "sample_interval",
                 "duration, 10ms to 1day",
                 "`\"100ms\"`",
-                "Time between looks, so that the peak is known. A look that takes long is followed by a rest of nine times that, of 1 s at most.",
+                "Time between looks, so that the peak is known. A look is followed by a rest of 332 times what it took, of 1 s at most, so that looks take 0.3 % of a core at most.",
             ),
             (
                 "address",
@@ -614,7 +625,7 @@ const TABLES: &[(&str, &str, &[Row])] = &[
             ),
             (
                 "address",
-                "IP:port",
+                "host:port",
                 "required for `tcp`",
                 "Where to connect.",
             ),
@@ -821,9 +832,9 @@ pub fn markdown() -> String {
     let mut text = String::from(
         "# Agent configuration\n\n\
          Written by `plimsoll config-reference`; change it there.\n\n\
-         TOML, read by `plimsoll agent --config FILE`, checked by `--check-config`, read again on SIGHUP. \
+         TOML, read by `plimsoll agent --config FILE`, checked by `--check-config`, tried on this machine by `--check-config --probe`, read again on SIGHUP. \
          Unknown keys and impossible values are refused with file, line and key, and on a reload the old \
-         configuration stays, as it does where the new one needs a restart. Durations look like `250ms`, `1s`, `1m 30s`. \
+         configuration stays, as it does where the new one needs a restart. Durations look like `250ms`, `1s`, `1m 30s`. `localhost` is 127.0.0.1 to listen on, and 127.0.0.1 and ::1 to connect to. \
          `agent/daemon/packaging/agent.toml` is an annotated example.\n",
     );
     for (table, about, rows) in TABLES {
@@ -842,12 +853,28 @@ pub fn markdown() -> String {
          `http-response set-var(txn.plimsoll_items) res.hdr(x-items)`; without it HAProxy writes `-`. \
          A 5xx from the server and a timeout count as failed; what HAProxy refused before it reached the \
          node is no sample.\n\n\
+         A request whose last field is `excluded` is left out, however it ended: \
+         `http-request set-var(txn.plimsoll_items) str(excluded) if {{ path_beg /events }}`, and then \
+         `unless {{ var(txn.plimsoll_items) -m found }}` behind the line that sets the cost. Use it for streams, long \
+         polls, uploads and checks by monitoring, for whose delay the SLA promises nothing. They hold the node's places \
+         in `maxconn` all the same: those that stay long belong in a backend of their own, whose server has the \
+         node's address and no `agent-check`; lines of another backend never count.\n\n\
          A client that leaves (`C…` and `c…` in `%ts`) is no failure of the node's. How long the node had kept \
          it waiting is `%Ta` less `%TR`, or `%Tw + %Tc + %Tr` where the answer had begun: over the SLA's target \
          the request was late, by that time at least; below it the request says nothing. Lines without \
          `%TR/%Ta` are read too, but of those who left before the answer began they tell no age. What a client \
          takes to send a body or to read an answer is in these times: `option http-buffer-request` keeps the \
          first out.\n\n\
+         Jobs in the node on average (`plimsoll_source_mean_jobs`) are the time that the requests which ended in a \
+         period spent behind HAProxy's queue, over the period's length. For the share that was refused for want of \
+         room (`plimsoll_source_refused_share`) the lines of all servers of the node's backend count, with those that no \
+         server was found for: `sQ` and `SQ` in `%ts` are refusals, and what HAProxy denied or answered itself \
+         did not ask. Where a node gets its own lines only, the share is of those.\n\n\
+         `@%[date(0,ms)]/%rt` says when a line was written, and which it is. One that comes over 10 s later than lines \
+         usually do, as when a relay makes up for an outage, counts as `late`, and one that comes twice as `repeated`; \
+         neither is a sample. A jump of this node's clock changes nothing. Clocks of proxies that differ by over 10 s do: the \
+         lines of the slower one are late beside the other's. If all are late by the same for 10 s, it is the clock, \
+         and they count again. Lines without this field are read too, at whatever time and however often.\n\n\
          By TCP the lines go through a `ring` of HAProxy whose server has `log-proto legacy`, the default: \
          it ends lines with a newline.\n"
     ));

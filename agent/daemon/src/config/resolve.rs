@@ -250,18 +250,21 @@ fn resolve_service(
         }
     }
     let settings = settings(path, &raw)?;
-    let nominal = settings.limits.nominal.get();
-    let full_weight_bound = raw.output.full_weight_bound.unwrap_or(2.0 * nominal);
-    if !(full_weight_bound.is_finite() && full_weight_bound > 0.0) {
+    let twice_nominal = settings.limits.nominal.map(|nominal| 2.0 * nominal.get());
+    let by_law = twice_nominal.filter(|_| settings.law != Law::LoadLine);
+    let full_weight_bound = raw.output.full_weight_bound.or(by_law);
+    if let Some(full) = full_weight_bound
+        && !(full.is_finite() && full > 0.0)
+    {
         return wrong(
             format!("{path}.output.full_weight_bound"),
-            format!("must be above 0, is {full_weight_bound}"),
+            format!("must be above 0, is {full}"),
         );
     }
     let source = source(&format!("{path}.source"), &raw.source, period)?;
     Ok(ServiceConfig {
         settings,
-        full_weight_bound: Cost(full_weight_bound),
+        full_weight_bound: full_weight_bound.map(Cost),
         weight_dead_band: number(
             &format!("{path}.output.weight_dead_band"),
             raw.output.weight_dead_band.unwrap_or(0.05),
@@ -278,6 +281,7 @@ fn resolve_service(
             ],
         )?,
         jobs: jobs::jobs(&format!("{path}.jobs"), &raw.jobs, &source, period)?,
+        backlog: jobs::backlog(&format!("{path}.jobs"), &raw, &source)?,
         source,
         load: load::load(&format!("{path}.load"), &raw.load)?,
         health: raw
@@ -555,10 +559,9 @@ fn rings(config: &Config) -> Checked<()> {
 fn settings(path: &str, raw: &raw::Service) -> Checked<Settings> {
     let delay = raw.sla.delay.as_secs_f64();
     let objective = raw.sla.objective.as_deref().unwrap_or("p95");
-    let nominal = raw.bound.nominal;
     let controller = &raw.controller;
     let gains = PiGains::default();
-    let kind = controller.kind.as_deref().unwrap_or("pi");
+    let kind = controller.kind.as_deref().unwrap_or("load-line");
     let table = format!("{path}.controller");
     let pi_keys = [
         ("gains", controller.gains.is_some()),
@@ -589,6 +592,7 @@ fn settings(path: &str, raw: &raw::Service) -> Checked<Settings> {
                 ],
             )?,
         },
+        "load-line" => Law::LoadLine,
         "inverse-delay" => Law::InverseDelay,
         "proportional" => Law::Proportional {
             gain: controller.gain.unwrap_or(0.5),
@@ -598,7 +602,7 @@ fn settings(path: &str, raw: &raw::Service) -> Checked<Settings> {
             return wrong(
                 format!("{table}.kind"),
                 format!(
-                    "must be one of \"pi\", \"parabola\", \"inverse-delay\", \"proportional\", \"fixed\", is {other:?}"
+                    "must be one of \"load-line\", \"pi\", \"parabola\", \"inverse-delay\", \"proportional\", \"fixed\", is {other:?}"
                 ),
             );
         }
@@ -620,15 +624,7 @@ fn settings(path: &str, raw: &raw::Service) -> Checked<Settings> {
             )?,
             set_point: raw.sla.set_point.unwrap_or(0.9),
         },
-        limits: BoundLimits {
-            min: Cost(
-                raw.bound
-                    .min
-                    .unwrap_or((nominal / 32.0).max(1.0).min(nominal)),
-            ),
-            max: Cost(raw.bound.max.unwrap_or(nominal * 1024.0)),
-            nominal: Cost(nominal),
-        },
+        limits: limits(&raw.bound, &law),
         law,
         mpl: kind == "parabola",
         self_tuned,
@@ -644,7 +640,9 @@ fn settings(path: &str, raw: &raw::Service) -> Checked<Settings> {
             max_failed: raw.rules.max_failed.unwrap_or(rules.max_failed),
         },
     };
-    if !(nominal.is_finite() && nominal > 0.0) {
+    if let Some(nominal) = raw.bound.nominal
+        && !(nominal.is_finite() && nominal > 0.0)
+    {
         return wrong(
             format!("{path}.bound.nominal"),
             format!("must be above 0, is {nominal}"),
@@ -655,6 +653,21 @@ fn settings(path: &str, raw: &raw::Service) -> Checked<Settings> {
         problem: error.problem,
     })?;
     Ok(settings)
+}
+
+fn limits(raw: &raw::Bound, law: &Law) -> BoundLimits {
+    let free = BoundLimits::default();
+    // The papers' laws move about the nominal bound.
+    let around = raw.nominal.filter(|_| *law != Law::LoadLine);
+    let least = around.map_or(free.min.get(), |nominal| {
+        (nominal / 32.0).max(1.0).min(nominal)
+    });
+    let most = around.map_or(free.max.get(), |nominal| nominal * 1024.0);
+    BoundLimits {
+        min: Cost(raw.min.unwrap_or(least)),
+        max: Cost(raw.max.unwrap_or(most)),
+        nominal: raw.nominal.map(Cost),
+    }
 }
 
 fn source(path: &str, raw: &raw::Source, period: Duration) -> Checked<SourceConfig> {
@@ -683,6 +696,16 @@ fn source(path: &str, raw: &raw::Source, period: Duration) -> Checked<SourceConf
             for (key, name) in names {
                 if let Some(name) = name {
                     metric_name(&format!("{path}.{key}"), name)?;
+                }
+            }
+            for part in ["_bucket", "_sum", "_count"] {
+                if let Some(base) = histogram.strip_suffix(part) {
+                    return wrong(
+                        format!("{path}.histogram"),
+                        format!(
+                            "must be the histogram's name, {base:?}, not that of its {part} series, {histogram:?}"
+                        ),
+                    );
                 }
             }
             let key = format!("{path}.timeout");
@@ -795,7 +818,7 @@ fn health(path: &str, raw: &raw::Health) -> Checked<HealthConfig> {
         "tcp" => {
             only_for(path, "tcp", &[("url", raw.url.is_some())])?;
             let address = required(format!("{path}.address"), raw.address.as_ref(), "tcp")?;
-            HealthTarget::Tcp(at(&format!("{path}.address"), values::address(address))?)
+            HealthTarget::Tcp(at(&format!("{path}.address"), values::host_port(address))?)
         }
         "http" => {
             only_for(path, "http", &[("address", raw.address.is_some())])?;

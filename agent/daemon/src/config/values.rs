@@ -145,12 +145,17 @@ pub fn bytes(text: &str) -> Result<usize, String> {
         .ok_or_else(|| format!("must be bytes such as \"512KiB\" or \"4MiB\", is {text:?}"))
 }
 
-/// IP and port.
+/// Where to listen: IP and port. `localhost` is 127.0.0.1.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
-    let address = text.parse().ok();
+    let address = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}").parse().ok(),
+        None => text.parse().ok(),
+    };
     let address = address.filter(|address: &SocketAddr| address.port() != 0);
     address.ok_or_else(|| {
-        format!("must be an IP address and port such as \"127.0.0.1:9464\", is {text:?}")
+        format!(
+            "must be an IP address, or localhost, and a port such as \"127.0.0.1:9464\", is {text:?}"
+        )
     })
 }
 
@@ -320,7 +325,7 @@ mod tests {
         ] {
             assert!(http_url(text).is_err(), "{text}");
         }
-        assert!(log_listen("udp://localhost:1").is_err() && log_listen("unix://x").is_err());
+        assert!(log_listen("udp://a:1").is_err() && log_listen("unix://x").is_err());
         for text in [
             "192.0.2.1:80",
             "[2001:db8::1]:80",
@@ -350,5 +355,30 @@ mod tests {
             assert!(host_port(text).is_err(), "{text}");
         }
         assert!(address("127.0.0.1:1").is_ok() && address("127.0.0.1:0").is_err());
+    }
+
+    #[test]
+    fn localhost_is_taken_wherever_an_address_is() {
+        let loopback = "127.0.0.1:81".parse();
+        assert_eq!(address("localhost:81").ok(), loopback.clone().ok());
+        assert_eq!(
+            log_listen("udp://localhost:81").ok(),
+            loopback.clone().ok().map(LogListen::Udp)
+        );
+        assert_eq!(
+            log_listen("tcp://localhost:81").ok(),
+            loopback.ok().map(LogListen::Tcp)
+        );
+        assert!(host_port("localhost:81").is_ok() && database_address("localhost:81").is_ok());
+        assert!(http_url("http://localhost:81/").is_ok());
+        for text in [
+            "localhost",
+            "localhost:",
+            "localhost:0",
+            "localhost:x",
+            "a.localhost:81",
+        ] {
+            assert!(address(text).is_err(), "{text}");
+        }
     }
 }

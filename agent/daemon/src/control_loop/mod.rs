@@ -8,7 +8,8 @@ use std::{
 };
 
 use plimsoll_core::{
-    Cost, DeadBand, Flow, FlowMeter, NodeController, Observation, Reason, WeightScale,
+    Cost, DeadBand, Decision, Flow, FlowMeter, Law, NodeController, Observation, Reason,
+    WeightScale,
 };
 use tokio::{sync::watch, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -18,6 +19,7 @@ use crate::{
     config::ServiceConfig,
     health_probe::{self, Verdict},
     host_load::HostLoad,
+    learned::LearnedStore,
     metrics::Metrics,
     overrides::Overrides,
     partition::Partitions,
@@ -28,6 +30,9 @@ use crate::{
     updates::Updates,
 };
 use observe::{Observed, Observer};
+
+/// Between two steps jobs are looked at so that there are so many looks in a period, the step's with them.
+const LOOKS: u32 = 4;
 
 /// What a loop runs by; a reload sends another.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +63,8 @@ pub struct LoopContext {
     /// The controller after its last step, so that a loop started again after a panic goes on from
     /// there.
     pub kept: Arc<Mutex<Option<NodeController>>>,
+    /// What was learned of the node, in this run and before.
+    pub learned: Arc<LearnedStore>,
     /// Ends it.
     pub stop: CancellationToken,
 }
@@ -68,7 +75,9 @@ pub async fn run(mut context: LoopContext) -> anyhow::Result<()> {
     context.metrics.announce(&config.service);
     let mut service = Service::new(config, &context)?;
     let mut next = Instant::now();
+    let mut look = next;
     loop {
+        let between = service.config.period / LOOKS;
         tokio::select! {
             () = context.stop.cancelled() => return Ok(()),
             () = tokio::time::sleep_until(next) => {
@@ -78,6 +87,12 @@ pub async fn run(mut context: LoopContext) -> anyhow::Result<()> {
                     () = service.period(&context) => {}
                 }
                 next = began + service.next_period();
+                look = began + between;
+            }
+            // None right before a step.
+            () = tokio::time::sleep_until(look), if look + between / 2 < next => {
+                service.glance(&context);
+                look = Instant::now() + between;
             }
             changed = service.verdict.changed() => match changed {
                 // Proxies should hear of it before the period is over.
@@ -156,6 +171,7 @@ impl Service {
             }
             None => NodeController::new(config.service.settings)?,
         };
+        let controller = recalled(controller, &config.service, &context.learned);
         Ok(Service {
             controller,
             scale: WeightScale::new(
@@ -183,6 +199,7 @@ impl Service {
     fn reconfigure(&mut self, config: LoopConfig, context: &LoopContext) -> anyhow::Result<()> {
         let (old, new) = (&self.config.service, &config.service);
         self.controller.reconfigure(new.settings)?;
+        self.controller = recalled(self.controller.clone(), new, &context.learned);
         if (old.full_weight_bound, old.weight_dead_band)
             != (new.full_weight_bound, new.weight_dead_band)
         {
@@ -247,7 +264,7 @@ impl Service {
             Ok(Observed::Base) => None,
             Ok(Observed::Period(observation)) => {
                 self.note(&observation);
-                self.step(Some(&observation));
+                self.step(Some(&*observation));
                 self.measure(&observation);
                 let (service, at) = (&self.config.service, self.last.stepped_at);
                 let sla = service.settings.sla.delay;
@@ -263,7 +280,13 @@ impl Service {
                 if self.last.source_error.as_ref() != Some(&message) {
                     warn!(service = %name, kind = error.kind, "no observation, the last good bound is held: {message}");
                 }
-                self.step(None);
+                if error.is_late() {
+                    let (waited, jobs) = (self.observer.patience(), self.observer.jobs_when_late());
+                    let decision = self.controller.step_late(waited, jobs);
+                    self.log(&decision);
+                } else {
+                    self.step(None);
+                }
                 self.last.flow = None;
                 self.last.seconds = None;
                 Some(message)
@@ -278,7 +301,28 @@ impl Service {
             let now = std::time::Instant::now();
             updates.step(listed, &self.controller.decision(), work, now);
         }
+        self.decided(context);
+    }
+
+    /// What jobs alone say between two steps, where they are known for nothing.
+    fn glance(&mut self, context: &LoopContext) {
+        let (Some(_), Some(jobs)) = (self.last.stepped, self.observer.jobs_now()) else {
+            return;
+        };
+        if let Some(decision) = self.controller.glance(jobs) {
+            self.log(&decision);
+            self.decided(context);
+        }
+    }
+
+    /// Hands a decision on.
+    fn decided(&mut self, context: &LoopContext) {
         *lock(&context.kept) = Some(self.controller.clone());
+        let service = &self.config.service.name;
+        let now = std::time::Instant::now();
+        context
+            .learned
+            .note(service, self.controller.learned(), now);
         self.publish(context);
         if self.last.reason.is_some() {
             let state = context.state.load();
@@ -290,6 +334,10 @@ impl Service {
 
     fn step(&mut self, observation: Option<&Observation>) {
         let decision = self.controller.step(observation);
+        self.log(&decision);
+    }
+
+    fn log(&mut self, decision: &Decision) {
         let service = &self.config.service.name;
         let (bound, was) = (decision.bound.get(), decision.previous.get());
         let delay = decision.measured_delay.map(|d| d.get());
@@ -346,7 +394,9 @@ impl Service {
 
     fn measure(&mut self, observation: &Observation) {
         let decision = self.controller.decision();
-        let (mean_cost, bound) = (decision.mean_cost.get(), decision.bound.get());
+        // What is shed is one fraction for all nodes, which cannot hold each at the few jobs of a standing bound.
+        let bound = decision.capacity.unwrap_or(decision.bound).get();
+        let mean_cost = decision.mean_cost.get();
         self.last.flow = self.meter.measure(observation, mean_cost, bound);
     }
 
@@ -364,11 +414,19 @@ impl Service {
             (health, _) => (health, probe.detail.clone()),
         };
         let set = context.overrides.of(&self.config.service.name);
+        let is_load_line = self.config.service.settings.law == Law::LoadLine;
+        let capacity = match decision.capacity.filter(|_| set.bound.is_none()) {
+            // An operator's bound stands for the capacity as well.
+            None if is_load_line && set.bound.is_none() => None,
+            capacity => Some(capacity.unwrap_or(decision.bound)),
+        };
+        let carried = capacity.unwrap_or(decision.bound).get();
         let weight_bound = match set.weight_percent {
             Some(percent) => {
-                self.config.service.full_weight_bound.get() * f64::from(percent) / 100.0
+                let full = self.config.service.full_weight_bound;
+                full.map_or(carried, Cost::get) * f64::from(percent) / 100.0
             }
-            None => self.weight_bound.hold(decision.bound.get()),
+            None => self.weight_bound.hold(carried),
         };
         let last = &self.last;
         let state = Arc::new(ServiceState {
@@ -376,7 +434,8 @@ impl Service {
             address: self.config.service.address.clone(),
             settings: self.config.service.settings,
             decision,
-            weight_percent: self.scale.percent(decision.bound),
+            weight_percent: self.scale.percent(capacity),
+            capacity,
             weight_bound: Cost(weight_bound),
             flow: last.flow,
             observed_seconds: last.seconds,
@@ -399,6 +458,8 @@ impl Service {
             stepped: stepped.into_std(),
             observed_at: last.observed_at,
             source_error: last.source_error.clone(),
+            listen_backlog: self.observer.listen_backlog(),
+            sight: self.observer.sight(),
         });
         context.metrics.show(&state, &set);
         context.state.rcu(|all| {
@@ -407,6 +468,21 @@ impl Service {
             NodeState { services }
         });
     }
+}
+
+/// A load line that knows nothing goes on from what was learned before.
+fn recalled(
+    mut controller: NodeController,
+    service: &ServiceConfig,
+    learned: &LearnedStore,
+) -> NodeController {
+    if service.settings.law == Law::LoadLine
+        && controller.learned().is_none()
+        && let Some(before) = learned.of(&service.name)
+    {
+        controller.recall(before);
+    }
+    controller
 }
 
 /// A probe begins with what is known, so that a reload does not send work to a node that is down.
@@ -480,6 +556,7 @@ address = "127.0.0.1:8001"
             rings: Arc::default(),
             config: receiver,
             kept: Arc::default(),
+            learned: Arc::default(),
             stop: CancellationToken::new(),
         };
         let mut first = Service::new(config.clone(), &context).unwrap();

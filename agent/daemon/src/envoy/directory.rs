@@ -34,10 +34,9 @@ impl Directory {
     /// this share of itself.
     pub fn hear_of(&mut self, mut node: Node, at: Instant, dead_band: f64) {
         if let Some((known, _)) = self.heard.get(&node.address) {
-            let (held, new) = (known.weight_bound, node.weight_bound);
             let is_out = node.standing != Standing::Healthy;
-            if is_out || (new - held).abs() <= dead_band * held {
-                node.weight_bound = held;
+            if is_out || node.weight.is_within(known.weight, dead_band) {
+                node.weight = known.weight;
             }
         }
         self.hear(node, at);
@@ -112,7 +111,7 @@ pub fn shed_in_force(nodes: &[Node]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envoy::node::Shed;
+    use crate::envoy::node::{Shed, Weight};
 
     const LEASE: Duration = Duration::from_secs(3);
 
@@ -120,7 +119,7 @@ mod tests {
         Node {
             address: address.into(),
             standing: Standing::Healthy,
-            weight_bound: bound,
+            weight: Weight::Known(bound),
             bound,
             backlog: 5.0,
             flow: None,
@@ -189,7 +188,7 @@ mod tests {
             let mut said = node("a:1", bound);
             said.standing = standing;
             known.hear_of(said, now, 0.05);
-            known.others(None, LEASE, now)[0].weight_bound
+            known.others(None, LEASE, now)[0].weight
         };
         for (bound, held) in [
             (100.0, 100.0),
@@ -197,9 +196,9 @@ mod tests {
             (106.0, 106.0),
             (101.0, 106.0),
         ] {
-            assert_eq!(weight(bound, Standing::Healthy), held);
+            assert_eq!(weight(bound, Standing::Healthy), Weight::Known(held));
         }
-        assert_eq!(weight(0.0, Standing::Unhealthy), 106.0);
+        assert_eq!(weight(0.0, Standing::Unhealthy), Weight::Known(106.0));
     }
 
     #[test]

@@ -3,13 +3,14 @@
 
 use std::net::SocketAddr;
 
+use plimsoll_core::ring::ring_weights;
 use serde::{Deserialize, Serialize};
 
-use super::node::{Node, Standing};
+use super::node::{Node, Standing, Weight};
 
 /// The only type that is answered.
 pub const TYPE: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
-/// The weight of the node with the largest bound is from half of this to this.
+/// The weight of the node that can carry most is from half of this to this.
 const LARGEST_WEIGHT: f64 = 1024.0;
 /// Parts of the traffic that a fraction is told in.
 const PARTS: f64 = 10_000.0;
@@ -121,8 +122,9 @@ impl Assignment {
     pub fn new(cluster_name: String, mut nodes: Vec<(Node, SocketAddr)>, shed: f64) -> Self {
         nodes.sort_by_key(|(_, at)| *at);
         nodes.dedup_by_key(|(_, at)| *at);
-        let scale = weight_scale(nodes.iter().map(|(node, _)| node.weight_bound));
-        let endpoint = |(node, at): &(Node, SocketAddr)| Endpoint {
+        let bounds = weights(&nodes);
+        let scale = weight_scale(bounds.iter().copied());
+        let endpoint = |((node, at), bound): (&(Node, SocketAddr), f64)| Endpoint {
             endpoint: Target {
                 address: Address {
                     socket_address: Socket {
@@ -136,10 +138,10 @@ impl Assignment {
                 Standing::Unhealthy => "UNHEALTHY",
                 Standing::Draining => "DRAINING",
             },
-            load_balancing_weight: weight(node.weight_bound * scale),
+            load_balancing_weight: weight(bound * scale),
             metadata: None,
         };
-        let mut lb_endpoints: Vec<Endpoint> = nodes.iter().map(endpoint).collect();
+        let mut lb_endpoints: Vec<Endpoint> = nodes.iter().zip(bounds).map(endpoint).collect();
         let numerator = (shed.clamp(0.0, 1.0) * PARTS).round();
         if let Some(first) = lb_endpoints.first_mut() {
             let plimsoll = ShedMetadata {
@@ -183,6 +185,21 @@ impl Response {
     }
 }
 
+/// What stands for each node's weight before it is scaled.
+fn weights(nodes: &[(Node, SocketAddr)]) -> Vec<f64> {
+    let known = |(node, _): &(Node, SocketAddr)| match node.weight {
+        Weight::Known(capacity) => Some(capacity),
+        Weight::OfMean(_) => None,
+    };
+    let capacities: Vec<Option<f64>> = nodes.iter().map(known).collect();
+    let share = |(node, _): &(Node, SocketAddr)| match node.weight {
+        Weight::Known(_) => 1.0,
+        Weight::OfMean(share) => share,
+    };
+    let found = ring_weights(&capacities).into_iter().zip(nodes);
+    found.map(|(weight, node)| weight * share(node)).collect()
+}
+
 /// A power of two, so that one node's change seldom changes the others' weights.
 fn weight_scale(bounds: impl Iterator<Item = f64>) -> f64 {
     let largest = bounds.fold(f64::MIN_POSITIVE, f64::max);
@@ -210,7 +227,7 @@ mod tests {
         let node = Node {
             address: format!("192.0.2.1:{port}"),
             standing,
-            weight_bound,
+            weight: Weight::Known(weight_bound),
             bound: weight_bound,
             backlog: 0.0,
             flow: None,
@@ -226,8 +243,17 @@ mod tests {
     }
 
     fn weights(bounds: &[f64]) -> Vec<u64> {
-        let nodes = (1..).zip(bounds);
-        let nodes = nodes.map(|(port, bound)| node(port, *bound, Standing::Healthy));
+        let known: Vec<_> = bounds.iter().copied().map(Weight::Known).collect();
+        weights_of(&known)
+    }
+
+    fn weights_of(weights: &[Weight]) -> Vec<u64> {
+        let nodes = (1..).zip(weights);
+        let nodes = nodes.map(|(port, weight)| {
+            let (mut node, at) = node(port, 1e6, Standing::Healthy);
+            node.weight = *weight;
+            (node, at)
+        });
         let answer = answer(nodes.collect(), 0.0);
         let endpoints = answer["resources"][0]["endpoints"][0]["lb_endpoints"].clone();
         let endpoints = endpoints.as_array().unwrap().clone();
@@ -285,6 +311,24 @@ mod tests {
         // A small change of one node is a change of one weight.
         assert_eq!(weights(&[100.0, 90.0]), [800, 720]);
         assert_eq!(weights(&[105.0, 90.0]), [840, 720]);
+    }
+
+    #[test]
+    fn a_node_of_which_nothing_is_known_has_the_mean_of_the_others() {
+        let unknown = Weight::OfMean(1.0);
+        let half = Weight::OfMean(0.5);
+        for (nodes, weights) in [
+            (&[unknown, unknown, unknown][..], &[1024, 1024, 1024][..]),
+            (
+                &[Weight::Known(128.0), unknown, Weight::Known(64.0)],
+                &[1024, 768, 512],
+            ),
+            // An operator's weight of 50 %.
+            (&[Weight::Known(128.0), half], &[1024, 512]),
+            (&[unknown, half], &[1024, 512]),
+        ] {
+            assert_eq!(weights_of(nodes), weights, "{nodes:?}");
+        }
     }
 
     #[test]

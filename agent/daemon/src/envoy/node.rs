@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_core::Flow;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::{
@@ -35,6 +35,34 @@ pub struct Shed {
     pub asked: bool,
 }
 
+/// What a node's weight is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Weight {
+    /// What it can carry.
+    Known(f64),
+    /// That is not known: so much of the mean of the others.
+    OfMean(f64),
+}
+
+impl Weight {
+    fn new(capacity_known: bool, weight_bound: f64, percent: Option<u16>) -> Self {
+        match capacity_known {
+            true => Weight::Known(weight_bound),
+            false => Weight::OfMean(
+                percent.map_or(1.0, |percent| f64::from(percent.clamp(1, 256)) / 100.0),
+            ),
+        }
+    }
+
+    /// Whether it is off by so little that what is held stands.
+    pub fn is_within(self, held: Weight, dead_band: f64) -> bool {
+        match (self, held) {
+            (Weight::Known(new), Weight::Known(held)) => (new - held).abs() <= dead_band * held,
+            _ => self == held,
+        }
+    }
+}
+
 /// One node of one service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
@@ -42,8 +70,8 @@ pub struct Node {
     pub address: String,
     /// Whether it takes traffic.
     pub standing: Standing,
-    /// The bound that stands for its weight.
-    pub weight_bound: f64,
+    /// What its weight is made of.
+    pub weight: Weight,
     /// Its bound.
     pub bound: f64,
     /// Its backlog.
@@ -60,7 +88,11 @@ impl Node {
         Some(Node {
             address: state.address.clone()?,
             standing: standing(state.health, set.health, set.drain),
-            weight_bound: state.weight_bound.get(),
+            weight: Weight::new(
+                state.capacity.is_some(),
+                state.weight_bound.get(),
+                set.weight_percent,
+            ),
             bound: state.decision.bound.get(),
             backlog: state.backlog.map_or(0.0, |backlog| backlog.get()),
             flow: state.flow,
@@ -77,7 +109,7 @@ impl Node {
             } else {
                 Standing::Unhealthy
             },
-            weight_bound: node.bound,
+            weight: node.capacity.map_or(Weight::OfMean(1.0), Weight::Known),
             bound: node.bound,
             backlog: node.jobs * node.mean_cost,
             flow: None,
@@ -111,16 +143,25 @@ struct ServiceAnswer {
     #[serde(rename = "override")]
     set: SetAnswer,
     decision: DecisionAnswer,
+    /// Agents that do not say it know it.
+    #[serde(default, deserialize_with = "said")]
+    capacity: Option<Option<f64>>,
     weight_bound: f64,
     backlog: Option<f64>,
     flow: Option<Flow>,
     shed: Shed,
 }
 
+/// Tells what is said to be unknown from what is not said.
+fn said<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Option<f64>>, D::Error> {
+    Option::deserialize(value).map(Some)
+}
+
 #[derive(Deserialize)]
 struct SetAnswer {
     drain: bool,
     health: Option<ForcedHealth>,
+    weight_percent: Option<u16>,
 }
 
 #[derive(Deserialize)]
@@ -178,7 +219,11 @@ fn check(said: ServiceAnswer) -> Result<Option<Node>, String> {
     Ok(Some(Node {
         address,
         standing: standing(said.health, said.set.health, said.set.drain),
-        weight_bound: said.weight_bound,
+        weight: Weight::new(
+            said.capacity != Some(None),
+            said.weight_bound,
+            said.set.weight_percent,
+        ),
         bound: said.decision.bound,
         backlog,
         flow,
@@ -213,8 +258,8 @@ mod tests {
             ("stocks", "192.0.2.11:8001")
         );
         assert_eq!(
-            (node.standing, node.weight_bound),
-            (Standing::Healthy, 60.5)
+            (node.standing, node.weight),
+            (Standing::Healthy, Weight::Known(60.5))
         );
         assert_eq!(node.flow.unwrap().admitted, 10.0);
         assert_eq!(
@@ -224,6 +269,14 @@ mod tests {
                 asked: true
             }
         );
+        let mut weighed = answer();
+        weighed["capacity"] = json!(60.5);
+        let weight = |said: &Value| parse(said).unwrap()[0].1.weight;
+        assert_eq!(weight(&weighed), Weight::Known(60.5));
+        weighed["capacity"] = Value::Null;
+        assert_eq!(weight(&weighed), Weight::OfMean(1.0));
+        weighed["override"]["weight_percent"] = json!(20);
+        assert_eq!(weight(&weighed), Weight::OfMean(0.2));
         let mut without = answer();
         without["address"] = Value::Null;
         assert_eq!(parse(&without), Ok(vec![]));

@@ -37,6 +37,7 @@ use crate::{
     config::Config,
     connection::is_allowed,
     envoy::EnvoyBoard,
+    learned::LearnedStore,
     overrides::Overrides,
     partition::Partitions,
     placement::Gate,
@@ -69,6 +70,8 @@ pub struct HttpContext {
     pub settings: SharedOutputSettings,
     /// What operators set.
     pub overrides: Arc<Overrides>,
+    /// What was learned of the node.
+    pub learned: Arc<LearnedStore>,
     /// Who polls.
     pub proxies: Arc<Proxies>,
     /// The rings followed.

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use serde::Serialize;
 
 use super::HttpContext;
-use crate::{agent_check::ProxyView, envoy::Shed, overrides::ServiceOverride, state::ServiceState};
+use crate::{
+    agent_check::ProxyView, envoy::Shed, learned::LearnedView, overrides::ServiceOverride,
+    state::ServiceState,
+};
 
 /// The whole node.
 #[derive(Debug, Serialize)]
@@ -24,6 +27,8 @@ pub struct ServiceView {
     /// What was known and decided last.
     #[serde(flatten)]
     pub state: ServiceState,
+    /// What its load line learned, and how long ago.
+    pub learned: Option<LearnedView>,
     /// What Envoy is told to shed.
     pub shed: Shed,
     /// What an operator set.
@@ -42,6 +47,7 @@ pub fn node_view(context: &HttpContext) -> NodeView {
         let jobs = state.decision.bound_jobs;
         let view = ServiceView {
             state: ServiceState::clone(state),
+            learned: context.learned.view(name, now),
             shed: context.envoy.shed(name, settings.period),
             set: context.overrides.of(name),
             proxies: context.proxies.view(name, jobs, now, settings.proxy_lease),

@@ -114,10 +114,11 @@ async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result
     let bound = partition.service.as_ref().map(|name| {
         let state = context.state.load();
         let known = state.services.get(name);
-        // Before the first step it is the configured one.
-        let nominal = config.services.iter().find(|service| service.name == *name);
-        let nominal = nominal.map(|service| service.settings.limits.nominal);
-        known.map_or(nominal.unwrap_or(Cost(0.0)), |known| known.decision.bound)
+        // Before the first step it is the configured one, or as good as none.
+        let service = config.services.iter().find(|service| service.name == *name);
+        let limits = service.map(|service| service.settings.limits);
+        let first = limits.map(|limits| limits.nominal.unwrap_or(limits.max));
+        known.map_or(first.unwrap_or(Cost(0.0)), |known| known.decision.bound)
     });
     Ok(Asked {
         text,

@@ -6,16 +6,19 @@ mod sock_diag;
 mod sockets;
 
 pub use database::{Database, connect};
+pub use sockets::{OwnScrapes, Sockets, Wanted};
 
 use crate::{config::JobsConfig, sources::SourceError};
 
-/// Jobs at the end of a period, and the most in it where that is known.
+/// Jobs at the end of a period, the most in it and the mean over it where they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct JobCount {
     /// At the end.
     pub now: Option<f64>,
     /// The most.
     pub peak: Option<f64>,
+    /// Over the looks in it.
+    pub mean: Option<f64>,
 }
 
 impl JobCount {
@@ -23,7 +26,7 @@ impl JobCount {
     fn at_the_end(now: f64) -> Self {
         JobCount {
             now: Some(now),
-            peak: None,
+            ..JobCount::default()
         }
     }
 }
@@ -36,7 +39,7 @@ pub enum Jobs {
     /// A gauge elsewhere.
     Gauge(gauge::Gauge),
     /// Established connections.
-    Sockets(sockets::Sockets),
+    Sockets(Sockets),
     /// A database's own count.
     Database(Box<database::Database>),
 }
@@ -55,10 +58,25 @@ impl Jobs {
             JobsConfig::Sockets {
                 port,
                 sample_interval,
-            } => Jobs::Sockets(sockets::Sockets::watch(*port, *sample_interval)),
+            } => {
+                let wanted = Wanted::Established(*port);
+                Jobs::Sockets(Sockets::watch(
+                    wanted,
+                    *sample_interval,
+                    OwnScrapes::default(),
+                ))
+            }
             JobsConfig::Database(config) => {
                 Jobs::Database(Box::new(database::Database::new(config.clone())))
             }
+        }
+    }
+
+    /// The newest count, where one is at hand.
+    pub fn newest(&self) -> Option<f64> {
+        match self {
+            Jobs::Sockets(sockets) => sockets.newest(),
+            Jobs::None | Jobs::Gauge(_) | Jobs::Database(_) => None,
         }
     }
 

@@ -1,6 +1,10 @@
-//! The kernel's own list of TCP connections, asked over netlink (sock_diag(7)) for those that are wanted.
+//! The kernel's own list of sockets, asked over netlink (sock_diag(7)) for those that are wanted.
 
-use std::io;
+use std::{
+    io,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::Path,
+};
 
 use rustix::{
     fd::OwnedFd,
@@ -8,16 +12,24 @@ use rustix::{
     net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink},
 };
 
-/// `TCPDIAG_GETSOCK`. Its successor `SOCK_DIAG_BY_FAMILY` goes through the whole table once for each family.
-const GET_SOCKETS: u16 = 18;
+/// `TCPDIAG_GETSOCK`. For TCP its successor goes through the whole table once for each family.
+const GET_TCP: u16 = 18;
+/// `SOCK_DIAG_BY_FAMILY`.
+const GET_BY_FAMILY: u16 = 20;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 /// `NLM_F_REQUEST | NLM_F_DUMP`.
 const DUMP: u16 = 0x301;
 const ESTABLISHED: u8 = 1;
+const LISTEN: u8 = 10;
 const HEADER_BYTES: usize = 16;
-/// Of `struct inet_diag_req`: family, ext and the like, a socket's id, states, dbs.
-const REQUEST_BYTES: usize = HEADER_BYTES + 4 + 48 + 8;
+/// `UDIAG_SHOW_NAME | UDIAG_SHOW_VFS | UDIAG_SHOW_RQLEN`, and what answers call them.
+const SHOW_UNIX: u32 = 1 | 2 | 0x10;
+const UNIX_NAME: u16 = 0;
+const UNIX_INODE: u16 = 1;
+const UNIX_QUEUE: u16 = 4;
+/// `struct unix_diag_msg`, which attributes follow.
+const UNIX_BYTES: usize = 16;
 /// What the kernel fills at a time at most.
 const BUFFER_BYTES: usize = 32 << 10;
 
@@ -45,41 +57,116 @@ impl SockDiag {
 
     /// Connections of this network namespace with this local port, over IPv4 and IPv6.
     pub fn established(&mut self, port: u16) -> io::Result<u32> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let request = request(port, self.sequence);
-        net::send(&self.socket, &request, SendFlags::empty())?;
         let mut count = 0;
+        self.each_tcp(ESTABLISHED, port, |_queued| count += 1)?;
+        Ok(count)
+    }
+
+    /// Connections that wait to be accepted on this port, of all its listeners together; `None` where nobody
+    /// listens. Established ones are not looked at, so it costs the same however many there are.
+    pub fn listen_backlog(&mut self, port: u16) -> io::Result<Option<u32>> {
+        let mut sum = None;
+        self.each_tcp(LISTEN, port, |queued| {
+            sum = Some(sum.unwrap_or(0_u32).saturating_add(queued));
+        })?;
+        Ok(sum)
+    }
+
+    fn each_tcp(&mut self, state: u8, port: u16, mut each: impl FnMut(u32)) -> io::Result<()> {
+        // Any family, nothing on top of what every answer has; of the id the local port and nothing else.
+        let mut question = vec![0; 4];
+        question.extend(port.to_be_bytes());
+        question.extend([0; 46]);
+        question.extend((1_u32 << state).to_ne_bytes());
+        question.extend([0; 4]);
+        self.dump(GET_TCP, &question, |message| {
+            // The family, the state, and after two bytes more the id, which begins with the local port.
+            let [_, its_state] = field(message, 0)?;
+            let local = u16::from_be_bytes(field(message, 4)?);
+            let queued = u32::from_ne_bytes(field(message, 56)?);
+            if its_state == state && local == port {
+                each(queued);
+            }
+            Some(())
+        })
+    }
+
+    /// Connections that wait to be accepted on the unix socket with this path; `None` where nobody listens.
+    pub fn unix_listen_backlog(&mut self, path: &Path) -> io::Result<Option<u32>> {
+        // Bound under another name, such as /run for /var/run, it is still the same file.
+        let inode = std::fs::metadata(path).ok().map(|file| file.ino() as u32);
+        let file_name = path.file_name();
+        let mut sum = None;
+        let mut question = vec![AddressFamily::UNIX.as_raw() as u8, 0, 0, 0];
+        question.extend((1_u32 << LISTEN).to_ne_bytes());
+        question.extend([0; 4]);
+        question.extend(SHOW_UNIX.to_ne_bytes());
+        question.extend([0; 8]);
+        self.dump(GET_BY_FAMILY, &question, |message| {
+            let [_, _, state] = field(message, 0)?;
+            let (mut bound, mut bound_inode, mut queued) = (None, None, None);
+            let mut rest = message.get(UNIX_BYTES..)?;
+            while !rest.is_empty() {
+                let length = usize::from(u16::from_ne_bytes(field(rest, 0)?));
+                let value = rest.get(4..length)?;
+                match u16::from_ne_bytes(field(rest, 2)?) {
+                    UNIX_NAME => bound = Some(value.strip_suffix(b"\0").unwrap_or(value)),
+                    UNIX_INODE => bound_inode = Some(u32::from_ne_bytes(field(value, 0)?)),
+                    UNIX_QUEUE => queued = Some(u32::from_ne_bytes(field(value, 0)?)),
+                    _ => {}
+                }
+                rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+            }
+            let (Some(bound), Some(queued)) = (bound, queued) else {
+                return Some(());
+            };
+            let bound = Path::new(std::ffi::OsStr::from_bytes(bound));
+            let is_same = inode.is_some() && bound_inode == inode && bound.file_name() == file_name;
+            if state == LISTEN && (bound == path || is_same) {
+                sum = Some(sum.unwrap_or(0_u32).saturating_add(queued));
+            }
+            Some(())
+        })?;
+        Ok(sum)
+    }
+
+    /// Asks, and hands over each answer, which is cut off where that gives `None`.
+    fn dump(
+        &mut self,
+        kind: u16,
+        question: &[u8],
+        mut each: impl FnMut(&[u8]) -> Option<()>,
+    ) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut request = Vec::with_capacity(HEADER_BYTES + question.len());
+        request.extend(((HEADER_BYTES + question.len()) as u32).to_ne_bytes());
+        request.extend(kind.to_ne_bytes());
+        request.extend(DUMP.to_ne_bytes());
+        request.extend(self.sequence.to_ne_bytes());
+        // From nobody in particular.
+        request.extend([0; 4]);
+        request.extend(question);
+        net::send(&self.socket, &request, SendFlags::empty())?;
         loop {
             let buffer = &mut self.buffer[..];
             let (read, whole) = net::recv(&self.socket, buffer, RecvFlags::TRUNC)?;
             if whole > read {
                 return Err(malformed("a message of the kernel is longer than 32 KiB"));
             }
-            if count_in(&self.buffer[..read], self.sequence, port, &mut count)? {
-                return Ok(count);
+            if one_datagram(&self.buffer[..read], self.sequence, kind, &mut each)? {
+                return Ok(());
             }
         }
     }
 }
 
-fn request(port: u16, sequence: u32) -> Vec<u8> {
-    let mut request = Vec::with_capacity(REQUEST_BYTES);
-    request.extend((REQUEST_BYTES as u32).to_ne_bytes());
-    request.extend(GET_SOCKETS.to_ne_bytes());
-    request.extend(DUMP.to_ne_bytes());
-    request.extend(sequence.to_ne_bytes());
-    // From nobody in particular; any family, nothing on top of what every answer has.
-    request.extend([0; 4 + 4]);
-    // The id: the local port, and nothing else.
-    request.extend(port.to_be_bytes());
-    request.extend([0; 46]);
-    request.extend((1_u32 << ESTABLISHED).to_ne_bytes());
-    request.extend([0; 4]);
-    request
-}
-
-/// Adds up the connections of one datagram. Returns whether it was the last one.
-fn count_in(mut rest: &[u8], sequence: u32, port: u16, count: &mut u32) -> io::Result<bool> {
+/// Returns whether it was the last one.
+fn one_datagram(
+    mut rest: &[u8],
+    sequence: u32,
+    wanted: u16,
+    each: &mut impl FnMut(&[u8]) -> Option<()>,
+) -> io::Result<bool> {
     while !rest.is_empty() {
         let short = || malformed("a message of the kernel is cut off");
         let length = u32::from_ne_bytes(field(rest, 0).ok_or_else(short)?) as usize;
@@ -89,21 +176,15 @@ fn count_in(mut rest: &[u8], sequence: u32, port: u16, count: &mut u32) -> io::R
         if answers != sequence {
             return Err(malformed("the kernel answers another question"));
         }
-        match kind {
-            NLMSG_DONE | NLMSG_ERROR => {
-                let status = i32::from_ne_bytes(field(message, 0).ok_or_else(short)?);
-                if status < 0 {
-                    return Err(Errno::from_raw_os_error(status.saturating_neg()).into());
-                }
-                return Ok(true);
+        if matches!(kind, NLMSG_DONE | NLMSG_ERROR) {
+            let status = i32::from_ne_bytes(field(message, 0).ok_or_else(short)?);
+            if status < 0 {
+                return Err(Errno::from_raw_os_error(status.saturating_neg()).into());
             }
-            // The family, the state, and after two bytes more the local port.
-            GET_SOCKETS => {
-                let [_, state] = field(message, 0).ok_or_else(short)?;
-                let local = u16::from_be_bytes(field(message, 4).ok_or_else(short)?);
-                *count += u32::from(state == ESTABLISHED && local == port);
-            }
-            _ => {}
+            return Ok(true);
+        }
+        if kind == wanted {
+            each(message).ok_or_else(short)?;
         }
         // Messages begin at multiples of 4.
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();

@@ -30,6 +30,7 @@ pub struct ControlMetrics {
     bound_min: GaugeVec,
     bound_max: GaugeVec,
     bound_nominal: GaugeVec,
+    capacity: GaugeVec,
     bound_jobs: GaugeVec,
     backlog: GaugeVec,
     recent_peak: GaugeVec,
@@ -121,7 +122,12 @@ impl ControlMetrics {
             bound_nominal: gauge(
                 "plimsoll_bound_nominal",
                 COST,
-                "The bound while nothing is known.",
+                "The configured bound to begin with; absent where there is none.",
+            )?,
+            capacity: gauge(
+                "plimsoll_capacity",
+                COST,
+                "What weights and shares of keys go by: the backlog that finishes within the target when the node is full, as learned, or an operator's bound; with the papers' laws the bound. Absent while nothing has waited yet.",
             )?,
             bound_jobs: gauge(
                 "plimsoll_bound_jobs",
@@ -222,7 +228,6 @@ impl ControlMetrics {
             (&self.bound, decision.bound.get()),
             (&self.bound_min, limits.min.get()),
             (&self.bound_max, limits.max.get()),
-            (&self.bound_nominal, limits.nominal.get()),
             (&self.bound_jobs, decision.bound_jobs),
             (&self.recent_peak, decision.recent_peak.get()),
             (&self.load, state.load),
@@ -231,6 +236,15 @@ impl ControlMetrics {
             (&self.up, truth(state.health == Health::Up)),
         ] {
             gauge.with_label_values(&service).set(value);
+        }
+        for (gauge, value) in [
+            (&self.bound_nominal, limits.nominal),
+            (&self.capacity, state.capacity),
+        ] {
+            match value {
+                Some(value) => gauge.with_label_values(&service).set(value.get()),
+                None => drop(gauge.remove_label_values(&service)),
+            }
         }
         if let Some(error) = decision.error {
             self.error.with_label_values(&service).set(error);

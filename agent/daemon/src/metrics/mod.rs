@@ -94,12 +94,13 @@ impl Metrics {
     /// After a period that was observed, which ended at this Unix time.
     pub fn observed(&self, service: &str, sla: Seconds, observation: &Observation, at: f64) {
         self.requests.ended(service, sla, observation);
-        self.source.succeeded(service, at);
+        self.source.succeeded(service, observation, at);
     }
 
     /// Brings the gauges up to date.
     pub fn show(&self, state: &ServiceState, set: &ServiceOverride) {
         self.control.show(state, set);
+        self.source.show_unseen(state);
         if let Some(updates) = &state.updates {
             self.updates.show(&state.service, updates);
         }

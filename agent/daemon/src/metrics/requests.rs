@@ -236,9 +236,12 @@ mod tests {
             failed: 1,
             left: None,
             finished_cost: Some(Cost(80.0)),
+            mean_jobs: None,
+            refused_share: None,
             jobs: None,
             peak_jobs: None,
             oldest_age: None,
+            unseen: None,
         }
     }
 

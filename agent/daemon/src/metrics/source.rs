@@ -1,12 +1,13 @@
 //! Where observations come from.
 
+use plimsoll_core::{Observation, Seconds, Sight};
 use prometheus::{GaugeVec, IntCounterVec, Result};
 
 use super::{
     Label,
     catalogue::{Catalogue, Services},
 };
-use crate::sources;
+use crate::{sources, state::ServiceState};
 
 /// Of the sources.
 #[derive(Clone, Debug)]
@@ -15,6 +16,11 @@ pub struct SourceMetrics {
     pub failures: IntCounterVec,
     last_success: GaugeVec,
     proxies: GaugeVec,
+    mean_jobs: GaugeVec,
+    refused_share: GaugeVec,
+    blind: GaugeVec,
+    unseen: GaugeVec,
+    listen_backlog: GaugeVec,
     pub(super) services: Services,
     /// HAProxy log lines, by what became of them.
     pub lines: IntCounterVec,
@@ -51,11 +57,41 @@ impl SourceMetrics {
                 "Source `proxies`: those whose counters of this node were in Redis, by whether they could be read.",
                 &[Label::service(), states],
             )?,
+            mean_jobs: catalogue.gauges(
+                "plimsoll_source_mean_jobs",
+                "jobs",
+                "Jobs in the node on average over the last period, without those that waited in a proxy; absent where the source does not tell it or nothing ended.",
+                &service,
+            )?,
+            refused_share: catalogue.gauges(
+                "plimsoll_source_refused_share",
+                "fraction",
+                "Of all requests that asked for the service in the last period, at whatever node, those that proxies refused for want of room, from 0 to 1; absent where the source does not tell it or nothing was asked.",
+                &service,
+            )?,
+            blind: catalogue.gauges(
+                "plimsoll_source_blind_ratio",
+                "ratio",
+                "Source `prometheus`: mean delay by jobs over throughput, those in the listen backlog with them, over the mean delay that the service's histogram shows, pooled over some periods; 1 where it sees all. Absent where neither the backlog nor a gauge of jobs is known.",
+                &service,
+            )?,
+            unseen: catalogue.gauges(
+                "plimsoll_source_unseen_seconds",
+                "seconds",
+                "Mean delay that the source does not see, where that is clear and goes on; else 0.",
+                &service,
+            )?,
+            listen_backlog: catalogue.gauges(
+                "plimsoll_listen_backlog_connections",
+                "connections",
+                "Connections that wait for the service to accept them, on average over the last period; absent where that is not known.",
+                &service,
+            )?,
             services: catalogue.services(),
             lines: catalogue.counters(
                 "plimsoll_source_lines_total",
                 "lines",
-                "Source `haproxy-log`: lines received, by what became of them. `refused` are requests that HAProxy refused before they reached the node.",
+                "Source `haproxy-log`: lines received, by what became of them. `refused` are requests that HAProxy refused before they reached the node, `excluded` those that the operator's rule leaves out; `late` came over 10 s after they were written, `repeated` more than once.",
                 &[Label::service(), results],
             )?,
             connections_closed: catalogue.counters(
@@ -89,8 +125,35 @@ impl SourceMetrics {
     }
 
     /// There was one, at this Unix time.
-    pub fn succeeded(&self, service: &str, at: f64) {
+    pub fn succeeded(&self, service: &str, observation: &Observation, at: f64) {
         self.last_success.with_label_values(&[service]).set(at);
+        for (gauge, figure) in [
+            (&self.mean_jobs, observation.mean_jobs),
+            (&self.refused_share, observation.refused_share),
+        ] {
+            match figure {
+                Some(figure) => gauge.with_label_values(&[service]).set(figure),
+                // An error is only that there was none.
+                None => drop(gauge.remove_label_values(&[service])),
+            }
+        }
+    }
+
+    /// What the source does not see.
+    pub fn show_unseen(&self, state: &ServiceState) {
+        let sight = state.sight;
+        let unseen = |sight: Sight| sight.unseen.map_or(0.0, Seconds::get);
+        for (gauge, value) in [
+            (&self.blind, sight.map(|sight| sight.ratio)),
+            (&self.unseen, sight.map(unseen)),
+            (&self.listen_backlog, state.listen_backlog),
+        ] {
+            let labels = [state.service.as_str()];
+            match value {
+                Some(value) => gauge.with_label_values(&labels).set(value),
+                None => drop(gauge.remove_label_values(&labels)),
+            }
+        }
     }
 
     /// How many proxies told of this node, and of how many that could not be read.

@@ -22,7 +22,7 @@ use plimsoll_core::Cost;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use crate::agent_check::ProxyId;
+use crate::{agent_check::ProxyId, kept_file};
 
 pub use protocol::{Command, Force, MAX_REQUEST, Request, Response};
 pub use server::{bind, serve};
@@ -177,7 +177,7 @@ impl Overrides {
             services: BTreeMap::clone(&self.services.load()),
             owed_ready: self.lock().clone(),
         };
-        store::write(file, &kept)
+        kept_file::write(file, &kept)
             .await
             .with_context(|| format!("cannot write {}", file.display()))
     }

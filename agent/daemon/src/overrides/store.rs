@@ -2,19 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
     path::Path,
 };
 
 use serde::{Deserialize, Serialize};
 
 use super::ServiceOverride;
-use crate::agent_check::ProxyId;
+use crate::{agent_check::ProxyId, kept_file};
 
 /// Version of the file's layout.
 pub const VERSION: u32 = 1;
-/// A file larger than this is not ours.
-const MAX_FILE: u64 = 4 << 20;
 
 /// What a restart must find again.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -30,30 +27,9 @@ pub struct Kept {
 
 /// Reads the file; a missing one is empty.
 pub fn read(file: &Path) -> anyhow::Result<Kept> {
-    let length = match std::fs::metadata(file) {
-        Ok(metadata) => metadata.len(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::default()),
-        Err(error) => return Err(error.into()),
+    let Some(kept) = kept_file::read::<Kept>(file)? else {
+        return Ok(Kept::default());
     };
-    anyhow::ensure!(
-        length <= MAX_FILE,
-        "{length} bytes are more than the {MAX_FILE} it may have"
-    );
-    let kept: Kept = serde_json::from_slice(&std::fs::read(file)?)?;
-    anyhow::ensure!(
-        kept.version == VERSION,
-        "version {} is not the known {VERSION}",
-        kept.version
-    );
+    kept_file::check_version(kept.version, VERSION)?;
     Ok(kept)
-}
-
-/// Replaces the file as a whole, so that a crash leaves the old one or the new one.
-pub async fn write(file: &Path, kept: &Kept) -> anyhow::Result<()> {
-    let text = serde_json::to_vec_pretty(kept)?;
-    let beside = file.with_extension("json.new");
-    tokio::fs::write(&beside, &text).await?;
-    tokio::fs::File::open(&beside).await?.sync_all().await?;
-    tokio::fs::rename(&beside, file).await?;
-    Ok(())
 }

@@ -103,6 +103,11 @@ impl Board {
         })
     }
 
+    /// How many work now.
+    pub fn jobs(&self) -> f64 {
+        self.locked().jobs().count() as f64
+    }
+
     /// What ended since the last call.
     pub fn sample(&self) -> Sample {
         let now = Instant::now();
@@ -118,6 +123,8 @@ impl Board {
             left: Some(std::mem::replace(&mut known.left, empty)),
             failed: std::mem::take(&mut known.failed),
             finished_cost: Some(Cost(std::mem::take(&mut known.finished_cost))),
+            mean_jobs: None,
+            refused_share: None,
             oldest_age,
             jobs: Some(jobs as f64),
             peak_jobs: Some(std::mem::replace(&mut known.peak, jobs) as f64),

@@ -34,6 +34,9 @@ pub struct RingNode {
     pub jobs: f64,
     /// Delay over the SLA's target.
     pub load: f64,
+    /// What it can carry in cost units, where that is known.
+    #[serde(skip)]
+    pub capacity: Option<f64>,
 }
 
 /// The live nodes of a cluster, by name.

@@ -17,7 +17,9 @@ use crate::config::host_port;
 /// The function library, loaded where it is missing or older.
 const LIBRARY: &str = include_str!("../../../../lua/redis/plimsoll.lua");
 /// Its version, as `plimsoll_version` answers.
-const LIBRARY_VERSION: i64 = 7;
+const LIBRARY_VERSION: i64 = 8;
+/// What stands for a capacity that is not known.
+const UNKNOWN: f64 = -1.0;
 /// The most a number may be, as in the library.
 const MOST: f64 = 1e15;
 
@@ -35,6 +37,8 @@ pub struct Report<'a> {
     pub dead_band: f64,
     pub settle: Duration,
     pub address: Option<&'a str>,
+    /// What ring sizes go by, where it is known.
+    pub capacity: Option<f64>,
 }
 
 /// What a report is answered.
@@ -85,6 +89,10 @@ impl Link {
         command
     }
 
+    fn nodes(&self) -> Cmd {
+        nodes(&self.keys)
+    }
+
     /// Reports, and reads the live nodes where they are asked for.
     pub async fn report(
         &mut self,
@@ -104,11 +112,12 @@ impl Link {
             .arg(report.slots)
             .arg(report.dead_band)
             .arg(report.settle.as_millis() as u64)
-            .arg(report.address.unwrap_or_default());
+            .arg(report.address.unwrap_or_default())
+            .arg(report.capacity.unwrap_or(UNKNOWN));
         let mut commands = redis::pipe();
         commands.add_command(command);
         if with_nodes {
-            commands.add_command(self.call("plimsoll_nodes"));
+            commands.add_command(self.nodes());
         }
         let mut answers = self
             .server
@@ -143,7 +152,7 @@ impl Link {
             }
             commands.add_command(command);
         }
-        commands.add_command(self.call("plimsoll_nodes"));
+        commands.add_command(self.nodes());
         let mut answers = self
             .server
             .all(&commands)
@@ -209,10 +218,15 @@ pub async fn live_nodes(
     server: &mut Server,
     keys: &[String; 5],
 ) -> anyhow::Result<(u64, RingNodes)> {
+    let answer = server.query(&nodes(keys)).await.context("plimsoll_nodes")?;
+    parse_nodes(answer).context("plimsoll_nodes")
+}
+
+fn nodes(keys: &[String; 5]) -> Cmd {
     let mut command = redis::cmd("FCALL");
     command.arg("plimsoll_nodes").arg(keys.len()).arg(keys);
-    let answer = server.query(&command).await.context("plimsoll_nodes")?;
-    parse_nodes(answer).context("plimsoll_nodes")
+    command.arg("capacity");
+    command
 }
 
 fn text(value: &Value) -> String {
@@ -266,8 +280,8 @@ fn parse_shares(answer: Value) -> anyhow::Result<Answer> {
 fn parse_nodes(answer: Value) -> anyhow::Result<(u64, RingNodes)> {
     let (version, list) = parse_list(Some(answer))?;
     let mut nodes = BTreeMap::new();
-    for words in list.chunks_exact(7) {
-        let numbers: Vec<f64> = words[2..].iter().filter_map(amount).collect();
+    for words in list.chunks_exact(8) {
+        let numbers: Vec<f64> = words[2..7].iter().filter_map(amount).collect();
         if let [bound, bound_jobs, mean_cost, jobs, load] = numbers[..] {
             let node = RingNode {
                 // Others build host lists and headers of it.
@@ -277,6 +291,7 @@ fn parse_nodes(answer: Value) -> anyhow::Result<(u64, RingNodes)> {
                 mean_cost,
                 jobs,
                 load,
+                capacity: amount(&words[7]).filter(|capacity| *capacity > 0.0),
             };
             nodes.insert(text(&words[0]), node);
         }

@@ -300,6 +300,7 @@ impl Member<'_> {
             dead_band: self.ring.dead_band,
             settle: self.settle(),
             address: state.address.as_deref(),
+            capacity: set.bound.or(state.capacity).map(|it| it.get()),
         }
     }
 

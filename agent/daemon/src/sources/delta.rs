@@ -53,6 +53,11 @@ pub enum Delta {
 }
 
 impl HistogramDelta {
+    /// The finite upper bounds of the last call.
+    pub fn bounds(&self) -> &[f64] {
+        self.bounds.as_deref().unwrap_or_default()
+    }
+
     /// Compares with the last call. On an error the old base stays.
     pub fn add(&mut self, now: BTreeMap<String, HistogramSeries>) -> Result<Delta, SourceError> {
         let bounds = common_bounds(&now)?;

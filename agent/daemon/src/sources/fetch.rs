@@ -1,6 +1,6 @@
 //! A small HTTP/1.1 client: one connection a request, everything bounded.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{
@@ -10,7 +10,10 @@ use hyper::{
     header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::{
+    net::{TcpStream, lookup_host},
+    time::{Instant, timeout_at},
+};
 
 use super::SourceError;
 use crate::config::HttpUrl;
@@ -48,26 +51,64 @@ async fn within(
     timeout: Duration,
     max_body: usize,
 ) -> Result<(u16, Bytes), SourceError> {
-    let exchange = tokio::time::timeout(timeout, exchange(url, request, max_body)).await;
-    exchange.unwrap_or_else(|_| {
-        let shown = humantime::format_duration(timeout);
-        Err(SourceError::new(
-            "timeout",
-            format!("{url}: no whole answer within {shown}"),
-        ))
+    let deadline = Instant::now() + timeout;
+    let shown = humantime::format_duration(timeout);
+    let mut is_local = false;
+    let stream = match timeout_at(deadline, connect(url, &mut is_local)).await {
+        Ok(connected) => connected?,
+        // The kernel of this very node answers at once, unless it has no room for one more to wait.
+        Err(_) if is_local => {
+            let full = format!("{url}: no connection within {shown}: the listen backlog is full");
+            return Err(SourceError::new("timeout", full));
+        }
+        Err(_) => {
+            let silent = format!("{url}: no connection within {shown}");
+            return Err(SourceError::new("unreachable", silent));
+        }
+    };
+    let exchange = exchange(url, stream, request, max_body);
+    timeout_at(deadline, exchange).await.unwrap_or_else(|_| {
+        let late = format!("{url}: no whole answer within {shown}");
+        Err(SourceError {
+            left_waiting: true,
+            ..SourceError::new("timeout", late)
+        })
     })
+}
+
+fn unreachable(url: &HttpUrl, error: &dyn std::fmt::Display) -> SourceError {
+    SourceError::new("unreachable", format!("{url}: {error}"))
+}
+
+async fn connect(url: &HttpUrl, is_local: &mut bool) -> Result<TcpStream, SourceError> {
+    let found = lookup_host(&url.connect).await;
+    let addresses: Vec<_> = found.map_err(|e| unreachable(url, &e))?.collect();
+    *is_local = addresses.iter().any(is_of_this_node);
+    let stream = TcpStream::connect(&addresses[..]).await;
+    stream.map_err(|e| unreachable(url, &e))
+}
+
+/// Only packets to itself does a node send from the address they go to. Nothing is sent to find out.
+fn is_of_this_node(address: &SocketAddr) -> bool {
+    let unspecified = match address {
+        SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),
+        SocketAddr::V6(_) => SocketAddr::from(([0_u16; 8], 0)),
+    };
+    let from = || {
+        let socket = std::net::UdpSocket::bind(unspecified)?;
+        socket.connect(address)?;
+        socket.local_addr()
+    };
+    from().is_ok_and(|from: SocketAddr| from.ip() == address.ip())
 }
 
 async fn exchange(
     url: &HttpUrl,
+    stream: TcpStream,
     request: Asked,
     max_body: usize,
 ) -> Result<(u16, Bytes), SourceError> {
-    let broken =
-        |error: &dyn std::fmt::Display| SourceError::new("unreachable", format!("{url}: {error}"));
-    let stream = TcpStream::connect(&url.connect)
-        .await
-        .map_err(|e| broken(&e))?;
+    let broken = |error: &dyn std::fmt::Display| unreachable(url, error);
     let handshake = http1::Builder::new()
         .max_buf_size(64 << 10)
         .handshake(TokioIo::new(stream));
@@ -115,5 +156,62 @@ async fn exchange(
     tokio::select! {
         answered = &mut answer => answered,
         _ = &mut connection => answer.await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::TcpListener;
+
+    use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
+
+    use super::*;
+
+    async fn asked(listener: &TcpListener) -> SourceError {
+        let connect = listener.local_addr().unwrap().to_string();
+        let url = HttpUrl {
+            authority: connect.clone(),
+            connect,
+            path: "/metrics".to_owned(),
+        };
+        let patience = Duration::from_millis(100);
+        get(&url, patience, 1024).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn what_is_late_is_told_from_what_is_not_there() {
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &local).unwrap();
+        // It takes one connection more than it says.
+        listen(&socket, 0).unwrap();
+        let listener = TcpListener::from(socket);
+        let late = asked(&listener).await;
+        assert_eq!(
+            (late.kind, late.is_late(), late.left_waiting),
+            ("timeout", true, true)
+        );
+        let full = asked(&listener).await;
+        assert_eq!(
+            (full.kind, full.is_late(), full.left_waiting),
+            ("timeout", true, false)
+        );
+        assert!(
+            full.message.contains("the listen backlog is full"),
+            "{full}"
+        );
+        let gone = TcpListener::bind(local).unwrap();
+        let port = gone.local_addr().unwrap();
+        assert!(is_of_this_node(&port));
+        assert!(!is_of_this_node(&SocketAddr::from(([192, 0, 2, 1], 80))));
+        drop(gone);
+        let url = HttpUrl {
+            connect: port.to_string(),
+            authority: port.to_string(),
+            path: "/".into(),
+        };
+        let refused = get(&url, Duration::from_secs(1), 1024).await.unwrap_err();
+        assert_eq!((refused.kind, refused.is_late()), ("unreachable", false));
     }
 }

@@ -1,20 +1,25 @@
 //! Reads delays from HAProxy's log lines.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, SystemTime},
 };
 
 use plimsoll_core::{Cost, DelayHistogram, Seconds};
-use prometheus::IntCounterVec;
+use prometheus::{IntCounter, IntCounterVec};
 use tokio::task::JoinHandle;
+use tracing::warn;
 
 use super::{
     Sample, SourceError,
-    log_line::{Line, parse},
+    log_line::{Asked, End, LINE_RESULTS, Line, Node, parse},
     log_listener::Listener,
+    log_stamp::{Arrival, MAX_LATE_MILLIS, Stamps},
 };
 use crate::{config::LogListen, metrics::Metrics};
+
+/// So many lines of a node that ended, and none of them well, ask for a word.
+const UNWELL_LINES: u64 = 200;
 
 /// What arrived since the last observation.
 #[derive(Debug)]
@@ -25,42 +30,67 @@ struct Period {
     left: DelayHistogram,
     cost: f64,
     costed: u64,
+    /// Summed over what ended, in seconds.
+    in_node: f64,
+    asked: u64,
+    refused: u64,
+}
+
+/// What is said once.
+#[derive(Debug, Default)]
+struct Said {
+    early: bool,
+    late: bool,
+    unwell: bool,
+}
+
+#[derive(Debug)]
+struct Gathered {
+    period: Option<Period>,
+    stamps: Stamps,
+    /// Lines since the start that ended other than well, while none did.
+    unwell: Option<u64>,
+    said: Said,
 }
 
 /// Where lines are added up.
 #[derive(Clone, Debug)]
 pub struct Lines {
-    service: String,
-    node: String,
-    period: Arc<Mutex<Option<Period>>>,
-    counted: IntCounterVec,
+    service: Arc<str>,
+    node: Arc<Node>,
+    /// The node's clock at the start, which no jump of it changes.
+    opened: (Instant, i64),
+    gathered: Arc<Mutex<Gathered>>,
+    /// As [`LINE_RESULTS`].
+    counted: Arc<[IntCounter]>,
     closed: IntCounterVec,
 }
 
 impl Lines {
+    fn new(service: &str, node: &str, metrics: &Metrics) -> Self {
+        let unix = SystemTime::UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO);
+        let counter = |result: &&str| metrics.source.lines.with_label_values(&[service, result]);
+        Lines {
+            service: service.into(),
+            node: Arc::new(Node::new(node)),
+            opened: (Instant::now(), unix.as_millis() as i64),
+            gathered: Arc::new(Mutex::new(Gathered {
+                period: fresh(),
+                stamps: Stamps::default(),
+                unwell: Some(0),
+                said: Said::default(),
+            })),
+            counted: LINE_RESULTS.iter().map(counter).collect(),
+            closed: metrics.source.connections_closed.clone(),
+        }
+    }
+
     /// Takes one line; `false` where it is not in the format.
     pub fn take(&self, line: &[u8]) -> bool {
         let line = parse(line, &self.node);
-        self.count(line.as_str());
-        let mut period = self.period.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(period) = period.as_mut() else {
-            return line != Line::Malformed;
-        };
-        match line {
-            Line::Finished { delay, cost } => {
-                period.delays.record(delay);
-                if let Some(cost) = cost {
-                    period.cost += cost.get();
-                    period.costed += 1;
-                }
-            }
-            Line::Failed => period.failed += 1,
-            Line::Left { age } => {
-                period.left.record(age);
-            }
-            Line::Refused | Line::OtherNode | Line::Malformed => {}
-        }
-        line != Line::Malformed
+        let mut gathered = self.lock();
+        self.count(gathered.take(&line, self.now_millis(), &self.service));
+        line.end != End::Malformed
     }
 
     /// Notes a line or datagram too long to be read.
@@ -70,15 +100,128 @@ impl Lines {
 
     /// Notes a connection closed to make room.
     pub fn closed_one(&self) {
-        self.closed
-            .with_label_values(&[self.service.as_str()])
-            .inc();
+        self.closed.with_label_values(&[&*self.service]).inc();
+    }
+
+    fn now_millis(&self) -> i64 {
+        let (at, unix_millis) = self.opened;
+        unix_millis + at.elapsed().as_millis() as i64
     }
 
     fn count(&self, result: &str) {
-        self.counted
-            .with_label_values(&[self.service.as_str(), result])
-            .inc();
+        let index = LINE_RESULTS.iter().position(|known| *known == result);
+        if let Some(counter) = index.and_then(|index| self.counted.get(index)) {
+            counter.inc();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Gathered> {
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Gathered {
+    /// Adds a line; gives what became of it.
+    fn take(&mut self, line: &Line, now_millis: i64, service: &str) -> &'static str {
+        if let Some(stamp) = line.stamp {
+            if let Arrival::Late(millis) = self.stamps.lateness(stamp, now_millis) {
+                if !std::mem::replace(&mut self.said.late, true) {
+                    warn!(
+                        service,
+                        "log lines come {} s later than they should, and over {} s none counts: they were held up on \
+                         their way, or the clocks of the proxies and of this node differ",
+                        millis / 1000,
+                        MAX_LATE_MILLIS / 1000
+                    );
+                }
+                return "late";
+            }
+            let is_own = line.end != End::OtherNode;
+            if is_own && self.stamps.repetition(stamp, now_millis) == Arrival::Repeated {
+                return "repeated";
+            }
+        }
+        if line.early && !std::mem::replace(&mut self.said.early, true) {
+            warn!(
+                service,
+                "HAProxy writes log lines before the answers are through, so delays lack the data's time: \
+                 take `option logasap` out of its frontend"
+            );
+        }
+        self.note_unwell(&line.end, service);
+        if let Some(period) = &mut self.period {
+            period.take(line);
+        }
+        line.end.as_str()
+    }
+
+    fn note_unwell(&mut self, end: &End, service: &str) {
+        match (end, &mut self.unwell) {
+            (End::Finished { .. }, unwell) => *unwell = None,
+            (End::Failed { .. } | End::Left { .. }, Some(count)) => *count += 1,
+            _ => {}
+        }
+        if self.unwell.is_some_and(|count| count >= UNWELL_LINES)
+            && !std::mem::replace(&mut self.said.unwell, true)
+        {
+            warn!(
+                service,
+                "of {UNWELL_LINES} requests in HAProxy's log none finished well: if they do, take \
+                 `option dontlog-normal` out of its frontend"
+            );
+        }
+    }
+}
+
+impl Period {
+    fn take(&mut self, line: &Line) {
+        match line.end {
+            End::Finished {
+                delay,
+                in_node,
+                cost,
+            } => {
+                self.delays.record(delay);
+                self.in_node += in_node.get();
+                if let Some(cost) = cost {
+                    self.cost += cost.get();
+                    self.costed += 1;
+                }
+            }
+            End::Failed { in_node } => {
+                self.failed += 1;
+                self.in_node += in_node.get();
+            }
+            End::Left { age, in_node } => {
+                self.left.record(age);
+                self.in_node += in_node.get();
+            }
+            End::Refused | End::Excluded | End::OtherNode | End::Malformed => {}
+        }
+        self.asked += u64::from(line.asked != Asked::No);
+        self.refused += u64::from(line.asked == Asked::Refused);
+    }
+
+    fn sample(self) -> Sample {
+        let period = Seconds::from(self.began.elapsed());
+        let finished = self.delays.count();
+        // A mean over the lines that have a cost stands for those that have none.
+        let cost = (self.costed > 0).then(|| self.cost / self.costed as f64 * finished as f64);
+        // A node that hangs is as silent as one without work.
+        let is_silent = finished + self.failed + self.left.count() == 0;
+        let mean_jobs = (!is_silent).then(|| self.in_node / period.get().max(1e-3));
+        Sample {
+            period,
+            delays: self.delays,
+            failed: self.failed,
+            left: Some(self.left),
+            finished_cost: cost.map(Cost),
+            mean_jobs,
+            refused_share: (self.asked > 0).then(|| self.refused as f64 / self.asked as f64),
+            oldest_age: None,
+            jobs: None,
+            peak_jobs: None,
+        }
     }
 }
 
@@ -91,6 +234,9 @@ fn fresh() -> Option<Period> {
         failed: 0,
         cost: 0.0,
         costed: 0,
+        in_node: 0.0,
+        asked: 0,
+        refused: 0,
     })
 }
 
@@ -110,13 +256,7 @@ impl HaproxyLogSource {
         metrics: &Metrics,
     ) -> Result<Self, SourceError> {
         let listener = Listener::bind(listen)?;
-        let lines = Lines {
-            service: service.to_owned(),
-            node: node.to_owned(),
-            period: Arc::new(Mutex::new(fresh())),
-            counted: metrics.source.lines.clone(),
-            closed: metrics.source.connections_closed.clone(),
-        };
+        let lines = Lines::new(service, node, metrics);
         let listener = tokio::spawn(listener.run(lines.clone()));
         Ok(HaproxyLogSource { lines, listener })
     }
@@ -133,29 +273,10 @@ impl HaproxyLogSource {
             }
             return Err(SourceError::new("unreachable", "the log listener ended"));
         }
-        let ended = {
-            let mut period = self
-                .lines
-                .period
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *period, fresh())
-        };
+        let ended = std::mem::replace(&mut self.lines.lock().period, fresh());
         let ended =
             ended.ok_or_else(|| SourceError::new("unreachable", "no histogram to record in"))?;
-        let finished = ended.delays.count();
-        // A mean over the lines that have a cost stands for those that have none.
-        let cost = (ended.costed > 0).then(|| ended.cost / ended.costed as f64 * finished as f64);
-        Ok(Sample {
-            period: Seconds::from(ended.began.elapsed()),
-            delays: ended.delays,
-            failed: ended.failed,
-            left: Some(ended.left),
-            finished_cost: cost.map(Cost),
-            oldest_age: None,
-            jobs: None,
-            peak_jobs: None,
-        })
+        Ok(ended.sample())
     }
 }
 

@@ -3,78 +3,160 @@
 use plimsoll_core::{Cost, Seconds};
 
 /// The `log-format` that the `haproxy-log` source reads. `%TR/%Ta` shows how old a request was whose client
-/// left; lines without it are read too. The last field is the cost of the request in items; `-`, where the
-/// variable is not set, means one that is not known.
+/// left, and the word after it when the line was written and which request of the process it was; lines without
+/// either are read too. The last field is the cost of the request in items; `-`, where the variable is not set,
+/// means one that is not known, [`EXCLUDED`] a request that is not of the service's promise.
 pub const LOG_FORMAT: &str =
-    "plimsoll %b/%s %Tw %Tc %Tr %Td %TR/%Ta %ST %ts %[var(txn.plimsoll_items)]";
+    "plimsoll %b/%s %Tw %Tc %Tr %Td %TR/%Ta @%[date(0,ms)]/%rt %ST %ts %[var(txn.plimsoll_items)]";
 
+/// In place of the cost: leave the line out.
+const EXCLUDED: &[u8] = b"excluded";
 /// Longest line and datagram.
 pub const MAX_LINE: usize = 8192;
 /// Longer than this no request takes; it is a mistake in the line.
-const LONGEST: i64 = 86_400_000;
+const MAX_MILLIS: i64 = 86_400_000;
 /// Costs above this are a mistake in the line.
-const MOST_ITEMS: f64 = 1e9;
+const MAX_ITEMS: f64 = 1e9;
+/// The year 5138; what is later is a mistake in the line.
+const MAX_WRITTEN_MILLIS: i64 = 100_000_000_000_000;
+
+/// Whose lines are looked for.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// `backend/server`.
+    name: Box<[u8]>,
+    /// `backend/`.
+    backend: usize,
+}
+
+impl Node {
+    /// Of a name as `source.node` has it.
+    pub fn new(name: &str) -> Self {
+        let backend = name.find('/').map_or(name.len(), |slash| slash + 1);
+        Node {
+            name: name.as_bytes().into(),
+            backend,
+        }
+    }
+}
 
 /// What a line says.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Line {
-    /// A request that finished well.
+pub struct Line {
+    /// How the request ended.
+    pub end: End,
+    /// What became of its wish for a place.
+    pub asked: Asked,
+    /// When it was written and which one it is, where it tells.
+    pub stamp: Option<Stamp>,
+    /// HAProxy wrote it before the data were through: `option logasap`.
+    pub early: bool,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum End {
+    /// It finished well.
     Finished {
         /// Queue, connect, response and data time.
         delay: Seconds,
+        /// Of that, the time after HAProxy's queue.
+        in_node: Seconds,
         /// Its cost, where it is known.
         cost: Option<Cost>,
     },
-    /// A request that the node failed or that was given up.
-    Failed,
-    /// A request whose client left before it was through.
+    /// The node failed it or it was given up.
+    Failed {
+        /// Time after HAProxy's queue, as far as the line tells.
+        in_node: Seconds,
+    },
+    /// Its client left before it was through.
     Left {
-        /// How long the node had kept it waiting, as far as the line tells: 0 where it does not.
+        /// How long it had been kept waiting, as far as the line tells: 0 where it does not.
         age: Seconds,
+        /// Of that, the time after HAProxy's queue.
+        in_node: Seconds,
     },
     /// Refused by HAProxy before it reached the node: no sample.
     Refused,
+    /// Left out by the operator's rule.
+    Excluded,
     /// Of another node.
     OtherNode,
     /// Not in the format.
     Malformed,
 }
 
-/// Every value of the `result` label: those of [`Line::as_str`], and what is too long to be read.
-pub const LINE_RESULTS: [&str; 7] = [
+/// Whether a request of the node's backend wanted a place at any of its nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It is of another backend, or HAProxy answered it for another reason.
+    No,
+    /// It had one, or its client left.
+    Had,
+    /// There was none in time.
+    Refused,
+}
+
+/// Which line it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// When it was written, by the proxy's clock.
+    pub written_millis: i64,
+    /// Which of the proxy's requests.
+    pub request: u64,
+}
+
+/// Every value of the `result` label: those of [`End::as_str`], and what never gets so far.
+pub const LINE_RESULTS: [&str; 10] = [
     "finished",
     "failed",
     "left",
     "refused",
+    "excluded",
     "other_node",
     "malformed",
     "oversized",
+    "late",
+    "repeated",
 ];
 
-impl Line {
+impl End {
     /// The `result` label.
     pub fn as_str(self) -> &'static str {
         match self {
-            Line::Finished { .. } => "finished",
-            Line::Failed => "failed",
-            Line::Left { .. } => "left",
-            Line::Refused => "refused",
-            Line::OtherNode => "other_node",
-            Line::Malformed => "malformed",
+            End::Finished { .. } => "finished",
+            End::Failed { .. } => "failed",
+            End::Left { .. } => "left",
+            End::Refused => "refused",
+            End::Excluded => "excluded",
+            End::OtherNode => "other_node",
+            End::Malformed => "malformed",
+        }
+    }
+}
+
+impl Line {
+    fn without_times(end: End) -> Self {
+        Line {
+            end,
+            asked: Asked::No,
+            stamp: None,
+            early: false,
         }
     }
 }
 
 /// Reads a line, with or without a syslog header before it.
-pub fn parse(line: &[u8], node: &str) -> Line {
-    let Ok(line) = std::str::from_utf8(line) else {
-        return Line::Malformed;
-    };
-    let mut words = line.split_ascii_whitespace().peekable();
+pub fn parse(line: &[u8], node: &Node) -> Line {
+    let mut words = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
+        .peekable();
     let server = loop {
         match words.next() {
             // The host in the header may have this name too.
-            Some("plimsoll") if words.peek().is_some_and(|word| word.contains('/')) => {
+            Some(b"plimsoll") if words.peek().is_some_and(|word| word.contains(&b'/')) => {
                 break words.next();
             }
             Some(_) => {}
@@ -82,145 +164,316 @@ pub fn parse(line: &[u8], node: &str) -> Line {
         }
     };
     let Some(server) = server else {
-        return Line::Malformed;
+        return Line::without_times(End::Malformed);
     };
-    if server != node {
-        return Line::OtherNode;
+    let is_own = server == &*node.name;
+    if !is_own && !server.starts_with(&node.name[..node.backend]) {
+        return Line::without_times(End::OtherNode);
     }
-    read(words).unwrap_or(Line::Malformed)
+    match read(words) {
+        Some(line) if is_own => line,
+        Some(line) => Line {
+            end: End::OtherNode,
+            ..line
+        },
+        None if is_own => Line::without_times(End::Malformed),
+        None => Line::without_times(End::OtherNode),
+    }
+}
+
+fn number<N: std::str::FromStr>(word: &[u8]) -> Option<N> {
+    std::str::from_utf8(word).ok()?.parse().ok()
 }
 
 /// One of HAProxy's timers in milliseconds; -1 stands for a phase that was not reached.
-fn timer(word: &str) -> Option<Option<i64>> {
-    let millis: i64 = word.parse().ok()?;
-    (-1..=LONGEST)
+fn timer(word: &[u8]) -> Option<Option<i64>> {
+    let millis: i64 = number(word)?;
+    (-1..=MAX_MILLIS)
         .contains(&millis)
         .then(|| (millis >= 0).then_some(millis))
 }
 
-fn seconds(millis: i64) -> Seconds {
-    Seconds(millis as f64 / 1000.0)
+fn halves(word: &[u8]) -> Option<(&[u8], &[u8])> {
+    let slash = word.iter().position(|byte| *byte == b'/')?;
+    Some((&word[..slash], &word[slash + 1..]))
 }
 
-fn read<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Line> {
+fn stamp(word: &[u8]) -> Option<Stamp> {
+    let (written, request) = halves(word)?;
+    let written_millis = number(written)?;
+    (0..=MAX_WRITTEN_MILLIS)
+        .contains(&written_millis)
+        .then_some(Stamp {
+            written_millis,
+            request: number(request)?,
+        })
+}
+
+fn seconds(millis: i64) -> Seconds {
+    Seconds(millis.max(0) as f64 / 1000.0)
+}
+
+fn read<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> Option<Line> {
     let mut timers = [None; 4];
     for held in &mut timers {
         *held = timer(words.next()?)?;
     }
     let [queue, connect, answer, data] = timers;
     let to_answer = [queue, connect, answer].into_iter().flatten().sum::<i64>();
-    let mut status = words.next()?;
-    let mut age = to_answer;
-    if let Some((read, whole)) = status.split_once('/') {
-        let (read, whole) = (timer(read)?, timer(whole)?);
-        // Once the answer has begun, it is the client who takes it slowly.
-        if let (None, Some(read), Some(whole)) = (answer, read, whole) {
-            age = (whole - read).max(0);
-        }
-        status = words.next()?;
+    let (queue, data) = (queue.unwrap_or(0), data.unwrap_or(0));
+    let mut word = words.next()?;
+    let mut whole = None;
+    let mut early = false;
+    if let Some((request, active)) = halves(word).filter(|_| word[0] != b'@') {
+        early = active.first() == Some(&b'+');
+        let (request, active) = (timer(request)?, timer(active)?);
+        whole = request.zip(active).map(|(request, all)| all - request);
+        word = words.next()?;
     }
-    let status: i32 = status.parse().ok()?;
-    let state = words.next()?.as_bytes();
-    let items = words.next()?;
-    let &[cause, phase] = state else {
+    let stamp = match word.strip_prefix(b"@") {
+        Some(text) => {
+            word = words.next()?;
+            Some(stamp(text)?)
+        }
+        None => None,
+    };
+    let status: i32 = number(word)?;
+    let &[cause, phase] = words.next()? else {
         return None;
     };
+    let items = words.next()?;
+    let line = |end, asked| {
+        Some(Line {
+            end,
+            asked,
+            stamp,
+            early,
+        })
+    };
+    if items == EXCLUDED {
+        return line(End::Excluded, Asked::No);
+    }
+    let failed = End::Failed {
+        in_node: seconds(whole.unwrap_or(to_answer + data) - queue),
+    };
     match (cause, phase) {
-        (b's' | b'S', b'Q') | (b'P', b'Q' | b'R' | b'C') | (b'L' | b'R' | b'I' | b'K', _) => {
-            return Some(Line::Refused);
+        (b's' | b'S' | b'P', b'Q') => return line(End::Refused, Asked::Refused),
+        (b'P', b'R' | b'C') | (b'L' | b'R' | b'I' | b'K', _) => {
+            return line(End::Refused, Asked::No);
         }
         (b'-', _) => {}
         // A server's error stays one, whoever left then.
         (b'C' | b'c', _) if answer.is_none() || status < 500 => {
-            return Some(Line::Left { age: seconds(age) });
+            // Once the answer has begun, it is the client who takes it slowly.
+            let age = whole.filter(|_| answer.is_none()).unwrap_or(to_answer);
+            let left = End::Left {
+                age: seconds(age),
+                in_node: seconds(age - queue),
+            };
+            return line(left, Asked::Had);
         }
-        (b'C' | b'c' | b'S' | b's' | b'P' | b'D' | b'U', _) => return Some(Line::Failed),
+        (b'C' | b'c' | b'S' | b's' | b'P' | b'D' | b'U', _) => return line(failed, Asked::Had),
         _ => return None,
     }
     if !(100..500).contains(&status) {
-        return Some(Line::Failed);
+        return line(failed, Asked::Had);
     }
     let cost = match items {
-        "-" => None,
+        b"-" => None,
         text => {
-            let cost: f64 = text.parse().ok()?;
-            if !(cost > 0.0 && cost <= MOST_ITEMS) {
+            let cost: f64 = number(text)?;
+            if !(cost > 0.0 && cost <= MAX_ITEMS) {
                 return None;
             }
             Some(Cost(cost))
         }
     };
-    Some(Line::Finished {
-        delay: seconds(to_answer + data.unwrap_or(0)),
+    let finished = End::Finished {
+        delay: seconds(to_answer + data),
+        in_node: seconds(to_answer + data - queue),
         cost,
-    })
+    };
+    line(finished, Asked::Had)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn finished(seconds: f64, in_node: f64, cost: Option<f64>) -> End {
+        End::Finished {
+            delay: Seconds(seconds),
+            in_node: Seconds(in_node),
+            cost: cost.map(Cost),
+        }
+    }
+
+    fn failed(in_node: f64) -> End {
+        End::Failed {
+            in_node: Seconds(in_node),
+        }
+    }
+
+    fn left(age: f64, in_node: f64) -> End {
+        End::Left {
+            age: Seconds(age),
+            in_node: Seconds(in_node),
+        }
+    }
+
+    fn end(line: &[u8]) -> End {
+        parse(line, &Node::new("q/n")).end
+    }
+
     #[test]
     fn lines() {
-        let finished = |seconds, cost: Option<f64>| Line::Finished {
-            delay: Seconds(seconds),
-            cost: cost.map(Cost),
-        };
-        let left = |seconds| Line::Left {
-            age: Seconds(seconds),
-        };
         let cases = [
             (
                 "plimsoll q/n 100 1 200 3 200 -- 80",
-                finished(0.304, Some(80.0)),
+                finished(0.304, 0.204, Some(80.0)),
             ),
             (
                 "<134>Nov 21 06:14:09 haproxy[7]: plimsoll q/n 0 0 12 0 200 ---- -",
-                Line::Malformed,
+                End::Malformed,
             ),
             (
                 "<134>Nov 21 06:14:09 haproxy[7]: plimsoll q/n 0 0 12 0 404 -- -",
-                finished(0.012, None),
+                finished(0.012, 0.012, None),
             ),
             (
                 "<134>Nov 21 06:14:09 plimsoll haproxy[7]: plimsoll q/n 0 0 12 0 200 -- -",
-                finished(0.012, None),
+                finished(0.012, 0.012, None),
             ),
-            ("plimsoll q/n 0 -1 5 0 200 -- -", finished(0.005, None)),
-            ("plimsoll q/n 0 0 -1 -1 504 sH -", Line::Failed),
-            ("plimsoll q/n 0 0 2 1 500 -- -", Line::Failed),
+            (
+                "plimsoll q/n 0 -1 5 0 200 -- -",
+                finished(0.005, 0.005, None),
+            ),
+            ("plimsoll q/n 0 0 -1 -1 504 sH -", failed(0.0)),
+            ("plimsoll q/n 90 0 -1 -1 9/5099 504 sH -", failed(5.0)),
+            ("plimsoll q/n 0 0 2 1 500 -- -", failed(0.003)),
             // Who left before the answer began had waited since the whole request was there.
-            ("plimsoll q/n 0 0 -1 -1 30/5030 400 CH -", left(5.0)),
-            ("plimsoll q/n 7 -1 -1 -1 0/7 503 CQ -", left(0.007)),
-            ("plimsoll q/n 0 0 -1 -1 5/3 -1 cH -", left(0.0)),
+            ("plimsoll q/n 20 0 -1 -1 30/5030 400 CH -", left(5.0, 4.98)),
+            ("plimsoll q/n 7 -1 -1 -1 0/7 503 CQ -", left(0.007, 0.0)),
+            ("plimsoll q/n 0 0 -1 -1 5/3 -1 cH -", left(0.0, 0.0)),
             // Who left in the middle of it may have taken it slowly.
-            ("plimsoll q/n 0 1 2 9000 0/9003 200 CD -", left(0.003)),
-            ("plimsoll q/n 0 0 2 9000 0/9002 200 cD -", left(0.002)),
-            ("plimsoll q/n 0 0 2 1 0/3 500 CD -", Line::Failed),
-            // The format before had no word on it.
-            ("plimsoll q/n 0 0 2 9 200 CD -", left(0.002)),
-            ("plimsoll q/n 0 0 -1 -1 400 CH -", left(0.0)),
+            (
+                "plimsoll q/n 0 1 2 9000 0/9003 200 CD -",
+                left(0.003, 0.003),
+            ),
+            (
+                "plimsoll q/n 0 0 2 9000 0/9002 200 cD -",
+                left(0.002, 0.002),
+            ),
+            ("plimsoll q/n 0 0 2 1 0/3 500 CD -", failed(0.003)),
+            // The formats before had no word on it, nor a stamp.
+            ("plimsoll q/n 0 0 2 9 200 CD -", left(0.002, 0.002)),
+            ("plimsoll q/n 0 0 -1 -1 400 CH -", left(0.0, 0.0)),
             (
                 "plimsoll q/n 100 1 200 3 9/313 200 -- 80",
-                finished(0.304, Some(80.0)),
+                finished(0.304, 0.204, Some(80.0)),
             ),
-            ("plimsoll q/n 0 0 1 0 9/ 200 -- -", Line::Malformed),
-            ("plimsoll q/n 0 0 1 0 -2/3 200 -- -", Line::Malformed),
-            ("plimsoll q/n 0 -1 -1 -1 503 SC -", Line::Failed),
-            ("plimsoll q/n 500 -1 -1 -1 503 sQ -", Line::Refused),
-            ("plimsoll q/<NOSRV> 0 -1 -1 -1 503 SC -", Line::OtherNode),
-            ("plimsoll q/n2 0 0 1 0 200 -- -", Line::OtherNode),
-            ("plimsoll q/n 0 0 -2 0 200 -- -", Line::Malformed),
-            ("plimsoll q/n 0 0 99999999999 0 200 -- -", Line::Malformed),
-            ("plimsoll q/n 0 0 1 0 200 -- -5", Line::Malformed),
-            ("plimsoll q/n 0 0 1 0 200 -- NaN", Line::Malformed),
-            ("plimsoll q/n 0 0", Line::Malformed),
-            ("something else", Line::Malformed),
-            ("", Line::Malformed),
+            (
+                "plimsoll q/n 100 1 200 3 9/313 @1795397087093/7 200 -- 80 GET \u{e9}",
+                finished(0.304, 0.204, Some(80.0)),
+            ),
+            (
+                "plimsoll q/n 0 0 1 0 @1795397087093/7 200 -- 80",
+                finished(0.001, 0.001, Some(80.0)),
+            ),
+            (
+                "plimsoll q/n 0 0 1 0 0/1 @1795397087093 200 -- 80",
+                End::Malformed,
+            ),
+            ("plimsoll q/n 0 0 1 0 0/1 @-1/7 200 -- 80", End::Malformed),
+            (
+                "plimsoll q/n 0 0 1 0 0/1 @9999999999999999/7 200 -- 80",
+                End::Malformed,
+            ),
+            ("plimsoll q/n 0 0 1 0 0/1 @1/-7 200 -- 80", End::Malformed),
+            ("plimsoll q/n 0 0 1 0 9/ 200 -- -", End::Malformed),
+            ("plimsoll q/n 0 0 1 0 -2/3 200 -- -", End::Malformed),
+            ("plimsoll q/n 0 -1 -1 -1 503 SC -", failed(0.0)),
+            ("plimsoll q/n 500 -1 -1 -1 503 sQ -", End::Refused),
+            ("plimsoll q/<NOSRV> 0 -1 -1 -1 503 SC -", End::OtherNode),
+            ("plimsoll q/n2 0 0 1 0 200 -- -", End::OtherNode),
+            ("plimsoll q/n2", End::OtherNode),
+            ("plimsoll qq/n 0 0 1 0 200 -- -", End::OtherNode),
+            // What is not of the promise, however it ended.
+            (
+                "plimsoll q/n 0 1 2 9000 0/9003 200 -- excluded",
+                End::Excluded,
+            ),
+            (
+                "plimsoll q/n 0 1 2 9000 0/9003 200 CD excluded",
+                End::Excluded,
+            ),
+            ("plimsoll q/n 500 -1 -1 -1 503 sQ excluded x", End::Excluded),
+            ("plimsoll q/n 0 0 1 0 200 -- exclude", End::Malformed),
+            ("plimsoll q/n 0 0 -2 0 200 -- -", End::Malformed),
+            ("plimsoll q/n 0 0 99999999999 0 200 -- -", End::Malformed),
+            ("plimsoll q/n 0 0 1 0 200 -- -5", End::Malformed),
+            ("plimsoll q/n 0 0 1 0 200 -- NaN", End::Malformed),
+            ("plimsoll q/n 0 0", End::Malformed),
+            ("something else", End::Malformed),
+            ("", End::Malformed),
         ];
         for (line, expected) in cases {
-            assert_eq!(parse(line.as_bytes(), "q/n"), expected, "{line}");
+            assert_eq!(end(line.as_bytes()), expected, "{line}");
         }
-        assert_eq!(parse(b"plimsoll q/n \xff", "q/n"), Line::Malformed);
+        assert_eq!(end(b"plimsoll q/n \xff"), End::Malformed);
+        // What others log behind it is no part of it.
+        assert_eq!(
+            end(b"plimsoll q/n 0 0 1 0 200 -- - /caf\xe9"),
+            finished(0.001, 0.001, None)
+        );
+    }
+
+    #[test]
+    fn who_asked_the_backend_and_found_no_room() {
+        let cases = [
+            ("plimsoll q/n 0 0 1 0 200 -- -", Asked::Had),
+            ("plimsoll q/n2 0 0 1 0 200 -- 5", Asked::Had),
+            ("plimsoll q/n2 0 0 -1 -1 504 sH -", Asked::Had),
+            ("plimsoll q/n2 9 -1 -1 -1 0/9 503 CQ -", Asked::Had),
+            ("plimsoll q/<NOSRV> 0 -1 -1 -1 503 SC -", Asked::Had),
+            ("plimsoll q/n 500 -1 -1 -1 503 sQ -", Asked::Refused),
+            ("plimsoll q/<NOSRV> 500 -1 -1 -1 503 sQ -", Asked::Refused),
+            // A full `maxqueue`.
+            ("plimsoll q/n2 0 -1 -1 -1 503 SQ -", Asked::Refused),
+            // `http-request deny` and `return`.
+            ("plimsoll q/<NOSRV> -1 -1 -1 -1 403 PR -", Asked::No),
+            ("plimsoll q/<NOSRV> -1 -1 -1 -1 503 LR -", Asked::No),
+            ("plimsoll q/n2 0 0 1 0 200 -- excluded", Asked::No),
+            ("plimsoll q/n2 nonsense", Asked::No),
+            ("plimsoll other/<NOSRV> 500 -1 -1 -1 503 sQ -", Asked::No),
+            ("plimsoll in/<NOSRV> -1 -1 -1 -1 400 PR -", Asked::No),
+        ];
+        for (line, expected) in cases {
+            let read = parse(line.as_bytes(), &Node::new("q/n"));
+            assert_eq!(read.asked, expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_cut_is_none_or_costs_less() {
+        let whole: &[u8] =
+            b"<134>Nov 21 06:14:09 lb haproxy[7]: plimsoll q/n 1 1 29 3 0/34 @1795397087093/7 200 -- 80";
+        assert_eq!(end(whole), finished(0.034, 0.033, Some(80.0)));
+        for length in 0..whole.len() - 1 {
+            let seen = end(&whole[..length]);
+            let is_none = matches!(seen, End::Malformed | End::OtherNode);
+            assert!(is_none, "{length}: {seen:?}");
+        }
+        assert_eq!(
+            end(&whole[..whole.len() - 1]),
+            finished(0.034, 0.033, Some(8.0))
+        );
+    }
+
+    #[test]
+    fn a_line_written_before_the_data_were_through_is_told() {
+        let early = |line: &str| parse(line.as_bytes(), &Node::new("q/n")).early;
+        assert!(early("plimsoll q/n 0 0 1 0 0/+1 200 -- -"));
+        assert!(!early("plimsoll q/n 0 0 1 0 0/1 200 -- -"));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     os::unix::fs::{FileTypeExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
@@ -28,6 +29,14 @@ const MAX_CONNECTIONS: usize = 64;
 const LOG_EVERY: Duration = Duration::from_secs(60);
 /// Pause after an error that would come again at once.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// Datagrams gather for so long, since to wake for each costs more than to read it. What Linux' defaults allow
+/// for the buffer holds 332 lines of 250 bytes: those of 33,000 requests/s.
+const GATHER: Duration = Duration::from_millis(10);
+/// Room asked for those of a burst.
+const BUFFER_BYTES: usize = 1 << 20;
+/// Datagrams read before other tasks have their turn.
+const MAX_AT_ONCE: usize = 1024;
 
 /// A bound socket.
 #[derive(Debug)]
@@ -63,13 +72,7 @@ impl Listener {
     /// Binds; needs a runtime.
     pub fn bind(listen: &LogListen) -> Result<Self, SourceError> {
         let bound = match listen {
-            LogListen::Udp(address) => std::net::UdpSocket::bind(address)
-                .and_then(|socket| {
-                    socket
-                        .set_nonblocking(true)
-                        .and_then(|()| UdpSocket::from_std(socket))
-                })
-                .map(Listener::Udp),
+            LogListen::Udp(address) => bind_udp(address).map(Listener::Udp),
             LogListen::Tcp(address) => connection::bind(*address).map(Listener::Tcp),
             LogListen::Unix(path) => bind_unix(path).map(Listener::Unix),
         };
@@ -88,6 +91,13 @@ impl Listener {
         match self {
             Listener::Udp(socket) => loop {
                 datagram(socket.recv(&mut buffer).await, &buffer, &lines).await;
+                for _ in 0..MAX_AT_ONCE {
+                    let Ok(length) = socket.try_recv(&mut buffer) else {
+                        break;
+                    };
+                    datagram(Ok(length), &buffer, &lines).await;
+                }
+                tokio::time::sleep(GATHER).await;
             },
             Listener::Unix(unix) => loop {
                 datagram(unix.socket.recv(&mut buffer).await, &buffer, &lines).await;
@@ -95,6 +105,14 @@ impl Listener {
             Listener::Tcp(listener) => accept(listener, lines).await,
         }
     }
+}
+
+fn bind_udp(address: &SocketAddr) -> io::Result<UdpSocket> {
+    let socket = std::net::UdpSocket::bind(address)?;
+    // Linux gives what net.core.rmem_max allows, and no error.
+    rustix::net::sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES)?;
+    socket.set_nonblocking(true)?;
+    UdpSocket::from_std(socket)
 }
 
 fn bind_unix(path: &Path) -> io::Result<UnixSocket> {

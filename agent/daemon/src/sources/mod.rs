@@ -7,6 +7,7 @@ mod haproxy_log;
 mod log_connections;
 mod log_line;
 mod log_listener;
+mod log_stamp;
 mod prometheus;
 mod proxies;
 
@@ -57,6 +58,10 @@ pub struct Sample {
     pub left: Option<DelayHistogram>,
     /// Cost of what finished.
     pub finished_cost: Option<Cost>,
+    /// Jobs in the node on average, without those that waited in a proxy.
+    pub mean_jobs: Option<f64>,
+    /// Of what asked for the service, at whatever node, the share that proxies refused for want of room.
+    pub refused_share: Option<f64>,
     /// Age of the oldest unfinished request.
     pub oldest_age: Option<Seconds>,
     /// The jobs gauge, where it is in the source's own scrape.
@@ -72,6 +77,8 @@ pub struct SourceError {
     pub kind: &'static str,
     /// For people.
     pub message: String,
+    /// Whether the connection was open when the agent gave up: it may wait for the service still.
+    pub left_waiting: bool,
 }
 
 impl SourceError {
@@ -83,7 +90,13 @@ impl SourceError {
         SourceError {
             kind,
             message: message.map(printable).collect(),
+            left_waiting: false,
         }
+    }
+
+    /// Whether it was not answered in time, as by an overloaded service, rather than not at all.
+    pub fn is_late(&self) -> bool {
+        self.kind == "timeout"
     }
 }
 
@@ -127,7 +140,8 @@ impl Source {
                     } => Some(Selector::new(gauge, labels)),
                     _ => None,
                 };
-                let source = prometheus::PrometheusSource::new(config.clone(), jobs);
+                let source =
+                    prometheus::PrometheusSource::new(config.clone(), jobs, service.settings.sla);
                 Ok(Source::Prometheus(Box::new(source)))
             }
             SourceConfig::HaproxyLog { listen, node } => {
@@ -151,6 +165,14 @@ impl Source {
             Source::HaproxyLog(source) => source.observe().await.map(Some),
             Source::Proxies(source) => source.observe(),
             Source::Partitions(board) => Ok(Some(board.sample())),
+        }
+    }
+
+    /// Jobs in the node now, where the source knows without asking anybody.
+    pub fn jobs_now(&self) -> Option<f64> {
+        match self {
+            Source::Partitions(board) => Some(board.jobs()),
+            Source::Prometheus(_) | Source::HaproxyLog(_) | Source::Proxies(_) => None,
         }
     }
 }

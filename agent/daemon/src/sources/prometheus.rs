@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use plimsoll_core::{Cost, Seconds};
+use plimsoll_core::{Cost, Seconds, Sla, advise};
+use tracing::warn;
 
 use super::{
     Exposition, Sample, Selector, SourceError,
@@ -18,6 +19,9 @@ const MOST: f64 = 1e9;
 #[derive(Debug)]
 pub struct PrometheusSource {
     config: PrometheusConfig,
+    sla: Sla,
+    /// Why its buckets cannot show a delay over the SLA.
+    refused: Option<String>,
     histogram: Selector,
     failed: Option<Selector>,
     cost: Option<Selector>,
@@ -31,12 +35,14 @@ pub struct PrometheusSource {
 
 impl PrometheusSource {
     /// A source that has not scraped yet; `jobs` is a gauge to read along.
-    pub fn new(config: PrometheusConfig, jobs: Option<Selector>) -> Self {
+    pub fn new(config: PrometheusConfig, jobs: Option<Selector>, sla: Sla) -> Self {
         let counter = |name: &Option<String>| {
             name.as_ref()
                 .map(|name| Selector::new(name, &config.labels))
         };
         PrometheusSource {
+            sla,
+            refused: None,
             histogram: Selector::new(&config.histogram, &config.labels),
             failed: counter(&config.failed),
             cost: counter(&config.cost),
@@ -88,6 +94,9 @@ impl PrometheusSource {
         let jobs = gauge(&self.jobs)?.into_iter().reduce(|a, b| a + b);
         let cost_known = !cost.is_empty();
         let delta = self.delays.add(histogram)?;
+        if !matches!(delta, Delta::Added(_)) {
+            self.judge_buckets();
+        }
         let last = self.last.replace(now).unwrap_or(now);
         let period = Seconds::from(now.saturating_duration_since(last));
         let delays = match delta {
@@ -95,6 +104,9 @@ impl PrometheusSource {
             Delta::First | Delta::OtherBuckets => {
                 self.failures.rebase(failed);
                 self.costs.rebase(cost);
+                if let Some(refused) = &self.refused {
+                    return Err(SourceError::new("buckets", refused));
+                }
                 if matches!(delta, Delta::First) {
                     return Ok(None);
                 }
@@ -104,6 +116,9 @@ impl PrometheusSource {
                 ));
             }
         };
+        if let Some(refused) = &self.refused {
+            return Err(SourceError::new("buckets", refused));
+        }
         let failed = self.failures.add(failed);
         let cost = self.costs.add(cost);
         let finished = delays.count() as f64;
@@ -121,10 +136,24 @@ impl PrometheusSource {
             failed: failed.round() as u64,
             finished_cost: cost_known.then_some(Cost(cost)),
             left: None,
+            mean_jobs: None,
+            refused_share: None,
             oldest_age: oldest_age.map(Seconds),
             jobs,
             peak_jobs: None,
         }))
+    }
+
+    fn judge_buckets(&mut self) {
+        self.refused = None;
+        let Some(advice) = advise(self.delays.bounds(), &self.sla) else {
+            return;
+        };
+        let told = format!("histogram {}: {advice}", self.config.histogram);
+        match advice.is_refused {
+            true => self.refused = Some(told),
+            false => warn!("{}: {told}", self.config.url),
+        }
     }
 }
 
@@ -134,6 +163,15 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    fn sla(delay: f64) -> Sla {
+        Sla {
+            delay: Seconds(delay),
+            settling: Seconds(10.0),
+            objective: plimsoll_core::Objective::Quantile(0.95),
+            set_point: 1.0,
+        }
+    }
 
     fn source() -> PrometheusSource {
         PrometheusSource::new(
@@ -152,6 +190,7 @@ mod tests {
                 max_body: 1 << 20,
             },
             Some(Selector::new("jobs", &Labels::new())),
+            sla(1.0),
         )
     }
 
@@ -205,6 +244,29 @@ mod tests {
         let other = other.replace("} 3\n", "} 5\n");
         let sample = take(&mut s, &other).unwrap().unwrap();
         assert_eq!(sample.delays.counts(), [0, 0, 2]);
+    }
+
+    #[test]
+    fn buckets_that_end_below_the_sla_are_refused_until_there_are_others() {
+        let mut s = source();
+        s.sla = sla(2.0);
+        for _ in 0..3 {
+            let error = take(&mut s, &text(1, 2, 3, 1.0)).unwrap_err();
+            assert_eq!(error.kind, "buckets");
+            assert!(
+                error
+                    .message
+                    .contains("histogram d: the last bucket ends at 1 s"),
+                "{error}"
+            );
+            assert!(error.message.contains("use buckets 0.1, 0.2,"), "{error}");
+        }
+        let other = |one| text(one, 2, 3, 1.0).replace("le=\"1\"", "le=\"2.5\"");
+        assert_eq!(take(&mut s, &other(1)).unwrap_err().kind, "buckets");
+        assert_eq!(
+            take(&mut s, &other(2)).unwrap().unwrap().delays.counts(),
+            [1, 0, 0]
+        );
     }
 
     #[test]

@@ -94,8 +94,14 @@ impl ProxiesSource {
         let garbage = |error: HistogramError| Err(SourceError::new("garbage", error.to_string()));
         let delays = added.delays().or_else(garbage)?;
         let left = added.left_ages().or_else(garbage)?;
+        let period = at.saturating_duration_since(before).as_secs_f64();
+        let ended = delays.count() + left.count();
+        let in_node = delays.sum().get() + left.sum().get();
         Ok(Some(Sample {
-            period: Seconds(at.saturating_duration_since(before).as_secs_f64()),
+            period: Seconds(period),
+            // A node that hangs is as silent as one without work.
+            mean_jobs: (ended > 0 && period > 0.0).then(|| in_node / period),
+            refused_share: None,
             delays,
             failed: added.failures(),
             left: Some(left),

@@ -43,6 +43,10 @@ pub struct Row {
     /// In requests.
     pub bound_jobs: f64,
     pub jobs: Option<f64>,
+    /// What weights go by, in cost units; `None` while it is not known.
+    pub capacity: Option<f64>,
+    /// How long ago the load line learned it, and whether in a run before this one.
+    pub learned: Option<(f64, bool)>,
     pub weight_percent: u16,
     /// Part of the ring's slots.
     pub ring: Option<f64>,
@@ -52,7 +56,7 @@ pub struct Row {
     pub finished: Option<f64>,
     pub failed: Option<f64>,
     pub reason: String,
-    /// What the source last said when it failed.
+    /// What the source last said when it failed, or how blind it is.
     pub problem: Option<String>,
 }
 
@@ -80,9 +84,27 @@ struct Said {
     finished: f64,
     failed: f64,
     jobs: Option<f64>,
+    /// Agents before it do not say.
+    capacity: Option<f64>,
+    learned: Option<SaidLearned>,
     observed_seconds: Option<f64>,
     source_error: Option<String>,
+    sight: Option<SaidSight>,
     shed: SaidShed,
+}
+
+impl Said {
+    fn problem(&self) -> Option<String> {
+        let blind = self.sight.as_ref().filter(|sight| sight.unseen.is_some());
+        let blind = blind.map(|sight| format!("source blind: delay is {:.1} x", sight.ratio));
+        self.source_error.as_deref().map(shown).or(blind)
+    }
+}
+
+#[derive(Deserialize)]
+struct SaidLearned {
+    age_seconds: f64,
+    earlier_run: bool,
 }
 
 #[derive(Deserialize)]
@@ -106,6 +128,12 @@ struct SaidDecision {
 struct SaidOverride {
     drain: bool,
     health: Option<ForcedHealth>,
+}
+
+#[derive(Deserialize)]
+struct SaidSight {
+    ratio: f64,
+    unseen: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -189,12 +217,17 @@ fn rows(body: &[u8], agent: &str, ring: impl Fn(&str) -> Option<f64>) -> Result<
             sla_delay: said.settings.sla.delay,
             bound_jobs: said.decision.bound_jobs,
             jobs: said.jobs,
+            capacity: said.capacity,
+            learned: said
+                .learned
+                .as_ref()
+                .map(|it| (it.age_seconds.clamp(0.0, 1e9), it.earlier_run)),
             weight_percent: said.weight_percent,
             shed: said.shed.fraction,
             finished: per_second(said.finished),
             failed: per_second(said.failed),
             reason: shown(&said.decision.reason),
-            problem: said.source_error.as_deref().map(shown),
+            problem: said.problem(),
         })
     };
     services.map(row).collect()
@@ -220,6 +253,7 @@ pub mod tests {
             "settings": {"sla": {"delay": 0.5}, "more": 1},
             "decision": {"bound_jobs": 64.0, "reason": "over_sla", "measured_delay": 0.75},
             "weight_percent": 80, "finished": 120, "failed": 2, "jobs": 48.0,
+            "capacity": 61.5, "learned": {"rate": 9.0, "age_seconds": 7300.5, "earlier_run": true},
             "observed_seconds": 2.0, "source_error": null, "shed": {"fraction": 0.25, "asked": true},
         }}})
     }
@@ -251,6 +285,8 @@ pub mod tests {
         for (key, value) in [
             ("address", Value::Null),
             ("jobs", Value::Null),
+            ("capacity", Value::Null),
+            ("learned", Value::Null),
             ("observed_seconds", json!(0.0)),
             ("source_error", json!("no\u{1b}[2J answer")),
         ] {
@@ -261,6 +297,17 @@ pub mod tests {
         assert_eq!(row.node, "agent:9464");
         assert_eq!((row.jobs, row.load(), row.finished), (None, None, None));
         assert_eq!(row.problem.as_deref(), Some("no?[2J answer"));
+    }
+
+    #[test]
+    fn a_blind_source_is_told() {
+        let mut answer = answer();
+        let sight = &mut answer["services"]["stocks"]["sight"];
+        *sight = json!({"ratio": 5.04, "unseen": null});
+        assert_eq!(read(&answer).unwrap()[0].problem, None);
+        answer["services"]["stocks"]["sight"]["unseen"] = json!(0.4);
+        let problem = read(&answer).unwrap().remove(0).problem;
+        assert_eq!(problem.as_deref(), Some("source blind: delay is 5.0 x"));
     }
 
     #[test]

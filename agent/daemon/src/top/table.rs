@@ -1,9 +1,10 @@
 //! The rows as text, in columns.
 
 use super::snapshot::{Row, Snapshot};
+use crate::node_command::ago;
 
 /// Names, and whether they stand to the right.
-pub const COLUMNS: [(&str, bool); 14] = [
+pub const COLUMNS: [(&str, bool); 16] = [
     ("NODE", false),
     ("SERVICE", false),
     ("STATE", false),
@@ -12,6 +13,8 @@ pub const COLUMNS: [(&str, bool); 14] = [
     ("OF SLA", true),
     ("BOUND", true),
     ("JOBS", true),
+    ("CAPACITY", true),
+    ("LEARNED", true),
     ("WEIGHT", true),
     ("RING", true),
     ("SHED", true),
@@ -35,6 +38,8 @@ pub fn cells(row: &Row) -> [String; COLUMNS.len()] {
         row.load().map_or_else(|| "-".to_owned(), percent),
         known(Some(row.bound_jobs), 1),
         known(row.jobs, 0),
+        known(row.capacity, 1),
+        learned(row),
         format!("{}%", row.weight_percent),
         row.ring
             .map_or_else(|| "-".to_owned(), |part| format!("{:.1}%", 100.0 * part)),
@@ -43,6 +48,14 @@ pub fn cells(row: &Row) -> [String; COLUMNS.len()] {
         known(row.failed, 1),
         row.problem.clone().unwrap_or_else(|| row.reason.clone()),
     ]
+}
+
+/// How long ago; from before the agent's start with an asterisk.
+fn learned(row: &Row) -> String {
+    row.learned.map_or_else(
+        || "-".to_owned(),
+        |(age, earlier_run)| ago(age) + if earlier_run { "*" } else { "" },
+    )
 }
 
 fn seconds(value: f64) -> String {
@@ -105,6 +118,8 @@ mod tests {
             "150%",
             "64.0",
             "48",
+            "61.5",
+            "2 h*",
             "80%",
             "20.0%",
             "25%",

@@ -145,7 +145,7 @@ impl Prop {
             limits: BoundLimits {
                 min: Cost(nominal / 1000.0),
                 max: Cost(nominal * 1000.0),
-                nominal: Cost(nominal),
+                nominal: Some(Cost(nominal)),
             },
             law: Law::InverseDelay,
             mpl: false,

@@ -5,6 +5,7 @@ mod balance;
 mod bounded;
 mod latency;
 mod limits;
+mod native;
 mod oracle;
 mod placement;
 mod plimsoll;
@@ -108,7 +109,7 @@ pub trait Policy {
 }
 
 /// All of them; `static-` and a number is `static` with that limit.
-pub const NAMES: [&str; 30] = [
+pub const NAMES: [&str; 31] = [
     "rr",
     "random",
     "leastconn",
@@ -119,6 +120,7 @@ pub const NAMES: [&str; 30] = [
     "fc-hash-mean",
     "fc-prop",
     "fc-hash",
+    "fc-native",
     "fc-prop-mpl",
     "fc-prop-auto",
     "fc-prop-mean-updates",
@@ -158,6 +160,7 @@ pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
     let tail = Aim {
         objective: Objective::Quantile(0.95),
         set_point: 0.9,
+        load_line: true,
         mpl: false,
         self_tuned: false,
         updates: false,
@@ -165,6 +168,7 @@ pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
     let mean = Aim {
         objective: Objective::Mean,
         set_point: 1.0,
+        load_line: false,
         mpl: false,
         self_tuned: false,
         updates: false,
@@ -206,12 +210,18 @@ pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
         "oracle" => Box::new(oracle::Oracle::new(scenario)),
         "fc-prop" => Box::new(plimsoll::Plimsoll::new(scenario, false, tail)?),
         "fc-hash" => Box::new(plimsoll::Plimsoll::new(scenario, true, tail)?),
+        "fc-native" => Box::new(native::Native::new(scenario, tail)?),
         "fc-prop-mpl" => {
-            let aim = Aim { mpl: true, ..tail };
+            let aim = Aim {
+                load_line: false,
+                mpl: true,
+                ..tail
+            };
             Box::new(plimsoll::Plimsoll::new(scenario, false, aim)?)
         }
         "fc-prop-auto" => {
             let aim = Aim {
+                load_line: false,
                 self_tuned: true,
                 ..tail
             };

@@ -4,7 +4,7 @@ use plimsoll_core::{
     BoundLimits, Cost, Law, NodeController, Objective, Observation, PiForm, PiGains, Rules,
     Seconds, Settings, Sla,
     dispatch::{DispatchSettings, Dispatcher, Held, NodeShare, Placement, Verdict},
-    ring::{RingTable, ring_sizes, worth_moving},
+    ring::{RingTable, ring_sizes, ring_weights, worth_moving},
 };
 
 use super::{
@@ -23,6 +23,8 @@ const DEAD_BAND: f64 = 0.05;
 pub struct Aim {
     pub objective: Objective,
     pub set_point: f64,
+    /// Whether the law is the load line, or the papers' PI.
+    pub load_line: bool,
     /// Whether the bound stays at the multiprogramming level, too.
     pub mpl: bool,
     /// Whether the gains are found on the way.
@@ -35,13 +37,17 @@ impl Aim {
     /// A controller for each node, within the scenario's limits. `None` where they are none that it can work with.
     pub fn controllers(self, scenario: &Scenario, law: Law) -> Option<Vec<NodeController>> {
         let tuning = &scenario.tuning;
-        let settings = Settings {
-            sla: sla(scenario, self.objective, self.set_point),
-            limits: BoundLimits {
+        let limits = match law {
+            Law::LoadLine => BoundLimits::default(),
+            _ => BoundLimits {
                 min: Cost(tuning.min),
                 max: Cost(1e9),
-                nominal: Cost(tuning.nominal),
+                nominal: Some(Cost(tuning.nominal)),
             },
+        };
+        let settings = Settings {
+            sla: sla(scenario, self.objective, self.set_point),
+            limits,
             law,
             mpl: self.mpl,
             self_tuned: self.self_tuned,
@@ -69,6 +75,8 @@ pub fn sla(scenario: &Scenario, objective: Objective, set_point: f64) -> Sla {
 struct Word {
     at: f64,
     bound: f64,
+    /// What the ring goes by.
+    capacity: Option<f64>,
     bound_jobs: f64,
     mean_cost: f64,
     jobs: f64,
@@ -77,6 +85,9 @@ struct Word {
 
 /// All agents and dispatchers of a cluster.
 pub struct Plimsoll {
+    load_line: bool,
+    /// Requests that were refused, and all, since each agent last looked.
+    refused: Vec<(u64, u64)>,
     controllers: Vec<NodeController>,
     /// A node each; none where updates are left alone.
     updating: Vec<Updating>,
@@ -112,9 +123,13 @@ impl Plimsoll {
     /// `None` where the scenario's numbers are none a controller can work with.
     pub fn new(scenario: &Scenario, by_hash: bool, aim: Aim) -> Option<Self> {
         let tuning = &scenario.tuning;
-        let law = Law::Pi {
-            gains: PiGains::default(),
-            form: PiForm::Velocity,
+        let law = if aim.load_line {
+            Law::LoadLine
+        } else {
+            Law::Pi {
+                gains: PiGains::default(),
+                form: PiForm::Velocity,
+            }
         };
         let nodes = scenario.each_node().count();
         let proxies = scenario.proxies as usize;
@@ -151,6 +166,8 @@ impl Plimsoll {
                 .filter_map(|_| Updating::new(scenario))
                 .collect(),
             names,
+            refused: vec![(0, 0); nodes],
+            load_line: aim.load_line,
             words: vec![[Word::default(); 2]; nodes],
             network: scenario.network_seconds,
             lease: LEASE_PERIODS * scenario.period,
@@ -172,10 +189,24 @@ impl Plimsoll {
         (now - word.at <= self.lease).then_some(*word)
     }
 
-    fn turn_ring(&mut self, now: f64) {
-        let bounds: Vec<f64> = (0..self.words.len())
-            .map(|node| self.word(node, now).map_or(0.0, |word| word.bound))
+    /// What the ring goes by: capacities, or the papers' bounds.
+    fn weights(&self, now: f64) -> Vec<f64> {
+        let words: Vec<Option<Word>> = (0..self.words.len())
+            .map(|node| self.word(node, now))
             .collect();
+        let bound = |word: &Option<Word>| word.map_or(0.0, |word| word.bound);
+        if !self.load_line {
+            return words.iter().map(bound).collect();
+        }
+        let capacities: Vec<Option<f64>> =
+            words.iter().map(|word| word.as_ref()?.capacity).collect();
+        let weights = ring_weights(&capacities);
+        let live = |(word, weight): (&Option<Word>, f64)| if word.is_some() { weight } else { 0.0 };
+        words.iter().zip(weights).map(live).collect()
+    }
+
+    fn turn_ring(&mut self, now: f64) {
+        let bounds = self.weights(now);
         let Some(ring) = &mut self.ring else { return };
         let Ok(wanted) = ring_sizes(&bounds, ring.slots()) else {
             return;
@@ -199,7 +230,12 @@ impl Plimsoll {
 impl Policy for Plimsoll {
     fn place(&mut self, ask: &Ask<'_>, mut random: &mut dyn FnMut() -> u32) -> Placed {
         let dispatcher = &mut self.dispatchers[ask.proxy];
-        match dispatcher.admit(ask.now, Some(ask.hash), ask.items, &mut random) {
+        let verdict = dispatcher.admit(ask.now, Some(ask.hash), ask.items, &mut random);
+        for (refused, asked) in &mut self.refused {
+            *refused += u64::from(matches!(verdict, Verdict::Full));
+            *asked += 1;
+        }
+        match verdict {
             Verdict::Placed(held) => Placed::Node {
                 node: held.place(),
                 held: Some(held),
@@ -221,6 +257,10 @@ impl Policy for Plimsoll {
     }
 
     fn observed(&mut self, now: f64, node: usize, seen: &Observation) {
+        let mut seen = seen.clone();
+        let (refused, asked) = std::mem::take(&mut self.refused[node]);
+        seen.refused_share = (asked > 0).then(|| refused as f64 / asked as f64);
+        let seen = &seen;
         let decision = self.controllers[node].step(Some(seen));
         if let Some(updating) = self.updating.get_mut(node) {
             updating.observed(seen, &decision);
@@ -229,6 +269,7 @@ impl Policy for Plimsoll {
         let word = Word {
             at: now,
             bound: decision.bound.get(),
+            capacity: decision.capacity.map(Cost::get),
             bound_jobs: decision.bound_jobs,
             mean_cost: decision.mean_cost.get(),
             jobs: seen.jobs.unwrap_or(0.0),

@@ -1,0 +1,645 @@
+//! The load line: bursts up to the target at the rate learned, and no queue that stands.
+//!
+//! Works in jobs. By Little's law a node that finishes `rate` requests a second has `rate · target` jobs when they take
+//! the target: that is the bound for a burst. Where it stays filled although proxies refuse what does not fit, the
+//! queue only adds delay (CoDel's insight), and the bound goes to the fewest jobs that keep the node busy: those of
+//! `rate · unloaded`, and some in reserve. Where throughput falls with it, it rises again at once.
+
+use serde::{Deserialize, Serialize};
+
+use super::window::Window;
+use crate::{Cost, Observation, Reason, Seconds, Sla};
+
+/// Jobs that are let in at least while nothing has waited yet.
+pub(super) const OPEN_JOBS: f64 = 64.0;
+/// And so many times as many as there were of late: nothing is limited, and still no flood comes at once.
+const OPEN_HEADROOM: f64 = 2.0;
+/// Jobs over the bound from which the bound counts as filled, on average over a period.
+const FULL: f64 = 0.8;
+/// Below this the queue no longer stands.
+const DRAINED: f64 = 0.6;
+/// Refused share from which more is asked for than the node can do; below the second it is no more.
+const PRESSED: f64 = 0.1;
+const RELEASED: f64 = 0.02;
+/// Full periods until a queue is taken for a standing one, where refusals are known, and where they are not: what
+/// comes and goes at high load fills the bound for that long, too.
+const STANDING_KNOWN: u32 = 1;
+const STANDING_UNKNOWN: u32 = 3;
+/// For so many periods after an overload the next one is known for one at once.
+const REMEMBERED: u32 = 30;
+/// Mean delay over the target from which a node without a known rate counts as full.
+const FIRST_SIGN: f64 = 0.6;
+/// Unloaded delay that is at least so many times less than a full node's is trusted.
+const CLEARLY: f64 = 3.0;
+/// And over what a request takes unloaded, where that is known: slow requests are no queue.
+const FIRST_RISE: f64 = 1.5;
+/// Jobs in reserve, beside those that an unloaded node needs, so that it is never idle: a number, a part of those of
+/// a burst, and a part of those that are needed.
+const RESERVE_JOBS: f64 = 4.0;
+const RESERVE_OF_BURST: f64 = 0.05;
+const RESERVE_OF_NEED: f64 = 0.25;
+/// What is left of the reserve where fewer jobs did more.
+const CONTENDED: f64 = 0.4;
+/// By how much more they did.
+const CONTENTION_SEEN: f64 = 1.1;
+/// Requests that the rate is a mean over, at most.
+const RATE_SAMPLES: f64 = 1000.0;
+/// A rate is told from the one known by so many standard deviations and this part of it.
+const DEVIATIONS: f64 = 2.0;
+const LEAST_CHANGE: f64 = 0.05;
+/// What unloaded delay is lowered by in a period in which the queue stands, while it was only seen under load.
+const DESCENT: f64 = 0.9;
+/// After it fell fewer jobs are not tried for so many periods, at most; each time for twice as many.
+const LONGEST_PAUSE: u32 = 300;
+/// What is left of a larger reserve after a period.
+const RESERVE_DECAY: f64 = 0.99;
+/// Requests whose mean delay says something.
+const LEAST_SEEN: f64 = 10.0;
+/// As long as throughput has fallen by no more than this part of the best, over so many requests; back where it has
+/// fallen by more than the second.
+const UNHARMED: f64 = 0.02;
+const HARMED: f64 = 0.05;
+const LEVEL_SAMPLES: f64 = 180.0;
+/// An unloaded delay below this part of the target is low enough, unless fewer jobs do more.
+const LOW: f64 = 0.1;
+/// What the bound grows by in a period where throughput fell with it, and where a hint was too low.
+const GROWTH: f64 = 1.3;
+const HINT_GROWTH: f64 = 2.0;
+/// Samples for the objective, and periods after which fewer will do.
+const SAMPLES: u64 = 100;
+const PERIODS: u32 = 10;
+/// What is late by its whole target lowers the bound by this part, and what is in time raises it again by the second.
+const LOWERED: f64 = 0.3;
+const RAISED: f64 = 1.1;
+const LEAST_CORRECTION: f64 = 0.05;
+/// A bound that is passed by more is not obeyed: what it does to delays cannot be known.
+const DISOBEYED: f64 = 1.25;
+/// The objective's delay is within these multiples of the mean one.
+const SPREADS: (f64, f64) = (1.0, 4.0);
+const SPREAD_WEIGHT: f64 = 0.2;
+/// Weight of a new mean delay in what is unloaded, where it is less and where it is more.
+const FASTER: f64 = 0.5;
+const SLOWER: f64 = 0.05;
+/// What is left of the most it did after a period.
+const SHOWN_DECAY: f64 = 0.999;
+/// A node without a queue, whose delay is below so many times the unloaded one, is at this part of its rate at most.
+const UNQUEUED: f64 = 1.3;
+const UNHURRIED: f64 = 0.8;
+/// Requests behind the rate of late, or it foretells nothing.
+const FLOOD_SAMPLES: f64 = 20.0;
+/// A rate below this part of the known one is light load.
+const LIGHT: f64 = 0.6;
+
+/// What is known of a node, worth keeping over a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Learned {
+    /// Requests/s that it finishes when it is full.
+    pub rate: f64,
+    /// What a request takes on average where nothing waits.
+    pub unloaded: Seconds,
+    /// The objective's delay over the mean delay when it is full.
+    pub spread: f64,
+    /// Mean cost of a request.
+    pub mean_cost: Cost,
+}
+
+impl Learned {
+    /// Whether every figure can be.
+    pub fn is_sound(&self) -> bool {
+        let positive = |figure: f64| figure.is_finite() && figure > 0.0;
+        positive(self.rate)
+            && self.unloaded.get().is_finite()
+            && self.unloaded.get() >= 0.0
+            && (SPREADS.0..=SPREADS.1).contains(&self.spread)
+            && positive(self.mean_cost.get())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Mode {
+    /// Nothing has waited yet.
+    #[default]
+    Open,
+    /// What comes in a burst is let in.
+    Burst,
+    /// It stayed.
+    Standing,
+}
+
+/// The state of the law.
+#[derive(Clone, Debug)]
+pub(super) struct LoadLine {
+    mode: Mode,
+    /// Requests/s when full, and over how many requests that is a mean.
+    rate: Option<f64>,
+    rate_samples: f64,
+    /// Of late, whether full or not.
+    recent: Recent,
+    unloaded: Option<f64>,
+    /// Whether `unloaded` is from a node that was not full.
+    unloaded_seen: bool,
+    /// Requests of a node that was not full.
+    rested: f64,
+    /// Periods until fewer jobs are tried again, and how many there were the last time.
+    pause: u32,
+    pauses: u32,
+    spread: f64,
+    /// Mean cost of a request, over as many as the rate.
+    cost: Option<f64>,
+    window: Window,
+    /// On the bound, by what the objective came to: at most 1.
+    correction: f64,
+    /// On the reserve, by what throughput came to.
+    reserve: f64,
+    /// Rate while full at the burst's bound.
+    burst_rate: Option<f64>,
+    /// Rate since the queue was taken for a standing one.
+    standing: Recent,
+    /// The best of those that were seen while fewer and fewer jobs were tried.
+    best: f64,
+    /// The most it did of late, in requests/s.
+    shown_rate: f64,
+    full_periods: u32,
+    since_standing: u32,
+    jobs_before: Option<f64>,
+}
+
+impl Default for LoadLine {
+    fn default() -> Self {
+        LoadLine {
+            mode: Mode::Open,
+            rate: None,
+            rate_samples: 0.0,
+            recent: Recent::default(),
+            unloaded: None,
+            unloaded_seen: false,
+            rested: 0.0,
+            pause: 0,
+            pauses: 0,
+            spread: 1.0,
+            cost: None,
+            window: Window::default(),
+            correction: 1.0,
+            reserve: 1.0,
+            burst_rate: None,
+            standing: Recent::default(),
+            best: 0.0,
+            shown_rate: 0.0,
+            full_periods: 0,
+            since_standing: REMEMBERED,
+            jobs_before: None,
+        }
+    }
+}
+
+/// Rate over the last requests.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recent {
+    ended: f64,
+    seconds: f64,
+}
+
+impl Recent {
+    const SAMPLES: f64 = 200.0;
+
+    fn add(&mut self, ended: f64, seconds: f64) {
+        let left = (1.0 - ended / Self::SAMPLES).clamp(0.0, 0.9);
+        self.ended = left * self.ended + ended;
+        self.seconds = left * self.seconds + seconds;
+    }
+
+    /// The change of its rate that chance does not make.
+    fn noise(&self) -> f64 {
+        (DEVIATIONS / self.ended.max(1.0).sqrt()).max(LEAST_CHANGE)
+    }
+
+    fn rate(&self) -> f64 {
+        if self.seconds > 0.0 {
+            self.ended / self.seconds
+        } else {
+            0.0
+        }
+    }
+}
+
+/// What the law goes by besides the period.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    pub(super) sla: Sla,
+    /// Bound in force, in jobs.
+    pub(super) bound_jobs: f64,
+    /// Recent peak, in jobs.
+    pub(super) peak_jobs: f64,
+    /// The bound to begin with, in jobs.
+    pub(super) hint_jobs: Option<f64>,
+}
+
+/// A period in jobs and seconds.
+#[derive(Clone, Copy, Debug)]
+struct Period {
+    ended: f64,
+    seconds: f64,
+    rate: f64,
+    /// In the node, on average.
+    jobs: f64,
+    /// Mean delay.
+    delay: f64,
+    refused: Option<f64>,
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stepped {
+    pub(super) jobs: f64,
+    pub(super) reason: Reason,
+    pub(super) measured: Option<Seconds>,
+    pub(super) control: Option<Seconds>,
+}
+
+impl From<Option<Learned>> for LoadLine {
+    fn from(learned: Option<Learned>) -> Self {
+        let Some(learned) = learned else {
+            return LoadLine::default();
+        };
+        LoadLine {
+            mode: Mode::Burst,
+            rate: Some(learned.rate),
+            // An old figure gives way to a new one soon.
+            rate_samples: RATE_SAMPLES / 6.0,
+            unloaded: Some(learned.unloaded.get()),
+            unloaded_seen: true,
+            spread: learned.spread,
+            cost: Some(learned.mean_cost.get()),
+            ..LoadLine::default()
+        }
+    }
+}
+
+impl LoadLine {
+    pub(super) fn learned(&self, mean_cost: f64) -> Option<Learned> {
+        Some(Learned {
+            rate: self.rate?,
+            unloaded: Seconds(self.unloaded?),
+            spread: self.spread,
+            mean_cost: Cost(mean_cost),
+        })
+    }
+
+    /// What finishes within the target at the rate learned.
+    pub(super) fn capacity(&self, sla: &Sla) -> Option<Cost> {
+        let jobs = self.rate? * sla.target().get() * self.correction;
+        Some(Cost(jobs * self.cost.unwrap_or(1.0)))
+    }
+
+    /// One step, for a period in which something ended.
+    pub(super) fn step(&mut self, seen: &Observation, frame: &Frame) -> Stepped {
+        let target = frame.sla.target().get();
+        let period = self.period(seen, target);
+        self.recent.add(period.ended, period.seconds);
+        self.shown_rate = self.recent.rate().max(self.shown_rate * SHOWN_DECAY);
+        if let (Some(cost), true) = (seen.finished_cost, seen.delays.count() > 0) {
+            let count = seen.delays.count() as f64;
+            let mean = cost.get() / count;
+            let known = self.cost.unwrap_or(mean);
+            let weight = (count / RATE_SAMPLES).min(1.0);
+            self.cost = Some(known + weight * (mean - known)).filter(|cost| cost.is_finite());
+        }
+        let applied = frame.bound_jobs.floor().max(1.0);
+        let use_of = period.jobs / applied;
+        let is_full = use_of >= FULL;
+        self.full_periods = if is_full { self.full_periods + 1 } else { 0 };
+        self.since_standing = self.since_standing.saturating_add(1);
+        if self.mode == Mode::Standing && is_full {
+            self.standing.add(period.ended, period.seconds);
+        }
+        let late = seen.left_late(frame.sla.target());
+        self.window.add(seen, late.as_ref(), Cost(period.jobs));
+        // Where the source's clock began late, so did each request's.
+        let unseen = seen.unseen.map_or(0.0, Seconds::get).max(0.0);
+        let measured = self.window.objective(&frame.sla);
+        let measured = measured.map(|measured| Seconds(measured.get() + unseen));
+        if self.window.ended() >= SAMPLES || self.window.periods() >= PERIODS {
+            self.judge(measured, target, use_of);
+            self.window.clear();
+        }
+        let foretold = seen
+            .jobs
+            .map(|jobs| jobs / period.rate.max(f64::MIN_POSITIVE));
+        self.learn(&period, is_full, foretold.unwrap_or(0.0), target);
+        let stepped = |jobs: f64, reason| Stepped {
+            jobs,
+            reason,
+            measured,
+            control: Some(Seconds(
+                measured.map_or(0.0, Seconds::get).max(period.delay),
+            )),
+        };
+        let Some(rate) = self.rate else {
+            let grown = if is_full {
+                HINT_GROWTH * frame.bound_jobs
+            } else {
+                0.0
+            };
+            return stepped(self.open(frame).max(grown), Reason::Open);
+        };
+        let starved = self.change_mode(&period, is_full, use_of, target);
+        let busy = self.busy(rate, target);
+        let is_blind = unseen > 0.0;
+        let burst = self.burst(rate, target);
+        let (jobs, of_mode) = match self.mode {
+            Mode::Standing => ((busy * self.correction).min(burst), Reason::Standing),
+            Mode::Open | Mode::Burst => (burst * self.correction, Reason::Burst),
+        };
+        let reason = if is_blind {
+            Reason::BlindSource
+        } else if starved {
+            Reason::Starved
+        } else if self.correction < 1.0 {
+            Reason::OverSla
+        } else {
+            of_mode
+        };
+        stepped(jobs, reason)
+    }
+
+    /// The bound of a node that nothing more is known of than before, in jobs.
+    pub(super) fn kept(&self, frame: &Frame) -> f64 {
+        let target = frame.sla.target().get();
+        match self.rate {
+            Some(rate) => self.burst(rate, target) * self.correction,
+            None => self.open(frame),
+        }
+    }
+
+    /// The bound while nothing has waited yet.
+    fn open(&self, frame: &Frame) -> f64 {
+        let shown = self.shown_rate * frame.sla.target().get();
+        let least = frame.hint_jobs.unwrap_or(OPEN_JOBS);
+        least.max(OPEN_HEADROOM * frame.peak_jobs).max(shown)
+    }
+
+    /// The fewest jobs that keep the node busy; where they are not known, what would finish within the target at the
+    /// rate of late.
+    pub(super) fn cautious(&self, sla: &Sla) -> Option<f64> {
+        let target = sla.target().get();
+        match self.rate {
+            Some(rate) => Some(self.busy(rate, target) * self.correction),
+            None if self.recent.ended > 0.0 => Some(self.timely_of_late(target)),
+            None => None,
+        }
+    }
+
+    /// What would finish within the target at the rate of late, where these jobs will not and nothing limits them yet.
+    pub(super) fn flooded(&self, jobs: f64, sla: &Sla) -> Option<f64> {
+        let target = sla.target().get();
+        if self.rate.is_some() || self.recent.ended < FLOOD_SAMPLES {
+            return None;
+        }
+        let foretold = jobs / self.recent.rate();
+        let wanted = self.timely_of_late(target);
+        (foretold > target && jobs > wanted).then_some(wanted)
+    }
+
+    fn period(&mut self, seen: &Observation, target: f64) -> Period {
+        let late = seen.left_late(Seconds(target));
+        let late_count = late.as_ref().map_or(0, |late| late.count()) as f64;
+        let ended = seen.delays.count() as f64 + late_count;
+        let seconds = seen.period.get().max(1e-3);
+        let sum = seen.delays.sum().get() + late.map_or(0.0, |late| late.sum().get());
+        let by_little = seen.mean_jobs.unwrap_or(sum / seconds);
+        let before = self.jobs_before;
+        self.jobs_before = seen.jobs;
+        let counted = seen
+            .jobs
+            .map_or(0.0, |jobs| (jobs + before.unwrap_or(jobs)) / 2.0);
+        let jobs = by_little.max(counted);
+        let rate = ended / seconds;
+        Period {
+            ended,
+            seconds,
+            rate,
+            jobs,
+            delay: if ended > 0.0 { jobs / rate } else { 0.0 },
+            refused: seen.refused_share,
+        }
+    }
+
+    /// What the objective came to over enough samples.
+    fn judge(&mut self, measured: Option<Seconds>, target: f64, use_of: f64) {
+        let (Some(measured), Some(mean)) = (measured, self.window.mean()) else {
+            return;
+        };
+        if mean > 0.0 && use_of >= 0.5 * FULL {
+            let spread = (measured.get() / mean).clamp(SPREADS.0, SPREADS.1);
+            self.spread += SPREAD_WEIGHT * (spread - self.spread);
+        }
+        if self.rate.is_none() || use_of > DISOBEYED {
+            return;
+        }
+        let error = ((target - measured.get()) / target).max(-1.0);
+        if error < 0.0 && use_of >= 0.5 * FULL {
+            self.correction = (self.correction * (1.0 + LOWERED * error)).max(LEAST_CORRECTION);
+        } else {
+            self.correction = (self.correction * RAISED).min(1.0);
+        }
+    }
+
+    /// Brings rate and unloaded delay up to date.
+    fn learn(&mut self, period: &Period, is_full: bool, foretold: f64, target: f64) {
+        if period.ended == 0.0 {
+            return;
+        }
+        let Some(rate) = self.rate else {
+            let slow = FIRST_RISE * self.unloaded.unwrap_or(0.0);
+            let waits = period.delay.max(foretold);
+            if waits > FIRST_SIGN * target && waits > slow {
+                self.rate = Some(period.rate);
+                self.rate_samples = period.ended;
+                self.mode = Mode::Burst;
+                if self
+                    .unloaded
+                    .is_none_or(|known| known > period.delay / CLEARLY)
+                {
+                    self.unloaded = Some(period.delay / 2.0);
+                    self.unloaded_seen = false;
+                    self.rested = 0.0;
+                }
+            } else {
+                self.rest(period);
+            }
+            return;
+        };
+        let recent = self.recent.rate();
+        if is_full || foretold > target {
+            let weight = period.ended / (self.rate_samples + period.ended);
+            self.rate_samples = (self.rate_samples + period.ended).min(RATE_SAMPLES);
+            if self.mode != Mode::Standing && (recent - rate).abs() > self.recent.noise() * rate {
+                // Another node than it was.
+                self.rate_samples = self.recent.ended;
+                self.rate = Some(recent);
+                return;
+            }
+            // A bound that starves the node must not pass for what it can do.
+            if self.mode != Mode::Standing || foretold > target {
+                self.rate = Some(rate + weight * (period.rate - rate));
+            }
+        } else if recent > rate * (1.0 + self.recent.noise()) {
+            // It does more than it was thought to.
+            self.rate = Some(recent);
+        } else if recent > UNHURRIED * rate
+            && period.delay < UNQUEUED * self.unloaded.unwrap_or(0.0)
+        {
+            // Whoever gets no more than was learned would never show more.
+            self.rate = Some(recent / UNHURRIED);
+        }
+        if period.ended >= LEAST_SEEN && period.delay < self.unloaded.unwrap_or(0.0) {
+            self.unloaded = Some(period.delay);
+        }
+        if !is_full && period.rate < LIGHT * rate {
+            self.rest(period);
+        }
+    }
+
+    /// A period in which nothing waited.
+    fn rest(&mut self, period: &Period) {
+        let delay = period.delay;
+        self.unloaded = Some(self.unloaded.map_or(delay, |known| {
+            let weight = if delay < known { FASTER } else { SLOWER };
+            let share = (period.ended / SAMPLES as f64).min(1.0);
+            known + weight * share * (delay - known)
+        }));
+        self.rested += period.ended;
+        self.unloaded_seen = self.rested >= SAMPLES as f64;
+    }
+
+    /// Whether the queue stands. Returns whether the node was starved.
+    fn change_mode(&mut self, period: &Period, is_full: bool, use_of: f64, target: f64) -> bool {
+        let rate = self.rate.unwrap_or(period.rate);
+        match self.mode {
+            Mode::Open | Mode::Burst => {
+                self.mode = Mode::Burst;
+                if is_full {
+                    let known = self.burst_rate.unwrap_or(period.rate);
+                    self.burst_rate = Some(known + 0.3 * (period.rate - known));
+                }
+                let needed = if self.since_standing < REMEMBERED || period.refused.is_some() {
+                    STANDING_KNOWN
+                } else {
+                    STANDING_UNKNOWN
+                };
+                let pressed = period.refused.is_none_or(|refused| refused >= PRESSED);
+                if self.full_periods >= needed && pressed {
+                    self.mode = Mode::Standing;
+                    self.since_standing = 0;
+                    self.standing = Recent::default();
+                    self.best = 0.0;
+                    if !self.unloaded_seen && self.pauses == 0 {
+                        // Where that is too little, throughput tells at once.
+                        let low = LOW * target;
+                        self.unloaded = Some(self.unloaded.map_or(low, |known| known.min(low)));
+                    }
+                }
+                false
+            }
+            Mode::Standing => {
+                let is_over = match period.refused {
+                    Some(refused) if refused < RELEASED => true,
+                    Some(refused) if refused >= PRESSED => false,
+                    _ => use_of < DRAINED,
+                };
+                if is_over {
+                    self.mode = Mode::Burst;
+                    self.full_periods = 0;
+                    return false;
+                }
+                self.since_standing = 0;
+                if let Some(burst) = self.burst_rate
+                    && self.unloaded_seen
+                    && is_full
+                    && self.standing.rate() > CONTENTION_SEEN * burst
+                {
+                    self.reserve = self.reserve.min(CONTENDED);
+                }
+                let here = self.standing.rate();
+                let starved = here < rate * (1.0 - self.standing.noise());
+                if starved {
+                    self.give_back(here, rate, target);
+                } else {
+                    self.descend(here, target);
+                    if here > rate * (1.0 + self.standing.noise()) {
+                        self.rate = Some(here);
+                    }
+                }
+                starved
+            }
+        }
+    }
+
+    /// Throughput fell with the bound.
+    fn give_back(&mut self, here: f64, rate: f64, target: f64) {
+        if self.unloaded_seen {
+            self.reserve *= GROWTH;
+        } else {
+            let more = (GROWTH - 1.0) * self.busy(rate, target) / rate;
+            self.unloaded = self.unloaded.map(|known| known + more);
+            self.rest_from_descent();
+        }
+        self.standing = Recent::default();
+        if self.busy(rate, target) >= rate * target / self.spread {
+            // No bound gives it back: the node is slower.
+            self.rate = Some(here);
+            self.reserve = 1.0;
+        }
+    }
+
+    /// It did not: fewer jobs may do, where it is not known what an unloaded node needs.
+    fn descend(&mut self, here: f64, target: f64) {
+        if self.reserve > 1.0 {
+            self.reserve = (self.reserve * RESERVE_DECAY).max(1.0);
+        }
+        self.pause = self.pause.saturating_sub(1);
+        if self.unloaded_seen || self.pause > 0 || self.standing.ended < LEVEL_SAMPLES {
+            return;
+        }
+        let is_contended = self
+            .burst_rate
+            .is_some_and(|burst| here > CONTENTION_SEEN * burst);
+        if self.unloaded.unwrap_or(0.0) <= LOW * target && !is_contended {
+            return;
+        }
+        let by = if here >= self.best * (1.0 - UNHARMED) {
+            self.best = self.best.max(here);
+            DESCENT
+        } else if here < self.best * (1.0 - HARMED) {
+            self.rest_from_descent();
+            1.0 / DESCENT
+        } else {
+            return;
+        };
+        self.unloaded = self.unloaded.map(|known| known * by);
+        self.standing = Recent::default();
+    }
+
+    fn rest_from_descent(&mut self) {
+        self.pauses = (2 * self.pauses + 4).min(LONGEST_PAUSE);
+        self.pause = self.pauses;
+    }
+
+    /// What would finish within the target at the rate of late.
+    fn timely_of_late(&self, target: f64) -> f64 {
+        (self.recent.rate() * target).max(RESERVE_JOBS)
+    }
+
+    /// What finishes within the target at this rate, and keeps the node busy at least.
+    fn burst(&self, rate: f64, target: f64) -> f64 {
+        (rate * target / self.spread).max(self.busy(rate, target))
+    }
+
+    /// The fewest jobs that keep the node busy.
+    fn busy(&self, rate: f64, target: f64) -> f64 {
+        let need = rate * self.unloaded.unwrap_or(target).min(target);
+        let reserve = RESERVE_JOBS + RESERVE_OF_BURST * rate * target + RESERVE_OF_NEED * need;
+        (need + self.reserve * reserve).max(1.0)
+    }
+}

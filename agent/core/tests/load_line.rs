@@ -1,0 +1,291 @@
+//! The default law: right with an SLA and nothing else.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+mod plants;
+
+use plants::{FifoNode, observation, sla};
+use plimsoll_core::*;
+
+const SLA_SECONDS: f64 = 0.5;
+
+fn settings(nominal: Option<f64>) -> Settings {
+    Settings {
+        sla: sla(SLA_SECONDS, Objective::Quantile(0.95)),
+        limits: BoundLimits {
+            nominal: nominal.map(Cost),
+            ..BoundLimits::default()
+        },
+        law: Law::LoadLine,
+        mpl: false,
+        self_tuned: false,
+        rules: Rules::default(),
+    }
+}
+
+fn controller(nominal: Option<f64>) -> NodeController {
+    NodeController::new(settings(nominal)).unwrap()
+}
+
+/// What periods at a load came to.
+#[derive(Debug, Default)]
+struct Outcome {
+    timely: f64,
+    refused: u64,
+    arrived: u64,
+    /// The p95 delay of each period.
+    p95: Vec<f64>,
+    bounds: Vec<f64>,
+    reasons: Vec<Reason>,
+}
+
+impl Outcome {
+    fn of_capacity(&self, node: &FifoNode) -> f64 {
+        self.timely / (node.capacity_per_second() * self.bounds.len() as f64)
+    }
+}
+
+/// As an agent beside a proxy that refuses what does not fit, and says so.
+fn run(node: &mut FifoNode, agent: &mut NodeController, load: f64, periods: usize) -> Outcome {
+    node.arrivals_per_second = load * node.capacity_per_second();
+    let mut outcome = Outcome::default();
+    let (refused, arrived) = (node.refused, node.arrived);
+    for _ in 0..periods {
+        let before = (node.refused, node.arrived);
+        let mut seen = node.period(1.0, agent.decision().bound_jobs);
+        let asked = (node.arrived - before.1).max(1);
+        seen.refused_share = Some((node.refused - before.0) as f64 / asked as f64);
+        outcome.timely += seen.delays.within(Seconds(SLA_SECONDS));
+        outcome
+            .p95
+            .push(seen.delays.quantile(0.95).map_or(0.0, Seconds::get));
+        let decision = agent.step(Some(&seen));
+        outcome.bounds.push(decision.bound_jobs);
+        outcome.reasons.push(decision.reason);
+    }
+    outcome.refused = node.refused - refused;
+    outcome.arrived = node.arrived - arrived;
+    outcome
+}
+
+/// 100 requests a second by four workers.
+fn node(seed: u64) -> FifoNode {
+    FifoNode::new(4, 0.04, 50.0, seed)
+}
+
+#[test]
+fn while_nothing_waits_nothing_is_refused() {
+    for (workers, service) in [(1, 0.3), (1, 0.1), (4, 0.04), (100, 0.02)] {
+        let mut node = FifoNode::new(workers, service, 1.0, 3);
+        let mut agent = controller(None);
+        let calm = run(&mut node, &mut agent, 0.4, 60);
+        assert_eq!(calm.refused, 0, "{workers} x {service} s: {calm:?}");
+    }
+}
+
+#[test]
+fn the_first_overload_is_held_within_the_sla_and_its_queue_does_not_stand() {
+    for load in [1.5, 3.0] {
+        let (mut node, mut agent) = (node(5), controller(None));
+        run(&mut node, &mut agent, 0.5, 20);
+        let first = run(&mut node, &mut agent, load, 3);
+        let held = run(&mut node, &mut agent, load, 30);
+        assert!(held.of_capacity(&node) > 0.97, "{load}: {held:?}");
+        let worst = held.p95.iter().fold(0.0f64, |most, p95| most.max(*p95));
+        assert!(worst < 0.5 * SLA_SECONDS, "{load}: {first:?} {held:?}");
+    }
+}
+
+#[test]
+fn two_seconds_after_the_overload_nothing_is_refused() {
+    let (mut node, mut agent) = (node(7), controller(None));
+    run(&mut node, &mut agent, 3.0, 30);
+    run(&mut node, &mut agent, 0.5, 2);
+    let calm = run(&mut node, &mut agent, 0.5, 60);
+    assert_eq!(calm.refused, 0, "{calm:?}");
+}
+
+#[test]
+fn high_load_is_not_taken_for_overload() {
+    let (mut node, mut agent) = (node(9), controller(None));
+    run(&mut node, &mut agent, 3.0, 20);
+    run(&mut node, &mut agent, 0.5, 5);
+    let busy = run(&mut node, &mut agent, 0.85, 300);
+    assert!(
+        busy.refused as f64 <= 0.005 * busy.arrived as f64,
+        "{} of {}",
+        busy.refused,
+        busy.arrived
+    );
+}
+
+#[test]
+fn a_wrong_nominal_bound_does_no_harm_from_ten_seconds_after_the_first_overload() {
+    let mut timely = Vec::new();
+    for nominal in [None, Some(4.5), Some(45.0), Some(450.0)] {
+        let (mut node, mut agent) = (node(11), controller(nominal));
+        run(&mut node, &mut agent, 0.5, 10);
+        run(&mut node, &mut agent, 1.5, 10);
+        timely.push(run(&mut node, &mut agent, 1.5, 40).of_capacity(&node));
+    }
+    let least = timely.iter().fold(f64::MAX, |least, one| least.min(*one));
+    let most = timely.iter().fold(0.0f64, |most, one| most.max(*one));
+    assert!(least > 0.97 * most && least > 0.95, "{timely:?}");
+}
+
+#[test]
+fn a_slower_node_gets_a_smaller_bound_and_a_faster_one_its_own_again() {
+    let (mut node, mut agent) = (node(13), controller(None));
+    run(&mut node, &mut agent, 1.5, 20);
+    let whole = agent.decision().capacity.unwrap().get();
+    node.service *= 10.0;
+    let slow = run(&mut node, &mut agent, 1.5, 40);
+    let tenth = agent.decision().capacity.unwrap().get();
+    assert!(
+        (0.05..0.2).contains(&(tenth / whole)),
+        "{whole} {tenth} {slow:?}"
+    );
+    node.service /= 10.0;
+    run(&mut node, &mut agent, 1.5, 40);
+    let again = agent.decision().capacity.unwrap().get();
+    assert!((0.8..1.25).contains(&(again / whole)), "{whole} {again}");
+}
+
+#[test]
+fn one_request_a_second_and_five_thousand() {
+    for (workers, service) in [(1, 0.1), (1, 0.3), (100, 0.02)] {
+        let mut node = FifoNode::new(workers, service, 1.0, 17);
+        let mut agent = controller(None);
+        run(&mut node, &mut agent, 0.3, 60);
+        run(&mut node, &mut agent, 2.0, 10);
+        let held = run(&mut node, &mut agent, 2.0, 60);
+        // Of a worker at 0.3 s each the second in the node is late already.
+        let least = if service > 0.2 { 0.4 } else { 0.9 };
+        assert!(
+            held.of_capacity(&node) > least,
+            "{workers} x {service} s: {held:?}"
+        );
+    }
+}
+
+#[test]
+fn what_was_learned_is_right_at_once_after_a_restart() {
+    let (mut node, mut agent) = (node(19), controller(None));
+    run(&mut node, &mut agent, 3.0, 30);
+    run(&mut node, &mut agent, 0.5, 10);
+    let burst = agent.decision().bound_jobs;
+    let mut restarted = controller(None);
+    restarted.recall(agent.learned().unwrap());
+    let calm = run(&mut node, &mut restarted, 0.5, 1);
+    assert!(
+        (0.8..1.25).contains(&(calm.bounds[0] / burst)),
+        "{burst} {calm:?}"
+    );
+    assert_eq!(calm.reasons, [Reason::Burst]);
+}
+
+#[test]
+fn what_cannot_be_is_not_recalled() {
+    let sound = Learned {
+        rate: 100.0,
+        unloaded: Seconds(0.04),
+        spread: 1.2,
+        mean_cost: Cost(1.0),
+    };
+    let broken = [
+        Learned {
+            rate: f64::NAN,
+            ..sound
+        },
+        Learned { rate: 0.0, ..sound },
+        Learned {
+            unloaded: Seconds(-1.0),
+            ..sound
+        },
+        Learned {
+            spread: 0.0,
+            ..sound
+        },
+        Learned {
+            mean_cost: Cost(f64::INFINITY),
+            ..sound
+        },
+    ];
+    for learned in broken {
+        let mut agent = controller(None);
+        agent.recall(learned);
+        assert_eq!(agent.learned(), None, "{learned:?}");
+    }
+}
+
+#[test]
+fn a_bound_that_nobody_obeys_does_not_wander_down() {
+    let (mut node, mut agent) = (node(23), controller(None));
+    run(&mut node, &mut agent, 3.0, 20);
+    let mut bounds = Vec::new();
+    for _ in 0..30 {
+        node.arrivals_per_second = 1.2 * node.capacity_per_second();
+        let seen = node.period(1.0, f64::MAX);
+        bounds.push(agent.step(Some(&seen)).bound_jobs);
+    }
+    assert!(bounds[29] > 0.5 * bounds[0], "{bounds:?}");
+}
+
+#[test]
+fn a_source_that_answers_late_lowers_the_bound_and_never_raises_it() {
+    let (mut node, mut agent) = (node(29), controller(None));
+    run(&mut node, &mut agent, 3.0, 10);
+    run(&mut node, &mut agent, 0.5, 10);
+    let before = agent.decision().bound_jobs;
+    let mut last = before;
+    for _ in 0..20 {
+        let decision = agent.step_late(Seconds(1.0), None);
+        assert_eq!(decision.reason, Reason::SourceLate);
+        assert!(decision.bound_jobs <= last, "{decision:?}");
+        last = decision.bound_jobs;
+    }
+    assert!(last < 0.7 * before && last >= 1.0, "{before} {last}");
+    // One that was late within the target is only a gap.
+    let lost = controller(None).step_late(Seconds(0.1), None);
+    assert_eq!(lost.reason, Reason::SourceLost);
+}
+
+#[test]
+fn failures_and_stalls_cut_deep_and_rise_step_by_step() {
+    let (mut node, mut agent) = (node(31), controller(None));
+    run(&mut node, &mut agent, 3.0, 10);
+    let whole = agent.decision().capacity.unwrap().get();
+    for _ in 0..10 {
+        let mut failing = observation(1.0, &[0.01], 1.0);
+        failing.failed = 50;
+        assert_eq!(agent.step(Some(&failing)).reason, Reason::Errors);
+    }
+    let cut = agent.decision();
+    assert!(cut.bound_jobs <= 2.0, "{cut:?}");
+    assert!(
+        cut.capacity.unwrap().get() < 0.1 * whole,
+        "keys must leave it: {cut:?}"
+    );
+    let good = observation(1.0, &[0.01; 20], 1.0);
+    let risen = agent.step(Some(&good));
+    assert_eq!(risen.reason, Reason::Recovering);
+    assert!(risen.bound_jobs <= 2.0 * cut.bound_jobs + 1e-9, "{risen:?}");
+    for _ in 0..10 {
+        agent.step(Some(&good));
+    }
+    assert_eq!(agent.decision().reason, Reason::Burst);
+}
+
+#[test]
+fn a_glance_stops_a_first_flood_before_the_period_is_over() {
+    let (mut node, mut agent) = (node(37), controller(None));
+    run(&mut node, &mut agent, 0.5, 10);
+    assert_eq!(agent.glance(5.0), None);
+    let decision = agent.glance(60.0).unwrap();
+    assert_eq!(decision.reason, Reason::LateSignal);
+    assert!(decision.bound_jobs < 40.0, "{decision:?}");
+    let mut papers = NodeController::new(Settings {
+        law: Law::Fixed,
+        ..settings(Some(10.0))
+    });
+    assert_eq!(papers.as_mut().unwrap().glance(1e3), None);
+}

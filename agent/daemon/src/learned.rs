@@ -1,0 +1,461 @@
+//! What load lines learned of this node, kept over restarts in the state directory.
+//!
+//! Ages run on the monotonic clock; the file alone has unix times. One ahead of the clock counts as learned now.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use plimsoll_core::Learned;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use tracing::{error, info, warn};
+
+use crate::{kept_file, state::unix_now};
+
+/// Version of the file's layout.
+const VERSION: u32 = 1;
+/// What is older says little of the node as it is.
+const MAX_AGE: Duration = Duration::from_secs(30 * 86_400);
+/// Between two writes.
+const SAVE_PAUSE: Duration = Duration::from_secs(5);
+/// A figure that is off by less than this share of what the file has is not worth a write.
+const NOISE: f64 = 0.05;
+/// But what was learned anew and is the same is written at least this often, for its age.
+const MAX_UNSAVED: Duration = Duration::from_secs(3600);
+
+/// The file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept<T> {
+    version: u32,
+    services: BTreeMap<String, T>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeptService {
+    /// Unix time.
+    learned_at: f64,
+    figures: Learned,
+}
+
+/// What is known of one service.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    figures: Learned,
+    age: Duration,
+    /// When it had that age.
+    at: Instant,
+    earlier_run: bool,
+    /// What the file has, and since when.
+    saved: Option<(Learned, Instant)>,
+}
+
+impl Known {
+    fn age(&self, now: Instant) -> Duration {
+        self.age + now.saturating_duration_since(self.at)
+    }
+
+    fn is_worth_saving(&self, now: Instant) -> bool {
+        self.saved.is_none_or(|(saved, at)| {
+            differs(&self.figures, &saved)
+                || self.figures != saved && now.saturating_duration_since(at) > MAX_UNSAVED
+        })
+    }
+}
+
+fn differs(a: &Learned, b: &Learned) -> bool {
+    let figures = |of: &Learned| [of.rate, of.unloaded.get(), of.spread, of.mean_cost.get()];
+    let mut pairs = figures(a).into_iter().zip(figures(b));
+    pairs.any(|(a, b)| (a - b).abs() > NOISE * b)
+}
+
+/// What was learned of one service, as people are shown it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LearnedView {
+    /// The figures.
+    #[serde(flatten)]
+    pub figures: Learned,
+    /// How long ago the rate was learned.
+    pub age_seconds: f64,
+    /// Whether they are of a run before this one.
+    pub earlier_run: bool,
+}
+
+/// What was learned of all services.
+#[derive(Debug, Default)]
+pub struct LearnedStore {
+    known: Mutex<BTreeMap<String, Known>>,
+    changed: Notify,
+    file: Option<PathBuf>,
+    saving: tokio::sync::Mutex<()>,
+}
+
+impl LearnedStore {
+    /// What the last run left in `state_directory`; nothing without one. What cannot be used is told and left out.
+    pub fn load(state_directory: Option<&Path>) -> Self {
+        let Some(directory) = state_directory else {
+            info!(
+                "without agent.state_directory what is learned of the node is lost with the agent's end"
+            );
+            return LearnedStore::default();
+        };
+        let file = directory.join("learned.json");
+        let services = read(&file).unwrap_or_else(|error| {
+            set_aside(&file, &error);
+            BTreeMap::new()
+        });
+        let (unix, now) = (unix_now(), Instant::now());
+        let mut known = BTreeMap::new();
+        for (service, value) in services {
+            match usable(value, unix) {
+                Ok((figures, age)) => {
+                    let entry = Known {
+                        figures,
+                        age,
+                        at: now,
+                        earlier_run: true,
+                        saved: Some((figures, now)),
+                    };
+                    known.insert(service, entry);
+                }
+                Err(problem) => {
+                    warn!(file = %file.display(), %service, "what was learned is dropped: {problem:#}");
+                }
+            }
+        }
+        LearnedStore {
+            known: Mutex::new(known),
+            file: Some(file),
+            ..LearnedStore::default()
+        }
+    }
+
+    /// What a new controller of this service should go on from.
+    pub fn of(&self, service: &str) -> Option<Learned> {
+        let known = *self.lock().get(service)?;
+        (known.age(Instant::now()) <= MAX_AGE).then_some(known.figures)
+    }
+
+    /// The same with its age, for people.
+    pub fn view(&self, service: &str, now: Instant) -> Option<LearnedView> {
+        let known = *self.lock().get(service)?;
+        Some(LearnedView {
+            figures: known.figures,
+            age_seconds: known.age(now).as_secs_f64(),
+            earlier_run: known.earlier_run,
+        })
+    }
+
+    /// Takes what a controller knows after a step.
+    pub fn note(&self, service: &str, learned: Option<Learned>, now: Instant) {
+        let Some(figures) = learned.filter(Learned::is_sound) else {
+            return;
+        };
+        let mut all = self.lock();
+        let known = match all.get(service) {
+            // What a full node does was not learned anew, nor what its requests cost then.
+            Some(known) if known.figures.rate == figures.rate => Known {
+                figures: Learned {
+                    mean_cost: known.figures.mean_cost,
+                    ..figures
+                },
+                ..*known
+            },
+            known => Known {
+                figures,
+                age: Duration::ZERO,
+                at: now,
+                earlier_run: false,
+                saved: known.and_then(|known| known.saved),
+            },
+        };
+        all.insert(service.to_owned(), known);
+        drop(all);
+        if known.is_worth_saving(now) {
+            self.changed.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the state directory's file, if there is one and something to write.
+    pub async fn save(&self) -> anyhow::Result<()> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let _one_at_a_time = self.saving.lock().await;
+        let (unix, now) = (unix_now(), Instant::now());
+        let written = {
+            let mut all = self.lock();
+            // A service that is no longer configured may come back until then.
+            all.retain(|_, known| known.age(now) <= MAX_AGE);
+            all.clone()
+        };
+        let is_new = |known: &Known| known.saved.is_none_or(|(saved, _)| saved != known.figures);
+        if !written.values().any(is_new) {
+            return Ok(());
+        }
+        let entry = |(service, known): (&String, &Known)| {
+            let kept = KeptService {
+                learned_at: unix - known.age(now).as_secs_f64(),
+                figures: known.figures,
+            };
+            (service.clone(), kept)
+        };
+        let kept = Kept {
+            version: VERSION,
+            services: written.iter().map(entry).collect(),
+        };
+        kept_file::write(file, &kept)
+            .await
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        for (service, known) in &mut *self.lock() {
+            if let Some(written) = written.get(service) {
+                known.saved = Some((written.figures, now));
+            }
+        }
+        Ok(())
+    }
+
+    /// Saves after changes; never returns.
+    pub async fn keep_saved(&self) {
+        let mut told = None;
+        loop {
+            self.changed.notified().await;
+            while let Err(problem) = self.save().await {
+                let problem = format!("{problem:#}");
+                // Once a cause, not once a try.
+                if told.as_ref() != Some(&problem) {
+                    error!("what is learned of the node is not kept: {problem}");
+                    told = Some(problem);
+                }
+                tokio::time::sleep(SAVE_PAUSE).await;
+            }
+            if told.take().is_some() {
+                info!("what is learned of the node is kept again");
+            }
+            tokio::time::sleep(SAVE_PAUSE).await;
+        }
+    }
+}
+
+fn read(file: &Path) -> anyhow::Result<BTreeMap<String, serde_json::Value>> {
+    let Some(kept) = kept_file::read::<Kept<serde_json::Value>>(file)? else {
+        return Ok(BTreeMap::new());
+    };
+    kept_file::check_version(kept.version, VERSION)?;
+    Ok(kept.services)
+}
+
+fn set_aside(file: &Path, problem: &anyhow::Error) {
+    let aside = file.with_extension("json.broken");
+    let file = file.display();
+    match std::fs::rename(file.to_string(), &aside) {
+        Ok(()) => {
+            warn!(%file, aside = %aside.display(), "set aside, what is known of the node is learned anew: {problem:#}");
+        }
+        Err(error) => {
+            warn!(%file, "ignored, what is known of the node is learned anew: {problem:#}; it cannot be set aside: {error}");
+        }
+    }
+}
+
+/// The figures of a service in the file, and their age by this clock.
+fn usable(value: serde_json::Value, unix: f64) -> anyhow::Result<(Learned, Duration)> {
+    let kept: KeptService = serde_json::from_value(value)?;
+    anyhow::ensure!(
+        kept.figures.is_sound(),
+        "these figures cannot be: {:?}",
+        kept.figures
+    );
+    // Learned in the future: one of the clocks was wrong, and nobody knows which.
+    let age = (unix - kept.learned_at).max(0.0);
+    anyhow::ensure!(
+        age <= MAX_AGE.as_secs_f64(),
+        "it is {:.0} days old, more than the {} it may be",
+        age / 86_400.0,
+        MAX_AGE.as_secs() / 86_400
+    );
+    Ok((kept.figures, Duration::from_secs_f64(age)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use plimsoll_core::{Cost, Seconds};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn figures(rate: f64) -> Learned {
+        Learned {
+            rate,
+            unloaded: Seconds(0.02),
+            spread: 2.0,
+            mean_cost: Cost(1.0),
+        }
+    }
+
+    fn put(directory: &Path, services: Value) {
+        let text = json!({"version": 1, "services": services}).to_string();
+        std::fs::write(directory.join("learned.json"), text).unwrap();
+    }
+
+    fn entry(learned_at: f64) -> Value {
+        json!({"learned_at": learned_at, "figures": figures(50.0)})
+    }
+
+    #[tokio::test]
+    async fn survives_a_restart_with_its_age() {
+        let directory = tempfile::tempdir().unwrap();
+        let began = Instant::now();
+        let before = LearnedStore::load(Some(directory.path()));
+        assert_eq!(before.of("stocks"), None);
+        let an_hour_ago = began.checked_sub(Duration::from_secs(3600)).unwrap();
+        before.note("stocks", Some(figures(50.0)), an_hour_ago);
+        before.save().await.unwrap();
+
+        let after = LearnedStore::load(Some(directory.path()));
+        assert_eq!(after.of("stocks"), Some(figures(50.0)));
+        let view = after.view("stocks", Instant::now()).unwrap();
+        assert!(view.earlier_run);
+        assert!((3600.0..3610.0).contains(&view.age_seconds), "{view:?}");
+        // The controller that goes on from it has not learned the rate anew, and seen no cost yet.
+        let mut same_rate = figures(50.0);
+        (same_rate.unloaded, same_rate.mean_cost) = (Seconds(0.03), Cost(7.0));
+        after.note("stocks", Some(same_rate), Instant::now());
+        let view = after.view("stocks", Instant::now()).unwrap();
+        assert!(view.earlier_run && view.age_seconds >= 3600.0, "{view:?}");
+        assert_eq!(
+            (view.figures.unloaded, view.figures.mean_cost),
+            (Seconds(0.03), Cost(1.0))
+        );
+        after.note("stocks", Some(figures(51.0)), Instant::now());
+        let view = after.view("stocks", Instant::now()).unwrap();
+        assert!(!view.earlier_run && view.age_seconds < 60.0, "{view:?}");
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_is_behind_makes_no_age_negative_and_none_for_ever() {
+        let directory = tempfile::tempdir().unwrap();
+        put(
+            directory.path(),
+            json!({"a": entry(unix_now() + 365.0 * 86_400.0)}),
+        );
+        let store = LearnedStore::load(Some(directory.path()));
+        let age = store.view("a", Instant::now()).unwrap().age_seconds;
+        assert!((0.0..60.0).contains(&age), "{age}");
+        store.note("b", Some(figures(9.0)), Instant::now());
+        store.save().await.unwrap();
+        let text = std::fs::read_to_string(directory.path().join("learned.json")).unwrap();
+        let kept: Value = serde_json::from_str(&text).unwrap();
+        let learned_at = kept["services"]["a"]["learned_at"].as_f64().unwrap();
+        assert!(learned_at <= unix_now(), "{learned_at}");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_dropped_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let now = unix_now();
+        let mut unknown = entry(now);
+        unknown["figures"]["colour"] = json!(1);
+        let mut unsound = entry(now);
+        unsound["figures"]["rate"] = json!(-1.0);
+        let mut huge = entry(now);
+        huge["learned_at"] = json!(-1e308);
+        put(
+            directory.path(),
+            json!({
+                "fine": entry(now - 29.0 * 86_400.0), "old": entry(now - 31.0 * 86_400.0),
+                "unknown": unknown, "unsound": unsound, "huge": huge, "text": "x",
+                "half": {"learned_at": now},
+            }),
+        );
+        let store = LearnedStore::load(Some(directory.path()));
+        let kept: Vec<_> = store.lock().keys().cloned().collect();
+        assert_eq!(kept, ["fine"]);
+    }
+
+    #[test]
+    fn a_broken_file_is_set_aside() {
+        for text in ["", "{", "{\"version\":99,\"services\":{}}", "\u{0}"] {
+            let directory = tempfile::tempdir().unwrap();
+            let file = directory.path().join("learned.json");
+            std::fs::write(&file, text).unwrap();
+            let store = LearnedStore::load(Some(directory.path()));
+            assert_eq!(store.of("a"), None, "{text:?}");
+            let aside = directory.path().join("learned.json.broken");
+            assert_eq!(std::fs::read_to_string(aside).unwrap(), text);
+            assert!(!file.exists());
+        }
+    }
+
+    #[tokio::test]
+    async fn only_what_is_more_than_noise_is_worth_a_write() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = LearnedStore::load(Some(directory.path()));
+        let now = Instant::now();
+        let is_due = || store.lock()["a"].is_worth_saving(now);
+        store.note("a", Some(figures(100.0)), now);
+        assert!(is_due());
+        store.save().await.unwrap();
+        assert!(!is_due());
+        store.note("a", Some(figures(104.0)), now);
+        assert!(!is_due(), "noise");
+        assert!(store.lock()["a"].is_worth_saving(now + 2 * MAX_UNSAVED));
+        store.note("a", Some(figures(106.0)), now);
+        assert!(is_due());
+        store.note("a", Some(figures(f64::NAN)), now);
+        assert_eq!(store.of("a"), Some(figures(106.0)), "no figure");
+    }
+
+    #[tokio::test]
+    async fn the_end_writes_what_was_noise() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = LearnedStore::load(Some(directory.path()));
+        store.note("a", Some(figures(100.0)), Instant::now());
+        store.save().await.unwrap();
+        store.note("a", Some(figures(101.0)), Instant::now());
+        store.save().await.unwrap();
+        let after = LearnedStore::load(Some(directory.path()));
+        assert_eq!(after.of("a"), Some(figures(101.0)));
+    }
+
+    #[tokio::test]
+    async fn a_service_that_is_gone_is_forgotten_when_it_is_too_old() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = LearnedStore::load(Some(directory.path()));
+        let now = Instant::now();
+        store.note("gone", Some(figures(1.0)), now);
+        store.note("here", Some(figures(2.0)), now);
+        store.lock().get_mut("gone").unwrap().age = MAX_AGE + SAVE_PAUSE;
+        assert_eq!(store.of("gone"), None);
+        store.save().await.unwrap();
+        let after = LearnedStore::load(Some(directory.path()));
+        assert_eq!(
+            (after.of("gone"), after.of("here")),
+            (None, Some(figures(2.0)))
+        );
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_takes_nothing_is_an_error_with_the_files_name() {
+        // What is written goes to a device that is always full.
+        let directory = tempfile::tempdir().unwrap();
+        let store = LearnedStore::load(Some(directory.path()));
+        let beside = directory.path().join("learned.json.new");
+        std::os::unix::fs::symlink("/dev/full", beside).unwrap();
+        store.note("a", Some(figures(1.0)), Instant::now());
+        let error = format!("{:#}", store.save().await.unwrap_err());
+        assert!(error.contains("learned.json"), "{error}");
+        assert!(error.contains("No space left"), "{error}");
+    }
+}

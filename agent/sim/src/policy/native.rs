@@ -1,0 +1,109 @@
+//! Stock HAProxy that asks agents: the node with the fewest requests of those that are not at their limit; what finds
+//! all full waits shortly and is then refused.
+
+use plimsoll_core::{Law, NodeController, Observation, dispatch::Held};
+
+use super::{
+    Ask, Ended, Placed, Policy,
+    balance::{InFlight, fewest},
+    plimsoll::Aim,
+};
+use crate::scenario::Scenario;
+
+/// `timeout queue` of the guide.
+const QUEUE_SECONDS: f64 = 0.05;
+/// Half of `agent-inter`: how old an answer is on average before it counts.
+const ASKED_SECONDS: f64 = 0.25;
+
+/// A controller a node; every proxy has its part of the bound.
+pub struct Native {
+    controllers: Vec<NodeController>,
+    /// Limit in force and the next, with when it counts from.
+    limits: Vec<(f64, f64, f64)>,
+    in_flight: InFlight,
+    proxies: f64,
+    turn: usize,
+    /// Requests that were refused, and all, since each agent last looked.
+    refused: Vec<u64>,
+    asked: Vec<u64>,
+}
+
+impl Native {
+    /// `None` where the scenario's numbers are none a controller can work with.
+    pub fn new(scenario: &Scenario, aim: Aim) -> Option<Self> {
+        let controllers = aim.controllers(scenario, Law::LoadLine)?;
+        let nodes = controllers.len();
+        let first = |c: &NodeController| c.decision().bound_jobs;
+        Some(Native {
+            limits: controllers
+                .iter()
+                .map(|c| (first(c), first(c), 0.0))
+                .collect(),
+            controllers,
+            in_flight: InFlight::new(scenario),
+            proxies: f64::from(scenario.proxies),
+            turn: 0,
+            refused: vec![0; nodes],
+            asked: vec![0; nodes],
+        })
+    }
+
+    fn limit(&self, node: usize, now: f64) -> f64 {
+        let (before, next, from) = self.limits[node];
+        let jobs = if now >= from { next } else { before };
+        (jobs / self.proxies).floor().max(1.0)
+    }
+}
+
+impl Policy for Native {
+    fn place(&mut self, ask: &Ask<'_>, _: &mut dyn FnMut() -> u32) -> Placed {
+        let counts = self.in_flight.of(ask.proxy);
+        let may = |node: usize| {
+            ask.up[node] && f64::from(counts[node]) + 1.0 <= self.limit(node, ask.now)
+        };
+        let found = fewest(counts, self.turn, may);
+        let Some(node) = found else {
+            if ask.held.is_some_and(|held| held >= QUEUE_SECONDS) {
+                for (refused, asked) in self.refused.iter_mut().zip(&mut self.asked) {
+                    *refused += 1;
+                    *asked += 1;
+                }
+                return Placed::Refused;
+            }
+            return Placed::Later;
+        };
+        self.in_flight.began(ask.proxy, node);
+        self.turn = node + 1;
+        self.asked.iter_mut().for_each(|asked| *asked += 1);
+        Placed::on(Some(node))
+    }
+
+    fn ended(&mut self, ended: &Ended, _: Option<Held>) {
+        self.in_flight.ended(ended);
+    }
+
+    fn observed(&mut self, now: f64, node: usize, seen: &Observation) {
+        let mut seen = seen.clone();
+        let (refused, asked) = (
+            std::mem::take(&mut self.refused[node]),
+            std::mem::take(&mut self.asked[node]),
+        );
+        // As the log tells: neither what is in the node now, nor how old it is.
+        seen.jobs = None;
+        seen.peak_jobs = None;
+        seen.oldest_age = None;
+        seen.refused_share = (asked > 0).then(|| refused as f64 / asked as f64);
+        let decision = self.controllers[node].step(Some(&seen));
+        let applied = self.limit(node, now);
+        self.limits[node] = (
+            applied * self.proxies,
+            decision.bound_jobs,
+            now + ASKED_SECONDS,
+        );
+    }
+
+    fn bounds(&self) -> f64 {
+        let controllers = self.controllers.iter();
+        controllers.map(|c| c.decision().bound.get()).sum()
+    }
+}
