@@ -10,7 +10,8 @@ from docs.tests.guide import Guide
 from docs.tests.host import Host, Network
 
 CONFIG = "/etc/haproxy/haproxy.cfg"
-CHANGE = "4. Change the backend"
+CHANGE = "4. Let HAProxy obey"
+WATCH = "3. Let HAProxy tell, and watch"
 INSTALL = "1. Install the agent on every node"
 FRONTEND = "frontend web\n    bind :80\n    default_backend queries\n"
 
@@ -68,6 +69,11 @@ def install_agents(guide: Guide, nodes: Nodes) -> str:
     nodes.run(guide.take("2. Say what was promised", "sh"))
     nodes.ready()
     return text
+
+
+def without_source(text: str) -> str:
+    """Of step 2's configuration, whose last table it is, so that another one can take its place."""
+    return text.split("[service.source]", maxsplit=1)[0]
 
 
 def rows(proxy: Host, backend: str = "queries") -> dict[str, dict[str, str]]:

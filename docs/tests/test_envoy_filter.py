@@ -6,7 +6,7 @@ import yaml
 
 from compose.lab import machine
 from compose.lab.topology import ROOT
-from docs.tests.cluster import Nodes, install_agents, node_of, start_redis
+from docs.tests.cluster import Nodes, install_agents, node_of, start_redis, without_source
 from docs.tests.guide import Guide, merged
 
 TOKEN = "a-token-of-this-test"
@@ -42,7 +42,7 @@ def test_docs_envoy_filter_md(network):
     start_redis(network)
     with Guide("envoy-filter.md") as guide:
         text = install_agents(Guide("haproxy.md"), nodes)
-        nodes.write(merged(text, guide.take("Agents", "toml")))
+        nodes.write(merged(without_source(text), guide.take("Agents", "toml")))
         nodes.run(f"echo {TOKEN} >/etc/plimsoll/token; systemctl restart plimsoll")
         nodes.ready()
 

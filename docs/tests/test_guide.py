@@ -9,7 +9,7 @@ from docs.tests.guide import Block, blocks, merged
 from docs.tests.host import HERE
 
 GUIDES = {
-    *("haproxy.md", "haproxy-lua.md", "envoy.md", "envoy-filter.md", "redis.md"),
+    *("haproxy.md", "sources.md", "haproxy-lua.md", "envoy.md", "envoy-filter.md", "redis.md"),
     *("placement.md", "freshness.md", "scatter.md", "failover.md"),
 }
 TEXT = """\

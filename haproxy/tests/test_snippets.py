@@ -312,7 +312,7 @@ def test_a_wrong_name_changes_nothing_and_shows(site):
     site.start_nodes()
     site.start_agents(site.log_agent().replace("queries/node1", "queries/other"))
     site.haproxy(site.config("controlled-backend", "refusal"))
-    site.wait_server("node1", status="UP", agent_status="CHECKED", weight="100", slim="64", last_agt="")
+    site.wait_server("node1", status="UP", agent_status="CHECKED", weight="100", slim="", last_agt="")
 
 
 def test_refusals_are_marked_and_a_503_of_the_node_is_not(tmp_path):
@@ -405,7 +405,10 @@ def test_the_agent_reads_haproxys_log_lines_before_another_format(site):
     site.start_agents(site.log_agent())
     text = site.config("controlled-backend", "refusal", "log-format")
     items = "%[var(txn.plimsoll_items)]"
-    site.haproxy(text.replace(items, items + " %ci:%cp [%tr] %{+Q}r"))
+    sources = (ROOT / "docs" / "sources.md").read_text()
+    cost = re.search(r"    http-response set-var\(txn.plimsoll_items\) res.hdr.*\n", sources)[0]
+    text = text.replace(items, items + " %ci:%cp [%tr] %{+Q}r")
+    site.haproxy(text.replace("    log-format ", cost + "    log-format "))
     site.wait_server("node1", status="UP", agent_status="L7OK")
 
     def finished() -> bool:
