@@ -276,16 +276,18 @@ fn failures_and_stalls_cut_deep_and_rise_step_by_step() {
 }
 
 #[test]
-fn a_glance_stops_a_first_flood_before_the_period_is_over() {
+fn a_first_flood_asks_for_a_step_before_the_period_is_over() {
     let (mut node, mut agent) = (node(37), controller(None));
+    assert!(!agent.is_flooded(8.0), "few jobs are no flood");
+    assert!(agent.is_flooded(9.0), "nothing is known yet");
     run(&mut node, &mut agent, 0.5, 10);
-    assert_eq!(agent.glance(5.0), None);
-    let decision = agent.glance(60.0).unwrap();
-    assert_eq!(decision.reason, Reason::LateSignal);
-    assert!(decision.bound_jobs < 40.0, "{decision:?}");
-    let mut papers = NodeController::new(Settings {
+    assert!(!agent.is_flooded(5.0));
+    assert!(agent.is_flooded(60.0));
+    agent.force(Some(Cost(10.0)));
+    assert!(!agent.is_flooded(60.0), "an operator holds it");
+    let papers = NodeController::new(Settings {
         law: Law::Fixed,
         ..settings(Some(10.0))
     });
-    assert_eq!(papers.as_mut().unwrap().glance(1e3), None);
+    assert!(!papers.unwrap().is_flooded(1e3));
 }

@@ -189,10 +189,14 @@ fn a_bad_list_leaves_the_last_good_periods() {
         assert_eq!(now["periods"], relaxed["periods"], "{kind}");
     }
     assert!(setup.agent.service("stocks")["updates"]["list_error"].is_string());
-    let (errors, log) = ("no list of items", setup.agent.log());
-    assert!(log.contains(errors), "{log}");
-    // Once a cause, and there are eleven.
-    assert!(log.matches(errors).count() <= 11, "{log}");
+    let log = setup.agent.log();
+    let causes: Vec<&str> = log
+        .lines()
+        .filter_map(|line| line.split_once("no list of items").map(|(_, cause)| cause))
+        .collect();
+    assert!(!causes.is_empty(), "{log}");
+    // Once, until there is another cause: a slow machine adds timeouts between them.
+    assert!(causes.windows(2).all(|two| two[0] != two[1]), "{log}");
     setup.work.play(LIGHT);
     setup.wait("it goes on", |wanted| {
         (wanted["periods"] == json!({})).then_some(())

@@ -36,6 +36,8 @@ pub enum Event {
     Fail { request: u32, turn: u32 },
     /// An agent ends its sampling period.
     Period(u32),
+    /// It looks whether it should at once.
+    Look(u32),
     /// A proxy exchanges news.
     Exchange(u32),
     /// A change that the scenario names.

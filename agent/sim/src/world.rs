@@ -28,6 +28,8 @@ const HELD_SECONDS: f64 = 0.01;
 const EARLY_SECONDS: f64 = 0.1;
 /// Periods are jittered by up to this part, so that agents do not act in step.
 const JITTER: f64 = 0.05;
+/// An agent looks so many times in a period whether it should end it.
+const LOOKS: f64 = 4.0;
 
 /// A request on its way.
 #[derive(Debug, Default)]
@@ -62,6 +64,8 @@ pub struct World<'a> {
     events: Events,
     now: Time,
     nodes: Vec<Node>,
+    /// When each agent's period ends.
+    due: Vec<Time>,
     up: Vec<bool>,
     crowd: Crowd,
     hashes: Vec<u32>,
@@ -101,6 +105,7 @@ impl<'a> World<'a> {
         let mut world = World {
             events: Events::default(),
             now: Time::default(),
+            due: vec![Time::default(); nodes.len()],
             up: vec![true; nodes.len()],
             crowd: Crowd::new(&scenario.clients, capacity, seed),
             hashes: hashes.collect(),
@@ -135,6 +140,7 @@ impl<'a> World<'a> {
         for node in 0..self.nodes.len() as u32 {
             let at = Time::seconds(period * self.chances.random::<f64>());
             self.events.put(at, Event::Period(node));
+            self.events.put(at, Event::Look(node));
         }
         for proxy in 0..self.scenario.proxies {
             let at = Time::seconds(0.1 * period * self.chances.random::<f64>());
@@ -197,7 +203,12 @@ impl<'a> World<'a> {
                     (false, _) => {}
                 }
             }
-            Event::Period(node) => self.period(node),
+            Event::Period(node) => {
+                if self.now >= self.due[node as usize] {
+                    self.period(node);
+                }
+            }
+            Event::Look(node) => self.look(node),
             Event::Exchange(proxy) => {
                 let early = self
                     .policy
@@ -570,8 +581,20 @@ impl<'a> World<'a> {
             self.nodes[place].update(self.now, cores);
             self.plan(node);
         }
-        let next = self.now.after(self.jittered());
-        self.events.put(next, Event::Period(node));
+        let wait = self.jittered();
+        self.due[place] = self.now.after(wait);
+        self.events.put(self.due[place], Event::Period(node));
+    }
+
+    /// Ends a node's period early where its agent asks for it.
+    fn look(&mut self, node: u32) {
+        let between = self.scenario.period / LOOKS;
+        if self.policy.hurries(node as usize)
+            && self.now.after(between / 2.0) < self.due[node as usize]
+        {
+            self.period(node);
+        }
+        self.events.put(self.now.after(between), Event::Look(node));
     }
 
     fn change(&mut self, index: u32) {

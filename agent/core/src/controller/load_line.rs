@@ -33,15 +33,20 @@ const FIRST_SIGN: f64 = 0.6;
 const CLEARLY: f64 = 3.0;
 /// And over what a request takes unloaded, where that is known: slow requests are no queue.
 const FIRST_RISE: f64 = 1.5;
-/// Jobs in reserve, beside those that an unloaded node needs, so that it is never idle: a number, a part of those of
-/// a burst, and a part of those that are needed.
-const RESERVE_JOBS: f64 = 4.0;
-const RESERVE_OF_BURST: f64 = 0.05;
-const RESERVE_OF_NEED: f64 = 0.25;
+/// And jobs: with so few a single worker has hardly a queue.
+const FIRST_JOBS: f64 = 3.0;
+/// Jobs in reserve, beside those that an unloaded node needs, so that it is never idle: a number, and so many times
+/// the root of those that are needed (square-root staffing; Halfin and Whitt, Operations Research 29(3), 1981).
+const RESERVE_JOBS: f64 = 1.0;
+const RESERVE_OF_ROOT: f64 = 2.0;
+/// With fewer than an unloaded node needs and these, nothing gets faster.
+const LEAST_RESERVE: f64 = 2.0;
 /// What is left of the reserve where fewer jobs did more.
 const CONTENDED: f64 = 0.4;
-/// By how much more they did.
-const CONTENTION_SEEN: f64 = 1.1;
+/// By how much more they did at least.
+const CONTENTION_SEEN: f64 = 0.1;
+/// Requests that a rate of late is a mean over.
+const RECENT_SAMPLES: f64 = 200.0;
 /// Requests that the rate is a mean over, at most.
 const RATE_SAMPLES: f64 = 1000.0;
 /// A rate is told from the one known by so many standard deviations and this part of it.
@@ -85,6 +90,10 @@ const SHOWN_DECAY: f64 = 0.999;
 /// A node without a queue, whose delay is below so many times the unloaded one, is at this part of its rate at most.
 const UNQUEUED: f64 = 1.3;
 const UNHURRIED: f64 = 0.8;
+/// Jobs that are let in at least by the rate of late.
+const LEAST_OF_LATE: f64 = 4.0;
+/// Fewer jobs than these are no flood.
+const FLOOD_JOBS: f64 = 8.0;
 /// Requests behind the rate of late, or it foretells nothing.
 const FLOOD_SAMPLES: f64 = 20.0;
 /// A rate below this part of the known one is light load.
@@ -153,9 +162,9 @@ pub(super) struct LoadLine {
     /// On the reserve, by what throughput came to.
     reserve: f64,
     /// Rate while full at the burst's bound.
-    burst_rate: Option<f64>,
+    burst_rate: Recent,
     /// Rate since the queue was taken for a standing one.
-    standing: Recent,
+    standing_rate: Recent,
     /// The best of those that were seen while fewer and fewer jobs were tried.
     best: f64,
     /// The most it did of late, in requests/s.
@@ -163,6 +172,8 @@ pub(super) struct LoadLine {
     full_periods: u32,
     since_standing: u32,
     jobs_before: Option<f64>,
+    /// How long nothing has ended.
+    empty_seconds: f64,
 }
 
 impl Default for LoadLine {
@@ -177,18 +188,19 @@ impl Default for LoadLine {
             rested: 0.0,
             pause: 0,
             pauses: 0,
-            spread: 1.0,
+            spread: 1.6,
             cost: None,
             window: Window::default(),
             correction: 1.0,
             reserve: 1.0,
-            burst_rate: None,
-            standing: Recent::default(),
+            burst_rate: Recent::default(),
+            standing_rate: Recent::default(),
             best: 0.0,
             shown_rate: 0.0,
             full_periods: 0,
             since_standing: REMEMBERED,
             jobs_before: None,
+            empty_seconds: 0.0,
         }
     }
 }
@@ -201,10 +213,8 @@ struct Recent {
 }
 
 impl Recent {
-    const SAMPLES: f64 = 200.0;
-
-    fn add(&mut self, ended: f64, seconds: f64) {
-        let left = (1.0 - ended / Self::SAMPLES).clamp(0.0, 0.9);
+    fn add(&mut self, ended: f64, seconds: f64, samples: f64) {
+        let left = (1.0 - ended / samples).clamp(0.0, 0.9);
         self.ended = left * self.ended + ended;
         self.seconds = left * self.seconds + seconds;
     }
@@ -296,7 +306,8 @@ impl LoadLine {
     pub(super) fn step(&mut self, seen: &Observation, frame: &Frame) -> Stepped {
         let target = frame.sla.target().get();
         let period = self.period(seen, target);
-        self.recent.add(period.ended, period.seconds);
+        self.recent
+            .add(period.ended, period.seconds, RECENT_SAMPLES);
         self.shown_rate = self.recent.rate().max(self.shown_rate * SHOWN_DECAY);
         if let (Some(cost), true) = (seen.finished_cost, seen.delays.count() > 0) {
             let count = seen.delays.count() as f64;
@@ -311,7 +322,8 @@ impl LoadLine {
         self.full_periods = if is_full { self.full_periods + 1 } else { 0 };
         self.since_standing = self.since_standing.saturating_add(1);
         if self.mode == Mode::Standing && is_full {
-            self.standing.add(period.ended, period.seconds);
+            self.standing_rate
+                .add(period.ended, period.seconds, RECENT_SAMPLES);
         }
         let late = seen.left_late(frame.sla.target());
         self.window.add(seen, late.as_ref(), Cost(period.jobs));
@@ -344,11 +356,10 @@ impl LoadLine {
             return stepped(self.open(frame).max(grown), Reason::Open);
         };
         let starved = self.change_mode(&period, is_full, use_of, target);
-        let busy = self.busy(rate, target);
         let is_blind = unseen > 0.0;
         let burst = self.burst(rate, target);
         let (jobs, of_mode) = match self.mode {
-            Mode::Standing => ((busy * self.correction).min(burst), Reason::Standing),
+            Mode::Standing => (self.standing(rate, target).min(burst), Reason::Standing),
             Mode::Open | Mode::Burst => (burst * self.correction, Reason::Burst),
         };
         let reason = if is_blind {
@@ -361,6 +372,11 @@ impl LoadLine {
             of_mode
         };
         stepped(jobs, reason)
+    }
+
+    /// A period in which nothing ended.
+    pub(super) fn pass(&mut self, seconds: Seconds) {
+        self.empty_seconds += seconds.get().max(0.0);
     }
 
     /// The bound of a node that nothing more is known of than before, in jobs.
@@ -384,29 +400,32 @@ impl LoadLine {
     pub(super) fn cautious(&self, sla: &Sla) -> Option<f64> {
         let target = sla.target().get();
         match self.rate {
-            Some(rate) => Some(self.busy(rate, target) * self.correction),
-            None if self.recent.ended > 0.0 => Some(self.timely_of_late(target)),
+            Some(rate) => Some(self.standing(rate, target)),
+            None if self.recent.ended > 0.0 => {
+                Some((self.recent.rate() * target).max(LEAST_OF_LATE))
+            }
             None => None,
         }
     }
 
-    /// What would finish within the target at the rate of late, where these jobs will not and nothing limits them yet.
-    pub(super) fn flooded(&self, jobs: f64, sla: &Sla) -> Option<f64> {
-        let target = sla.target().get();
-        if self.rate.is_some() || self.recent.ended < FLOOD_SAMPLES {
-            return None;
-        }
-        let foretold = jobs / self.recent.rate();
-        let wanted = self.timely_of_late(target);
-        (foretold > target && jobs > wanted).then_some(wanted)
+    /// Whether so many jobs will not finish within the target at the most that the node has done, while nothing
+    /// limits them yet.
+    pub(super) fn is_flooded(&self, jobs: f64, sla: &Sla) -> bool {
+        let within = match self.recent.ended >= FLOOD_SAMPLES {
+            true => self.shown_rate.max(self.recent.rate()) * sla.target().get(),
+            false => 0.0,
+        };
+        self.rate.is_none() && jobs > within.max(FLOOD_JOBS)
     }
 
     fn period(&mut self, seen: &Observation, target: f64) -> Period {
         let late = seen.left_late(Seconds(target));
         let late_count = late.as_ref().map_or(0, |late| late.count()) as f64;
         let ended = seen.delays.count() as f64 + late_count;
-        let seconds = seen.period.get().max(1e-3);
         let sum = seen.delays.sum().get() + late.map_or(0.0, |late| late.sum().get());
+        // What took that long was there while nothing ended.
+        let empty = std::mem::take(&mut self.empty_seconds).min(sum / ended.max(1.0));
+        let seconds = seen.period.get().max(1e-3) + empty;
         let by_little = seen.mean_jobs.unwrap_or(sum / seconds);
         let before = self.jobs_before;
         self.jobs_before = seen.jobs;
@@ -453,8 +472,9 @@ impl LoadLine {
         let Some(rate) = self.rate else {
             let slow = FIRST_RISE * self.unloaded.unwrap_or(0.0);
             let waits = period.delay.max(foretold);
-            if waits > FIRST_SIGN * target && waits > slow {
-                self.rate = Some(period.rate);
+            let is_queue = foretold * period.rate > FIRST_JOBS || period.jobs > FIRST_JOBS;
+            if is_queue && waits > FIRST_SIGN * target && waits > slow {
+                self.rate = Some(period.rate.max(self.recent.rate()));
                 self.rate_samples = period.ended;
                 self.mode = Mode::Burst;
                 if self
@@ -520,8 +540,8 @@ impl LoadLine {
             Mode::Open | Mode::Burst => {
                 self.mode = Mode::Burst;
                 if is_full {
-                    let known = self.burst_rate.unwrap_or(period.rate);
-                    self.burst_rate = Some(known + 0.3 * (period.rate - known));
+                    self.burst_rate
+                        .add(period.ended, period.seconds, RATE_SAMPLES);
                 }
                 let needed = if self.since_standing < REMEMBERED || period.refused.is_some() {
                     STANDING_KNOWN
@@ -532,7 +552,7 @@ impl LoadLine {
                 if self.full_periods >= needed && pressed {
                     self.mode = Mode::Standing;
                     self.since_standing = 0;
-                    self.standing = Recent::default();
+                    self.standing_rate = Recent::default();
                     self.best = 0.0;
                     if !self.unloaded_seen && self.pauses == 0 {
                         // Where that is too little, throughput tells at once.
@@ -554,20 +574,16 @@ impl LoadLine {
                     return false;
                 }
                 self.since_standing = 0;
-                if let Some(burst) = self.burst_rate
-                    && self.unloaded_seen
-                    && is_full
-                    && self.standing.rate() > CONTENTION_SEEN * burst
-                {
+                if self.unloaded_seen && is_full && self.is_contended() {
                     self.reserve = self.reserve.min(CONTENDED);
                 }
-                let here = self.standing.rate();
-                let starved = here < rate * (1.0 - self.standing.noise());
+                let here = self.standing_rate.rate();
+                let starved = here < rate * (1.0 - self.standing_rate.noise());
                 if starved {
                     self.give_back(here, rate, target);
                 } else {
                     self.descend(here, target);
-                    if here > rate * (1.0 + self.standing.noise()) {
+                    if here > rate * (1.0 + self.standing_rate.noise()) {
                         self.rate = Some(here);
                     }
                 }
@@ -585,7 +601,7 @@ impl LoadLine {
             self.unloaded = self.unloaded.map(|known| known + more);
             self.rest_from_descent();
         }
-        self.standing = Recent::default();
+        self.standing_rate = Recent::default();
         if self.busy(rate, target) >= rate * target / self.spread {
             // No bound gives it back: the node is slower.
             self.rate = Some(here);
@@ -599,13 +615,10 @@ impl LoadLine {
             self.reserve = (self.reserve * RESERVE_DECAY).max(1.0);
         }
         self.pause = self.pause.saturating_sub(1);
-        if self.unloaded_seen || self.pause > 0 || self.standing.ended < LEVEL_SAMPLES {
+        if self.unloaded_seen || self.pause > 0 || self.standing_rate.ended < LEVEL_SAMPLES {
             return;
         }
-        let is_contended = self
-            .burst_rate
-            .is_some_and(|burst| here > CONTENTION_SEEN * burst);
-        if self.unloaded.unwrap_or(0.0) <= LOW * target && !is_contended {
+        if self.unloaded.unwrap_or(0.0) <= LOW * target && !self.is_contended() {
             return;
         }
         let by = if here >= self.best * (1.0 - UNHARMED) {
@@ -618,17 +631,19 @@ impl LoadLine {
             return;
         };
         self.unloaded = self.unloaded.map(|known| known * by);
-        self.standing = Recent::default();
+        self.standing_rate = Recent::default();
+    }
+
+    /// Whether fewer jobs do more, clearly.
+    fn is_contended(&self) -> bool {
+        let (few, many) = (&self.standing_rate, &self.burst_rate);
+        let chance = few.noise().hypot(many.noise());
+        many.ended > 0.0 && few.rate() > many.rate() * (1.0 + (0.5 * chance).max(CONTENTION_SEEN))
     }
 
     fn rest_from_descent(&mut self) {
         self.pauses = (2 * self.pauses + 4).min(LONGEST_PAUSE);
         self.pause = self.pauses;
-    }
-
-    /// What would finish within the target at the rate of late.
-    fn timely_of_late(&self, target: f64) -> f64 {
-        (self.recent.rate() * target).max(RESERVE_JOBS)
     }
 
     /// What finishes within the target at this rate, and keeps the node busy at least.
@@ -638,8 +653,19 @@ impl LoadLine {
 
     /// The fewest jobs that keep the node busy.
     fn busy(&self, rate: f64, target: f64) -> f64 {
-        let need = rate * self.unloaded.unwrap_or(target).min(target);
-        let reserve = RESERVE_JOBS + RESERVE_OF_BURST * rate * target + RESERVE_OF_NEED * need;
-        (need + self.reserve * reserve).max(1.0)
+        let need = self.need(rate, target);
+        (need + self.reserve * (RESERVE_JOBS + RESERVE_OF_ROOT * need.sqrt())).max(1.0)
+    }
+
+    /// Likewise, less what the objective asks for.
+    fn standing(&self, rate: f64, target: f64) -> f64 {
+        let least = self.need(rate, target) + LEAST_RESERVE;
+        let busy = self.busy(rate, target);
+        (busy * self.correction).max(least.min(busy))
+    }
+
+    /// Jobs that a node without a queue has at this rate.
+    fn need(&self, rate: f64, target: f64) -> f64 {
+        rate * self.unloaded.unwrap_or(target).min(target)
     }
 }

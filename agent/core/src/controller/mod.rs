@@ -215,15 +215,11 @@ impl NodeController {
         self.decide(wanted, Reason::SourceLate, signal)
     }
 
-    /// Between two steps: what `jobs` in the node foretell, where nothing has waited yet and so nothing is limited.
-    /// `None` where that changes nothing.
-    pub fn glance(&mut self, jobs: f64) -> Option<Decision> {
-        if self.settings.law != Law::LoadLine || self.forced.is_some() {
-            return None;
-        }
-        let flooded = self.load_line.flooded(jobs, &self.settings.sla)?;
-        let wanted = flooded * self.mean_cost();
-        (wanted < self.bound).then(|| self.decide(wanted, Reason::LateSignal, Signal::default()))
+    /// Whether `jobs` in the node, counted between two steps, ask for the next step now: nothing has waited yet, so
+    /// nothing is limited, and these will not finish in time.
+    pub fn is_flooded(&self, jobs: f64) -> bool {
+        let has_say = self.settings.law == Law::LoadLine && self.forced.is_none();
+        has_say && self.load_line.is_flooded(jobs, &self.settings.sla)
     }
 
     /// One step per sampling period; `None` when no source gave an observation.
@@ -325,6 +321,7 @@ impl NodeController {
         let mean_cost = self.mean_cost();
         let frame = self.frame();
         if observation.delays.count() == 0 && late.is_none() {
+            self.load_line.pass(observation.period);
             if observation.failed > 0 {
                 return (self.cut_deep(), Reason::Errors, Signal::default());
             }
@@ -340,6 +337,19 @@ impl NodeController {
         }
         self.empty_periods = 0;
         self.stalled_seconds = 0.0;
+        let ended = observation
+            .delays
+            .count()
+            .saturating_add(observation.failed);
+        if observation.failed as f64 > self.settings.rules.max_failed * ended as f64 {
+            // Nothing of this is to be learned.
+            let signal = Signal {
+                error: Some(-1.0),
+                measured: None,
+                control: observation.delays.mean(),
+            };
+            return (self.cut_deep(), Reason::Errors, signal);
+        }
         let stepped = self.load_line.step(observation, &frame);
         let signal = Signal {
             error: stepped
@@ -348,13 +358,6 @@ impl NodeController {
             measured: stepped.measured,
             control: stepped.control,
         };
-        let ended = observation
-            .delays
-            .count()
-            .saturating_add(observation.failed);
-        if observation.failed as f64 > self.settings.rules.max_failed * ended as f64 {
-            return (self.cut_deep(), Reason::Errors, signal);
-        }
         let bound = self.risen(stepped.jobs * mean_cost, RISE);
         let is_held = bound < stepped.jobs * mean_cost;
         let reason = if is_held {

@@ -874,7 +874,9 @@ pub fn markdown() -> String {
          usually do, as when a relay makes up for an outage, counts as `late`, and one that comes twice as `repeated`; \
          neither is a sample. A jump of this node's clock changes nothing. Clocks of proxies that differ by over 10 s do: the \
          lines of the slower one are late beside the other's. If all are late by the same for 10 s, it is the clock, \
-         and they count again. Lines without this field are read too, at whatever time and however often.\n\n\
+         and they count again. `%sc` is what the process still has at the server, `%H/%pid` which process that is: the sum \
+         over all processes, each by its last line within 10 s, is the jobs in the node where `[service.jobs]` names \
+         nothing else. Lines without these fields are read too, at whatever time and however often.\n\n\
          By TCP the lines go through a `ring` of HAProxy whose server has `log-proto legacy`, the default: \
          it ends lines with a newline.\n"
     ));

@@ -91,8 +91,11 @@ pub async fn run(mut context: LoopContext) -> anyhow::Result<()> {
             }
             // None right before a step.
             () = tokio::time::sleep_until(look), if look + between / 2 < next => {
-                service.glance(&context);
-                look = Instant::now() + between;
+                let now = Instant::now();
+                if service.hurries() {
+                    next = now;
+                }
+                look = now + between;
             }
             changed = service.verdict.changed() => match changed {
                 // Proxies should hear of it before the period is over.
@@ -304,15 +307,10 @@ impl Service {
         self.decided(context);
     }
 
-    /// What jobs alone say between two steps, where they are known for nothing.
-    fn glance(&mut self, context: &LoopContext) {
-        let (Some(_), Some(jobs)) = (self.last.stepped, self.observer.jobs_now()) else {
-            return;
-        };
-        if let Some(decision) = self.controller.glance(jobs) {
-            self.log(&decision);
-            self.decided(context);
-        }
+    /// Whether jobs, where they are known for nothing, ask for the next step at once.
+    fn hurries(&self) -> bool {
+        let jobs = || self.observer.jobs_now();
+        self.last.stepped.is_some() && jobs().is_some_and(|jobs| self.controller.is_flooded(jobs))
     }
 
     /// Hands a decision on.

@@ -12,6 +12,7 @@ use tracing::warn;
 
 use super::{
     Sample, SourceError,
+    log_jobs::JobsOfProxies,
     log_line::{Asked, End, LINE_RESULTS, Line, Node, parse},
     log_listener::Listener,
     log_stamp::{Arrival, MAX_LATE_MILLIS, Stamps},
@@ -34,6 +35,8 @@ struct Period {
     in_node: f64,
     asked: u64,
     refused: u64,
+    /// The most that proxies had there when a request ended.
+    peak_jobs: Option<f64>,
 }
 
 /// What is said once.
@@ -48,6 +51,7 @@ struct Said {
 struct Gathered {
     period: Option<Period>,
     stamps: Stamps,
+    jobs: JobsOfProxies,
     /// Lines since the start that ended other than well, while none did.
     unwell: Option<u64>,
     said: Said,
@@ -77,6 +81,7 @@ impl Lines {
             gathered: Arc::new(Mutex::new(Gathered {
                 period: fresh(),
                 stamps: Stamps::default(),
+                jobs: JobsOfProxies::default(),
                 unwell: Some(0),
                 said: Said::default(),
             })),
@@ -140,6 +145,16 @@ impl Gathered {
             if is_own && self.stamps.repetition(stamp, now_millis) == Arrival::Repeated {
                 return "repeated";
             }
+            if is_own && stamp.left.is_some() {
+                self.jobs.take(stamp, now_millis);
+                let jobs = self.jobs.sum(now_millis);
+                if let Some(period) = &mut self.period {
+                    period.peak_jobs = [jobs, period.peak_jobs]
+                        .into_iter()
+                        .flatten()
+                        .reduce(f64::max);
+                }
+            }
         }
         if line.early && !std::mem::replace(&mut self.said.early, true) {
             warn!(
@@ -202,7 +217,7 @@ impl Period {
         self.refused += u64::from(line.asked == Asked::Refused);
     }
 
-    fn sample(self) -> Sample {
+    fn sample(self, jobs: Option<f64>) -> Sample {
         let period = Seconds::from(self.began.elapsed());
         let finished = self.delays.count();
         // A mean over the lines that have a cost stands for those that have none.
@@ -219,8 +234,9 @@ impl Period {
             mean_jobs,
             refused_share: (self.asked > 0).then(|| self.refused as f64 / self.asked as f64),
             oldest_age: None,
-            jobs: None,
-            peak_jobs: None,
+            // Of a period in which nothing ended the last word may be wrong: lines get lost.
+            jobs: jobs.filter(|_| !is_silent),
+            peak_jobs: self.peak_jobs,
         }
     }
 }
@@ -237,6 +253,7 @@ fn fresh() -> Option<Period> {
         in_node: 0.0,
         asked: 0,
         refused: 0,
+        peak_jobs: None,
     })
 }
 
@@ -273,10 +290,20 @@ impl HaproxyLogSource {
             }
             return Err(SourceError::new("unreachable", "the log listener ended"));
         }
-        let ended = std::mem::replace(&mut self.lines.lock().period, fresh());
+        let mut gathered = self.lines.lock();
+        let jobs = gathered.jobs.sum(self.lines.now_millis());
+        let ended = std::mem::replace(&mut gathered.period, fresh());
+        drop(gathered);
         let ended =
             ended.ok_or_else(|| SourceError::new("unreachable", "no histogram to record in"))?;
-        Ok(ended.sample())
+        Ok(ended.sample(jobs))
+    }
+
+    /// What the proxies have there by the lines of this period.
+    pub fn jobs_now(&self) -> Option<f64> {
+        let mut gathered = self.lines.lock();
+        gathered.period.as_ref()?.peak_jobs?;
+        gathered.jobs.sum(self.lines.now_millis())
     }
 }
 

@@ -1,13 +1,14 @@
 //! One line of HAProxy's log.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
 use plimsoll_core::{Cost, Seconds};
 
 /// The `log-format` that the `haproxy-log` source reads. `%TR/%Ta` shows how old a request was whose client
-/// left, and the word after it when the line was written and which request of the process it was; lines without
-/// either are read too. The last field is the cost of the request in items; `-`, where the variable is not set,
+/// left, and the word after it when the line was written, which request of the process it was, how many more the
+/// process has at the server, and which process that is; lines without either are read too. The last field is the cost of the request in items; `-`, where the variable is not set,
 /// means one that is not known, [`EXCLUDED`] a request that is not of the service's promise.
-pub const LOG_FORMAT: &str =
-    "plimsoll %b/%s %Tw %Tc %Tr %Td %TR/%Ta @%[date(0,ms)]/%rt %ST %ts %[var(txn.plimsoll_items)]";
+pub const LOG_FORMAT: &str = "plimsoll %b/%s %Tw %Tc %Tr %Td %TR/%Ta @%[date(0,ms)]/%rt/%sc/%H/%pid %ST %ts %[var(txn.plimsoll_items)]";
 
 /// In place of the cost: leave the line out.
 const EXCLUDED: &[u8] = b"excluded";
@@ -17,6 +18,8 @@ pub const MAX_LINE: usize = 8192;
 const MAX_MILLIS: i64 = 86_400_000;
 /// Costs above this are a mistake in the line.
 const MAX_ITEMS: f64 = 1e9;
+/// More a server does not have; it is a mistake in the line.
+const MAX_LEFT_JOBS: u32 = 1_000_000;
 /// The year 5138; what is later is a mistake in the line.
 const MAX_WRITTEN_MILLIS: i64 = 100_000_000_000_000;
 
@@ -105,6 +108,17 @@ pub struct Stamp {
     pub written_millis: i64,
     /// Which of the proxy's requests.
     pub request: u64,
+    /// What its process still had at the server, where it tells.
+    pub left: Option<LeftAtServer>,
+}
+
+/// A proxy's requests at the server after one has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftAtServer {
+    /// Tells host and process from others.
+    pub proxy: u64,
+    /// How many.
+    pub jobs: u32,
 }
 
 /// Every value of the `result` label: those of [`End::as_str`], and what never gets so far.
@@ -199,13 +213,27 @@ fn halves(word: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 fn stamp(word: &[u8]) -> Option<Stamp> {
-    let (written, request) = halves(word)?;
+    let (written, rest) = halves(word)?;
+    let (request, left) = match halves(rest) {
+        Some((request, rest)) => {
+            let (jobs, proxy) = halves(rest)?;
+            let jobs = number(jobs)?;
+            let is_sound = jobs <= MAX_LEFT_JOBS && halves(proxy).is_some();
+            let proxy = BuildHasherDefault::<DefaultHasher>::default().hash_one(proxy);
+            (
+                request,
+                is_sound.then_some(Some(LeftAtServer { proxy, jobs }))?,
+            )
+        }
+        None => (rest, None),
+    };
     let written_millis = number(written)?;
     (0..=MAX_WRITTEN_MILLIS)
         .contains(&written_millis)
         .then_some(Stamp {
             written_millis,
             request: number(request)?,
+            left,
         })
 }
 
@@ -386,6 +414,23 @@ mod tests {
             ),
             ("plimsoll q/n 0 0 1 0 0/1 @-1/7 200 -- 80", End::Malformed),
             (
+                "plimsoll q/n 0 0 1 0 0/1 @1/7/3/lb.example/51 200 -- 80",
+                finished(0.001, 0.001, Some(80.0)),
+            ),
+            ("plimsoll q/n 0 0 1 0 0/1 @1/7/3 200 -- 80", End::Malformed),
+            (
+                "plimsoll q/n 0 0 1 0 0/1 @1/7/3/lb 200 -- 80",
+                End::Malformed,
+            ),
+            (
+                "plimsoll q/n 0 0 1 0 0/1 @1/7/-3/lb/51 200 -- 80",
+                End::Malformed,
+            ),
+            (
+                "plimsoll q/n 0 0 1 0 0/1 @1/7/4000000000/lb/51 200 -- 80",
+                End::Malformed,
+            ),
+            (
                 "plimsoll q/n 0 0 1 0 0/1 @9999999999999999/7 200 -- 80",
                 End::Malformed,
             ),
@@ -457,7 +502,7 @@ mod tests {
     #[test]
     fn a_line_that_was_cut_is_none_or_costs_less() {
         let whole: &[u8] =
-            b"<134>Nov 21 06:14:09 lb haproxy[7]: plimsoll q/n 1 1 29 3 0/34 @1795397087093/7 200 -- 80";
+            b"<134>Nov 21 06:14:09 lb haproxy[7]: plimsoll q/n 1 1 29 3 0/34 @1795397087093/7/3/lb/51 200 -- 80";
         assert_eq!(end(whole), finished(0.034, 0.033, Some(80.0)));
         for length in 0..whole.len() - 1 {
             let seen = end(&whole[..length]);

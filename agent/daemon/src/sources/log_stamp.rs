@@ -90,7 +90,8 @@ impl Stamps {
             self.lines[0].clear();
         }
         // What two requests of one millisecond, even at two proxies, rarely share.
-        let line = ((stamp.written_millis as u64) << 23) ^ stamp.request;
+        let proxy = stamp.left.map_or(0, |left| left.proxy);
+        let line = ((stamp.written_millis as u64) << 23) ^ stamp.request ^ proxy;
         if self.lines[1].contains(&line) || !self.lines[0].insert(line) {
             Arrival::Repeated
         } else {
@@ -109,6 +110,7 @@ mod tests {
         Stamp {
             written_millis,
             request,
+            left: None,
         }
     }
 

@@ -5,6 +5,7 @@ mod exposition;
 mod fetch;
 mod haproxy_log;
 mod log_connections;
+mod log_jobs;
 mod log_line;
 mod log_listener;
 mod log_stamp;
@@ -172,7 +173,8 @@ impl Source {
     pub fn jobs_now(&self) -> Option<f64> {
         match self {
             Source::Partitions(board) => Some(board.jobs()),
-            Source::Prometheus(_) | Source::HaproxyLog(_) | Source::Proxies(_) => None,
+            Source::HaproxyLog(source) => source.jobs_now(),
+            Source::Prometheus(_) | Source::Proxies(_) => None,
         }
     }
 }

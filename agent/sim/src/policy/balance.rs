@@ -70,6 +70,11 @@ impl InFlight {
         &self.0[proxy]
     }
 
+    /// At a node, by all proxies.
+    pub fn at(&self, node: usize) -> f64 {
+        self.0.iter().map(|counts| f64::from(counts[node])).sum()
+    }
+
     pub fn began(&mut self, proxy: usize, node: usize) {
         self.0[proxy][node] += 1;
     }

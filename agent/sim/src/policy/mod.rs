@@ -86,6 +86,10 @@ pub trait Policy {
     fn ended(&mut self, ended: &Ended, held: Option<Held>);
     /// A node's agent has seen a period.
     fn observed(&mut self, _now: f64, _node: usize, _seen: &Observation) {}
+    /// Whether a node's agent ends its period early.
+    fn hurries(&self, _node: usize) -> bool {
+        false
+    }
     /// What updates of a node's temporal data come to, if the policy has a say in it.
     fn updates(&self, _node: usize) -> Option<UpdateLoad> {
         None

@@ -26,6 +26,8 @@ pub struct Native {
     /// Requests that were refused, and all, since each agent last looked.
     refused: Vec<u64>,
     asked: Vec<u64>,
+    /// Jobs in each when a request last ended there.
+    jobs: Vec<f64>,
 }
 
 impl Native {
@@ -45,6 +47,7 @@ impl Native {
             turn: 0,
             refused: vec![0; nodes],
             asked: vec![0; nodes],
+            jobs: vec![0.0; nodes],
         })
     }
 
@@ -80,6 +83,7 @@ impl Policy for Native {
 
     fn ended(&mut self, ended: &Ended, _: Option<Held>) {
         self.in_flight.ended(ended);
+        self.jobs[ended.node] = self.in_flight.at(ended.node);
     }
 
     fn observed(&mut self, now: f64, node: usize, seen: &Observation) {
@@ -88,8 +92,8 @@ impl Policy for Native {
             std::mem::take(&mut self.refused[node]),
             std::mem::take(&mut self.asked[node]),
         );
-        // As the log tells: neither what is in the node now, nor how old it is.
-        seen.jobs = None;
+        // As the log tells: what is in the node when a request has ended, and not how old that is.
+        seen.jobs = (seen.delays.count() > 0).then_some(self.jobs[node]);
         seen.peak_jobs = None;
         seen.oldest_age = None;
         seen.refused_share = (asked > 0).then(|| refused as f64 / asked as f64);
@@ -100,6 +104,10 @@ impl Policy for Native {
             decision.bound_jobs,
             now + ASKED_SECONDS,
         );
+    }
+
+    fn hurries(&self, node: usize) -> bool {
+        self.controllers[node].is_flooded(self.jobs[node])
     }
 
     fn bounds(&self) -> f64 {
