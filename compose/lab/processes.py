@@ -1,5 +1,6 @@
 """Processes under supervisord, each tied to its parent's life, so that nothing outlives the driver."""
 
+import collections
 import http.client
 import os
 import random
@@ -69,6 +70,10 @@ class Program:
 PORT_RANGES = 4
 
 
+# Ports that were given out and may not be bound yet.
+_given: collections.deque[int] = collections.deque(maxlen=200)
+
+
 def free_ports(count: int) -> list[int]:
     """Free loopback ports below the ephemeral range, so that no outgoing connection takes one meanwhile."""
     held: list[socket.socket] = []
@@ -77,6 +82,8 @@ def free_ports(count: int) -> list[int]:
     first = 15000 + worker % PORT_RANGES * (17000 // PORT_RANGES)
     try:
         for port in random.sample(range(first, first + 17000 // PORT_RANGES), 2000):
+            if port in _given:
+                continue
             listener = socket.socket()
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -86,7 +93,9 @@ def free_ports(count: int) -> list[int]:
                 continue
             held.append(listener)
             if len(held) == count:
-                return [listener.getsockname()[1] for listener in held]
+                found = [listener.getsockname()[1] for listener in held]
+                _given.extend(found)
+                return found
     finally:
         for listener in held:
             listener.close()

@@ -278,8 +278,8 @@ fn failures_and_stalls_cut_deep_and_rise_step_by_step() {
 #[test]
 fn a_first_flood_asks_for_a_step_before_the_period_is_over() {
     let (mut node, mut agent) = (node(37), controller(None));
-    assert!(!agent.is_flooded(8.0), "few jobs are no flood");
-    assert!(agent.is_flooded(9.0), "nothing is known yet");
+    assert!(!agent.is_flooded(5.0), "few jobs are no flood");
+    assert!(agent.is_flooded(6.0), "nothing is known yet");
     run(&mut node, &mut agent, 0.5, 10);
     assert!(!agent.is_flooded(5.0));
     assert!(agent.is_flooded(60.0));
@@ -290,4 +290,41 @@ fn a_first_flood_asks_for_a_step_before_the_period_is_over() {
         ..settings(Some(10.0))
     });
     assert!(!papers.unwrap().is_flooded(1e3));
+}
+
+#[test]
+fn a_period_without_an_end_lets_no_burst_in_while_the_queue_stands() {
+    let (mut node, mut agent) = (node(41), controller(None));
+    run(&mut node, &mut agent, 0.5, 20);
+    run(&mut node, &mut agent, 3.0, 10);
+    let standing = agent.decision();
+    assert_eq!(standing.reason, Reason::Standing);
+    let empty = observation(1.0, &[], 0.0);
+    let decision = agent.step(Some(&empty));
+    assert_eq!(decision.reason, Reason::Empty);
+    assert!(decision.bound_jobs <= standing.bound_jobs, "{decision:?}");
+    // Nobody has come for long.
+    for _ in 0..5 {
+        agent.step(Some(&empty));
+    }
+    let burst = agent.decision().bound_jobs;
+    assert!(burst > 1.5 * standing.bound_jobs, "{burst} {standing:?}");
+}
+
+#[test]
+fn a_rate_counts_the_periods_in_which_what_ended_was_worked_on() {
+    let mut agent = NodeController::new(Settings {
+        sla: sla(10.0, Objective::Quantile(0.95)),
+        ..settings(None)
+    })
+    .unwrap();
+    // Eight requests that share the node end together after twenty seconds of nothing.
+    for _ in 0..3 {
+        for _ in 0..19 {
+            agent.step(Some(&observation(1.0, &[], 8.0)));
+        }
+        agent.step(Some(&observation(1.0, &[19.5; 8], 8.0)));
+    }
+    let rate = agent.learned().unwrap().rate;
+    assert!((0.3..0.6).contains(&rate), "{rate} of 0.4 requests/s");
 }

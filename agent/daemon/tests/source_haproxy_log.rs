@@ -284,11 +284,12 @@ fn haproxy_tells_how_old_a_request_was_whose_client_left() {
     assert_eq!(lines(&agent, "left"), 100.0);
 }
 
-/// node1's jobs and the backend's refusals, read from the metrics.
-fn figures(agent: &Agent) -> Option<(f64, f64)> {
+/// node1's jobs on average and when a request ended, and the backend's refusals.
+fn figures(agent: &Agent) -> Option<(f64, f64, f64)> {
     let figure =
         |name: &str| agent.metric(&format!("plimsoll_source_{name}{{service=\"stocks\"}}"));
-    Some((figure("mean_jobs")?, figure("refused_share")?))
+    let left = agent.service("stocks")["jobs"].as_f64()?;
+    Some((figure("mean_jobs")?, left, figure("refused_share")?))
 }
 
 #[test]
@@ -321,8 +322,10 @@ fn haproxy_tells_jobs_without_its_queue_and_the_share_it_refused_at_any_node() {
         let mut seen = Vec::new();
         let mut is_right = || {
             seen.push(figures(&agent)?);
-            let (jobs, share) = *seen.last()?;
-            ((1.2..2.4).contains(&jobs) && (0.2..0.9).contains(&share)).then_some(())
+            let (jobs, left, share) = *seen.last()?;
+            let is_right = (1.2..2.4).contains(&jobs) && (0.2..0.9).contains(&share);
+            // One of two has just ended.
+            (is_right && (0.0..=2.0).contains(&left)).then_some(())
         };
         let until = std::time::Instant::now() + support::PATIENCE;
         while is_right().is_none() && std::time::Instant::now() < until {
@@ -379,6 +382,38 @@ fn requests_that_the_operator_excludes_are_no_samples_and_silent_ones_no_lines()
 /// A line of the whole format, written so many milliseconds after 1970.
 fn stamped(written: u128, request: u32) -> String {
     format!("plimsoll queries/node1 0 1 29 0 0/30 @{written}/{request} 200 -- -")
+}
+
+#[test]
+fn jobs_are_what_all_processes_still_had_there() {
+    let port = free_port();
+    let agent = listening(&format!("udp://127.0.0.1:{port}"));
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut request = 0;
+    let mut tell = |left: &str| {
+        request += 1;
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis();
+        let stamp = format!("@{now}/{request}");
+        let line = stamped(now, request).replace(&stamp, &format!("{stamp}/{left}"));
+        client
+            .send_to(line.as_bytes(), ("127.0.0.1", port))
+            .unwrap();
+    };
+    let jobs = || agent.service("stocks")["jobs"].as_f64();
+    wait_for("the sum over two hosts and two processes of one", || {
+        for left in ["3/lb1/7", "4/lb1/8", "9/lb2/7", "5/lb2/7"] {
+            tell(left);
+        }
+        (jobs()? == 12.0).then_some(())
+    });
+    for bad in ["", "-1/lb1/7", "99999999999/lb1/7", "3/lb1"] {
+        tell(bad);
+    }
+    wait_lines(&agent, &[("malformed", 4.0)]);
+    wait_for("the good ones are heard on", || {
+        tell("1/lb1/7");
+        (jobs()? == 10.0).then_some(())
+    });
 }
 
 #[test]

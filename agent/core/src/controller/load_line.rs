@@ -25,6 +25,8 @@ const RELEASED: f64 = 0.02;
 /// comes and goes at high load fills the bound for that long, too.
 const STANDING_KNOWN: u32 = 1;
 const STANDING_UNKNOWN: u32 = 3;
+/// After so many periods without an end no queue stands.
+const EMPTY_PERIODS: u32 = 3;
 /// For so many periods after an overload the next one is known for one at once.
 const REMEMBERED: u32 = 30;
 /// Mean delay over the target from which a node without a known rate counts as full.
@@ -37,10 +39,10 @@ const FIRST_RISE: f64 = 1.5;
 const FIRST_JOBS: f64 = 3.0;
 /// Jobs in reserve, beside those that an unloaded node needs, so that it is never idle: a number, and so many times
 /// the root of those that are needed (square-root staffing; Halfin and Whitt, Operations Research 29(3), 1981).
-const RESERVE_JOBS: f64 = 1.0;
+const RESERVE_JOBS: f64 = 1.5;
 const RESERVE_OF_ROOT: f64 = 2.0;
-/// With fewer than an unloaded node needs and these, nothing gets faster.
-const LEAST_RESERVE: f64 = 2.0;
+/// With fewer than these, or than an unloaded node needs, nothing gets faster, as long as so many finish in time.
+const LEAST_JOBS: f64 = 3.0;
 /// What is left of the reserve where fewer jobs did more.
 const CONTENDED: f64 = 0.4;
 /// By how much more they did at least.
@@ -93,7 +95,7 @@ const UNHURRIED: f64 = 0.8;
 /// Jobs that are let in at least by the rate of late.
 const LEAST_OF_LATE: f64 = 4.0;
 /// Fewer jobs than these are no flood.
-const FLOOD_JOBS: f64 = 8.0;
+const FLOOD_JOBS: f64 = 5.0;
 /// Requests behind the rate of late, or it foretells nothing.
 const FLOOD_SAMPLES: f64 = 20.0;
 /// A rate below this part of the known one is light load.
@@ -159,6 +161,8 @@ pub(super) struct LoadLine {
     window: Window,
     /// On the bound, by what the objective came to: at most 1.
     correction: f64,
+    /// Whether that was over the target when it was last judged.
+    is_late: bool,
     /// On the reserve, by what throughput came to.
     reserve: f64,
     /// Rate while full at the burst's bound.
@@ -172,8 +176,9 @@ pub(super) struct LoadLine {
     full_periods: u32,
     since_standing: u32,
     jobs_before: Option<f64>,
-    /// How long nothing has ended.
+    /// How long nothing has ended, and for how many periods.
     empty_seconds: f64,
+    empty_periods: u32,
 }
 
 impl Default for LoadLine {
@@ -192,6 +197,7 @@ impl Default for LoadLine {
             cost: None,
             window: Window::default(),
             correction: 1.0,
+            is_late: false,
             reserve: 1.0,
             burst_rate: Recent::default(),
             standing_rate: Recent::default(),
@@ -201,6 +207,7 @@ impl Default for LoadLine {
             since_standing: REMEMBERED,
             jobs_before: None,
             empty_seconds: 0.0,
+            empty_periods: 0,
         }
     }
 }
@@ -366,7 +373,7 @@ impl LoadLine {
             Reason::BlindSource
         } else if starved {
             Reason::Starved
-        } else if self.correction < 1.0 {
+        } else if self.is_late && self.correction < 1.0 {
             Reason::OverSla
         } else {
             of_mode
@@ -377,12 +384,18 @@ impl LoadLine {
     /// A period in which nothing ended.
     pub(super) fn pass(&mut self, seconds: Seconds) {
         self.empty_seconds += seconds.get().max(0.0);
+        self.empty_periods += 1;
+        if self.mode == Mode::Standing && self.empty_periods >= EMPTY_PERIODS {
+            self.mode = Mode::Burst;
+            self.full_periods = 0;
+        }
     }
 
     /// The bound of a node that nothing more is known of than before, in jobs.
     pub(super) fn kept(&self, frame: &Frame) -> f64 {
         let target = frame.sla.target().get();
         match self.rate {
+            Some(rate) if self.mode == Mode::Standing => self.standing(rate, target),
             Some(rate) => self.burst(rate, target) * self.correction,
             None => self.open(frame),
         }
@@ -457,6 +470,7 @@ impl LoadLine {
             return;
         }
         let error = ((target - measured.get()) / target).max(-1.0);
+        self.is_late = error < 0.0;
         if error < 0.0 && use_of >= 0.5 * FULL {
             self.correction = (self.correction * (1.0 + LOWERED * error)).max(LEAST_CORRECTION);
         } else {
@@ -659,9 +673,8 @@ impl LoadLine {
 
     /// Likewise, less what the objective asks for.
     fn standing(&self, rate: f64, target: f64) -> f64 {
-        let least = self.need(rate, target) + LEAST_RESERVE;
-        let busy = self.busy(rate, target);
-        (busy * self.correction).max(least.min(busy))
+        let least = LEAST_JOBS.min(rate * target).max(self.need(rate, target));
+        (self.busy(rate, target) * self.correction).max(least)
     }
 
     /// Jobs that a node without a queue has at this rate.
