@@ -84,6 +84,8 @@ const DISOBEYED: f64 = 1.25;
 /// The objective's delay is within these multiples of the mean one.
 const SPREADS: (f64, f64) = (1.0, 4.0);
 const SPREAD_WEIGHT: f64 = 0.2;
+/// Until it was seen: between equal requests, 1, and exponential ones, 3.
+const SPREAD: f64 = 1.6;
 /// Weight of a new mean delay in what is unloaded, where it is less and where it is more.
 const FASTER: f64 = 0.5;
 const SLOWER: f64 = 0.05;
@@ -94,7 +96,7 @@ const UNQUEUED: f64 = 1.3;
 const UNHURRIED: f64 = 0.8;
 /// Jobs that are let in at least by the rate of late.
 const LEAST_OF_LATE: f64 = 4.0;
-/// Fewer jobs than these are no flood.
+/// No more jobs than these are no flood.
 const FLOOD_JOBS: f64 = 5.0;
 /// Requests behind the rate of late, or it foretells nothing.
 const FLOOD_SAMPLES: f64 = 20.0;
@@ -193,7 +195,7 @@ impl Default for LoadLine {
             rested: 0.0,
             pause: 0,
             pauses: 0,
-            spread: 1.6,
+            spread: SPREAD,
             cost: None,
             window: Window::default(),
             correction: 1.0,

@@ -33,6 +33,8 @@ use observe::{Observed, Observer};
 
 /// Between two steps jobs are looked at so that there are so many looks in a period, the step's with them.
 const LOOKS: u32 = 4;
+/// By how much jobs have to have grown since they last ended a period early.
+const FLOOD_GROWTH: f64 = 1.5;
 
 /// What a loop runs by; a reload sends another.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,6 +130,8 @@ struct Service {
     verdict: watch::Receiver<Verdict>,
     probe: Probe,
     last: Last,
+    /// Jobs that ended a period early.
+    hurried: f64,
 }
 
 /// The probe's task, and the sender that keeps a service without one up.
@@ -195,6 +199,7 @@ impl Service {
             verdict,
             probe,
             last: Last::default(),
+            hurried: 0.0,
             config,
         })
     }
@@ -308,9 +313,21 @@ impl Service {
     }
 
     /// Whether jobs, where they are known for nothing, ask for the next step at once.
-    fn hurries(&self) -> bool {
-        let jobs = || self.observer.jobs_now();
-        self.last.stepped.is_some() && jobs().is_some_and(|jobs| self.controller.is_flooded(jobs))
+    fn hurries(&mut self) -> bool {
+        let jobs = self
+            .observer
+            .jobs_now()
+            .filter(|_| self.last.stepped.is_some());
+        let Some(jobs) = jobs.filter(|jobs| self.controller.is_flooded(*jobs)) else {
+            self.hurried = 0.0;
+            return false;
+        };
+        // Idle connections may count as jobs: as many as before are no news.
+        let is_news = jobs > FLOOD_GROWTH * self.hurried;
+        if is_news {
+            self.hurried = jobs;
+        }
+        is_news
     }
 
     /// Hands a decision on.
