@@ -474,7 +474,9 @@ impl LoadLine {
         let error = ((target - measured.get()) / target).max(-1.0);
         self.is_late = error < 0.0;
         if error < 0.0 && use_of >= 0.5 * FULL {
-            self.correction = (self.correction * (1.0 + LOWERED * error)).max(LEAST_CORRECTION);
+            // What lowers no bound any more would only wind down.
+            let least = self.least_correction(target).min(self.correction);
+            self.correction = (self.correction * (1.0 + LOWERED * error)).max(least);
         } else {
             self.correction = (self.correction * RAISED).min(1.0);
         }
@@ -675,8 +677,23 @@ impl LoadLine {
 
     /// Likewise, less what the objective asks for.
     fn standing(&self, rate: f64, target: f64) -> f64 {
-        let least = LEAST_JOBS.min(rate * target).max(self.need(rate, target));
-        (self.busy(rate, target) * self.correction).max(least)
+        (self.busy(rate, target) * self.correction).max(self.least(rate, target))
+    }
+
+    /// The correction below which the standing bound stays as it is.
+    fn least_correction(&self, target: f64) -> f64 {
+        match (self.mode, self.rate) {
+            (Mode::Standing, Some(rate)) => {
+                let part = self.least(rate, target) / self.busy(rate, target);
+                part.clamp(LEAST_CORRECTION, 1.0)
+            }
+            _ => LEAST_CORRECTION,
+        }
+    }
+
+    /// Fewer jobs make nothing faster.
+    fn least(&self, rate: f64, target: f64) -> f64 {
+        LEAST_JOBS.min(rate * target).max(self.need(rate, target))
     }
 
     /// Jobs that a node without a queue has at this rate.
