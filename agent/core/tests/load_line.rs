@@ -328,3 +328,20 @@ fn a_rate_counts_the_periods_in_which_what_ended_was_worked_on() {
     let rate = agent.learned().unwrap().rate;
     assert!((0.3..0.6).contains(&rate), "{rate} of 0.4 requests/s");
 }
+
+#[test]
+fn an_unloaded_delay_that_was_recalled_stays_seen_after_a_light_period() {
+    let mut agent = controller(None);
+    agent.recall(Learned {
+        rate: 20.0,
+        unloaded: Seconds(0.2),
+        spread: 2.0,
+        mean_cost: Cost(1.0),
+    });
+    agent.step(Some(&observation(1.0, &[0.2; 5], 1.0)));
+    let mut full = observation(1.0, &[0.5; 20], 10.0);
+    full.refused_share = Some(0.5);
+    assert_eq!(agent.step(Some(&full)).reason, Reason::Standing);
+    let unloaded = agent.learned().unwrap().unloaded.get();
+    assert!((0.19..0.21).contains(&unloaded), "{unloaded}");
+}

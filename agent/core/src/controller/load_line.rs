@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::window::Window;
-use crate::{Cost, Observation, Reason, Seconds, Sla};
+use crate::{Cost, DelayHistogram, Observation, Reason, Seconds, Sla};
 
 /// Jobs that are let in at least while nothing has waited yet.
 pub(super) const OPEN_JOBS: f64 = 64.0;
@@ -131,10 +131,8 @@ impl Learned {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Mode {
-    /// Nothing has waited yet.
+    /// What comes in a burst is let in; all, while no rate is known.
     #[default]
-    Open,
-    /// What comes in a burst is let in.
     Burst,
     /// It stayed.
     Standing,
@@ -150,9 +148,7 @@ pub(super) struct LoadLine {
     /// Of late, whether full or not.
     recent: Recent,
     unloaded: Option<f64>,
-    /// Whether `unloaded` is from a node that was not full.
-    unloaded_seen: bool,
-    /// Requests of a node that was not full.
+    /// Requests of a node that was not full, behind `unloaded`.
     rested: f64,
     /// Periods until fewer jobs are tried again, and how many there were the last time.
     pause: u32,
@@ -186,12 +182,11 @@ pub(super) struct LoadLine {
 impl Default for LoadLine {
     fn default() -> Self {
         LoadLine {
-            mode: Mode::Open,
+            mode: Mode::Burst,
             rate: None,
             rate_samples: 0.0,
             recent: Recent::default(),
             unloaded: None,
-            unloaded_seen: false,
             rested: 0.0,
             pause: 0,
             pauses: 0,
@@ -282,12 +277,11 @@ impl From<Option<Learned>> for LoadLine {
             return LoadLine::default();
         };
         LoadLine {
-            mode: Mode::Burst,
             rate: Some(learned.rate),
             // An old figure gives way to a new one soon.
             rate_samples: RATE_SAMPLES / 6.0,
             unloaded: Some(learned.unloaded.get()),
-            unloaded_seen: true,
+            rested: SAMPLES as f64,
             spread: learned.spread,
             cost: Some(learned.mean_cost.get()),
             ..LoadLine::default()
@@ -312,9 +306,15 @@ impl LoadLine {
     }
 
     /// One step, for a period in which something ended.
-    pub(super) fn step(&mut self, seen: &Observation, frame: &Frame) -> Stepped {
+    /// `late` are those of it who left late.
+    pub(super) fn step(
+        &mut self,
+        seen: &Observation,
+        late: Option<&DelayHistogram>,
+        frame: &Frame,
+    ) -> Stepped {
         let target = frame.sla.target().get();
-        let period = self.period(seen, target);
+        let period = self.period(seen, late);
         self.recent
             .add(period.ended, period.seconds, RECENT_SAMPLES);
         self.shown_rate = self.recent.rate().max(self.shown_rate * SHOWN_DECAY);
@@ -334,8 +334,7 @@ impl LoadLine {
             self.standing_rate
                 .add(period.ended, period.seconds, RECENT_SAMPLES);
         }
-        let late = seen.left_late(frame.sla.target());
-        self.window.add(seen, late.as_ref(), Cost(period.jobs));
+        self.window.add(seen, late, Cost(period.jobs));
         // Where the source's clock began late, so did each request's.
         let unseen = seen.unseen.map_or(0.0, Seconds::get).max(0.0);
         let measured = self.window.objective(&frame.sla);
@@ -344,10 +343,8 @@ impl LoadLine {
             self.judge(measured, target, use_of);
             self.window.clear();
         }
-        let foretold = seen
-            .jobs
-            .map(|jobs| jobs / period.rate.max(f64::MIN_POSITIVE));
-        self.learn(&period, is_full, foretold.unwrap_or(0.0), target);
+        let foretold = seen.jobs.map_or(0.0, |jobs| jobs / period.rate);
+        self.learn(&period, is_full, foretold, target);
         let stepped = |jobs: f64, reason| Stepped {
             jobs,
             reason,
@@ -364,12 +361,12 @@ impl LoadLine {
             };
             return stepped(self.open(frame).max(grown), Reason::Open);
         };
-        let starved = self.change_mode(&period, is_full, use_of, target);
+        let starved = self.change_mode(&period, rate, is_full, use_of, target);
         let is_blind = unseen > 0.0;
         let burst = self.burst(rate, target);
         let (jobs, of_mode) = match self.mode {
             Mode::Standing => (self.standing(rate, target).min(burst), Reason::Standing),
-            Mode::Open | Mode::Burst => (burst * self.correction, Reason::Burst),
+            Mode::Burst => (burst * self.correction, Reason::Burst),
         };
         let reason = if is_blind {
             Reason::BlindSource
@@ -427,19 +424,18 @@ impl LoadLine {
     /// limits them yet.
     pub(super) fn is_flooded(&self, jobs: f64, sla: &Sla) -> bool {
         let within = match self.recent.ended >= FLOOD_SAMPLES {
-            true => self.shown_rate.max(self.recent.rate()) * sla.target().get(),
+            true => self.shown_rate * sla.target().get(),
             false => 0.0,
         };
         self.rate.is_none() && jobs > within.max(FLOOD_JOBS)
     }
 
-    fn period(&mut self, seen: &Observation, target: f64) -> Period {
-        let late = seen.left_late(Seconds(target));
-        let late_count = late.as_ref().map_or(0, |late| late.count()) as f64;
+    fn period(&mut self, seen: &Observation, late: Option<&DelayHistogram>) -> Period {
+        let late_count = late.map_or(0, DelayHistogram::count) as f64;
         let ended = seen.delays.count() as f64 + late_count;
         let sum = seen.delays.sum().get() + late.map_or(0.0, |late| late.sum().get());
         // What took that long was there while nothing ended.
-        let empty = std::mem::take(&mut self.empty_seconds).min(sum / ended.max(1.0));
+        let empty = std::mem::take(&mut self.empty_seconds).min(sum / ended);
         let seconds = seen.period.get().max(1e-3) + empty;
         let by_little = seen.mean_jobs.unwrap_or(sum / seconds);
         let before = self.jobs_before;
@@ -454,7 +450,7 @@ impl LoadLine {
             seconds,
             rate,
             jobs,
-            delay: if ended > 0.0 { jobs / rate } else { 0.0 },
+            delay: jobs / rate,
             refused: seen.refused_share,
         }
     }
@@ -484,9 +480,6 @@ impl LoadLine {
 
     /// Brings rate and unloaded delay up to date.
     fn learn(&mut self, period: &Period, is_full: bool, foretold: f64, target: f64) {
-        if period.ended == 0.0 {
-            return;
-        }
         let Some(rate) = self.rate else {
             let slow = FIRST_RISE * self.unloaded.unwrap_or(0.0);
             let waits = period.delay.max(foretold);
@@ -494,13 +487,11 @@ impl LoadLine {
             if is_queue && waits > FIRST_SIGN * target && waits > slow {
                 self.rate = Some(period.rate.max(self.recent.rate()));
                 self.rate_samples = period.ended;
-                self.mode = Mode::Burst;
                 if self
                     .unloaded
                     .is_none_or(|known| known > period.delay / CLEARLY)
                 {
                     self.unloaded = Some(period.delay / 2.0);
-                    self.unloaded_seen = false;
                     self.rested = 0.0;
                 }
             } else {
@@ -548,15 +539,24 @@ impl LoadLine {
             known + weight * share * (delay - known)
         }));
         self.rested += period.ended;
-        self.unloaded_seen = self.rested >= SAMPLES as f64;
+    }
+
+    /// Whether `unloaded` is from a node that was not full.
+    fn unloaded_seen(&self) -> bool {
+        self.rested >= SAMPLES as f64
     }
 
     /// Whether the queue stands. Returns whether the node was starved.
-    fn change_mode(&mut self, period: &Period, is_full: bool, use_of: f64, target: f64) -> bool {
-        let rate = self.rate.unwrap_or(period.rate);
+    fn change_mode(
+        &mut self,
+        period: &Period,
+        rate: f64,
+        is_full: bool,
+        use_of: f64,
+        target: f64,
+    ) -> bool {
         match self.mode {
-            Mode::Open | Mode::Burst => {
-                self.mode = Mode::Burst;
+            Mode::Burst => {
                 if is_full {
                     self.burst_rate
                         .add(period.ended, period.seconds, RATE_SAMPLES);
@@ -572,7 +572,7 @@ impl LoadLine {
                     self.since_standing = 0;
                     self.standing_rate = Recent::default();
                     self.best = 0.0;
-                    if !self.unloaded_seen && self.pauses == 0 {
+                    if !self.unloaded_seen() && self.pauses == 0 {
                         // Where that is too little, throughput tells at once.
                         let low = LOW * target;
                         self.unloaded = Some(self.unloaded.map_or(low, |known| known.min(low)));
@@ -592,7 +592,7 @@ impl LoadLine {
                     return false;
                 }
                 self.since_standing = 0;
-                if self.unloaded_seen && is_full && self.is_contended() {
+                if self.unloaded_seen() && is_full && self.is_contended() {
                     self.reserve = self.reserve.min(CONTENDED);
                 }
                 let here = self.standing_rate.rate();
@@ -612,7 +612,7 @@ impl LoadLine {
 
     /// Throughput fell with the bound.
     fn give_back(&mut self, here: f64, rate: f64, target: f64) {
-        if self.unloaded_seen {
+        if self.unloaded_seen() {
             self.reserve *= GROWTH;
         } else {
             let more = (GROWTH - 1.0) * self.busy(rate, target) / rate;
@@ -633,7 +633,7 @@ impl LoadLine {
             self.reserve = (self.reserve * RESERVE_DECAY).max(1.0);
         }
         self.pause = self.pause.saturating_sub(1);
-        if self.unloaded_seen || self.pause > 0 || self.standing_rate.ended < LEVEL_SAMPLES {
+        if self.unloaded_seen() || self.pause > 0 || self.standing_rate.ended < LEVEL_SAMPLES {
             return;
         }
         if self.unloaded.unwrap_or(0.0) <= LOW * target && !self.is_contended() {

@@ -350,7 +350,7 @@ impl NodeController {
             };
             return (self.cut_deep(), Reason::Errors, signal);
         }
-        let stepped = self.load_line.step(observation, &frame);
+        let stepped = self.load_line.step(observation, late.as_ref(), &frame);
         let signal = Signal {
             error: stepped
                 .control
