@@ -289,6 +289,15 @@ fn combinations(labels: &[Label]) -> Vec<HashMap<&'static str, &'static str>> {
     all
 }
 
+/// Sets a gauge, or removes it where the value is not known: the one of a while ago would pass for that of now.
+pub fn show(gauge: &GaugeVec, labels: &[&str], value: Option<f64>) {
+    match value {
+        Some(value) => gauge.with_label_values(labels).set(value),
+        // Absent already is as good.
+        None => drop(gauge.remove_label_values(labels)),
+    }
+}
+
 /// Removes every series with this `service` label.
 pub fn forget<T: MetricVecBuilder>(metrics: &MetricVec<T>, service: &str) {
     forget_where(metrics, "service", service);

@@ -1,11 +1,11 @@
 //! What the control loop measured and decided.
 
-use plimsoll_core::{Objective, Reason};
+use plimsoll_core::{Cost, Objective, Reason};
 use prometheus::{GaugeVec, IntCounterVec, Result};
 
 use super::{
     Label,
-    catalogue::{Catalogue, Services},
+    catalogue::{Catalogue, Services, show},
 };
 use crate::{
     overrides::ServiceOverride,
@@ -237,15 +237,6 @@ impl ControlMetrics {
         ] {
             gauge.with_label_values(&service).set(value);
         }
-        for (gauge, value) in [
-            (&self.bound_nominal, limits.nominal),
-            (&self.capacity, state.capacity),
-        ] {
-            match value {
-                Some(value) => gauge.with_label_values(&service).set(value.get()),
-                None => drop(gauge.remove_label_values(&service)),
-            }
-        }
         if let Some(error) = decision.error {
             self.error.with_label_values(&service).set(error);
         }
@@ -265,6 +256,8 @@ impl ControlMetrics {
             Objective::Mean => None,
         };
         for (gauge, value) in [
+            (&self.bound_nominal, limits.nominal.map(Cost::get)),
+            (&self.capacity, state.capacity.map(Cost::get)),
             (&self.sla_objective, objective),
             (
                 &self.control_delay,
@@ -275,22 +268,14 @@ impl ControlMetrics {
             (&self.jobs, state.jobs),
             (&self.backlog, state.backlog.map(|backlog| backlog.get())),
         ] {
-            match value {
-                Some(value) => gauge.with_label_values(&service).set(value),
-                // The count of a while ago would pass for the one of now. Absent already is as good.
-                None => drop(gauge.remove_label_values(&service)),
-            }
+            show(gauge, &service, value);
         }
         let gains = decision.gains;
         for (gain, value) in [
             ("kp", gains.map(|gains| gains.kp)),
             ("ki", gains.map(|gains| gains.ki)),
         ] {
-            let labels = [service[0], gain];
-            match value {
-                Some(value) => self.gain.with_label_values(&labels).set(value),
-                None => drop(self.gain.remove_label_values(&labels)),
-            }
+            show(&self.gain, &[service[0], gain], value);
         }
         for (what, is_set) in [
             ("drain", set.drain),

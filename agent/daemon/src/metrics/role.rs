@@ -5,7 +5,7 @@ use prometheus::{GaugeVec, Result};
 
 use super::{
     Label,
-    catalogue::{Catalogue, Services},
+    catalogue::{Catalogue, Services, show},
 };
 use crate::role::RoleState;
 
@@ -55,10 +55,8 @@ impl RoleMetrics {
             let labels = [service, role.as_str()];
             self.role.with_label_values(&labels).set(truth(is_so));
         }
-        match state.standing.and_then(|it| it.lag) {
-            Some(lag) => self.lag.with_label_values(&[service]).set(lag.get()),
-            None => drop(self.lag.remove_label_values(&[service])),
-        }
+        let lag = state.standing.and_then(|it| it.lag);
+        show(&self.lag, &[service], lag.map(|lag| lag.get()));
         for (what, is_so) in [("reads", state.takes_reads), ("writes", state.takes_writes)] {
             self.serves
                 .with_label_values(&[service, what])

@@ -5,7 +5,7 @@ use prometheus::{GaugeVec, IntCounterVec, Result};
 
 use super::{
     Label,
-    catalogue::{Catalogue, Services},
+    catalogue::{Catalogue, Services, show},
 };
 use crate::{sources, state::ServiceState};
 
@@ -131,11 +131,7 @@ impl SourceMetrics {
             (&self.mean_jobs, observation.mean_jobs),
             (&self.refused_share, observation.refused_share),
         ] {
-            match figure {
-                Some(figure) => gauge.with_label_values(&[service]).set(figure),
-                // An error is only that there was none.
-                None => drop(gauge.remove_label_values(&[service])),
-            }
+            show(gauge, &[service], figure);
         }
     }
 
@@ -148,11 +144,7 @@ impl SourceMetrics {
             (&self.unseen, sight.map(unseen)),
             (&self.listen_backlog, state.listen_backlog),
         ] {
-            let labels = [state.service.as_str()];
-            match value {
-                Some(value) => gauge.with_label_values(&labels).set(value),
-                None => drop(gauge.remove_label_values(&labels)),
-            }
+            show(gauge, &[&state.service], value);
         }
     }
 
