@@ -257,8 +257,9 @@ fn read(file: &Path) -> anyhow::Result<BTreeMap<String, serde_json::Value>> {
 
 fn set_aside(file: &Path, problem: &anyhow::Error) {
     let aside = file.with_extension("json.broken");
+    let renamed = std::fs::rename(file, &aside);
     let file = file.display();
-    match std::fs::rename(file.to_string(), &aside) {
+    match renamed {
         Ok(()) => {
             warn!(%file, aside = %aside.display(), "set aside, what is known of the node is learned anew: {problem:#}");
         }
