@@ -5,11 +5,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from compose.applab.capacity import MEAN_MS
 from compose.applab.scenario import SLA_S, Step
 from compose.lab.collector import HEADER
 from compose.lab.errors import LabError
 
-FIELDS = 6
+FIELDS = 7
 
 
 def due(steps: tuple[Step, ...], rates: list[float]) -> list[float]:
@@ -57,12 +58,14 @@ class Arrivals:
         if len(words) != FIELDS:
             raise LabError(f"{self._console}: {line!r} is no record")
         number, sent, delay = int(words[0]), float(words[1]) / 1000, float(words[2]) / 1000
-        status, outcome, node = words[3], words[4], self._names.get(words[5], words[5])
+        status, outcome, node = words[3], words[4], self._names.get(words[6], words[6])
+        # An item is the work of a mean request.
+        items = float(words[5]) / MEAN_MS
         # As the display has it: who gave up was failed.
         self.counts["error" if outcome == "timeout" else outcome] += 1
         if outcome == "ok" and delay <= SLA_S:
             self._timely[int(sent)] += 1
-        self._rows.append((number, sent, f"{delay:.4f},{status},query,{outcome},1,{node},"))
+        self._rows.append((number, sent, f"{delay:.4f},{status},query,{outcome},{items:.4f},{node},"))
 
     def timely(self, begin: float, end: float) -> float:
         """Requests sent within whole seconds that were answered in time, a second."""

@@ -44,6 +44,10 @@ def haproxy(policy: Policy, addresses: Addresses, socket: Path) -> str:
         policy.base.example.read_text(), addresses.ports, socket, policy.base.settings.get("maxconn")
     )
     text = _DEMO_ONLY.sub("", _TRANSACTIONS.sub("", text))
+    if balance := policy.base.settings.get("balance"):
+        text, found = re.subn(r"(?m)^(\s+balance ).+$", rf"\g<1>{balance}", text)
+        if found != 1:
+            raise LabError(f"{policy.base.example} has {found} `balance` lines, not one")
     if policy.source != "haproxy-log":
         return text
     snippet = LOG_FORMAT.read_text()

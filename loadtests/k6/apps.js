@@ -80,13 +80,14 @@ export default function () {
   const t = Date.now() - exec.scenario.startTime;
   if (n === 0) console.log(`start,${exec.scenario.startTime}`);
   const parameters = { timeout: s.patience * 1000, tags: { name: 'work' }, responseType: 'none' };
-  const response = http.get(`${s.target}/work?cpu_ms=${costOf(s, n).toFixed(3)}`, parameters);
+  const cost = costOf(s, n).toFixed(3);
+  const response = http.get(`${s.target}/work?cpu_ms=${cost}`, parameters);
   // Queueing for a connection inside k6 is the generator's, establishing one is the service's.
   const { connecting, duration } = response.timings;
   const outcome = outcomeOf(response);
   const delay = outcome === 'timeout' ? s.patience * 1000 : connecting + duration;
   const node = response.headers['X-Plimsoll-Node'] || '';
-  console.log([n, t, delay.toFixed(1), response.status, outcome, node].join(','));
+  console.log([n, t, delay.toFixed(1), response.status, outcome, cost, node].join(','));
 }
 
 export function handleSummary(data) {

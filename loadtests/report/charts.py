@@ -65,7 +65,7 @@ def timely_bars(summary: dict[str, Any]) -> str:
     axes.grid(False, axis="y")
     axes.xaxis.set_major_locator(plt.MaxNLocator(4))
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel("requests/s" if runs[0]["app"] else "items/s")
+    axes.set_xlabel("mean requests/s" if runs[0]["app"] else "items/s")
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return svg(figure, "Timely throughput per policy against ideal")
 

@@ -81,7 +81,7 @@ def curves(summary: dict[str, Any]) -> list[str]:
             f"<h2>Mean delay of answered transactions (dashed: the SLA)</h2>{grid(delay)}",
         ]
     if any(run["phases"] for run in summary["runs"]):
-        timely = charts.over_time(summary, "timely_items_per_s", "requests/s", "Timely requests over time")
+        timely = charts.over_time(summary, "timely_items_per_s", "mean requests/s", "Timely work over time")
         delay = charts.over_time(summary, "p95_delay_s", "seconds", "95th percentile of delay over time")
         return [
             "<h2>Timely requests/s over time (dashed: ideal; dotted: the load changes)</h2>" + grid(timely),

@@ -10,6 +10,7 @@ mod support;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Write,
+    net::TcpListener,
     os::unix::net::UnixDatagram,
     path::Path,
     process::{Command, Stdio},
@@ -314,4 +315,43 @@ fn requests_are_counted_by_the_sla() {
     );
     let mean = value("plimsoll_service_delay_seconds_sum{service=\"stocks\"}") / (timely + late);
     assert_eq!(mean, 0.5);
+}
+
+#[test]
+fn a_service_that_was_removed_while_envoys_peers_were_asked_leaves_no_series() {
+    let peer = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", peer.local_addr().unwrap());
+    let named = |name| {
+        format!(
+            "[[service]]\nname = \"{name}\"\n[service.sla]\ndelay = \"500ms\"\n\
+             [service.source]\nkind = \"haproxy-log\"\nlisten = \"unix://DIR/{name}.sock\"\nnode = \"b/{name}\"\n"
+        )
+    };
+    let mut agent = Agent::new();
+    let configure = |agent: &Agent, services: &str| {
+        agent.configure(&format!("[envoy]\npeers = [\"{url}\"]"), services);
+        // A peer is waited for as long as half of it.
+        agent.write_config(
+            &agent
+                .config()
+                .replace("period = \"100ms\"", "period = \"1s\""),
+        );
+    };
+    configure(&agent, &(named("gone") + &named("stays")));
+    agent.start_again();
+    let (asked, _) = peer.accept().unwrap();
+    configure(&agent, &named("stays"));
+    assert_eq!(agent.reload(), "applied");
+    let has = |words: [&str; 2]| {
+        let (_, text) = agent.get("/metrics").unwrap();
+        let mut lines = text.lines();
+        lines.any(|line| words.iter().all(|word| line.contains(word)))
+    };
+    let of_gone = ["plimsoll_", "service=\"gone\""];
+    wait_for("its loop's end", || (!has(of_gone)).then_some(()));
+    drop(asked);
+    wait_for("the round's end", || {
+        has(["plimsoll_cluster_nodes", "service=\"stays\""]).then_some(())
+    });
+    wait_for("nothing of it", || (!has(of_gone)).then_some(()));
 }

@@ -6,6 +6,7 @@ mod support;
 use std::{
     io::{Seek, Write},
     process::{Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -167,6 +168,28 @@ fn an_agent_that_stops_leaves_at_once_and_a_drained_node_owns_nothing() {
             .cli(&["HKEYS", "plimsoll:{c}:nodes"])
             .contains("node2")
     );
+}
+
+#[test]
+fn a_drain_is_in_redis_before_the_period_is_over() {
+    let (service, redis) = (Service::start(), Redis::start(&[]));
+    let mut agent = member(&service, &redis, "node1", "");
+    let file = agent.directory.path().join("agent.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let text = text.replace("period = \"100ms\"", "period = \"12s\"");
+    std::fs::write(&file, text.replace("lease = \"500ms\"", "lease = \"60s\"")).unwrap();
+    agent.start_again();
+    // A record begins with the bound.
+    let has_bound = || {
+        let record = redis.cli(&["HGET", "plimsoll:{c}:nodes", "node1"]);
+        let bound = record.split(' ').next()?.parse::<f64>().ok()?;
+        Some(bound > 0.0)
+    };
+    wait_for("node1 has a bound", || has_bound().filter(|has| *has));
+    let begun = Instant::now();
+    agent.node(&["drain"]).unwrap();
+    wait_for("node1 has none", || has_bound().filter(|has| !has));
+    assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
 #[test]

@@ -58,9 +58,9 @@ def test_policies_that_are_not_there(wanted, error):
 
 
 def test_an_application_without_a_histogram_has_no_policy_by_it():
-    assert "fc-prop-histogram" in policies.default_names("overload", True)
-    assert "fc-prop-histogram" not in policies.default_names("overload", False)
-    assert policies.default_names("nominal", False)[0] == "fc-prop"
+    assert "fc-leastconn-histogram" in policies.default_names("overload", True)
+    assert "fc-leastconn-histogram" not in policies.default_names("overload", False)
+    assert policies.default_names("nominal", False)[0] == "fc-leastconn"
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -106,12 +106,12 @@ def test_an_agent_is_told_an_sla_an_identity_and_a_source(tmp_path):
 
 
 def test_a_wrong_nominal_is_a_part_of_what_a_node_finishes_in_time(tmp_path):
-    [policy] = policies.load(["fc-prop-nominal-tenfold"])
+    [policy] = policies.load(["fc-leastconn-nominal-tenfold"])
     [service] = tomllib.loads(render.agent(policy, 0, Addresses.free(), tmp_path, None, 20.0))["service"]
     assert service["bound"] == {"nominal": 100.0}
 
 
 def test_a_histogram_that_is_not_there_is_said(tmp_path):
-    [policy] = policies.load(["fc-prop-histogram"])
-    with pytest.raises(LabError, match="--policies fc-prop-histogram: the application has no histogram"):
+    [policy] = policies.load(["fc-leastconn-histogram"])
+    with pytest.raises(LabError, match="--policies fc-leastconn-histogram: the application has no histogram"):
         render.agent(policy, 0, Addresses.free(), tmp_path, None, 20.0)

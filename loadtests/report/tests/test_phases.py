@@ -13,10 +13,10 @@ PHASES = [
 ]
 
 
-def add(run: Run, name: str, requests: list[str], group: str | None = None, phases=PHASES) -> None:
+def add(run: Run, name: str, requests: list[str], group=None, phases=PHASES, event=None) -> None:
     run.facts |= {"app": "go", "capacity": CAPACITY}
-    facts = {"app": "go", "group": group, "phases": phases, "event_s": None, "event": None}
-    run.add(name, requests, facts=facts | {"measured_from_s": 0.0, "measured_to_s": 20.0})
+    facts = {"app": "go", "group": group, "phases": phases, "measured_from_s": 0.0, "measured_to_s": 20.0}
+    run.add(name, requests, facts=facts | {"event_s": event, "event": event and "node1 stops"})
 
 
 def answered(begin: int, count: int, delay: float, outcome: str = "ok") -> list[str]:
@@ -128,4 +128,24 @@ def test_the_targets_are_those_of_the_best_static_limit_and_of_envoys_best(run, 
         "pass  fc-prop at 1.5x from 10 s: timely, of the best static limit's: 1 (at least 0.98)",
         "pass  fc-prop at 1.5x from 10 s: p95, of that limit's: 0.8 (at most 1.2)",
         "FAIL  fc-prop at 1.5x from 10 s: timely, of Envoy's best: 0.96 (at least 1)",
+    ]
+
+
+def test_a_request_of_ten_times_the_work_is_ten_items(run):
+    few = [request(1.0, 0.5, items=10), request(2.0, 0.5, items=1), request(3.0, 2.0, items=10)]
+    add(run, "rr", few, phases=PHASES[:1])
+    [phase] = run.figures("rr")["phases"]
+    assert (phase["timely_per_s"], phase["timely_items_per_s"]) == (0.2, 1.1)
+
+
+def test_while_a_node_is_away_the_static_limit_says_what_can_be_done(run, capsys):
+    away = [PHASES[0], PHASES[1] | {"load": 0.85}]
+    add(run, "static-2", [*answered(1, 10, 0.5), *answered(11, 20, 0.5)], "static", away, 10.0)
+    add(run, "fc-prop", [*answered(1, 10, 0.5), *answered(11, 20, 0.5)], phases=away, event=10.0)
+    assert run.report() == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("pass", "FAIL"))]
+    assert lines == [
+        "pass  fc-prop at 0.5x from 0 s: refused: 0 (at most 0.005)",
+        "pass  fc-prop at 0.85x from 10 s: timely, of the best static limit's: 1 (at least 0.98)",
+        "pass  fc-prop at 0.85x from 10 s: p95, of that limit's: 1 (at most 1.2)",
     ]

@@ -34,7 +34,7 @@ use observe::{Observed, Observer};
 /// Between two steps jobs are looked at so that there are so many looks in a period, the step's with them.
 const LOOKS: u32 = 4;
 /// By how much jobs have to have grown since they last ended a period early.
-const FLOOD_GROWTH: f64 = 1.5;
+const FLOOD_GROWTH: f64 = 1.2;
 
 /// What a loop runs by; a reload sends another.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,7 +94,7 @@ pub async fn run(mut context: LoopContext) -> anyhow::Result<()> {
             // None right before a step.
             () = tokio::time::sleep_until(look), if look + between / 2 < next => {
                 let now = Instant::now();
-                if service.hurries() {
+                if service.hurries() || service.has_news() {
                     next = now;
                 }
                 look = now + between;
@@ -328,6 +328,12 @@ impl Service {
             self.hurried = jobs;
         }
         is_news
+    }
+
+    /// Whether the source has what the next step waits for.
+    fn has_news(&self) -> bool {
+        let rested = self.last.stepped.map(|stepped| stepped.elapsed());
+        rested.is_some_and(|rested| rested >= self.config.period / 2) && self.observer.has_news()
     }
 
     /// Hands a decision on.

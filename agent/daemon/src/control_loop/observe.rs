@@ -283,6 +283,11 @@ impl Observer {
         known.or_else(|| self.source.as_ref()?.jobs_now())
     }
 
+    /// Whether there is something new to observe already.
+    pub fn has_news(&self) -> bool {
+        self.source.as_ref().is_some_and(Source::has_news)
+    }
+
     fn note_jobs(&mut self, error: Option<String>) {
         let service = self.config.name.as_str();
         if let Some(message) = &error {

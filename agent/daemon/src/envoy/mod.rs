@@ -147,7 +147,14 @@ pub async fn run(mut context: EnvoyContext) -> anyhow::Result<()> {
     loop {
         let config = Arc::clone(&context.config.borrow_and_update());
         let known = |name: &String| config.services.iter().any(|s| s.name == *name);
-        services.retain(|name, _| known(name));
+        services.retain(|name, _| {
+            let stays = known(name);
+            if !stays {
+                // The round before may have shown it after its loop had ended.
+                context.metrics.envoy.forget(name);
+            }
+            stays
+        });
         context
             .board
             .locked(|all| all.retain(|name, _| known(name)));

@@ -18,7 +18,7 @@ pub struct EnvoyMetrics {
     nodes: GaugeVec,
     /// Streams of load reports.
     pub orca_streams: Gauge,
-    pub(super) services: Services,
+    services: Services,
 }
 
 impl EnvoyMetrics {
@@ -79,5 +79,10 @@ impl EnvoyMetrics {
             let gauge = self.nodes.with_label_values(&[service, health]);
             gauge.set(count as f64);
         }
+    }
+
+    /// A service whose cluster Envoy is no longer told of.
+    pub fn forget(&self, service: &str) {
+        self.services.forget(service);
     }
 }

@@ -118,6 +118,6 @@ impl Metrics {
         self.ring.forget(service);
         self.updates.services.forget(service);
         self.role.services.forget(service);
-        self.envoy.services.forget(service);
+        self.envoy.forget(service);
     }
 }

@@ -152,6 +152,11 @@ impl RingBoard {
         self.locked(|all| all.get(service)?.observations.clone())
     }
 
+    /// When that was.
+    pub fn observed_at(&self, service: &str) -> Option<Instant> {
+        self.locked(|all| Some(all.get(service)?.observations.as_ref()?.1))
+    }
+
     /// Puts up the live nodes.
     pub fn put_nodes(&self, service: &str, nodes: Arc<RingNodes>) {
         self.locked(|all| {

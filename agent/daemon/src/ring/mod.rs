@@ -41,6 +41,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const REREAD_LEASES: u32 = 10;
 /// As in the function library.
 const LAST_VERSION: u64 = 1_000_000_000_000_000;
+/// Between two reports the decision is looked at so many times a period.
+const LOOKS: u32 = 4;
+/// A bound that changed by more than this part of what was reported is reported at once.
+const NEWS: f64 = 0.1;
 /// A ring made from nothing waits for this share of a lease, so that all nodes can report before.
 const SETTLE_SHARE: f64 = 0.5;
 
@@ -105,6 +109,7 @@ async fn follow(service: &str, mut context: RingContext) -> anyhow::Result<()> {
             instance: &instance,
             ring,
             context: &context,
+            reported: 0.0,
         };
         let ended = tokio::select! {
             ended = member.stay(link, config.period, &mut wait, &mut said) => ended,
@@ -148,10 +153,12 @@ struct Member<'a> {
     instance: &'a str,
     ring: &'a RingSettings,
     context: &'a RingContext,
+    /// The bound that Redis was told last.
+    reported: f64,
 }
 
 impl Member<'_> {
-    /// Reports each period; ends with what went wrong.
+    /// Reports each period, and at once what cannot wait for it; ends with what went wrong.
     async fn stay(
         &mut self,
         link: &LinkSettings,
@@ -176,8 +183,28 @@ impl Member<'_> {
                 );
             }
             *wait = FIRST_WAIT;
-            tokio::time::sleep(period.mul_f64(0.95 + 0.1 * fastrand::f64())).await;
+            self.rest(period).await;
         }
+    }
+
+    /// Until the next report is due.
+    async fn rest(&self, period: Duration) {
+        let end = Instant::now() + period.mul_f64(0.95 + 0.1 * fastrand::f64());
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            tokio::time::sleep(left.min(period / LOOKS)).await;
+            if Instant::now() >= end || self.has_news() {
+                return;
+            }
+        }
+    }
+
+    fn has_news(&self) -> bool {
+        let all = self.context.state.load();
+        all.services.get(self.service).is_some_and(|state| {
+            let bound = self.report(state, self.ring.lease).bound;
+            (bound - self.reported).abs() > NEWS * self.reported
+        })
     }
 
     /// One exchange; `read` is when the table was read last over this connection.
@@ -192,6 +219,7 @@ impl Member<'_> {
         let reported = link
             .report(&report, board.wants_nodes(self.service))
             .await?;
+        self.reported = report.bound;
         let version = reported.version;
         board.put_observations(self.service, reported.seen);
         if let Some(nodes) = reported.nodes {

@@ -169,6 +169,11 @@ impl Source {
         }
     }
 
+    /// Whether others told something new, where they tell when they please.
+    pub fn has_news(&self) -> bool {
+        matches!(self, Source::Proxies(source) if source.has_news())
+    }
+
     /// Jobs in the node now, where the source knows without asking anybody.
     pub fn jobs_now(&self) -> Option<f64> {
         match self {

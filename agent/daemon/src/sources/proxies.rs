@@ -44,6 +44,13 @@ impl ProxiesSource {
         }
     }
 
+    /// Whether Redis was read since the last call of `observe`.
+    pub fn has_news(&self) -> bool {
+        let read = self.board.observed_at(&self.service);
+        self.last
+            .is_some_and(|last| read.is_some_and(|at| at > last))
+    }
+
     /// What was counted since the last call; `None` the first time.
     pub fn observe(&mut self) -> Result<Option<Sample>, SourceError> {
         let Some((seen, at)) = self.board.observations(&self.service) else {
@@ -175,6 +182,20 @@ mod tests {
             (sample.failed, sample.finished_cost),
             (3, Some(Cost(320.0)))
         );
+    }
+
+    #[test]
+    fn news_is_what_was_read_since_the_last_look() {
+        let (mut source, board) = source();
+        assert!(source.observe().is_err());
+        put(&board, &[("a", "1 2 0.5 1 160 31:2")]);
+        assert!(!source.has_news(), "the first look is a base, at any time");
+        source.observe().unwrap();
+        assert!(!source.has_news());
+        put(&board, &[("a", "1 3 0.75 1 240 31:3")]);
+        assert!(source.has_news());
+        source.observe().unwrap();
+        assert!(!source.has_news());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::scenario::Scenario;
 /// `timeout queue` of the guide.
 const QUEUE_SECONDS: f64 = 0.05;
 /// Half of `agent-inter`: how old an answer is on average before it counts.
-const ASKED_SECONDS: f64 = 0.25;
+const ASKED_SECONDS: f64 = 0.125;
 
 /// A controller a node; every proxy has its part of the bound.
 pub struct Native {
