@@ -63,6 +63,7 @@ impl Sockets {
             let wanted = Arc::new(wanted);
             loop {
                 let wanted = Arc::clone(&wanted);
+                let before = own.load(Ordering::Relaxed);
                 // A long table takes milliseconds to read.
                 let looked = tokio::task::spawn_blocking(move || {
                     let began = Instant::now();
@@ -77,8 +78,9 @@ impl Sockets {
                     // The runtime is at its end.
                     Err(_) => return,
                 };
-                let own = f64::from(own.load(Ordering::Relaxed));
-                note(&into, count.map(|count| (count - own).max(0.0)));
+                // One may have been answered since the table was read.
+                let scrapes = f64::from(before.max(own.load(Ordering::Relaxed)));
+                note(&into, count.map(|count| (count - scrapes).max(0.0)));
                 let rest = (REST * took).min(LONGEST_REST);
                 tokio::time::sleep(rest.max(every.saturating_sub(took))).await;
             }
