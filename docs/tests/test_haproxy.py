@@ -111,8 +111,8 @@ def test_docs_haproxy_md_and_sources_md(network):
         nodes.run(guide.says("systemctl reload plimsoll"))
 
         hashed = guide.take("The same key to the same node", "haproxy")
-        assert "    balance roundrobin\n" in after
-        configure(proxy, after.replace("    balance roundrobin\n", hashed), more=spread)
+        assert "    balance leastconn\n" in after
+        configure(proxy, after.replace("    balance leastconn\n", hashed), more=spread)
         proxy.run(reload)
         health = guide.take("Health checks", "toml")
         nodes.write(merged(without_source(text), sources.take(HISTOGRAM, "toml"), health))

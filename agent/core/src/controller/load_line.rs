@@ -147,8 +147,6 @@ pub(super) struct LoadLine {
     rate_samples: f64,
     /// Of late, whether full or not.
     recent: Recent,
-    /// Of late, while full.
-    full: Recent,
     unloaded: Option<f64>,
     /// Requests of a node that was not full, behind `unloaded`.
     rested: f64,
@@ -188,7 +186,6 @@ impl Default for LoadLine {
             rate: None,
             rate_samples: 0.0,
             recent: Recent::default(),
-            full: Recent::default(),
             unloaded: None,
             rested: 0.0,
             pause: 0,
@@ -229,13 +226,6 @@ impl Recent {
     /// The change of its rate that chance does not make.
     fn noise(&self) -> f64 {
         (DEVIATIONS / self.ended.max(1.0).sqrt()).max(LEAST_CHANGE)
-    }
-
-    /// What it is at least, where that is over `rate` by more than chance makes: the highest of many would be too high.
-    fn above(&self, rate: f64) -> Option<f64> {
-        let noise = self.noise();
-        let least = self.rate() * (1.0 - 0.5 * noise.min(1.0));
-        (self.rate() > rate * (1.0 + noise)).then_some(least.max(rate))
     }
 
     fn rate(&self) -> f64 {
@@ -373,7 +363,11 @@ impl LoadLine {
         };
         let starved = self.change_mode(&period, rate, is_full, use_of, target);
         let is_blind = unseen > 0.0;
-        let (jobs, of_mode) = self.of_mode(rate, target);
+        let burst = self.burst(rate, target);
+        let (jobs, of_mode) = match self.mode {
+            Mode::Standing => (self.standing(rate, target).min(burst), Reason::Standing),
+            Mode::Burst => (burst * self.correction, Reason::Burst),
+        };
         let reason = if is_blind {
             Reason::BlindSource
         } else if starved {
@@ -399,15 +393,10 @@ impl LoadLine {
     /// The bound of a node that nothing more is known of than before, in jobs.
     pub(super) fn kept(&self, frame: &Frame) -> f64 {
         let target = frame.sla.target().get();
-        self.rate
-            .map_or_else(|| self.open(frame), |rate| self.of_mode(rate, target).0)
-    }
-
-    /// The bound at this rate, in jobs.
-    fn of_mode(&self, rate: f64, target: f64) -> (f64, Reason) {
-        match self.mode {
-            Mode::Standing => (self.standing(rate, target), Reason::Standing),
-            Mode::Burst => (self.burst(rate, target) * self.correction, Reason::Burst),
+        match self.rate {
+            Some(rate) if self.mode == Mode::Standing => self.standing(rate, target),
+            Some(rate) => self.burst(rate, target) * self.correction,
+            None => self.open(frame),
         }
     }
 
@@ -514,21 +503,19 @@ impl LoadLine {
         if is_full || foretold > target {
             let weight = period.ended / (self.rate_samples + period.ended);
             self.rate_samples = (self.rate_samples + period.ended).min(RATE_SAMPLES);
-            self.full.add(period.ended, period.seconds, RECENT_SAMPLES);
-            let full = self.full.rate();
-            if self.mode != Mode::Standing && (full - rate).abs() > self.full.noise() * rate {
+            if self.mode != Mode::Standing && (recent - rate).abs() > self.recent.noise() * rate {
                 // Another node than it was.
-                self.rate_samples = self.full.ended;
-                self.rate = Some(full);
+                self.rate_samples = self.recent.ended;
+                self.rate = Some(recent);
                 return;
             }
             // A bound that starves the node must not pass for what it can do.
             if self.mode != Mode::Standing || foretold > target {
                 self.rate = Some(rate + weight * (period.rate - rate));
             }
-        } else if let Some(more) = self.recent.above(rate) {
+        } else if recent > rate * (1.0 + self.recent.noise()) {
             // It does more than it was thought to.
-            self.rate = Some(more);
+            self.rate = Some(recent);
         } else if recent > UNHURRIED * rate
             && period.delay < UNQUEUED * self.unloaded.unwrap_or(0.0)
         {
@@ -614,13 +601,8 @@ impl LoadLine {
                     self.give_back(here, rate, target);
                 } else {
                     self.descend(here, target);
-                    let is_staffed = self.reserve >= 1.0 && self.correction >= 1.0;
-                    if let Some(more) = self.standing_rate.above(rate) {
-                        self.rate = Some(more);
-                    } else if is_full && is_staffed && self.unloaded_seen() && here < rate {
-                        // With all of its reserve the node is hardly ever idle.
-                        let weight = (period.ended / RATE_SAMPLES).min(1.0);
-                        self.rate = Some(rate + weight * (here - rate));
+                    if here > rate * (1.0 + self.standing_rate.noise()) {
+                        self.rate = Some(here);
                     }
                 }
                 starved
@@ -711,8 +693,7 @@ impl LoadLine {
 
     /// Fewer jobs make nothing faster.
     fn least(&self, rate: f64, target: f64) -> f64 {
-        let in_time = (rate * target).min(self.burst(rate, target));
-        LEAST_JOBS.min(in_time).max(self.need(rate, target))
+        LEAST_JOBS.min(rate * target).max(self.need(rate, target))
     }
 
     /// Jobs that a node without a queue has at this rate.
