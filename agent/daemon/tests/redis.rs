@@ -67,14 +67,13 @@ impl Redis {
 /// An agent whose node is in the ring of cluster "c".
 fn member(service: &Service, redis: &Redis, node: &str, more: &str) -> Agent {
     let agent = Agent::unstarted(service, "");
-    let file = agent.directory.path().join("agent.toml");
-    let mut text = std::fs::read_to_string(&file).unwrap();
+    let mut text = agent.config();
     text += &format!(
         "[service.ring]\ncluster = \"c\"\nnode = \"{node}\"\nslots = 1000\nlease = \"500ms\"\n\
          [redis]\nurls = [\"redis://127.0.0.1:{}\"]\n{more}",
         redis.port
     );
-    std::fs::write(&file, text).unwrap();
+    agent.write_config(&text);
     agent
 }
 
@@ -174,10 +173,10 @@ fn an_agent_that_stops_leaves_at_once_and_a_drained_node_owns_nothing() {
 fn a_drain_is_in_redis_before_the_period_is_over() {
     let (service, redis) = (Service::start(), Redis::start(&[]));
     let mut agent = member(&service, &redis, "node1", "");
-    let file = agent.directory.path().join("agent.toml");
-    let text = std::fs::read_to_string(&file).unwrap();
-    let text = text.replace("period = \"100ms\"", "period = \"12s\"");
-    std::fs::write(&file, text.replace("lease = \"500ms\"", "lease = \"60s\"")).unwrap();
+    let text = agent
+        .config()
+        .replace("period = \"100ms\"", "period = \"12s\"");
+    agent.write_config(&text.replace("lease = \"500ms\"", "lease = \"60s\""));
     agent.start_again();
     // A record begins with the bound.
     let has_bound = || {
@@ -397,15 +396,14 @@ fn keys_slots_and_owners_are_told() {
 fn proxies_may_be_the_source() {
     let (service, redis) = (Service::start(), Redis::start(&[]));
     let mut agent = member(&service, &redis, "node1", "");
-    let config = agent.directory.path().join("agent.toml");
-    let text = std::fs::read_to_string(&config).unwrap();
+    let text = agent.config();
     let scrape = text
         .lines()
         .position(|line| line == "[service.source]")
         .unwrap();
     let mut lines: Vec<&str> = text.lines().collect();
     lines.splice(scrape + 1..scrape + 4, ["kind = \"proxies\""]);
-    std::fs::write(&config, lines.join("\n")).unwrap();
+    agent.write_config(&lines.join("\n"));
     agent.start_again();
     wait_nodes(&agent, &["node1"]);
     let observe = |seen: &str| {
