@@ -84,7 +84,8 @@ def curves(summary: dict[str, Any]) -> list[str]:
         timely = charts.over_time(summary, "timely_items_per_s", "mean requests/s", "Timely work over time")
         delay = charts.over_time(summary, "p95_delay_s", "seconds", "95th percentile of delay over time")
         return [
-            "<h2>Timely requests/s over time (dashed: ideal; dotted: the load changes)</h2>" + grid(timely),
+            "<h2>Timely work over time, in mean requests/s (dashed: ideal; dotted: the load changes)</h2>"
+            + grid(timely),
             "<h2>95th percentile of what was served in a second (dashed: the SLA)</h2>" + grid(delay),
         ]
     timely = charts.over_time(summary, "timely_items_per_s", "items/s", "Timely items over time")
