@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::window::Window;
 use crate::{Cost, DelayHistogram, Observation, Reason, Seconds, Sla};
 
-/// Jobs that are let in at least while nothing has waited yet.
+/// Jobs that are let in at least while nothing has waited yet, and once a rate was seen.
 pub(super) const OPEN_JOBS: f64 = 64.0;
+const SEEN_JOBS: f64 = 8.0;
 /// And so many times as many as there were of late: nothing is limited, and still no flood comes at once.
 const OPEN_HEADROOM: f64 = 2.0;
 /// Jobs over the bound from which the bound counts as filled, on average over a period.
@@ -31,7 +32,7 @@ const EMPTY_PERIODS: u32 = 3;
 const REMEMBERED: u32 = 30;
 /// Mean delay over the target from which a node without a known rate counts as full.
 const FIRST_SIGN: f64 = 0.6;
-/// Unloaded delay that is at least so many times less than a full node's is trusted.
+/// Unloaded delay that is at least so many times less than a full node's is trusted, and tells a full node.
 const CLEARLY: f64 = 3.0;
 /// And over what a request takes unloaded, where that is known: slow requests are no queue.
 const FIRST_RISE: f64 = 1.5;
@@ -98,7 +99,7 @@ const UNHURRIED: f64 = 0.8;
 const LEAST_OF_LATE: f64 = 4.0;
 /// No more jobs than these are no flood.
 const FLOOD_JOBS: f64 = 5.0;
-/// Requests behind the rate of late, or it foretells nothing.
+/// Requests behind the rate of late, or it foretells and limits nothing.
 const FLOOD_SAMPLES: f64 = 20.0;
 /// A rate below this part of the known one is light load.
 const LIGHT: f64 = 0.6;
@@ -403,8 +404,17 @@ impl LoadLine {
     /// The bound while nothing has waited yet.
     fn open(&self, frame: &Frame) -> f64 {
         let shown = self.shown_rate * frame.sla.target().get();
-        let least = frame.hint_jobs.unwrap_or(OPEN_JOBS);
+        let least = if self.has_shown() {
+            SEEN_JOBS
+        } else {
+            frame.hint_jobs.unwrap_or(OPEN_JOBS)
+        };
         least.max(OPEN_HEADROOM * frame.peak_jobs).max(shown)
+    }
+
+    /// Whether what it was seen to do says something.
+    fn has_shown(&self) -> bool {
+        self.recent.ended >= FLOOD_SAMPLES
     }
 
     /// The fewest jobs that keep the node busy; where they are not known, what would finish within the target at the
@@ -413,9 +423,7 @@ impl LoadLine {
         let target = sla.target().get();
         match self.rate {
             Some(rate) => Some(self.standing(rate, target)),
-            None if self.recent.ended > 0.0 => {
-                Some((self.recent.rate() * target).max(LEAST_OF_LATE))
-            }
+            None if self.recent.ended > 0.0 => Some((self.recent.rate() * target).max(LEAST_OF_LATE)),
             None => None,
         }
     }
@@ -423,9 +431,10 @@ impl LoadLine {
     /// Whether so many jobs are the first sign of a queue at the most that the node has done, while nothing limits
     /// them yet.
     pub(super) fn is_flooded(&self, jobs: f64, sla: &Sla) -> bool {
-        let within = match self.recent.ended >= FLOOD_SAMPLES {
-            true => FIRST_SIGN * self.shown_rate * sla.target().get(),
-            false => 0.0,
+        let within = if self.has_shown() {
+            FIRST_SIGN * self.shown_rate * sla.target().get()
+        } else {
+            0.0
         };
         self.rate.is_none() && jobs > within.max(FLOOD_JOBS)
     }
@@ -481,10 +490,13 @@ impl LoadLine {
     /// Brings rate and unloaded delay up to date.
     fn learn(&mut self, period: &Period, is_full: bool, foretold: f64, target: f64) {
         let Some(rate) = self.rate else {
-            let slow = FIRST_RISE * self.unloaded.unwrap_or(0.0);
+            let unloaded = self.unloaded.unwrap_or(0.0);
             let waits = period.delay.max(foretold);
             let is_queue = foretold * period.rate > FIRST_JOBS || period.jobs > FIRST_JOBS;
-            if is_queue && waits > FIRST_SIGN * target && waits > slow {
+            // What was let in stays, and is no longer as fast.
+            let is_slower = is_full && self.unloaded_seen() && waits > CLEARLY * unloaded;
+            let is_late = waits > FIRST_SIGN * target && waits > FIRST_RISE * unloaded;
+            if is_queue && (is_late || is_slower) {
                 self.rate = Some(period.rate.max(self.recent.rate()));
                 self.rate_samples = period.ended;
                 if self
