@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from compose.lab.topology import ROOT
 from docs.tests import guide
 from docs.tests.guide import Block, blocks, merged
 from docs.tests.host import HERE
@@ -35,6 +36,15 @@ def test_every_guide_is_run():
     others = [path.read_text() for path in HERE.glob("test_*.py") if path.name != "test_guide.py"]
     run = re.findall(r'\bGuide\("([^"]+)"\) as', "".join(others))
     assert sorted(run) == sorted(GUIDES)
+
+
+def test_the_readme_shows_what_the_guide_says():
+    told = blocks((ROOT / "docs/haproxy.md").read_text())
+    said = {(block.language, line) for block in told for line in block.text.splitlines()}
+    shown = [block for block in blocks((ROOT / "README.md").read_text()) if block.language != "indented"]
+    lines = {(block.language, line) for block in shown for line in block.text.splitlines()}
+    assert {block.language for block in shown} == {"toml", "haproxy"}
+    assert not lines - said
 
 
 def test_blocks_have_their_sections():
