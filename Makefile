@@ -43,7 +43,7 @@ APP_OPTIONS = --app "$(APP)" $(if $(filter file,$(origin SCENARIO)),,--scenario 
 	$(if $(VALUE),--value "$(VALUE)")
 NOT_WITH_APP = CLIENTS NODES PROXIES MIX DURATION REDIS_AWAY OBSERVE DB
 
-.PHONY: help tools apps build install lab sweep report scatter-bench preview simulate test test-rust test-lua test-python bench soak lint fmt clean
+.PHONY: help tools apps build install lab sweep report scatter-bench preview simulate check test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -103,6 +103,12 @@ preview: tools ## Draw the dashboards, with Grafana's panel library, from what P
 simulate: build ## Run the simulator's scenarios and write agent/sim/report.md
 	target/release/plimsoll simulate all > agent/sim/report.new
 	mv agent/sim/report.new agent/sim/report.md
+
+check: lint test-lua ## Check formatting and lints, run the unit tests and an end-to-end test of each proxy
+	$(CARGO) test --locked -p plimsoll-core -p plimsoll-science -p plimsoll-sim -p envoy-wasm
+	$(CARGO) test --locked -p plimsoll --bins
+	$(CARGO) test --locked -p plimsoll --test agent_check_haproxy weight_and_limit_reach_haproxy
+	$(PYTHON) -m pytest -q -k test_weights_move_traffic envoy-wasm/tests/test_native.py
 
 test: tools apps build test-rust test-lua test-python ## Run all tests
 
