@@ -34,7 +34,7 @@ from compose.lab.processes import answers, cpu_seconds, free_ports, start_tied, 
 from lua.bench import CONNECTIONS, NODES, ROUNDS, SCRIPT, SECONDS, resident_mib, wrk  # noqa: E402
 from lua.tests.conftest import Cluster, owner  # noqa: E402
 
-RATIO, MOST_CPU_US, MOST_MODULE_KIB, MOST_STALL_MS = 0.85, 10, 1024, 2
+RATIO, MAX_CPU_US, MAX_MODULE_KIB, MAX_STALL_MS = 0.85, 10, 1024, 2
 WASM = ROOT / "target" / "wasm32-wasip1" / "release"
 MODULES = {"noop": WASM / "examples" / "noop.wasm", "filter": WASM / "envoy_wasm.wasm"}
 NODES_CONFIG = """\
@@ -212,7 +212,7 @@ def measure(
     print(
         f"           CPU a request {middle(cpus['plain']):.1f} plain, {middle(cpus['noop']):.1f} no-op,"
         f" {middle(cpus['filter']):.1f} us: {cpu:+.1f} us to no-op ({min(added):+.1f}..{max(added):+.1f})"
-        f"   target <= {MOST_CPU_US}   {verdict(cpu <= MOST_CPU_US)}"
+        f"   target <= {MAX_CPU_US}   {verdict(cpu <= MAX_CPU_US)}"
     )
     print(
         f"           median latency at one connection {middle(delays['plain']):.0f} plain,"
@@ -221,8 +221,8 @@ def measure(
     print(f"           {decided:,.0f} requests decided by the filter, {undecided:,.0f} by the fallback")
     applied = stats(admin)["ring_applied_microseconds"] / 1000
     print(
-        f"           a new ring of 16,384 slots keeps a worker {applied:.2f} ms   target <= {MOST_STALL_MS}"
-        f"   {verdict(applied <= MOST_STALL_MS)}"
+        f"           a new ring of 16,384 slots keeps a worker {applied:.2f} ms   target <= {MAX_STALL_MS}"
+        f"   {verdict(applied <= MAX_STALL_MS)}"
     )
     return {kind: resident_mib(pid) for kind, pid in pids.items()}
 
@@ -256,7 +256,7 @@ def start_site(stack: ExitStack, run: Path) -> tuple[Cluster, dict[str, list[int
 
 def cost(run: Path, stack: ExitStack) -> None:
     size = MODULES["filter"].stat().st_size / 1024
-    print(f"module {size:.0f} KiB   target <= {MOST_MODULE_KIB}   {verdict(size <= MOST_MODULE_KIB)}")
+    print(f"module {size:.0f} KiB   target <= {MAX_MODULE_KIB}   {verdict(size <= MAX_MODULE_KIB)}")
     cluster, shared = start_site(stack, run)
     memory = {workers: measure(workers, run, stack, shared, cluster) for workers in (1, 2)}
     for kind in ("noop", "filter"):

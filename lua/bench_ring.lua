@@ -15,7 +15,7 @@ for slot = 1, SLOTS do
   owners[slot] = string.char((slot * 7919) % NODES)
 end
 owners = table.concat(owners)
-local settings = { policy = "fc_hash", age_limit = 10, lease = 3, spill = 0.7, cost = { least = 1 } }
+local settings = { policy = "fc_hash", age_limit = 10, lease = 3, spill = 0.7, cost = { min = 1 } }
 local dispatcher = dispatcher_of.new(settings, names, math.random)
 
 local listed, runs = {}, {}

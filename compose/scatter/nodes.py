@@ -56,9 +56,7 @@ def configure(partitionings: tuple[Partitioning, ...], databases: Databases, run
     names = [f"node{number + 1}" for number in range(NODES)]
     agents = dict(zip(names, ports[:NODES], strict=True))
     checks = dict(zip(names, ports[NODES:-1], strict=True))
-    lines = [
-        f'[http]\nlisten = "127.0.0.1:{ports[-1]}"\n[gather]\nlongest_deadline = "{DEADLINE}"\n[nodes]\n'
-    ]
+    lines = [f'[http]\nlisten = "127.0.0.1:{ports[-1]}"\n[gather]\nmax_deadline = "{DEADLINE}"\n[nodes]\n']
     lines += [f'{name} = "127.0.0.1:{port}"\n' for name, port in agents.items()]
     texts = {name: _AGENT.format(http=agents[name], check=checks[name], run=run, name=name) for name in names}
     for one in partitionings:

@@ -14,7 +14,7 @@ Dashboard = dict[str, Any]
 
 # Prometheus ends its own queries after two minutes.
 TIMEOUT_SECONDS = 130
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 # As many points as Grafana asks for: about one a pixel of half the page.
 POINTS = 600
 
@@ -66,14 +66,14 @@ class Prometheus:
         address = f"{self.url.rstrip('/')}/api/v1/{what}"
         try:
             with urllib.request.urlopen(f"{address}?{query}", timeout=TIMEOUT_SECONDS) as answer:
-                text = answer.read(MOST_BYTES + 1)
+                text = answer.read(MAX_BYTES + 1)
         except urllib.error.HTTPError as error:
             said = error.read(4096).decode(errors="replace")
             raise PreviewError(f"{address}: {error.code}: {said}: {words.get('query', '')}") from None
         except (OSError, ValueError) as error:
             raise PreviewError(f"{address}: {error}") from None
-        if len(text) > MOST_BYTES:
-            raise PreviewError(f"{address}: more than {MOST_BYTES >> 20} MiB for {words.get('query', what)}")
+        if len(text) > MAX_BYTES:
+            raise PreviewError(f"{address}: more than {MAX_BYTES >> 20} MiB for {words.get('query', what)}")
         try:
             return json.loads(text)["data"]
         except (ValueError, KeyError, TypeError):

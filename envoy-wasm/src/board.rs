@@ -3,7 +3,7 @@
 use crate::host;
 
 /// The most VMs that are told of.
-const MOST_VMS: usize = 4096;
+const MAX_VMS: usize = 4096;
 
 /// The names under which one cluster's VMs share what they know.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Board {
     /// This VM tells.
     pub fn be_listed(&self, ordinal: u32) {
         let (mut tellers, cas) = self.tellers();
-        if !tellers.contains(&ordinal) && tellers.len() < MOST_VMS {
+        if !tellers.contains(&ordinal) && tellers.len() < MAX_VMS {
             tellers.push(ordinal);
             self.set_tellers(&tellers, cas);
         }

@@ -4,12 +4,12 @@ use log::{info, warn};
 
 use crate::host;
 
-/// First wait after a failure, seconds; doubles up to [`LONGEST_WAIT`].
+/// First wait after a failure, seconds; doubles up to [`MAX_WAIT`].
 const FIRST_WAIT: f64 = 0.1;
-const LONGEST_WAIT: f64 = 5.0;
+const MAX_WAIT: f64 = 5.0;
 /// The longest answer that is read: a ring of 65,536 slots, all of them in runs of one.
-pub const LONGEST_ANSWER: usize = 4 << 20;
-const LONGEST_PROBLEM: usize = 300;
+pub const MAX_ANSWER: usize = 4 << 20;
+const MAX_PROBLEM: usize = 300;
 /// A call that was not answered this long after its own timeout went with the configuration that made it,
 /// seconds.
 const LOST: f64 = 1.0;
@@ -70,16 +70,12 @@ impl Call {
     /// There is no good answer: a problem is told once, and the wait grows.
     pub fn failed(&mut self, purpose: &str, problem: String, now: f64, random: f64) {
         let readable = |c: char| if c.is_control() { '?' } else { c };
-        let problem: String = problem
-            .chars()
-            .take(LONGEST_PROBLEM)
-            .map(readable)
-            .collect();
+        let problem: String = problem.chars().take(MAX_PROBLEM).map(readable).collect();
         if self.said.as_ref() != Some(&problem) {
             warn!("{purpose}: {problem}");
             self.said = Some(problem);
         }
-        self.wait = (2.0 * self.wait).clamp(FIRST_WAIT, LONGEST_WAIT);
+        self.wait = (2.0 * self.wait).clamp(FIRST_WAIT, MAX_WAIT);
         self.due = now + self.wait * (0.5 + random);
     }
 
@@ -117,11 +113,11 @@ pub fn read(status: u32, body: &[u8]) -> Result<(), String> {
         return Err("an agent's answer breaks off".to_owned());
     }
     if status != 200 {
-        let text = String::from_utf8_lossy(&body[..body.len().min(LONGEST_PROBLEM)]);
+        let text = String::from_utf8_lossy(&body[..body.len().min(MAX_PROBLEM)]);
         return Err(format!("an agent answers {status}: {}", text.trim()));
     }
-    if body.len() >= LONGEST_ANSWER {
-        return Err(format!("an agent answers more than {LONGEST_ANSWER} bytes"));
+    if body.len() >= MAX_ANSWER {
+        return Err(format!("an agent answers more than {MAX_ANSWER} bytes"));
     }
     Ok(())
 }

@@ -217,8 +217,8 @@ struct RawCost {
     from: Option<Part>,
     route: Option<Part>,
     default: f64,
-    least: f64,
-    most: Option<f64>,
+    min: f64,
+    max: Option<f64>,
     routes: f64,
     items_header: Option<String>,
 }
@@ -229,8 +229,8 @@ impl Default for RawCost {
             from: None,
             route: None,
             default: 1.0,
-            least: 1.0,
-            most: None,
+            min: 1.0,
+            max: None,
             routes: 1000.0,
             items_header: None,
         }
@@ -241,7 +241,7 @@ impl Default for RawCost {
 #[serde(deny_unknown_fields, default)]
 struct RawScheduler {
     arrivals: f64,
-    most_nodes: f64,
+    max_nodes: f64,
     interval: f64,
     artificial: f64,
 }
@@ -250,7 +250,7 @@ impl Default for RawScheduler {
     fn default() -> Self {
         RawScheduler {
             arrivals: 100.0,
-            most_nodes: 3.0,
+            max_nodes: 3.0,
             interval: 0.1,
             artificial: 0.01,
         }
@@ -429,8 +429,8 @@ impl Raw {
             default_cost: within("cost.default", self.cost.default, 1e-6, MAX_COST, "")?,
             max_cost: self
                 .cost
-                .most
-                .map(|most| within("cost.most", most, 1e-6, MAX_COST, ""))
+                .max
+                .map(|max| within("cost.max", max, 1e-6, MAX_COST, ""))
                 .transpose()?,
             routes: whole("cost.routes", self.cost.routes, 1.0, 1e6)?,
             retry_after: whole("retry_after", self.retry_after, 0.0, 3600.0)? as u32,
@@ -442,7 +442,7 @@ impl Raw {
                 age_limit: seconds("age_limit", self.age_limit)?,
                 lease,
                 spill: within("spill", self.spill, 0.0, 1.0, "")?,
-                least_cost: within("cost.least", self.cost.least, 1e-6, MAX_COST, "")?,
+                least_cost: within("cost.min", self.cost.min, 1e-6, MAX_COST, "")?,
                 news: raw_news.resolve()?,
             },
             cluster: self.cluster,
@@ -482,7 +482,7 @@ impl RawNews {
 impl RawScheduler {
     fn placement(&self, policy: PolicyName) -> Result<Placement, String> {
         let arrivals = within("scheduler.arrivals", self.arrivals, 1.0, 1e9, "")?;
-        let most_nodes = whole("scheduler.most_nodes", self.most_nodes, 1.0, 255.0)?;
+        let max_nodes = whole("scheduler.max_nodes", self.max_nodes, 1.0, 255.0)?;
         let interval = within("scheduler.interval", self.interval, 0.0, 1e9, "")?;
         let artificial = within("scheduler.artificial", self.artificial, 0.0, 1e9, "")?;
         Ok(match policy {
@@ -494,7 +494,7 @@ impl RawScheduler {
             PolicyName::BasicLi => Placement::Scheduled(Policy::BasicLi { arrivals }),
             PolicyName::JobInformed => Placement::Scheduled(Policy::JobInformed),
             PolicyName::LoadInformed => Placement::Scheduled(Policy::LoadInformed {
-                most_nodes,
+                max_nodes,
                 interval,
                 artificial,
             }),

@@ -7,7 +7,7 @@ use crate::{
     config::Settings,
     follower::LOOK,
     host,
-    wire::{Answer, MOST_DISPATCHERS, Ring, RingView, Told, exchange},
+    wire::{Answer, MAX_DISPATCHERS, Ring, RingView, Told, exchange},
 };
 
 /// An agent may keep a follower waiting for news of the ring this long, seconds.
@@ -155,7 +155,7 @@ impl Fetcher {
             });
             self.in_flight.0 += told.in_flight;
             self.in_flight.1 += told.requests;
-            if found.len() < MOST_DISPATCHERS {
+            if found.len() < MAX_DISPATCHERS {
                 found.push(told);
             }
         }

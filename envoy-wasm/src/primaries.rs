@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 use crate::config::{PrimarySettings, is_name};
 
 /// Names of nodes that are known, at most; there are never so many.
-const MOST_NODES: usize = 65_536;
+const MAX_NODES: usize = 65_536;
 /// Sets in one report, and of them names that share a rest.
-const MOST_LOADS: usize = 1024;
-const MOST_SHARING: usize = 64;
+const MAX_LOADS: usize = 1024;
+const MAX_SHARING: usize = 64;
 /// Names that share a rest and are counted by themselves; later ones of a period count in the rest alone.
-const MOST_COUNTED: usize = 4096;
+const MAX_COUNTED: usize = 4096;
 /// For how long is waited where no table is in force, seconds.
-const LEAST_WAIT: f64 = 0.05;
-const MOST_WAIT: f64 = 5.0;
-const MOST_MS: u64 = 3_600_000;
+const MIN_WAIT: f64 = 0.05;
+const MAX_WAIT: f64 = 5.0;
+const MAX_MS: u64 = 3_600_000;
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,7 +241,7 @@ impl Primaries {
         };
         match ticket.set() {
             ObjectSet::Rest(_)
-                if self.sharing.len() < MOST_COUNTED || self.sharing.contains_key(name) =>
+                if self.sharing.len() < MAX_COUNTED || self.sharing.contains_key(name) =>
             {
                 *self.sharing.entry(name.to_owned()).or_default() += cost;
             }
@@ -373,7 +373,7 @@ impl Primaries {
                 Ok(now)
             }
             "wait" if self.follower.version().is_none() => {
-                Ok(now + seconds(answer.wait_ms).clamp(LEAST_WAIT, MOST_WAIT))
+                Ok(now + seconds(answer.wait_ms).clamp(MIN_WAIT, MAX_WAIT))
             }
             "ok" => {
                 self.heard = sent;
@@ -410,7 +410,7 @@ impl Primaries {
         if let Some(number) = self.numbers.get(name) {
             return Ok(*number);
         }
-        if !is_name(name) || self.names.len() >= MOST_NODES {
+        if !is_name(name) || self.names.len() >= MAX_NODES {
             return Err(format!("{name:?} is no node"));
         }
         let number = self.names.len() as NodeId;
@@ -432,7 +432,7 @@ impl Primaries {
             let set: ObjectSet = set.parse().map_err(|_| format!("{set:?} is no set"))?;
             entries.push((set, self.state(state)?));
         }
-        if entries.len() > 2 * plimsoll_core::placement::MOST_NAMED + usize::from(RESTS) {
+        if entries.len() > 2 * plimsoll_core::placement::MAX_NAMED + usize::from(RESTS) {
             return Err("too many entries".to_owned());
         }
         Table::from_entries(answer.version, entries).map_err(|_| "not a whole table".to_owned())
@@ -464,7 +464,7 @@ fn leaves(delta: &Delta) -> bool {
 }
 
 fn seconds(ms: u64) -> f64 {
-    ms.min(MOST_MS) as f64 / 1000.0
+    ms.min(MAX_MS) as f64 / 1000.0
 }
 
 /// What began since the last time, the hottest: names that share a rest by themselves, the others of them summed up.
@@ -478,7 +478,7 @@ fn take_loads(
     let mut told = BTreeMap::new();
     for (at, (name, cost)) in names.into_iter().enumerate() {
         let rest = rest_of(&name);
-        if at < MOST_SHARING {
+        if at < MAX_SHARING {
             told.insert(format!("*{rest}:{name}"), cost);
         } else {
             *by_set.entry(ObjectSet::Rest(rest)).or_default() += cost;
@@ -486,7 +486,7 @@ fn take_loads(
     }
     let mut sets: Vec<(ObjectSet, f64)> = by_set.into_iter().collect();
     sets.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let room = MOST_LOADS - told.len();
+    let room = MAX_LOADS - told.len();
     told.extend(
         sets.into_iter()
             .take(room)

@@ -11,7 +11,7 @@ use proxy_wasm::{
 
 use crate::{
     board,
-    call::LONGEST_ANSWER,
+    call::MAX_ANSWER,
     config::{self, Config, PrimarySettings, Settings},
     engine::Engine,
     filter::{Downstream, Upstream},
@@ -129,7 +129,7 @@ impl Context for Root {
     fn on_http_call_response(&mut self, token: u32, headers: usize, body_size: usize, _: usize) {
         // Where there is no answer, asking for one would be a panic in the SDK.
         let (status, body) = if headers > 0 {
-            answer(body_size.min(LONGEST_ANSWER))
+            answer(body_size.min(MAX_ANSWER))
         } else {
             (0, Vec::new())
         };

@@ -12,9 +12,9 @@ use crate::config::is_name;
 
 /// Bounds, costs and counts are below this.
 const MOST: f64 = 1e15;
-const LONGEST_ADDRESS: usize = 255;
+const MAX_ADDRESS: usize = 255;
 /// The most dispatchers that are told of in one exchange.
-pub const MOST_DISPATCHERS: usize = 256;
+pub const MAX_DISPATCHERS: usize = 256;
 
 /// What a worker tells the VM that talks to agents.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
@@ -117,7 +117,7 @@ pub fn exchange(service: Option<&str>, lease: f64, told: &[Told], live: &[String
     });
     let exchange = Exchange {
         service,
-        dispatchers: dispatchers.take(MOST_DISPATCHERS).collect(),
+        dispatchers: dispatchers.take(MAX_DISPATCHERS).collect(),
     };
     serde_json::to_vec(&exchange).unwrap_or_default()
 }
@@ -265,7 +265,7 @@ impl Answer {
 /// It goes into a list of addresses in a header.
 fn is_address(address: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-[]".contains(&byte);
-    (1..=LONGEST_ADDRESS).contains(&address.len()) && address.bytes().all(good)
+    (1..=MAX_ADDRESS).contains(&address.len()) && address.bytes().all(good)
 }
 
 /// A ring and the names of its nodes by index, empty where an index is free.

@@ -45,13 +45,13 @@ fn all_fields_are_taken_also_as_the_numbers_of_a_struct() {
         r#", "position": "downstream", "service": "s", "token": "t", "proxy": "lb1", "policy": "load_informed",
         "key": {"path_segment": 2.0}, "period": 0.5, "lease": 2.0, "age_limit": 5.0, "timeout": 0.3, "spill": 0.0,
         "retry_after": 2.0, "alternatives": 1.0, "hosts_header": "x-h",
-        "cost": {"from": {"query": "items"}, "route": {"path_prefix": 1}, "default": 2.0, "least": 0.5, "most": 900,
+        "cost": {"from": {"query": "items"}, "route": {"path_prefix": 1}, "default": 2.0, "min": 0.5, "max": 900,
                  "routes": 10.0, "items_header": "x-items"},
-        "scheduler": {"arrivals": 3.0, "most_nodes": 2.0, "interval": 0.2, "artificial": 0.3}"#,
+        "scheduler": {"arrivals": 3.0, "max_nodes": 2.0, "interval": 0.2, "artificial": 0.3}"#,
     )
     .unwrap();
     let policy = Policy::LoadInformed {
-        most_nodes: 2,
+        max_nodes: 2,
         interval: 0.2,
         artificial: 0.3,
     };
@@ -121,16 +121,16 @@ fn what_is_wrong_is_named() {
             "cost.from.header: must be a header's name",
         ),
         (
-            r#", "cost": {"least": 0}"#,
-            "cost.least: must be a number within",
+            r#", "cost": {"min": 0}"#,
+            "cost.min: must be a number within",
         ),
         (
             r#", "cost": {"routes": 0}"#,
             "cost.routes: must be a whole number",
         ),
         (
-            r#", "cost": {"most": 0}"#,
-            "cost.most: must be a number within",
+            r#", "cost": {"max": 0}"#,
+            "cost.max: must be a number within",
         ),
         (r#", "cost": {"lest": 1}"#, "cost.lest: unknown field"),
         (

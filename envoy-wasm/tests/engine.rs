@@ -194,7 +194,7 @@ fn a_cost_is_told_or_learned_of_the_route() {
 
 #[test]
 fn what_is_too_much_is_refused_and_alone_it_is_not() {
-    let config = r#"{"cluster": "stocks", "agents": "agents", "cost": {"from": {"query": "items"}, "most": 100}}"#;
+    let config = r#"{"cluster": "stocks", "agents": "agents", "cost": {"from": {"query": "items"}, "max": 100}}"#;
     let mut engine = engine_with(config, 10.0);
     let big: Vec<Ticket> = (0..3)
         .map(|_| pass(&mut engine, "/stock?items=1e9").0)

@@ -4,5 +4,5 @@ require("plimsoll").start({
   backend = "queries",
   policy = "fc_hash",
   redis = { addresses = { "127.0.0.1:6379" } },
-  cost = { default = 80, most = 10000 },
+  cost = { default = 80, max = 10000 },
 })

@@ -25,7 +25,7 @@ CLASSES = {"query", "transaction"}
 # Only clients of real applications give up.
 OUTCOMES = {"ok", "refused", "error", "timeout"}
 # Seconds are kept as arrays: a damaged end of a run must not ask for terabytes.
-LONGEST_S = 86_400
+MAX_S = 86_400
 
 
 class RecordError(Exception):
@@ -118,7 +118,7 @@ TEXT = Kind(text, "text")
 COUNT = Kind(count, "a whole number of at least 0")
 AMOUNT = Kind(amount, "a number of at least 0")
 POSITIVE = Kind(lambda value: amount(value) and value > 0, "a number above 0")
-TIME = Kind(lambda value: amount(value) and value <= LONGEST_S, f"seconds within 0..{LONGEST_S}")
+TIME = Kind(lambda value: amount(value) and value <= MAX_S, f"seconds within 0..{MAX_S}")
 FLAG = Kind(lambda value: isinstance(value, bool), "true or false")
 NAMES = Kind(folder_names, "a list of at least one name, each once and fit for a folder")
 SETTINGS = Kind(

@@ -14,12 +14,12 @@ Coalescer.__index = Coalescer
 -- What waits is looked for this often, in seconds.
 M.TICK = 0.05
 -- A clock that jumps by more is taken to have gone on by this.
-local LONGEST_STEP = 1
+local MAX_STEP = 1
 -- A feed whose numbers fall for so long has begun to count anew: late updates are not as late, in seconds.
 local MAX_LATE = 60
-local FIRST_WAIT, LONGEST_WAIT = 0.1, 5
+local FIRST_WAIT, MAX_WAIT = 0.1, 5
 
---- @param settings table most_items, most_bytes (of what waits), age_limit (s: what agents said before counts no more)
+--- @param settings table max_items, max_bytes (of what waits), age_limit (s: what agents said before counts no more)
 -- @param agents integer how many there are
 function M.new(settings, agents)
   return setmetatable({
@@ -35,7 +35,7 @@ end
 --- What time it is, in seconds of any clock. To be called before all else.
 function Coalescer:at(clock)
   if self.clock then
-    self.time = self.time + min(max(clock - self.clock, 0), LONGEST_STEP)
+    self.time = self.time + min(max(clock - self.clock, 0), MAX_STEP)
   end
   self.clock = clock
 end
@@ -145,7 +145,7 @@ end
 function Coalescer:arrived(item, sequence, holder)
   local entry, period = self.entries[item], self.periods[item]
   if not entry then
-    if not period or self.items >= self.settings.most_items then
+    if not period or self.items >= self.settings.max_items then
       self.counts.passed = self.counts.passed + 1
       return "pass"
     end
@@ -171,7 +171,7 @@ end
 function Coalescer:hold(item, update, sequence)
   local entry = self.entries[item]
   local before = entry.held and #entry.held or 0
-  if self.bytes + #update - before > self.settings.most_bytes then
+  if self.bytes + #update - before > self.settings.max_bytes then
     self.counts.refused = self.counts.refused + 1
     return nil
   end
@@ -262,7 +262,7 @@ function Coalescer:flushed(item, update, good)
     end
   else
     counts.failed = counts.failed + 1
-    entry.wait = min(2 * (entry.wait or FIRST_WAIT / 2), LONGEST_WAIT)
+    entry.wait = min(2 * (entry.wait or FIRST_WAIT / 2), MAX_WAIT)
     entry.not_before = self.time + entry.wait
   end
   rest(self, item, entry)

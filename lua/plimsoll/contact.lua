@@ -4,8 +4,8 @@ local tasks = require("plimsoll.tasks")
 
 local M = {}
 
-local FIRST_WAIT, LONGEST_WAIT = 0.1, 5
-local LONGEST_PROBLEM = 300
+local FIRST_WAIT, MAX_WAIT = 0.1, 5
+local MAX_PROBLEM = 300
 
 -- The subscription is asked for a sign of life this often, in s, so that a silent connection is a dead one.
 M.PING = 5
@@ -15,7 +15,7 @@ M.PING = 5
 -- @param problem string, or nil where all is well
 function M.trouble(name, connection, problem)
   -- It may be Redis' own words, or somebody else's.
-  problem = problem and problem:gsub("%c", "?"):sub(1, LONGEST_PROBLEM)
+  problem = problem and problem:gsub("%c", "?"):sub(1, MAX_PROBLEM)
   if problem == connection.said then
     return
   end
@@ -60,7 +60,7 @@ function M.keep_trying(owner, connection, silence, step)
     if not owner.ended then
       M.trouble(owner.name, connection, problem or "connection lost")
       core.msleep(math.floor(1000 * wait * (0.5 + math.random())))
-      wait = math.min(2 * wait, LONGEST_WAIT)
+      wait = math.min(2 * wait, MAX_WAIT)
     end
   end
 end

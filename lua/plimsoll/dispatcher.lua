@@ -25,7 +25,7 @@ local BOUND_POLICIES = { fc_prop = true, fc_hash = true }
 local DEMAND_SMOOTHING = 0.5
 -- In least costs. Less is none: dispatchers whose demand dies away each in its own time would never have
 -- the whole bound between them.
-local LEAST_DEMAND = 1e-3
+local MIN_DEMAND = 1e-3
 -- Shares that fall by more than this part are told of at once: others wait for what is given up.
 local GIVEN_UP = 0.1
 local MAX_COST = 1e9
@@ -39,13 +39,13 @@ local function in_one_piece(change)
   end)
 end
 
---- @param settings table policy, age_limit (s), lease (s), spill, cost.least, scheduler (its settings), news (how
+--- @param settings table policy, age_limit (s), lease (s), spill, cost.min, scheduler (its settings), news (how
 --   load is learned)
 -- @param servers table the names of the backend's servers, in its order
 -- @param random function whole numbers of 32 bits
 -- @return the dispatcher, or nil and what is wrong
 function M.new(settings, servers, random)
-  local by_hash, least_cost, age_limit = settings.policy == "fc_hash", settings.cost.least, settings.age_limit
+  local by_hash, least_cost, age_limit = settings.policy == "fc_hash", settings.cost.min, settings.age_limit
   local spill = settings.spill
   local scheduler, finished, board
   if not BOUND_POLICIES[settings.policy] then
@@ -435,7 +435,7 @@ function M.new(settings, servers, random)
       in_one_piece(function()
         local more = node.open and of_each or 0
         node.demand = node.demand + DEMAND_SMOOTHING * (wanted[place] + more - node.demand)
-        if node.demand < LEAST_DEMAND * least_cost then
+        if node.demand < MIN_DEMAND * least_cost then
           node.demand = 0
         end
         wanted[place] = 0

@@ -6,18 +6,18 @@ local reader_of = require("plimsoll.reader")
 
 local M = {}
 
-local MOST_LINE, MOST_HEADERS = 8192, 100
+local MAX_LINE, MAX_HEADERS = 8192, 100
 
 local function read_head(socket)
   local line, problem = socket:receive("*l")
-  local status = line and #line <= MOST_LINE and tonumber(line:match("^HTTP/1%.[01] (%d%d%d)"))
+  local status = line and #line <= MAX_LINE and tonumber(line:match("^HTTP/1%.[01] (%d%d%d)"))
   if not status then
     return nil, line and "no HTTP answer" or problem or "closed"
   end
   local headers = {}
-  for _ = 1, MOST_HEADERS do
+  for _ = 1, MAX_HEADERS do
     line, problem = socket:receive("*l")
-    if not line or #line > MOST_LINE then
+    if not line or #line > MAX_LINE then
       return nil, problem or "a header that is too long"
     elseif line == "" or line == "\r" then
       return status, headers
@@ -31,17 +31,17 @@ local function read_head(socket)
 end
 
 -- Status, headers and body; or nil and why.
-local function ask(socket, request, most_bytes, timeout)
+local function ask(socket, request, max_bytes, timeout)
   local good, problem = socket:send(request)
   if not good then
     return nil, problem
   end
   local status, headers = read_head(socket)
-  if not status or most_bytes == 0 then
+  if not status or max_bytes == 0 then
     return status, headers
   end
   local length = status == 304 and 0 or tonumber(headers["content-length"])
-  if not length or length > most_bytes then
+  if not length or length > max_bytes then
     return nil, length and "a body that is too long" or "a body without its length"
   elseif length == 0 then
     return status, headers, ""
@@ -58,15 +58,15 @@ end
 -- @param tcp function a new socket
 -- @param address string "address:port"
 -- @param timeout number seconds for connecting, and for the whole answer
--- @param most_bytes integer of the body; 0: it is not read
+-- @param max_bytes integer of the body; 0: it is not read
 -- @return status, headers by lower-case name, body; or nil and why
-function M.exchange(tcp, address, timeout, request, most_bytes)
+function M.exchange(tcp, address, timeout, request, max_bytes)
   local host, port = address_of.split(address)
   local socket = tcp()
   socket:settimeout(timeout)
   local status, headers, body = deadline.within(timeout, socket, socket.connect, host, port)
   if status then
-    status, headers, body = deadline.within(timeout, socket, ask, request, most_bytes, timeout)
+    status, headers, body = deadline.within(timeout, socket, ask, request, max_bytes, timeout)
   end
   socket:close()
   if not status then

@@ -97,7 +97,7 @@ end
 -- @param identity function the dispatcher's name, and a text that differs for each run of it; from init on
 -- @return dispatcher function: this thread's, after init; names function: of its servers
 local function start_policy(settings, identity)
-  local costs = cost_of.new(settings.cost.default, settings.cost.routes, settings.cost.most)
+  local costs = cost_of.new(settings.cost.default, settings.cost.routes, settings.cost.max)
   local answers = words.answers()
   local dispatcher, admit, finish, follower, servers
   core.register_init(function()

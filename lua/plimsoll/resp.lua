@@ -3,8 +3,8 @@
 
 local M = {}
 
-local MOST_BYTES = 4 << 20
-local MOST_ITEMS = 65536
+local MAX_BYTES = 4 << 20
+local MAX_ITEMS = 65536
 local DEEPEST = 4
 
 --- A command as bytes.
@@ -77,7 +77,7 @@ end
 --- The next answer: a string, whole number, table, false for nil. Or nil and why; the third value is
 -- true where Redis itself said so, and the connection is still good.
 function M.read(socket)
-  return read(socket, 0, { bytes = MOST_BYTES, items = MOST_ITEMS })
+  return read(socket, 0, { bytes = MAX_BYTES, items = MAX_ITEMS })
 end
 
 return M

@@ -231,7 +231,7 @@ function load_informed.next(self, random)
   end
   local number = random()
   local limit, count = loads[1].load + settings.interval, 0
-  while count < min(max(settings.most_nodes, 1), #loads) and loads[count + 1].load <= limit do
+  while count < min(max(settings.max_nodes, 1), #loads) and loads[count + 1].load <= limit do
     count = count + 1
   end
   local entry = loads[drawn(number, max(count, 1))]
@@ -262,7 +262,7 @@ local KINDS = {
 }
 
 --- A scheduler of that name, or nil and what is wrong.
--- @param settings table arrivals (basic_li); most_nodes, interval, artificial (load_informed)
+-- @param settings table arrivals (basic_li); max_nodes, interval, artificial (load_informed)
 function M.new(name, settings)
   local kind = KINDS[name]
   if not kind then

@@ -93,8 +93,8 @@ local SCHEMA = {
   cost = {
     table = {
       default = { check = number(1e-6, 1e9), default = 1 },
-      least = { check = number(1e-6, 1e9), default = 1 },
-      most = { check = number(1e-6, 1e9) },
+      min = { check = number(1e-6, 1e9), default = 1 },
+      max = { check = number(1e-6, 1e9) },
       routes = { check = number(1, 1e6), default = 1000 },
     },
   },
@@ -107,7 +107,7 @@ local SCHEMA = {
   scheduler = {
     table = {
       arrivals = { check = number(1, 1e9), default = 100 },
-      most_nodes = { check = number(1, 255), default = 3 },
+      max_nodes = { check = number(1, 255), default = 3 },
       interval = { check = number(0, 1e9), default = 0.1 },
       artificial = { check = number(0, 1e9), default = 0.01 },
     },
@@ -166,8 +166,8 @@ local UPDATES_SCHEMA = {
   period = { check = number(0.1, 60, "s"), default = 1 },
   age_limit = { check = number(0.3, 3600, "s"), default = 5 },
   timeout = { check = number(0.01, 60, "s"), default = 1 },
-  most_items = { check = number(1, 1e6), default = 1e5 },
-  most_bytes = { check = number(1024, 2 ^ 30, "bytes"), default = 16 * 2 ^ 20 },
+  max_items = { check = number(1, 1e6), default = 1e5 },
+  max_bytes = { check = number(1024, 2 ^ 30, "bytes"), default = 16 * 2 ^ 20 },
 }
 
 --- The settings of `plimsoll.updates` likewise.

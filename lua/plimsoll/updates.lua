@@ -21,7 +21,7 @@ local started = false
 -- Requests that are sent on at one time.
 local SENDERS = 8
 -- Room for 100,000 items.
-local MOST_ANSWER = 16 * 2 ^ 20
+local MAX_ANSWER = 16 * 2 ^ 20
 -- Beyond, numbers of double precision are no longer told apart by one.
 local MAX_SEQUENCE = 2 ^ 53 - 1
 -- Requests that ended without an answer are looked for this often, in milliseconds, and this much of the heap in kB is
@@ -103,7 +103,7 @@ local function follow(settings, coalescer, agent)
       path, address, password, known
     )
     local ran, status, headers, body = tasks.call(
-      http.exchange, core.tcp, address, settings.timeout, request, MOST_ANSWER
+      http.exchange, core.tcp, address, settings.timeout, request, MAX_ANSWER
     )
     local problem
     coalescer:at(clock())

@@ -9,7 +9,7 @@ local M = {}
 
 local SPACE, DASH = byte(" -", 1, 2)
 -- Of items, and of jobs and load.
-local MOST_ANSWERS, MOST = 1000, 1e9
+local MAX_ANSWERS, MOST = 1000, 1e9
 -- No text is a number.
 local COUNT = 1
 
@@ -69,7 +69,7 @@ function Answers:read(text)
     local items, jobs, load = match(text, "^(%S*) ?(%S*) ?(%S*)", second + 1)
     answer.items, answer.jobs, answer.load = bounded(items), bounded(jobs), bounded(load)
   end
-  if self[COUNT] >= MOST_ANSWERS then
+  if self[COUNT] >= MAX_ANSWERS then
     for known in pairs(self) do
       self[known] = nil
     end

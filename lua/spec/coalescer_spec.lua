@@ -5,7 +5,7 @@ local coalescer_of = require("plimsoll.coalescer")
 local function fresh(periods, settings, agents)
   settings = settings or {}
   local all = {
-    most_items = settings.most_items or 1000, most_bytes = settings.most_bytes or 1e6, age_limit = 5,
+    max_items = settings.max_items or 1000, max_bytes = settings.max_bytes or 1e6, age_limit = 5,
   }
   local c = coalescer_of.new(all, agents or 1)
   c:at(100)
@@ -228,7 +228,7 @@ describe("pushed updates", function()
   end)
 
   it("are refused where there is no room, and what waits stays", function()
-    local c = fresh(nil, { most_bytes = 10 })
+    local c = fresh(nil, { max_bytes = 10 })
     pass(c, "A")
     pass(c, "B")
     hold(c, "A", "12345678")
@@ -242,7 +242,7 @@ describe("pushed updates", function()
   end)
 
   it("of items beyond the most pass", function()
-    local c = fresh({ A = 2, B = 2, C = 2 }, { most_items = 2 })
+    local c = fresh({ A = 2, B = 2, C = 2 }, { max_items = 2 })
     pass(c, "A")
     pass(c, "B")
     pass(c, "C")

@@ -21,9 +21,9 @@ local function replay(case)
   local state = case.seed
   local settings = {
     policy = case.policy, age_limit = case.age_limit, lease = case.lease, spill = case.spill,
-    cost = { least = case.least_cost },
+    cost = { min = case.least_cost },
     news = { update = case.update, phase = case.phase },
-    scheduler = { arrivals = 100, most_nodes = 3, interval = 0.1, artificial = 0.05 },
+    scheduler = { arrivals = 100, max_nodes = 3, interval = 0.1, artificial = 0.05 },
   }
   local dispatcher = assert(dispatcher_of.new(settings, case.servers, function()
     state = (state * 1664525 + 1013904223) & 0xffffffff

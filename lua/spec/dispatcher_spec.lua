@@ -15,7 +15,7 @@ end
 
 local function fresh(policy, shares, settings)
   settings = settings or {}
-  settings.policy, settings.age_limit, settings.lease, settings.cost = policy, 10, 3, { least = 0.1 }
+  settings.policy, settings.age_limit, settings.lease, settings.cost = policy, 10, 3, { min = 0.1 }
   settings.spill = 0.8
   settings.news = settings.news or { update = "periodic", phase = 0 }
   local state = 1
@@ -361,7 +361,7 @@ describe("the schedulers", function()
   }
   for _, policy in ipairs(policies) do
     it(policy .. " keeps to the bounds", function()
-      local settings = { scheduler = { arrivals = 100, most_nodes = 3, interval = 0.1, artificial = 0.01 } }
+      local settings = { scheduler = { arrivals = 100, max_nodes = 3, interval = 0.1, artificial = 0.01 } }
       local shares = { node1 = share(4, { jobs = 3, load = 0.5 }), node2 = share(8), node3 = share(1) }
       local dispatcher = fresh(policy, shares, settings)
       local counts, holders = counted(dispatcher, 30)
@@ -384,7 +384,7 @@ describe("the schedulers", function()
   end)
 
   it("refuses a name it does not know", function()
-    local dispatcher, problem = dispatcher_of.new({ policy = "fastest", cost = { least = 1 } }, SERVERS)
+    local dispatcher, problem = dispatcher_of.new({ policy = "fastest", cost = { min = 1 } }, SERVERS)
     assert.is_nil(dispatcher)
     assert.matches("fastest", problem)
   end)

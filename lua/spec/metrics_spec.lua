@@ -4,7 +4,7 @@ local dispatcher_of = require("plimsoll.dispatcher")
 local metrics = require("plimsoll.metrics")
 
 local SETTINGS = {
-  policy = "fc_prop", age_limit = 10, lease = 3, spill = 0.5, cost = { least = 1 },
+  policy = "fc_prop", age_limit = 10, lease = 3, spill = 0.5, cost = { min = 1 },
 }
 
 local function fresh(granted)

@@ -81,7 +81,7 @@ describe("the ring's vectors", function()
 end)
 
 describe("the schedulers' vectors", function()
-  local settings = { arrivals = 100, most_nodes = 3, interval = 0.1, artificial = 0.05 }
+  local settings = { arrivals = 100, max_nodes = 3, interval = 0.1, artificial = 0.05 }
   for number, case in ipairs(cases("schedules.json")) do
     it(case.policy .. " chooses as Rust does, case " .. number, function()
       local scheduler = assert(schedule.new(case.policy, settings))

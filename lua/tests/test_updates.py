@@ -145,7 +145,7 @@ class Site:
         addresses = ", ".join(f'"127.0.0.1:{agent.port}"' for agent in self.agents)
         (directory / "updates.lua").write_text(
             f'require("plimsoll.updates").start({{ agents = {{ {addresses} }}, period = 0.1, age_limit = 1, '
-            f'forward = "127.0.0.1:{self.port}", most_bytes = 20000 }})\n'
+            f'forward = "127.0.0.1:{self.port}", max_bytes = 20000 }})\n'
         )
         self.config = directory / "haproxy.cfg"
         self.config.write_text(

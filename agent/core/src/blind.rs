@@ -21,7 +21,7 @@ const MATTERS_NOT: f64 = 0.05;
 /// Periods in a row for which the other has to hold until the verdict changes.
 const HELD_PERIODS: u32 = 4;
 /// An application may count a request once where it waits and once where it runs, but not oftener.
-const MOST_COUNTED: f64 = 2.0;
+const MAX_COUNTED: f64 = 2.0;
 /// Of a gauge, the scrape itself may be one.
 const OWN_SCRAPE: f64 = 1.0;
 
@@ -152,7 +152,7 @@ impl BlindWatch {
         };
         let ratio = (gauge - OWN_SCRAPE).max(0.0) / little;
         let counted = self.counted.map_or(ratio, |least| least.min(ratio));
-        let counted = counted.clamp(1.0, MOST_COUNTED);
+        let counted = counted.clamp(1.0, MAX_COUNTED);
         self.counted = Some(counted);
         let by_gauge = (gauge - OWN_SCRAPE) / counted;
         let foretold = by_gauge * self.seconds / self.ended;

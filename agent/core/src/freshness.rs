@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 
 use crate::{
     Cost, Decision, Reason, Seconds,
-    placement::{MOST_NAME_BYTES, check_name},
+    placement::{MAX_NAME_BYTES, check_name},
 };
 
 /// Items that are watched, at most. Of more the coldest are forgotten: they are updated at their own periods.
-pub const MOST_ITEMS: usize = 100_000;
+pub const MAX_ITEMS: usize = 100_000;
 /// Shortest and longest period an item may have.
 pub const PERIODS: (Seconds, Seconds) = (Seconds(1e-3), Seconds(86_400.0));
 
@@ -24,7 +24,7 @@ const MEMORY: f64 = 10.0;
 /// An item is watched for so long before it is called cold.
 const WATCHED: f64 = 3.0;
 /// A period is made longer by at least this factor, or left.
-const LEAST_FACTOR: f64 = 1.05;
+const MIN_FACTOR: f64 = 1.05;
 /// Of what forgets when there is no room, this part goes at once.
 const FORGOTTEN_PART: usize = 16;
 /// Periods without overload before the first items come back, and the most after those that came too early.
@@ -102,7 +102,7 @@ impl Pressure {
 /// Why an item is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemError {
-    /// Items are named as object sets are: 1 to [`MOST_NAME_BYTES`] visible ASCII characters.
+    /// Items are named as object sets are: 1 to [`MAX_NAME_BYTES`] visible ASCII characters.
     Name,
     /// Periods are within [`PERIODS`].
     Period,
@@ -113,7 +113,7 @@ impl std::fmt::Display for ItemError {
         match self {
             ItemError::Name => write!(
                 f,
-                "the name of an item must be 1 to {MOST_NAME_BYTES} visible ASCII characters"
+                "the name of an item must be 1 to {MAX_NAME_BYTES} visible ASCII characters"
             ),
             ItemError::Period => write!(
                 f,
@@ -205,7 +205,7 @@ impl UpdatePeriods {
             }
             return Ok(());
         }
-        if self.items.len() >= MOST_ITEMS {
+        if self.items.len() >= MAX_ITEMS {
             self.crowded = true;
             return Ok(());
         }
@@ -333,7 +333,7 @@ impl UpdatePeriods {
             if item.period > item.own {
                 // Read more often again: it is needed fresher, whatever the load.
                 let wanted = item.wanted(longest);
-                if wanted < item.period / LEAST_FACTOR {
+                if wanted < item.period / MIN_FACTOR {
                     item.period = wanted;
                     self.relaxed -= usize::from(wanted <= item.own);
                     self.version += 1;
@@ -352,7 +352,7 @@ impl UpdatePeriods {
             .map(|(name, item)| (item.rate(), name.clone()))
             .collect();
         by_rate.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        by_rate.truncate(MOST_ITEMS / FORGOTTEN_PART);
+        by_rate.truncate(MAX_ITEMS / FORGOTTEN_PART);
         for (_, name) in by_rate {
             if let Some(item) = self.items.remove(&name) {
                 self.forgotten += 1;
@@ -371,7 +371,7 @@ impl UpdatePeriods {
             .items
             .values_mut()
             .filter(|item| item.watched >= WATCHED)
-            .filter(|item| item.wanted(longest) > LEAST_FACTOR * item.period)
+            .filter(|item| item.wanted(longest) > MIN_FACTOR * item.period)
             .map(|item| (item.rate() * item.period, item))
             .collect();
         cold.sort_by(|(a, _), (b, _)| a.total_cmp(b));

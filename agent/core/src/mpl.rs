@@ -12,18 +12,18 @@ const SAMPLES: u32 = 4;
 /// A period in which fewer jobs than this part of the level were in the node shows demand, not the node.
 const FULL: f64 = 0.7;
 /// The least spread of the jobs, relative to their mean, that tells a curve from noise.
-const LEAST_SPREAD: f64 = 0.02;
+const MIN_SPREAD: f64 = 0.02;
 /// The peak may be so much further than the samples reach.
 const BEYOND: f64 = 1.2;
 /// Throughput that is given up for fewer jobs, as a part of the peak: delay falls by more.
 const GIVEN_UP: f64 = 0.005;
 /// The level moves by no more in a period.
-const MOST_DOWN: f64 = 0.2;
-const MOST_UP: f64 = 0.15;
+const MAX_DOWN: f64 = 0.2;
+const MAX_UP: f64 = 0.15;
 /// By how much it is moved to learn something.
 const DITHER: f64 = 0.05;
 /// At least so much, in jobs.
-const LEAST_DITHER: f64 = 0.6;
+const MIN_DITHER: f64 = 0.6;
 /// A step between two periods, of jobs and of throughput, that is taken for one.
 const STEP_SEEN: f64 = 0.05;
 /// Rising less than this part of the throughput for each doubling of the jobs is flat.
@@ -164,14 +164,14 @@ impl MplEstimator {
         let wanted = match self.slope() {
             _ if self.samples < SAMPLES => self.dithered(level),
             None => self.dithered(level),
-            _ if overshot.is_some() => level * (1.0 + MOST_UP),
-            Some(Slope::Rising) => level * (1.0 + MOST_UP),
-            Some(Slope::Falling) => level * (1.0 - MOST_DOWN),
+            _ if overshot.is_some() => level * (1.0 + MAX_UP),
+            Some(Slope::Rising) => level * (1.0 + MAX_UP),
+            Some(Slope::Falling) => level * (1.0 - MAX_DOWN),
             Some(Slope::Flat) => level * (1.0 - DITHER),
             Some(Slope::Peak(peak)) if (peak / level - 1.0).abs() < DITHER => self.dithered(peak),
             Some(Slope::Peak(peak)) => peak,
         };
-        let near = wanted.clamp(level * (1.0 - MOST_DOWN), level * (1.0 + MOST_UP));
+        let near = wanted.clamp(level * (1.0 - MAX_DOWN), level * (1.0 + MAX_UP));
         // Jobs are whole: from one up is to two.
         let from_one = level < 2.0 && near > level;
         self.level = Some(if from_one { 2.0 } else { near.max(1.0) });
@@ -189,7 +189,7 @@ impl MplEstimator {
     fn dithered(&mut self, level: f64) -> f64 {
         self.up = !self.up;
         // Bounds are whole requests in some proxies: a small level would not move at all.
-        let step = (DITHER * level).max(LEAST_DITHER);
+        let step = (DITHER * level).max(MIN_DITHER);
         if self.up {
             level + step
         } else {
@@ -199,7 +199,7 @@ impl MplEstimator {
 
     fn slope(&self) -> Option<Slope> {
         let (mean, spread) = (self.sums.mean(), self.sums.spread());
-        if spread < LEAST_SPREAD * mean {
+        if spread < MIN_SPREAD * mean {
             return None;
         }
         let height = self.sums.xy[0] / self.sums.x[0];

@@ -101,13 +101,13 @@ const AIM: f64 = 0.8;
 /// is admitted, and what is decided shows two periods later, so that 0.6 would oscillate.
 const GAP_GAIN: f64 = 0.3;
 /// Without backlog at least this share more is admitted than what ends.
-const LEAST_ROOM: f64 = 0.25;
+const MIN_ROOM: f64 = 0.25;
 /// With whatever backlog at least this share of what ends is admitted.
-const LEAST_ADMITTED: f64 = 0.3;
+const MIN_ADMITTED: f64 = 0.3;
 /// Share of the traffic that always passes: without any, nothing would be known of load and capacity.
-const LEAST_PASSED: f64 = 0.02;
+const MIN_PASSED: f64 = 0.02;
 /// Less than this is noise.
-const LEAST_SHED: f64 = 0.01;
+const MIN_SHED: f64 = 0.01;
 /// Weight of the newest period.
 const SMOOTHING: f64 = 0.5;
 /// A change by more than this share is a step of the load: believed at once, not smoothed.
@@ -119,7 +119,7 @@ impl Shedder {
     /// `flow` is the sum over the nodes that take traffic; `shed` is the fraction that proxies had in
     /// force when the period ended; `seconds` is its length.
     pub fn step(&mut self, flow: &Flow, shed: f64, seconds: f64) -> f64 {
-        let passed = (1.0 - shed).clamp(LEAST_PASSED, 1.0);
+        let passed = (1.0 - shed).clamp(MIN_PASSED, 1.0);
         let before = self.passed.replace(passed).unwrap_or(passed);
         if !(flow.is_sound() && flow.bound > 0.0 && seconds > 0.0) {
             return 1.0 - passed;
@@ -130,15 +130,15 @@ impl Shedder {
         let gap = AIM - flow.backlog / flow.bound;
         let mut rate = GAP_GAIN * flow.bound / seconds;
         if gap > 0.0 {
-            rate = rate.max(LEAST_ROOM * ended);
+            rate = rate.max(MIN_ROOM * ended);
         }
-        let wanted = (ended + rate * gap).max(LEAST_ADMITTED * ended);
+        let wanted = (ended + rate * gap).max(MIN_ADMITTED * ended);
         let shed = if wanted < offered {
-            (1.0 - wanted / offered).min(1.0 - LEAST_PASSED)
+            (1.0 - wanted / offered).min(1.0 - MIN_PASSED)
         } else {
             0.0
         };
-        if shed < LEAST_SHED { 0.0 } else { shed }
+        if shed < MIN_SHED { 0.0 } else { shed }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::Cost;
 
 /// HAProxy takes weights of 0..=256; with `weight 100` in the configuration a percent is a unit.
-const MOST_PERCENT: f64 = 256.0;
+const MAX_PERCENT: f64 = 256.0;
 
 /// Holds a value still while it is off by little, so that noise moves no keys.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,7 @@ impl WeightScale {
             }
         };
         let exact = if exact.is_finite() {
-            exact.clamp(1.0, MOST_PERCENT)
+            exact.clamp(1.0, MAX_PERCENT)
         } else {
             1.0
         };

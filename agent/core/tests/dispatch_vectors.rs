@@ -35,7 +35,7 @@ const POLICIES: [(&str, Placement); 8] = [
     (
         "load_informed",
         Placement::Scheduled(Policy::LoadInformed {
-            most_nodes: 3,
+            max_nodes: 3,
             interval: 0.1,
             artificial: 0.05,
         }),

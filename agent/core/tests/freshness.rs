@@ -3,7 +3,7 @@
 
 use plimsoll_core::{
     BoundLimits, Cost, Law, NodeController, Objective, Rules, Seconds, Settings, Sla,
-    freshness::{FreshnessSettings, ItemError, MOST_ITEMS, Pressure, UpdatePeriods},
+    freshness::{FreshnessSettings, ItemError, MAX_ITEMS, Pressure, UpdatePeriods},
 };
 use proptest::prelude::*;
 
@@ -165,7 +165,7 @@ fn names_and_periods_that_cannot_be_are_refused() {
 #[test]
 fn of_too_many_the_coldest_are_forgotten_and_counted() {
     let mut found = periods();
-    for n in 0..MOST_ITEMS {
+    for n in 0..MAX_ITEMS {
         found.declare(&format!("n{n}"), Seconds(0.5)).unwrap();
     }
     found.accessed("n0", 50.0);
@@ -178,7 +178,7 @@ fn of_too_many_the_coldest_are_forgotten_and_counted() {
     found.declare("newcomer", Seconds(0.5)).unwrap();
     assert_eq!(period(&found, "newcomer"), 0.5);
     assert_eq!(period(&found, "n0"), 0.5);
-    assert!(found.len() <= MOST_ITEMS);
+    assert!(found.len() <= MAX_ITEMS);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::{Value, json};
 
 const LOAD_INFORMED: Policy = Policy::LoadInformed {
-    most_nodes: 3,
+    max_nodes: 3,
     interval: 0.1,
     artificial: 0.05,
 };
@@ -122,7 +122,7 @@ fn load_informed_leaves_a_node_when_its_artificial_load_has_grown() {
     );
     let mut scheduler = Scheduler::new(
         Policy::LoadInformed {
-            most_nodes: 1,
+            max_nodes: 1,
             interval: 0.0,
             artificial: 1.0,
         },

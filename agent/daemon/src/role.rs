@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What Patroni answers at most, and more.
-const MOST_BYTES: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 
 /// What the outputs tell.
 #[derive(Clone, Debug, Serialize)]
@@ -115,7 +115,7 @@ impl RoleWatch {
             self.lock_error = None;
             return look;
         };
-        let problem = match sources::get(url, self.config.timeout, MOST_BYTES).await {
+        let problem = match sources::get(url, self.config.timeout, MAX_BYTES).await {
             Ok((200, _)) => None,
             Ok((status, _)) => Some(without_lock(url, &format!("status {status}"))),
             Err(error) => Some(without_lock(url, &error.message)),

@@ -39,8 +39,8 @@ use crate::{
 };
 
 /// More panics of one loop than this within [`PANIC_WINDOW`] end the process.
-const MOST_PANICS: usize = 5;
-/// See [`MOST_PANICS`].
+const MAX_PANICS: usize = 5;
+/// See [`MAX_PANICS`].
 const PANIC_WINDOW: Duration = Duration::from_secs(60);
 /// How long servers may take to end over their own grace.
 const END_LIMIT: Duration = Duration::from_secs(5);
@@ -159,15 +159,15 @@ impl Agent {
             rings: Arc::clone(&rings),
             config: ring_config.subscribe(),
             exchanges: Arc::new(exchanges),
-            ring_permits: Arc::new(Semaphore::new(http::MOST_WAITING)),
+            ring_permits: Arc::new(Semaphore::new(http::MAX_WAITING)),
             envoy: Arc::clone(&envoy_board),
             discovered: metrics.envoy.discoveries.clone(),
             partitions: Arc::clone(&partitions),
             learned: Arc::clone(&learned),
-            exchange_permits: Arc::new(Semaphore::new(http::MOST_EXCHANGES)),
+            exchange_permits: Arc::new(Semaphore::new(http::MAX_EXCHANGES)),
             exchanged: metrics.agent.exchanges.clone(),
             placement: Arc::new(gate),
-            placement_permits: Arc::new(Semaphore::new(http::MOST_MESSAGES)),
+            placement_permits: Arc::new(Semaphore::new(http::MAX_MESSAGES)),
             bodies: Arc::default(),
             closed: metrics.agent.process.http_closed.clone(),
             started: Instant::now(),
@@ -462,7 +462,7 @@ where
         let now = Instant::now();
         panics.retain(|at| now.duration_since(*at) < PANIC_WINDOW);
         panics.push_back(now);
-        if panics.len() > MOST_PANICS {
+        if panics.len() > MAX_PANICS {
             bail!(
                 "{task} panicked {} times within a minute, last: {problem}",
                 panics.len()
@@ -506,7 +506,7 @@ mod tests {
             .to_string();
         assert!(error.contains("stocks panicked 6 times"), "{error}");
         assert!(error.contains("on purpose"), "{error}");
-        assert_eq!(restarts.get(), MOST_PANICS as u64);
+        assert_eq!(restarts.get(), MAX_PANICS as u64);
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use std::{
 use axum::body::Bytes;
 use plimsoll_core::{
     Cost, Decision, Seconds,
-    freshness::{MOST_ITEMS, Pressure, UpdatePeriods},
+    freshness::{MAX_ITEMS, Pressure, UpdatePeriods},
 };
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
@@ -31,8 +31,8 @@ pub const FAILURES: [&str; 6] = [
     "truncated",
     "unreachable",
 ];
-/// Room for [`MOST_ITEMS`] with names of usual length.
-const MOST_BYTES: usize = 16 << 20;
+/// Room for [`MAX_ITEMS`] with names of usual length.
+const MAX_BYTES: usize = 16 << 20;
 /// What is known of the items is so old at most; then they have their own periods.
 const FORGET: Duration = Duration::from_secs(60);
 
@@ -154,7 +154,7 @@ impl Updates {
     /// The service's list as it is.
     pub async fn fetch(&self) -> Result<Bytes, SourceError> {
         let url = &self.config.url;
-        let (status, body) = sources::get(url, self.config.timeout, MOST_BYTES).await?;
+        let (status, body) = sources::get(url, self.config.timeout, MAX_BYTES).await?;
         if status != 200 {
             let problem = format!("{url}: status {status}, not 200");
             return Err(SourceError::new("status", problem));
@@ -251,8 +251,8 @@ impl Updates {
             counted.insert(Box::from(name), accesses);
         }
         self.periods.retain(|name| counted.contains_key(name));
-        if counted.len() > MOST_ITEMS {
-            let many = || format!("{} items, of which {MOST_ITEMS} are watched", counted.len());
+        if counted.len() > MAX_ITEMS {
+            let many = || format!("{} items, of which {MAX_ITEMS} are watched", counted.len());
             first.get_or_insert_with(many);
         }
         self.counted = counted;

@@ -25,7 +25,7 @@ use support::wait_for;
 
 const CALLERS: u64 = 4;
 /// Of a line that is the last one.
-const MOST_LAST_BYTES: usize = 8 << 10;
+const MAX_LAST_BYTES: usize = 8 << 10;
 
 /// How a caller saw its gather end.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,7 +100,7 @@ fn last_line(stream: &mut TcpStream) -> Value {
     let mut end = Vec::new();
     drain(stream, |part| {
         end.extend_from_slice(part);
-        end.drain(..end.len().saturating_sub(MOST_LAST_BYTES));
+        end.drain(..end.len().saturating_sub(MAX_LAST_BYTES));
     });
     let text = String::from_utf8_lossy(&end);
     let last = text.lines().rfind(|line| line.starts_with("{\"e"));

@@ -32,11 +32,11 @@ fn each_mistake_names_file_line_and_key() {
             ":8: gather.at_once: must be from 1 to 256",
         ),
         (
-            format!("{NODES}[gather]\nlongest_deadline = \"61s\"\n{PARTITION}"),
-            ":8: gather.longest_deadline: must be at most 1m",
+            format!("{NODES}[gather]\nmax_deadline = \"61s\"\n{PARTITION}"),
+            ":8: gather.max_deadline: must be at most 1m",
         ),
         (
-            format!("{NODES}[gather]\nlongest_deadline = \"1s\"\ndeadline = \"2s\"\n{PARTITION}"),
+            format!("{NODES}[gather]\nmax_deadline = \"1s\"\ndeadline = \"2s\"\n{PARTITION}"),
             ":9: gather.deadline: must not be longer",
         ),
         (

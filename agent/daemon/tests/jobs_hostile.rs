@@ -19,7 +19,7 @@ use databases::*;
 use support::{Agent, Service, free_port, wait_for};
 
 /// More than a good exchange costs, with what an allocator keeps.
-const MOST_KIB: u64 = 16 << 10;
+const MAX_KIB: u64 = 16 << 10;
 
 /// A step of a conversation. After the last one it stays silent, and does not hang up.
 #[derive(Clone)]
@@ -134,7 +134,7 @@ fn survives(kind: &str, lies: &[(&str, Vec<Say>)]) {
         assert_eq!(jobs(&agent), None);
     }
     let grown = peak_memory(&agent) - before;
-    assert!(grown < MOST_KIB, "{grown} KiB more");
+    assert!(grown < MAX_KIB, "{grown} KiB more");
 }
 
 /// MySQL's conversation up to here, packet by packet.

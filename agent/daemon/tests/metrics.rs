@@ -22,7 +22,7 @@ use redis::Redis;
 use support::{Agent, Service, http_post, wait_for};
 
 /// More than one service may have.
-const MOST_SERIES: usize = 240;
+const MAX_SERIES: usize = 240;
 
 fn reference() -> String {
     let out = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
@@ -236,7 +236,7 @@ fn what_is_exported_is_what_the_catalogue_has() {
         }
     }
     // As though one service had everything, even all three sources.
-    assert!(of_one.len() < MOST_SERIES, "{} series", of_one.len());
+    assert!(of_one.len() < MAX_SERIES, "{} series", of_one.len());
 
     // What is removed is forgotten.
     let of = |service: &str, part: &str| {

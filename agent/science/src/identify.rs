@@ -13,9 +13,9 @@ use crate::{
 /// Orders tried, as in both papers.
 pub const ORDERS: std::ops::RangeInclusive<usize> = 1..=4;
 /// Fewer periods tell too little for the highest order and a half to validate on.
-pub const LEAST_ROWS: usize = 80;
+pub const MIN_ROWS: usize = 80;
 /// Standard deviation of the load over its mean, below which it told nothing.
-pub const LEAST_VARIATION: f64 = 0.02;
+pub const MIN_VARIATION: f64 = 0.02;
 /// A lower order is taken where its error in the validation half is at most so much over the best.
 pub const WORTH: f64 = 1.02;
 /// How likely it may be that the load's part in a model is chance.
@@ -26,13 +26,13 @@ const CHANCE: f64 = 0.01;
 pub enum TraceError {
     /// Too short, or too many gaps.
     #[error(
-        "{0} periods have four before them without a gap: at least {LEAST_ROWS} are wanted, and an hour is better"
+        "{0} periods have four before them without a gap: at least {MIN_ROWS} are wanted, and an hour is better"
     )]
     Short(usize),
     /// The load stood still.
     #[error(
         "too little excitation: the load varied by {:.2} % of its mean, and at least {:.0} % is wanted. \
-         Let the clients vary what they ask for", 100.0 * .0, 100.0 * LEAST_VARIATION
+         Let the clients vary what they ask for", 100.0 * .0, 100.0 * MIN_VARIATION
     )]
     Excitation(f64),
     /// The delay stood still.
@@ -115,14 +115,14 @@ pub fn identify(segments: &[Segment]) -> Result<Identified, TraceError> {
         .iter()
         .map(|one| one.len().saturating_sub(skipped))
         .sum();
-    if rows < LEAST_ROWS {
+    if rows < MIN_ROWS {
         return Err(TraceError::Short(rows));
     }
     let all =
         |of: fn(&Segment) -> &Vec<f64>| segments.iter().flat_map(of).copied().collect::<Vec<_>>();
     let (loads, delays) = (all(|one| &one.load), all(|one| &one.delay));
     let load_variation = variance(&loads).sqrt() / mean(&loads).max(f64::MIN_POSITIVE);
-    if load_variation < LEAST_VARIATION {
+    if load_variation < MIN_VARIATION {
         return Err(TraceError::Excitation(load_variation));
     }
     if variance(&delays) == 0.0 {

@@ -17,8 +17,8 @@ mod tuning;
 pub use arx::{Arx, MAX_ORDER, ModelError};
 pub use control_loop::{ControlLoop, Margins, SETTLED, Step};
 pub use identify::{
-    Candidate, Identified, LEAST_ROWS, LEAST_VARIATION, ORDERS, Quality, Refusal, TraceError,
-    WORTH, identify,
+    Candidate, Identified, MIN_ROWS, MIN_VARIATION, ORDERS, Quality, Refusal, TraceError, WORTH,
+    identify,
 };
 pub use nalgebra::Complex;
 pub use polynomial::{Polynomial, RootError};

@@ -3,7 +3,7 @@
 use nalgebra::{Complex, DMatrix, Schur};
 
 /// More steps than any polynomial of a sensible order takes.
-const MOST_STEPS: usize = 10_000;
+const MAX_STEPS: usize = 10_000;
 
 /// The roots of a polynomial could not be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -77,7 +77,7 @@ impl Polynomial {
             0 => monic[column],
             _ => f64::from(u8::from(row == column + 1)),
         });
-        let schur = Schur::try_new(companion, f64::EPSILON, MOST_STEPS).ok_or(RootError)?;
+        let schur = Schur::try_new(companion, f64::EPSILON, MAX_STEPS).ok_or(RootError)?;
         let mut roots: Vec<_> = schur.complex_eigenvalues().iter().copied().collect();
         roots.sort_by(|x, y| {
             // Rounding must not part a pair.

@@ -3,7 +3,7 @@
 use nalgebra::{DMatrix, DVector};
 
 /// Below this part of the largest singular value a direction of the regressors is taken for none.
-const LEAST_SINGULAR: f64 = 1e-7;
+const MIN_SINGULAR: f64 = 1e-7;
 
 /// A row: what is to be explained, and by what.
 pub(crate) struct Row {
@@ -33,7 +33,7 @@ pub(crate) fn least_squares(rows: &[Row]) -> Option<Vec<f64>> {
     // The triangular factor has the singular values of the whole, and is small.
     let factors = matrix.qr();
     let singular = factors.r().singular_values();
-    if singular.min() <= LEAST_SINGULAR * singular.max() {
+    if singular.min() <= MIN_SINGULAR * singular.max() {
         return None;
     }
     let projected = factors.q().tr_mul(&outputs);

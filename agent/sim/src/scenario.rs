@@ -57,17 +57,17 @@ pub const NAMES: [&str; BUILT_IN.len()] = {
     names
 };
 
-const MOST_NODES: usize = 10_000;
-const MOST_CLIENTS: u32 = 1_000_000;
-const MOST_SECONDS: f64 = 86_400.0;
+const MAX_NODES: usize = 10_000;
+const MAX_CLIENTS: u32 = 1_000_000;
+const MAX_SECONDS: f64 = 86_400.0;
 /// Items that are updated, in a node and in all.
-const MOST_UPDATED: u32 = 100_000;
-const MOST_UPDATED_IN_ALL: u64 = 1_000_000;
-const MOST_KEYS: u32 = 1_000_000;
+const MAX_UPDATED: u32 = 100_000;
+const MAX_UPDATED_IN_ALL: u64 = 1_000_000;
+const MAX_KEYS: u32 = 1_000_000;
 /// Where all nodes have work with each transaction.
-const MOST_WRITTEN: usize = 100;
+const MAX_WRITTEN: usize = 100;
 /// Memory is set aside for as many.
-const MOST_CACHED: u64 = 10_000_000;
+const MAX_CACHED: u64 = 10_000_000;
 
 /// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -465,10 +465,10 @@ impl Scenario {
         if !positive(self.sla_seconds) {
             return wrong("sla_seconds", "must be above 0".into());
         }
-        if !(positive(self.seconds) && self.seconds <= MOST_SECONDS) {
+        if !(positive(self.seconds) && self.seconds <= MAX_SECONDS) {
             return wrong(
                 "seconds",
-                format!("must be above 0 and at most {MOST_SECONDS}"),
+                format!("must be above 0 and at most {MAX_SECONDS}"),
             );
         }
         if !(self.measured_from >= 0.0 && self.measured_from < self.seconds) {
@@ -496,8 +496,8 @@ impl Scenario {
             return wrong("policies", "must name at least one".into());
         }
         let clients = &self.clients;
-        if clients.count > MOST_CLIENTS {
-            return wrong("clients.count", format!("must be at most {MOST_CLIENTS}"));
+        if clients.count > MAX_CLIENTS {
+            return wrong("clients.count", format!("must be at most {MAX_CLIENTS}"));
         }
         let items = |items: [f64; 2]| range(items) && items[0] > 0.0;
         if !items(clients.items)
@@ -510,8 +510,8 @@ impl Scenario {
                 "must be two numbers above 0, the smaller first".into(),
             );
         }
-        if clients.keys == 0 || clients.keys > MOST_KEYS {
-            return wrong("clients.keys", format!("must be within 1 and {MOST_KEYS}"));
+        if clients.keys == 0 || clients.keys > MAX_KEYS {
+            return wrong("clients.keys", format!("must be within 1 and {MAX_KEYS}"));
         }
         if !part(clients.queries) {
             return wrong("clients.queries", "must be within 0 and 1".into());
@@ -552,15 +552,15 @@ impl Scenario {
             }
         }
         let count: usize = self.nodes.iter().map(|group| group.count as usize).sum();
-        if count == 0 || count > MOST_NODES {
-            return wrong("nodes", format!("must be within 1 and {MOST_NODES} in all"));
+        if count == 0 || count > MAX_NODES {
+            return wrong("nodes", format!("must be within 1 and {MAX_NODES} in all"));
         }
         if let Some(Writes { apply }) = self.writes {
             if !part(apply) {
                 return wrong("writes.apply", "must be within 0 and 1".into());
             }
-            if count > MOST_WRITTEN {
-                return wrong("writes", format!("takes at most {MOST_WRITTEN} nodes"));
+            if count > MAX_WRITTEN {
+                return wrong("writes", format!("takes at most {MAX_WRITTEN} nodes"));
             }
         }
         if let Some(updates) = &self.updates {
@@ -588,10 +588,10 @@ impl Scenario {
             }
         }
         let cached = |group: &NodeSettings| u64::from(group.count) * u64::from(group.cache_keys);
-        if self.nodes.iter().map(cached).sum::<u64>() > MOST_CACHED {
+        if self.nodes.iter().map(cached).sum::<u64>() > MAX_CACHED {
             return wrong(
                 "nodes",
-                format!("must cache at most {MOST_CACHED} keys in all"),
+                format!("must cache at most {MAX_CACHED} keys in all"),
             );
         }
         for (i, change) in self.changes.iter().enumerate() {
@@ -645,11 +645,11 @@ fn check_updates(updates: &Updates, nodes: &[NodeSettings]) -> Result<(), (Strin
     let positive = |value: f64| value.is_finite() && value > 0.0;
     let count: u64 = nodes.iter().map(|node| u64::from(node.count)).sum();
     let all = u64::from(updates.items).saturating_mul(count);
-    if updates.items == 0 || updates.items > MOST_UPDATED || all > MOST_UPDATED_IN_ALL {
+    if updates.items == 0 || updates.items > MAX_UPDATED || all > MAX_UPDATED_IN_ALL {
         return wrong(
             "items",
             format!(
-                "must be within 1 and {MOST_UPDATED}, and {MOST_UPDATED_IN_ALL} in all nodes together"
+                "must be within 1 and {MAX_UPDATED}, and {MAX_UPDATED_IN_ALL} in all nodes together"
             ),
         );
     }

@@ -19,7 +19,7 @@ const HEALTH_CHECK: f64 = 0.5;
 const SYN_RETRY: f64 = 3.0;
 const SYN_RETRIES: u8 = 5;
 /// Nobody sends again sooner, or who is refused at once and does not think would stop the clock.
-const LEAST_PAUSE: f64 = 0.001;
+const MIN_PAUSE: f64 = 0.001;
 /// An error costs a node this long.
 const ERROR_SECONDS: f64 = 0.001;
 /// A proxy that holds a request back looks again after this long.
@@ -549,7 +549,7 @@ impl<'a> World<'a> {
         if self.scenario.clients.count > 0 {
             let pause = self.crowd.pause(client, self.now.get());
             self.events
-                .put(self.now.after(pause.max(LEAST_PAUSE)), Event::Send(client));
+                .put(self.now.after(pause.max(MIN_PAUSE)), Event::Send(client));
         }
     }
 

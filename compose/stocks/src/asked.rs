@@ -13,11 +13,11 @@ use crate::seed::symbol;
 
 const EVERY: Duration = Duration::from_secs(1);
 /// Longest wait after failures, before it is varied.
-const LONGEST_WAIT: Duration = Duration::from_secs(4);
+const MAX_WAIT: Duration = Duration::from_secs(4);
 /// Without a good answer for this long, all stocks have their own periods.
 const SILENCE: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(1);
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// By stock; those that are not there have their own.
 pub type Periods = Arc<HashMap<u32, Duration>>;
@@ -87,7 +87,7 @@ pub fn run(url: &str, own: &[Duration], asked: &Asked, metrics: &Metrics) {
                     warn!(url, "no periods from the agent: {text}");
                     problem = text;
                 }
-                wait = (2 * wait).min(LONGEST_WAIT);
+                wait = (2 * wait).min(MAX_WAIT);
             }
         }
         let silence = heard.elapsed();
@@ -125,7 +125,7 @@ fn ask(agent: &ureq::Agent, url: &str, tag: Option<&str>, own: &[Duration]) -> R
     }
     let tag = response.headers().get("etag");
     let tag = tag.and_then(|tag| tag.to_str().ok()).map(str::to_owned);
-    let body = response.body_mut().with_config().limit(MOST_BYTES);
+    let body = response.body_mut().with_config().limit(MAX_BYTES);
     let periods = read(&body.read_to_vec()?, own)?;
     Ok(Some((periods, tag)))
 }

@@ -25,7 +25,7 @@ use tracing::info;
 
 use crate::cli::LedgerArgs;
 
-const LONGEST_ID: usize = 64;
+const MAX_ID: usize = 64;
 /// A commit may wait for standbys; being connected to may not.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
@@ -200,9 +200,9 @@ impl App {
 }
 
 async fn enter(State(app): State<Arc<App>>, Path(id): Path<String>) -> Response {
-    let fine = !id.is_empty() && id.len() <= LONGEST_ID && id.bytes().all(|b| b.is_ascii_graphic());
+    let fine = !id.is_empty() && id.len() <= MAX_ID && id.bytes().all(|b| b.is_ascii_graphic());
     if !fine {
-        let problem = format!("an id has 1 to {LONGEST_ID} visible ASCII characters");
+        let problem = format!("an id has 1 to {MAX_ID} visible ASCII characters");
         return (StatusCode::BAD_REQUEST, problem).into_response();
     }
     let began = Instant::now();

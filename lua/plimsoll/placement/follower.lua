@@ -15,9 +15,9 @@ local M = {}
 
 M.RESTS = 64
 -- Names with an entry of their own, at most, and as many that are on their way.
-local MOST_NAMED = 2 * 16384
-local MOST_NAME_BYTES, MOST_NODE_BYTES = 128, 128
-local MOST_VERSION = (1 << 53) - 1
+local MAX_NAMED = 2 * 16384
+local MAX_NAME_BYTES, MAX_NODE_BYTES = 128, 128
+local MAX_VERSION = (1 << 53) - 1
 local NEVER = -1
 
 --- Nothing yields out of a callback of the string library, so HAProxy does not interrupt it.
@@ -30,7 +30,7 @@ M.in_one_piece = in_one_piece
 
 -- Whether a text can be the name of an object set: 1 to 128 visible ASCII characters.
 local function is_name(text)
-  return #text <= MOST_NAME_BYTES and find(text, "^[!-~]+$") ~= nil
+  return #text <= MAX_NAME_BYTES and find(text, "^[!-~]+$") ~= nil
 end
 
 -- Of a word on the wire: the name, or the number of a rest.
@@ -48,14 +48,14 @@ end
 -- Of a state on the wire: the node and whether the set is leaving it; "-" has none.
 local function state_of(word)
   local leaving, node = match(word, "^(>?)([%w._:/%-]+)$")
-  if node and word ~= "-" and #node <= MOST_NODE_BYTES then
+  if node and word ~= "-" and #node <= MAX_NODE_BYTES then
     return node, leaving == ">"
   end
 end
 
 local function version_of(text)
   local version = math.tointeger(tonumber(text))
-  return version and version >= 0 and version <= MOST_VERSION and version or nil
+  return version and version >= 0 and version <= MAX_VERSION and version or nil
 end
 
 --- @param rest_of function of a name and what `route` was given: the number of its rest
@@ -119,7 +119,7 @@ function M.new(rest_of)
         return nil
       end
     end
-    return new.named <= MOST_NAMED and new or nil
+    return new.named <= MAX_NAMED and new or nil
   end
 
   local function put(new, new_version)
@@ -213,7 +213,7 @@ function M.new(rest_of)
         return "wrong"
       end
       changes[#changes + 1] = { word = word, name = name, rest = rest, node = node, leaving = is_leaving }
-      if named + #changes > MOST_NAMED then
+      if named + #changes > MAX_NAMED then
         return "wrong"
       end
     end

@@ -12,9 +12,9 @@ local byte, format, max, min = string.byte, string.format, math.max, math.min
 
 local M = {}
 
-local MOST_COST = 1e9
+local MAX_COST = 1e9
 -- Between two looks at a set that is being handed over, in ms: a quarter of what was waited, within these.
-local SHORTEST_LOOK, LONGEST_LOOK = 2, 50
+local MIN_LOOK, MAX_LOOK = 2, 50
 -- Of a refusal by HAProxy itself: it reached no server.
 local UNREACHED = 503
 
@@ -107,7 +107,7 @@ function M.start(settings, identity, now)
     local ticket, word
     repeat
       local over = now() - began
-      core.msleep(max(SHORTEST_LOOK, min(250 * over // 1 | 0, LONGEST_LOOK)))
+      core.msleep(max(MIN_LOOK, min(250 * over // 1 | 0, MAX_LOOK)))
       ticket, word = route(txn, set)
     until ticket or (word ~= "moving" and word ~= "suspended") or now() - began >= patience
     return ticket, word
@@ -121,7 +121,7 @@ function M.start(settings, identity, now)
     local ticket, word, entry = route(txn, set)
     local cost = tonumber(txn:get_var("txn.plimsoll_cost")) or costs.default
     -- NaN is not above the least.
-    cost = cost > costs.least and min(cost, MOST_COST) or costs.least
+    cost = cost > costs.min and min(cost, MAX_COST) or costs.min
     if entry then
       -- Who waits has come: a set that is moving would look cold else.
       loads.add(entry, set, cost)

@@ -14,14 +14,14 @@ local LOOK_MS, STOPPING_MS = 10, 100
 -- and who has it then is taken for dead.
 local SUCCESSION = 0.2
 -- For how long is waited where no table is in force, in s.
-local LEAST_WAIT, MOST_WAIT = 0.05, 5
-local MOST_MS = 3600000
+local MIN_WAIT, MAX_WAIT = 0.05, 5
+local MAX_MS = 3600000
 
 local Link = {}
 Link.__index = Link
 
 local function ms(value)
-  return math.type(value) == "integer" and value >= 0 and value <= MOST_MS and value / 1000 or nil
+  return math.type(value) == "integer" and value >= 0 and value <= MAX_MS and value / 1000 or nil
 end
 
 --- @param settings table all settings
@@ -96,7 +96,7 @@ function Link:join()
   end
   if type(answer) == "table" and answer[1] == "wait" and ms(answer[2]) then
     contact.trouble(self.name, self.calls, "no table of primaries is in force yet")
-    self:rest(math.max(LEAST_WAIT, math.min(ms(answer[2]), MOST_WAIT)))
+    self:rest(math.max(MIN_WAIT, math.min(ms(answer[2]), MAX_WAIT)))
     return true
   end
   local terms = type(answer) == "table" and answer[1] == "open" and {
@@ -231,7 +231,7 @@ end
 --- Joins, and reports once a period and when there is something to tell; a task.
 function Link:report_for_ever()
   core.msleep(math.floor(1000 * SUCCESSION))
-  contact.keep_trying(self, self.calls, 2 * self.settings.period + self.settings.redis.timeout + MOST_WAIT, function()
+  contact.keep_trying(self, self.calls, 2 * self.settings.period + self.settings.redis.timeout + MAX_WAIT, function()
     local good, problem = self:step()
     self.checked = good and self.checked
     return good, problem

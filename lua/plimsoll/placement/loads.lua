@@ -8,9 +8,9 @@ local M = {}
 local byte = string.byte
 local NAMED = byte("=")
 -- Pairs in a report, and of them names that share a rest.
-local MOST_PAIRS, MOST_SHARING, RESTS = 1024, 64, 64
+local MAX_PAIRS, MAX_SHARING, RESTS = 1024, 64, 64
 -- Names that share a rest and are counted by themselves; later ones of a period count in the rest alone.
-local MOST_COUNTED = 4096
+local MAX_COUNTED = 4096
 
 -- The hottest of `costs`, at most so many, hottest first; and a list of the others.
 local function hottest(costs, most)
@@ -53,7 +53,7 @@ function M.new()
     local sum = sharing[name]
     if sum then
       sharing[name] = sum + cost
-    elseif counted < MOST_COUNTED then
+    elseif counted < MAX_COUNTED then
       sharing[name], rest_of[name], counted = cost, word, counted + 1
     else
       sums[word] = (sums[word] or 0) + cost
@@ -79,7 +79,7 @@ function M.new()
     for word in pairs(rests) do
       sums_of[word] = nil
     end
-    local top, others = hottest(sharing_of, MOST_SHARING)
+    local top, others = hottest(sharing_of, MAX_SHARING)
     for _, name in ipairs(top) do
       local word = rests_of[name] .. ":" .. name
       words[#words + 1], told[word] = word, sharing_of[name]
@@ -91,7 +91,7 @@ function M.new()
     for word, cost in pairs(rests) do
       words[#words + 1], told[word] = word, cost
     end
-    top, others = hottest(sums_of, MOST_PAIRS - MOST_SHARING - RESTS)
+    top, others = hottest(sums_of, MAX_PAIRS - MAX_SHARING - RESTS)
     for _, word in ipairs(top) do
       words[#words + 1], told[word] = word, sums_of[word]
     end

@@ -43,7 +43,7 @@ const FIRST_JOBS: f64 = 3.0;
 const RESERVE_JOBS: f64 = 1.5;
 const RESERVE_OF_ROOT: f64 = 2.0;
 /// With fewer than these, or than an unloaded node needs, nothing gets faster, as long as so many finish in time.
-const LEAST_JOBS: f64 = 3.0;
+const MIN_JOBS: f64 = 3.0;
 /// What is left of the reserve where fewer jobs did more.
 const CONTENDED: f64 = 0.4;
 /// By how much more they did at least.
@@ -54,15 +54,15 @@ const RECENT_SAMPLES: f64 = 200.0;
 const RATE_SAMPLES: f64 = 1000.0;
 /// A rate is told from the one known by so many standard deviations and this part of it.
 const DEVIATIONS: f64 = 2.0;
-const LEAST_CHANGE: f64 = 0.05;
+const MIN_CHANGE: f64 = 0.05;
 /// What unloaded delay is lowered by in a period in which the queue stands, while it was only seen under load.
 const DESCENT: f64 = 0.9;
 /// After it fell fewer jobs are not tried for so many periods, at most; each time for twice as many.
-const LONGEST_PAUSE: u32 = 300;
+const MAX_PAUSE: u32 = 300;
 /// What is left of a larger reserve after a period.
 const RESERVE_DECAY: f64 = 0.99;
 /// Requests whose mean delay says something.
-const LEAST_SEEN: f64 = 10.0;
+const MIN_SEEN: f64 = 10.0;
 /// As long as throughput has fallen by no more than this part of the best, over so many requests; back where it has
 /// fallen by more than the second.
 const UNHARMED: f64 = 0.02;
@@ -79,7 +79,7 @@ const PERIODS: u32 = 10;
 /// What is late by its whole target lowers the bound by this part, and what is in time raises it again by the second.
 const LOWERED: f64 = 0.3;
 const RAISED: f64 = 1.1;
-const LEAST_CORRECTION: f64 = 0.05;
+const MIN_CORRECTION: f64 = 0.05;
 /// A bound that is passed by more is not obeyed: what it does to delays cannot be known.
 const DISOBEYED: f64 = 1.25;
 /// The objective's delay is within these multiples of the mean one.
@@ -96,7 +96,7 @@ const SHOWN_DECAY: f64 = 0.999;
 const UNQUEUED: f64 = 1.3;
 const UNHURRIED: f64 = 0.8;
 /// Jobs that are let in at least by the rate of late.
-const LEAST_OF_LATE: f64 = 4.0;
+const MIN_OF_LATE: f64 = 4.0;
 /// No more jobs than these are no flood.
 const FLOOD_JOBS: f64 = 5.0;
 /// Requests behind the rate of late, or it foretells and limits nothing.
@@ -226,7 +226,7 @@ impl Recent {
 
     /// The change of its rate that chance does not make.
     fn noise(&self) -> f64 {
-        (DEVIATIONS / self.ended.max(1.0).sqrt()).max(LEAST_CHANGE)
+        (DEVIATIONS / self.ended.max(1.0).sqrt()).max(MIN_CHANGE)
     }
 
     fn rate(&self) -> f64 {
@@ -423,7 +423,7 @@ impl LoadLine {
         let target = sla.target().get();
         match self.rate {
             Some(rate) => Some(self.standing(rate, target)),
-            None if self.recent.ended > 0.0 => Some((self.recent.rate() * target).max(LEAST_OF_LATE)),
+            None if self.recent.ended > 0.0 => Some((self.recent.rate() * target).max(MIN_OF_LATE)),
             None => None,
         }
     }
@@ -534,7 +534,7 @@ impl LoadLine {
             // Whoever gets no more than was learned would never show more.
             self.rate = Some(recent / UNHURRIED);
         }
-        if period.ended >= LEAST_SEEN && period.delay < self.unloaded.unwrap_or(0.0) {
+        if period.ended >= MIN_SEEN && period.delay < self.unloaded.unwrap_or(0.0) {
             self.unloaded = Some(period.delay);
         }
         if !is_full && period.rate < LIGHT * rate {
@@ -672,7 +672,7 @@ impl LoadLine {
     }
 
     fn rest_from_descent(&mut self) {
-        self.pauses = (2 * self.pauses + 4).min(LONGEST_PAUSE);
+        self.pauses = (2 * self.pauses + 4).min(MAX_PAUSE);
         self.pause = self.pauses;
     }
 
@@ -697,15 +697,15 @@ impl LoadLine {
         match (self.mode, self.rate) {
             (Mode::Standing, Some(rate)) => {
                 let part = self.least(rate, target) / self.busy(rate, target);
-                part.clamp(LEAST_CORRECTION, 1.0)
+                part.clamp(MIN_CORRECTION, 1.0)
             }
-            _ => LEAST_CORRECTION,
+            _ => MIN_CORRECTION,
         }
     }
 
     /// Fewer jobs make nothing faster.
     fn least(&self, rate: f64, target: f64) -> f64 {
-        LEAST_JOBS.min(rate * target).max(self.need(rate, target))
+        MIN_JOBS.min(rate * target).max(self.need(rate, target))
     }
 
     /// Jobs that a node without a queue has at this rate.

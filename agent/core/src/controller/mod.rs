@@ -40,9 +40,9 @@ const OVER_BOUND: f64 = 1.1;
 /// spread widely, high enough for weights to mean something.
 const CARRIED_SHARE: f64 = 0.33;
 /// HAProxy reads a connection limit as 32 bits.
-const MOST_JOBS: f64 = 2e9;
+const MAX_JOBS: f64 = 2e9;
 /// A cost below this is a source's mistake: a request touches at least about one item.
-const LEAST_COST: f64 = 1e-6;
+const MIN_COST: f64 = 1e-6;
 /// Weight of the newest period in the mean cost of a request.
 const COST_SMOOTHING: f64 = 0.3;
 
@@ -135,7 +135,7 @@ impl NodeController {
                 measured_delay: None,
                 control_delay: None,
                 mean_cost: Cost(1.0),
-                bound_jobs: nominal.get().clamp(1.0, MOST_JOBS),
+                bound_jobs: nominal.get().clamp(1.0, MAX_JOBS),
                 capacity: None,
                 recent_peak: Cost(0.0),
                 gains: None,
@@ -258,7 +258,7 @@ impl NodeController {
             measured_delay: signal.measured,
             control_delay: signal.control,
             mean_cost: Cost(mean_cost),
-            bound_jobs: (bound / mean_cost).clamp(1.0, MOST_JOBS),
+            bound_jobs: (bound / mean_cost).clamp(1.0, MAX_JOBS),
             capacity: self.capacity(),
             recent_peak: Cost(self.recent_peak),
             gains: self.gains(),
@@ -408,7 +408,7 @@ impl NodeController {
         if let Some(cost) = observation.finished_cost.map(Cost::get)
             && finished > 0
             && cost.is_finite()
-            && cost / finished as f64 > LEAST_COST
+            && cost / finished as f64 > MIN_COST
         {
             let mean = cost / finished as f64;
             let smoothed = self

@@ -31,8 +31,8 @@ const SAMPLES: u32 = 8;
 /// Nor while less of the prior's variance is gone.
 const KNOWN: f64 = 0.5;
 /// Less than this is not told from no answer.
-const LEAST_ANSWER: f64 = 0.05;
-const MOST_MEMORY: f64 = 0.95;
+const MIN_ANSWER: f64 = 0.05;
+const MAX_MEMORY: f64 = 0.95;
 /// Delays beyond say only that they are.
 const RATIOS: (f64, f64) = (0.05, 20.0);
 /// To 2 % of a step is settled, and it takes this part of the time that the SLA gives: a step of the load is met with
@@ -42,7 +42,7 @@ const PART: f64 = 0.5;
 /// Where the slower pole may be.
 const POLES: (f64, f64) = (0.4, 0.9);
 /// The least part the proportional term has of a loop: without it there is no damping where the model errs.
-const LEAST_PROPORTIONAL: f64 = 0.1;
+const MIN_PROPORTIONAL: f64 = 0.1;
 /// The gains found stay within these multiples of the default ones.
 const MULTIPLES: (f64, f64) = (0.25, 2.0);
 /// Noise may move the bound by so much a period, as a standard deviation.
@@ -185,7 +185,7 @@ impl Tuner {
         }
         let variance = self.covariance[1][1] + self.covariance[2][2] + 2.0 * self.covariance[1][2];
         let prior = PRIOR_SPREAD[1].powi(2) + PRIOR_SPREAD[2].powi(2);
-        if variance > (1.0 - KNOWN) * prior || b1 + b2 < LEAST_ANSWER || a > MOST_MEMORY {
+        if variance > (1.0 - KNOWN) * prior || b1 + b2 < MIN_ANSWER || a > MAX_MEMORY {
             return None;
         }
         let spread = variance.max(0.0).sqrt();
@@ -229,7 +229,7 @@ fn placed(answer: Answer, spread: f64, periods: f64) -> (f64, f64) {
     // What is not sure may be larger.
     let b = b1 + b2 + spread;
     let slow = (-SETTLED / (PART * periods)).exp().clamp(POLES.0, POLES.1);
-    let product = (slow * slow).min(a - LEAST_PROPORTIONAL);
+    let product = (slow * slow).min(a - MIN_PROPORTIONAL);
     let fast = product / slow;
     let mut kp = (a - product) / b;
     let mut integral = (1.0 - slow) * (1.0 - fast) / b;

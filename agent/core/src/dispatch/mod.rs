@@ -23,12 +23,12 @@ const GIVEN_UP: f64 = 0.1;
 /// The dearest a request may be, whoever says so.
 pub const MAX_COST: f64 = 1e9;
 /// Places a dispatcher has at most; a ring has 255 nodes, those without a ring may be more.
-const MOST_PLACES: usize = 1024;
+const MAX_PLACES: usize = 1024;
 /// Weight of the newest period in a node's demand.
 const DEMAND_SMOOTHING: f64 = 0.5;
 /// In least costs. Less is none: dispatchers whose demand dies away each in its own time would never have
 /// the whole bound between them.
-const LEAST_DEMAND: f64 = 1e-3;
+const MIN_DEMAND: f64 = 1e-3;
 
 /// How requests are placed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -236,7 +236,7 @@ impl Dispatcher {
         if let Some(place) = self.nodes.iter().position(|node| node.name() == name) {
             return Some(place);
         }
-        if self.nodes.len() < MOST_PLACES {
+        if self.nodes.len() < MAX_PLACES {
             self.nodes.push(Node::new(name));
             return Some(self.nodes.len() - 1);
         }
@@ -503,7 +503,7 @@ impl Dispatcher {
         let of_each = std::mem::take(&mut self.wanted_of_each);
         for node in &mut self.nodes {
             let more = if node.is_open() { of_each } else { 0.0 };
-            node.end_period(more, LEAST_DEMAND * self.settings.least_cost);
+            node.end_period(more, MIN_DEMAND * self.settings.least_cost);
         }
     }
 

@@ -7,9 +7,9 @@ use super::{DEMAND_SMOOTHING, NodeReport, NodeShare, observed::Observed};
 /// As many attempts without an answer, one after the other, take a node out.
 const FAILURES: u32 = 5;
 /// For so many seconds at first, twice as many each time until it answers, and at most
-/// [`LONGEST_EJECTION`].
+/// [`MAX_EJECTION`].
 const FIRST_EJECTION: f64 = 1.0;
-const LONGEST_EJECTION: f64 = 30.0;
+const MAX_EJECTION: f64 = 30.0;
 
 /// What every placement looks at, of every node: a cache line. The rest is elsewhere.
 #[derive(Clone, Debug)]
@@ -177,7 +177,7 @@ impl Node {
             return false;
         }
         self.ejected_until = Some(now + self.rest.ejection);
-        self.rest.ejection = (2.0 * self.rest.ejection).min(LONGEST_EJECTION);
+        self.rest.ejection = (2.0 * self.rest.ejection).min(MAX_EJECTION);
         true
     }
 

@@ -5,7 +5,7 @@ use crate::{Cost, dispatch::Costs};
 /// Of a query that was never asked.
 const FIRST_COST: f64 = 1.0;
 /// Queries whose cost is known.
-const MOST_KNOWN: usize = 1000;
+const MAX_KNOWN: usize = 1000;
 
 /// The queries that run or wait on behalf of one service, at costs learned from the rows of earlier ones.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct Admission {
 impl Default for Admission {
     fn default() -> Self {
         Admission {
-            costs: Costs::new(FIRST_COST, MOST_KNOWN, None),
+            costs: Costs::new(FIRST_COST, MAX_KNOWN, None),
             backlog: 0.0,
             queries: 0,
         }

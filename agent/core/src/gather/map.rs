@@ -5,7 +5,7 @@ use std::{
     ops::RangeInclusive,
 };
 
-use super::{MOST_NAME_BYTES, MOST_PARTITIONS};
+use super::{MAX_NAME_BYTES, MAX_PARTITIONS};
 
 /// A part of the data, in a database of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,9 +21,9 @@ pub struct Partition {
 /// Why a map is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MapError {
-    /// It has none, or more than [`MOST_PARTITIONS`]; so many.
+    /// It has none, or more than [`MAX_PARTITIONS`]; so many.
     Count(usize),
-    /// This is no name: 1 to [`MOST_NAME_BYTES`] visible ASCII characters are.
+    /// This is no name: 1 to [`MAX_NAME_BYTES`] visible ASCII characters are.
     Name(String),
     /// Two nodes have this name.
     TwoNodes(String),
@@ -59,14 +59,11 @@ impl std::fmt::Display for MapError {
         };
         match self {
             MapError::Count(count) => {
-                write!(
-                    f,
-                    "must have 1 to {MOST_PARTITIONS} partitions, has {count}"
-                )
+                write!(f, "must have 1 to {MAX_PARTITIONS} partitions, has {count}")
             }
             MapError::Name(name) => write!(
                 f,
-                "a name must be 1 to {MOST_NAME_BYTES} visible ASCII characters, is {name:?}"
+                "a name must be 1 to {MAX_NAME_BYTES} visible ASCII characters, is {name:?}"
             ),
             MapError::TwoNodes(name) => write!(f, "there are two nodes {name:?}"),
             MapError::TwoPartitions(name) => write!(f, "there are two partitions {name:?}"),
@@ -117,7 +114,7 @@ impl PartitionMap {
                 return Err(MapError::TwoNodes(node.to_owned()));
             }
         }
-        if !(1..=MOST_PARTITIONS).contains(&partitions.len()) {
+        if !(1..=MAX_PARTITIONS).contains(&partitions.len()) {
             return Err(MapError::Count(partitions.len()));
         }
         let mut names = BTreeSet::new();
@@ -144,7 +141,7 @@ impl PartitionMap {
 }
 
 fn check_name(name: &str) -> Result<(), MapError> {
-    let fine = (1..=MOST_NAME_BYTES).contains(&name.len())
+    let fine = (1..=MAX_NAME_BYTES).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_graphic());
     match fine {
         true => Ok(()),

@@ -3,8 +3,8 @@
 use std::{cmp::Ordering, collections::VecDeque};
 
 use super::{
-    Failure, How, Keys, Kind, MOST_COLUMNS, MOST_PARTITIONS, Plan, PlanError, QUEUED, Report,
-    State, Value,
+    Failure, How, Keys, Kind, MAX_COLUMNS, MAX_PARTITIONS, Plan, PlanError, QUEUED, Report, State,
+    Value,
     reduce::{Reduced, Unfit},
     report::PartitionReport,
 };
@@ -70,7 +70,7 @@ pub struct Gathering<T> {
 }
 
 impl<T> Gathering<T> {
-    /// Of partitions with these names, at most [`MOST_PARTITIONS`].
+    /// Of partitions with these names, at most [`MAX_PARTITIONS`].
     pub fn new(
         names: impl IntoIterator<Item = String>,
         plan: Plan,
@@ -80,7 +80,7 @@ impl<T> Gathering<T> {
             How::Reduce(reductions) => reductions.iter().map(Reduced::new).collect(),
             _ => Vec::new(),
         };
-        let sources = names.into_iter().take(MOST_PARTITIONS).map(|name| Source {
+        let sources = names.into_iter().take(MAX_PARTITIONS).map(|name| Source {
             report: PartitionReport {
                 name,
                 state: State::Waiting,
@@ -129,9 +129,9 @@ impl<T> Gathering<T> {
     }
 
     fn check_columns(&mut self, columns: &[String]) -> Result<(), String> {
-        if columns.len() > MOST_COLUMNS {
+        if columns.len() > MAX_COLUMNS {
             let count = columns.len();
-            return Err(format!("{count} columns: must be at most {MOST_COLUMNS}"));
+            return Err(format!("{count} columns: must be at most {MAX_COLUMNS}"));
         }
         if let Some(known) = &self.columns {
             return match known == columns {

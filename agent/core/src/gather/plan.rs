@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{MOST_COLUMNS, Value};
+use super::{MAX_COLUMNS, Value};
 use crate::Seconds;
 
 /// One column of an order.
@@ -98,7 +98,7 @@ impl std::fmt::Display for PlanError {
         match self {
             PlanError::Columns(count) => write!(
                 f,
-                "an order or a reduction must have 1 to {MOST_COLUMNS} columns, has {count}"
+                "an order or a reduction must have 1 to {MAX_COLUMNS} columns, has {count}"
             ),
             PlanError::NoColumn(function) => {
                 let name = format!("{function:?}").to_lowercase();
@@ -128,7 +128,7 @@ impl Plan {
                 reductions.len()
             }
         };
-        if !(1..=MOST_COLUMNS).contains(&count) {
+        if !(1..=MAX_COLUMNS).contains(&count) {
             return Err(PlanError::Columns(count));
         }
         match self.deadline.get().is_finite() {

@@ -6,7 +6,7 @@ mod cpu;
 mod network;
 
 pub use cpu::{CpuLoad, CpuSample, CpuTime, QueueAverage, RENEWED, SATURATED};
-pub use network::{LinkBytes, MOST_UTILISATION, link_utilisation, network_load};
+pub use network::{LinkBytes, MAX_UTILISATION, link_utilisation, network_load};
 
 /// Why two readings of counters tell nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::CounterError;
 
 /// A full link counts as one that is used to this part, so that its load is large, but a number.
-pub const MOST_UTILISATION: f64 = 0.99;
+pub const MAX_UTILISATION: f64 = 0.99;
 
 /// What went through an interface since some start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,11 +32,11 @@ pub fn link_utilisation(
     Ok((8.0 * received.max(sent) as f64 / most).min(1.0))
 }
 
-/// `ρ / (1 - ρ)`, with `ρ` at most [`MOST_UTILISATION`].
+/// `ρ / (1 - ρ)`, with `ρ` at most [`MAX_UTILISATION`].
 pub fn network_load(utilisation: f64) -> f64 {
     if utilisation.is_nan() {
         return 0.0;
     }
-    let rho = utilisation.clamp(0.0, MOST_UTILISATION);
+    let rho = utilisation.clamp(0.0, MAX_UTILISATION);
     rho / (1.0 - rho)
 }

@@ -4,7 +4,7 @@
 //! equal capacities all of it is the paper's.
 
 /// Number of the sets that branch and bound takes; its time grows exponentially with them.
-const MOST_BRANCHED: usize = 64;
+const MAX_BRANCHED: usize = 64;
 /// Steps of [`improve`]: pairs of sets or nodes looked at.
 const STEPS: usize = 400_000;
 /// Less of an improvement is rounding.
@@ -207,7 +207,7 @@ pub fn branch_and_bound(
 ) -> bool {
     let mut order = hottest_first(loads);
     order.retain(|set| usable(loads[*set]) > 0.0);
-    if order.len() > MOST_BRANCHED {
+    if order.len() > MAX_BRANCHED {
         return false;
     }
     let squares = |sums: &[f64]| -> f64 {

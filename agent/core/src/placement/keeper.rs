@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
-    Change, Delta, DispatcherId, MOST_DISPATCHERS, MOST_NAMED, NameError, NodeId, ObjectSet, State,
+    Change, Delta, DispatcherId, MAX_DISPATCHERS, MAX_NAMED, NameError, NodeId, ObjectSet, State,
     Table, check_name, rest_of,
 };
 
@@ -17,7 +17,7 @@ pub enum KeeperError {
     Unknown(DispatcherId),
     /// A dispatcher joins that has joined before.
     Joined(DispatcherId),
-    /// There are [`MOST_DISPATCHERS`].
+    /// There are [`MAX_DISPATCHERS`].
     TooMany,
     /// A version that there has not been.
     Ahead {
@@ -32,7 +32,7 @@ pub enum KeeperError {
     Down(NodeId),
     /// No name of an object set.
     Name(NameError),
-    /// There are [`MOST_NAMED`] names with entries of their own.
+    /// There are [`MAX_NAMED`] names with entries of their own.
     Full,
 }
 
@@ -41,7 +41,7 @@ impl std::fmt::Display for KeeperError {
         match self {
             KeeperError::Unknown(id) => write!(f, "dispatcher {id} has not joined"),
             KeeperError::Joined(id) => write!(f, "dispatcher {id} has joined before"),
-            KeeperError::TooMany => write!(f, "there are {MOST_DISPATCHERS} dispatchers"),
+            KeeperError::TooMany => write!(f, "there are {MAX_DISPATCHERS} dispatchers"),
             KeeperError::Ahead { have, told } => {
                 write!(f, "version {told} has not been: the table is at {have}")
             }
@@ -51,7 +51,7 @@ impl std::fmt::Display for KeeperError {
             KeeperError::NoEntry(ObjectSet::Rest(rest)) => write!(f, "there is no rest {rest}"),
             KeeperError::Down(node) => write!(f, "node {node} is down"),
             KeeperError::Name(error) => error.fmt(f),
-            KeeperError::Full => write!(f, "there are {MOST_NAMED} object sets with entries"),
+            KeeperError::Full => write!(f, "there are {MAX_NAMED} object sets with entries"),
         }
     }
 }
@@ -246,7 +246,7 @@ impl Keeper {
         if self.dispatchers.contains(&id) {
             return Err(KeeperError::Joined(id));
         }
-        if self.dispatchers.len() >= MOST_DISPATCHERS {
+        if self.dispatchers.len() >= MAX_DISPATCHERS {
             return Err(KeeperError::TooMany);
         }
         self.dispatchers.insert(id);
@@ -413,7 +413,7 @@ impl Keeper {
                 Change::Name(name, _) => {
                     check_name(name).map_err(KeeperError::Name)?;
                     names += 1;
-                    if names > MOST_NAMED {
+                    if names > MAX_NAMED {
                         return Err(KeeperError::Full);
                     }
                 }

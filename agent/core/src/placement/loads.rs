@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{MOST_NAMED, NameError, ObjectSet, RESTS, SetLoad, check_name, rest_of};
+use super::{MAX_NAMED, NameError, ObjectSet, RESTS, SetLoad, check_name, rest_of};
 
 /// Weight of the newest period, once there were enough; until then all count alike.
 const SMOOTHING: f64 = 0.2;
@@ -51,7 +51,7 @@ pub struct SetLoads {
 
 impl Default for SetLoads {
     fn default() -> Self {
-        SetLoads::new(MOST_NAMED)
+        SetLoads::new(MAX_NAMED)
     }
 }
 

@@ -7,7 +7,7 @@
 //! through; only then does the keeper name the new primary. So no two nodes run requests of one set at a time,
 //! whatever messages are lost, late or doubled. There is no clock in it.
 //!
-//! Memory is bounded: at most [`MOST_NAMED`] sets have an entry of their own. All others share [`RESTS`] entries by
+//! Memory is bounded: at most [`MAX_NAMED`] sets have an entry of their own. All others share [`RESTS`] entries by
 //! the hash of their names, so that every name has a primary and none has to be asked for. A name that is hot and
 //! should be elsewhere than its rest gets an entry; the coldest lose theirs, which is counted.
 
@@ -53,18 +53,18 @@ pub fn first_of_term(version: u64, lot: u64) -> Option<u64> {
 /// Entries that names without one of their own share.
 pub const RESTS: u16 = 64;
 /// Object sets with an entry of their own, at most.
-pub const MOST_NAMED: usize = 16_384;
+pub const MAX_NAMED: usize = 16_384;
 /// Dispatchers, at most.
-pub const MOST_DISPATCHERS: usize = 4096;
+pub const MAX_DISPATCHERS: usize = 4096;
 /// The longest name of an object set, in bytes.
-pub const MOST_NAME_BYTES: usize = 128;
+pub const MAX_NAME_BYTES: usize = 128;
 
 /// Why a text names no object set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameError {
     /// It is empty.
     Empty,
-    /// It is longer than [`MOST_NAME_BYTES`]; this many bytes.
+    /// It is longer than [`MAX_NAME_BYTES`]; this many bytes.
     Long(usize),
     /// The byte at this place is not a visible ASCII character.
     Character(usize),
@@ -76,7 +76,7 @@ impl std::fmt::Display for NameError {
             NameError::Empty => write!(f, "the name of an object set must not be empty"),
             NameError::Long(bytes) => write!(
                 f,
-                "the name of an object set has {bytes} bytes: must be at most {MOST_NAME_BYTES}"
+                "the name of an object set has {bytes} bytes: must be at most {MAX_NAME_BYTES}"
             ),
             NameError::Character(at) => write!(
                 f,
@@ -88,12 +88,12 @@ impl std::fmt::Display for NameError {
 
 impl std::error::Error for NameError {}
 
-/// Refuses what cannot be the name of an object set: 1 to [`MOST_NAME_BYTES`] visible ASCII characters can.
+/// Refuses what cannot be the name of an object set: 1 to [`MAX_NAME_BYTES`] visible ASCII characters can.
 pub fn check_name(name: &str) -> Result<(), NameError> {
     if name.is_empty() {
         return Err(NameError::Empty);
     }
-    if name.len() > MOST_NAME_BYTES {
+    if name.len() > MAX_NAME_BYTES {
         return Err(NameError::Long(name.len()));
     }
     match name.bytes().position(|byte| !byte.is_ascii_graphic()) {

@@ -1,14 +1,14 @@
 //! Whether object sets should move, and which.
 
 use super::{
-    MOST_NAMED, NodeId, ObjectSet, Table,
+    MAX_NAMED, NodeId, ObjectSet, Table,
     assign::{branch_and_bound, cheapest_each, greedy, improve, usable, variance},
     rest_of,
 };
 use std::collections::BTreeMap;
 
 /// Partial placements that branch and bound may look at in one plan, times nodes.
-const MOST_VISITED: usize = 50_000;
+const MAX_VISITED: usize = 50_000;
 /// What moves less is taken, if its variance is at most this much more.
 const FEWER_MOVES: f64 = 1.05;
 /// A variance is taken for more than chance from so many times what chance makes.
@@ -20,7 +20,7 @@ const EVEN: f64 = 1e-6;
 /// A name is worth an entry of its own from this part of a node's mean load on.
 const WORTH_NAMING: f64 = 0.01;
 /// Those that are worth none keep theirs while as many are free.
-const FREE: usize = MOST_NAMED / 4;
+const FREE: usize = MAX_NAMED / 4;
 
 /// When a plan is worth carrying out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -201,7 +201,7 @@ fn units(table: &Table, loads: &[SetLoad], nodes: usize) -> Vec<Unit> {
         *noises += usable(*noise);
     }
     let mean = known.values().map(|(load, _)| load).sum::<f64>() / nodes as f64;
-    let room = MOST_NAMED.saturating_sub(table.named());
+    let room = MAX_NAMED.saturating_sub(table.named());
     let worth_keeping = if room < FREE {
         WORTH_NAMING * mean
     } else {
@@ -259,7 +259,7 @@ fn best(loads: &[f64], capacities: &[f64], now: &[usize], good: f64) -> Vec<usiz
         return near;
     };
     improve(loads, capacities, &mut anew);
-    let visits = MOST_VISITED / capacities.len().max(1);
+    let visits = MAX_VISITED / capacities.len().max(1);
     branch_and_bound(loads, capacities, &mut anew, visits);
     // What has no load has no reason to move.
     for (set, node) in anew.iter_mut().enumerate() {

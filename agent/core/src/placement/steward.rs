@@ -13,7 +13,7 @@ use super::{
 /// Its own number: it is through with a hand-over once it has read who had joined when that was published.
 const READER: DispatcherId = 0;
 /// Sets that leave at a time; dispatchers tell no more.
-const MOST_MOVING: usize = 1024;
+const MAX_MOVING: usize = 1024;
 /// What a node could hold a while ago counts half after this, in seconds: a bound that overload lowers is not what the
 /// node can hold once sets have left it, and a plan that believes it strips the node.
 const CAPACITY_HALF_LIFE: f64 = 30.0;
@@ -415,7 +415,7 @@ impl Steward {
             !is_fixed && (is_dead || (self.settings.moves && !waits))
         };
         planned.changes.retain(may_begin);
-        planned.changes.truncate(MOST_MOVING);
+        planned.changes.truncate(MAX_MOVING);
         if planned.reason == PlanReason::Uneven && planned.changes.is_empty() {
             planned.reason = PlanReason::NoGain;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{MAX_VERSION, MOST_NAMED, NodeId, RESTS, rest_of};
+use super::{MAX_NAMED, MAX_VERSION, NodeId, RESTS, rest_of};
 
 /// An entry of the table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +33,7 @@ impl std::fmt::Display for NoSet {
             f,
             "an object set is =NAME or *0 to *{}, NAME 1 to {} visible ASCII characters",
             RESTS - 1,
-            super::MOST_NAME_BYTES
+            super::MAX_NAME_BYTES
         )
     }
 }
@@ -137,7 +137,7 @@ impl Table {
         }
         let rests: Option<Vec<State>> = rests.into_iter().collect();
         match rests {
-            Some(rests) if names.len() <= 2 * MOST_NAMED && version <= MAX_VERSION => Ok(Table {
+            Some(rests) if names.len() <= 2 * MAX_NAMED && version <= MAX_VERSION => Ok(Table {
                 version,
                 rests,
                 names,
@@ -204,7 +204,7 @@ impl Table {
         };
         if delta.to > MAX_VERSION
             || delta.entries.iter().any(is_wrong)
-            || self.names.len() + delta.entries.len() > 2 * MOST_NAMED
+            || self.names.len() + delta.entries.len() > 2 * MAX_NAMED
         {
             return Err(Gap::Wrong);
         }

@@ -71,13 +71,13 @@ impl LeastLoaded {
 
     pub(super) fn next(
         &mut self,
-        most_nodes: usize,
+        max_nodes: usize,
         interval: f64,
         artificial: f64,
         number: u32,
     ) -> Option<usize> {
         let least = self.loads.first()?.0;
-        let near = self.loads.iter().take(most_nodes.max(1));
+        let near = self.loads.iter().take(max_nodes.max(1));
         let count = near
             .take_while(|(load, _)| *load <= least + interval)
             .count()

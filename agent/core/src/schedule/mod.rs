@@ -43,7 +43,7 @@ pub enum Policy {
     /// Algorithm 3.6 with the artificial load of 3.7.
     LoadInformed {
         /// The most nodes to draw among.
-        most_nodes: usize,
+        max_nodes: usize,
         /// How far over the least load a node may be to be drawn.
         interval: f64,
         /// Load that a request adds until the next news.
@@ -142,11 +142,11 @@ impl Scheduler {
             (
                 State::LeastLoaded(loads),
                 Policy::LoadInformed {
-                    most_nodes,
+                    max_nodes,
                     interval,
                     artificial,
                 },
-            ) => loads.next(most_nodes, interval, artificial, random()),
+            ) => loads.next(max_nodes, interval, artificial, random()),
             (State::LeastLoaded(_), _) => None,
         }
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use plimsoll_core::gather::{MOST_NAME_BYTES, MOST_PARTITIONS};
+use plimsoll_core::gather::{MAX_NAME_BYTES, MAX_PARTITIONS};
 use serde::Deserialize;
 
 use super::{
@@ -19,9 +19,9 @@ use super::{
 use crate::partition_map::Map;
 
 /// Seconds; agents take no longer deadline.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_DEADLINE: Duration = Duration::from_secs(60);
 /// Nodes that serve one partition.
-const MOST_REPLICAS: usize = 8;
+const MAX_REPLICAS: usize = 8;
 
 /// A valid configuration with every default filled in.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub struct GatherConfig {
     /// Of a gather that says none.
     pub deadline: Duration,
     /// That a gather may say.
-    pub longest_deadline: Duration,
+    pub max_deadline: Duration,
     /// What is under way at the end has so long.
     pub shutdown_grace: Duration,
     /// In the order of the file; at least one.
@@ -96,7 +96,7 @@ struct Gather {
     #[serde(default, with = "humantime_serde")]
     deadline: Option<Duration>,
     #[serde(default, with = "humantime_serde")]
-    longest_deadline: Option<Duration>,
+    max_deadline: Option<Duration>,
     #[serde(default, with = "humantime_serde")]
     shutdown_grace: Option<Duration>,
 }
@@ -156,15 +156,15 @@ fn resolve(file: File) -> Checked<GatherConfig> {
         return wrong("gather.at_once", problem);
     }
     let least = 10 * MILLI;
-    let longest_key = "gather.longest_deadline";
-    let longest_deadline = duration(longest_key, gather.longest_deadline, LONGEST, least)?;
-    if longest_deadline > LONGEST {
-        return wrong(longest_key, "must be at most 1m: agents take no longer one");
+    let key = "gather.max_deadline";
+    let max_deadline = duration(key, gather.max_deadline, MAX_DEADLINE, least)?;
+    if max_deadline > MAX_DEADLINE {
+        return wrong(key, "must be at most 1m: agents take no longer one");
     }
-    let default = Duration::from_secs(10).min(longest_deadline);
+    let default = Duration::from_secs(10).min(max_deadline);
     let deadline = duration("gather.deadline", gather.deadline, default, least)?;
-    if deadline > longest_deadline {
-        let problem = "must not be longer than gather.longest_deadline";
+    if deadline > max_deadline {
+        let problem = "must not be longer than gather.max_deadline";
         return wrong("gather.deadline", problem);
     }
     let has_token = http.token_file.is_some();
@@ -184,7 +184,7 @@ fn resolve(file: File) -> Checked<GatherConfig> {
         free_sql: gather.free_sql,
         at_once,
         deadline,
-        longest_deadline,
+        max_deadline,
         shutdown_grace: duration(
             "gather.shutdown_grace",
             gather.shutdown_grace,
@@ -197,10 +197,10 @@ fn resolve(file: File) -> Checked<GatherConfig> {
 
 fn check_name(key: &str, name: &str) -> Checked<()> {
     let fine = name.bytes().all(|byte| byte.is_ascii_graphic());
-    match fine && (1..=MOST_NAME_BYTES).contains(&name.len()) {
+    match fine && (1..=MAX_NAME_BYTES).contains(&name.len()) {
         true => Ok(()),
         false => {
-            let problem = format!("a name must be 1 to {MOST_NAME_BYTES} visible ASCII characters");
+            let problem = format!("a name must be 1 to {MAX_NAME_BYTES} visible ASCII characters");
             wrong(key, problem)
         }
     }
@@ -208,10 +208,10 @@ fn check_name(key: &str, name: &str) -> Checked<()> {
 
 /// Partitions of `[[partition]]`.
 fn written(raw: Vec<Partition>, nodes: &BTreeMap<String, String>) -> Checked<Vec<Served>> {
-    if !(1..=MOST_PARTITIONS).contains(&raw.len()) {
+    if !(1..=MAX_PARTITIONS).contains(&raw.len()) {
         let count = raw.len();
         let problem = format!(
-            "must be 1 to {MOST_PARTITIONS} partitions, or there must be gather.map_file: are {count}"
+            "must be 1 to {MAX_PARTITIONS} partitions, or there must be gather.map_file: are {count}"
         );
         return wrong("partition", problem);
     }
@@ -223,8 +223,8 @@ fn written(raw: Vec<Partition>, nodes: &BTreeMap<String, String>) -> Checked<Vec
         if !names.insert(name.clone()) {
             return wrong(key("name"), format!("there are two partitions {name:?}"));
         }
-        if !(1..=MOST_REPLICAS).contains(&at.len()) {
-            let problem = format!("must be 1 to {MOST_REPLICAS} nodes, are {}", at.len());
+        if !(1..=MAX_REPLICAS).contains(&at.len()) {
+            let problem = format!("must be 1 to {MAX_REPLICAS} nodes, are {}", at.len());
             return wrong(key("nodes"), problem);
         }
         let mut replicas = Vec::with_capacity(at.len());

@@ -6,7 +6,7 @@ use super::{
     BacklogConfig, DatabaseConfig, DatabaseKind, HttpUrl, JobsConfig, ListenSocket, Secret,
     SourceConfig, raw,
     resolve::{
-        Checked, LONGEST_NAME, MILLI, READ_TIMEOUT, at, duration, metric_name, only_for, required,
+        Checked, MAX_NAME, MILLI, READ_TIMEOUT, at, duration, metric_name, only_for, required,
         secret, wrong,
     },
     values,
@@ -230,8 +230,8 @@ pub fn database(path: &str, raw: Login<'_>, period: Duration) -> Checked<Databas
     let kind = raw.kind;
     let text = |key: &str, text: &str| {
         // The protocols end it with a zero.
-        if text.is_empty() || text.len() > LONGEST_NAME || text.contains('\0') {
-            let problem = format!("must have 1 to {LONGEST_NAME} bytes, none of them zero");
+        if text.is_empty() || text.len() > MAX_NAME || text.contains('\0') {
+            let problem = format!("must have 1 to {MAX_NAME} bytes, none of them zero");
             return wrong(format!("{path}.{key}"), problem);
         }
         Ok(text.to_owned())

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::Path, sync::Arc};
 use super::{
     Config, ConfigError, PartitionConfig, PartitionDatabase, PartitionServer, PartitionService,
     Secret, SourceConfig, locate, raw,
-    resolve::{Checked, LONGEST_NAME, at, secret, token, wrong},
+    resolve::{Checked, MAX_NAME, at, secret, token, wrong},
     values,
 };
 
@@ -128,8 +128,8 @@ fn service(path: &str, raw: &raw::Partition, url: &str) -> Checked<PartitionServ
 
 fn name(key: String, text: &str) -> Checked<String> {
     let fine = text.bytes().all(|byte| byte.is_ascii_graphic());
-    if text.is_empty() || text.len() > LONGEST_NAME || !fine {
-        let problem = format!("must be 1 to {LONGEST_NAME} visible ASCII characters");
+    if text.is_empty() || text.len() > MAX_NAME || !fine {
+        let problem = format!("must be 1 to {MAX_NAME} visible ASCII characters");
         return wrong(key, problem);
     }
     Ok(text.to_owned())

@@ -11,7 +11,7 @@ use super::{
 use crate::placement::{Initial, PlacementSettings, WhenLost};
 
 /// As many as leave at a time.
-const MOST_PINS: usize = 1024;
+const MAX_PINS: usize = 1024;
 const MILLI: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -61,8 +61,8 @@ pub(super) fn placement(raw: &raw::Placement) -> Checked<PlacementSettings> {
 }
 
 fn pins(raw: &BTreeMap<String, String>) -> Checked<BTreeMap<ObjectSet, String>> {
-    if raw.len() > MOST_PINS {
-        let problem = format!("may be {MOST_PINS}, are {}", raw.len());
+    if raw.len() > MAX_PINS {
+        let problem = format!("may be {MAX_PINS}, are {}", raw.len());
         return wrong("placement.pins", problem);
     }
     let pin = |(set, node): (&String, &String)| {

@@ -325,7 +325,7 @@ const TABLES: &[(&str, &str, &[Row])] = &[
                 "nominal",
                 "above 0",
                 "none; required by every other `controller.kind`",
-                "For `load-line` a hint, until something has waited. For the others where they begin, and where they return to when the node is idle.",
+                "For `load-line` the bound until 20 requests were seen. For the others where they begin, and where they return to when the node is idle.",
             ),
             (
                 "min",

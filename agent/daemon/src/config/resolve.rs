@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     agent_check::{OnShutdown, SendWords},
-    envoy::{EnvoySettings, MOST_PEERS},
+    envoy::{EnvoySettings, MAX_PEERS},
     ring::{LinkMode, LinkSettings, RingSettings},
 };
 
@@ -30,7 +30,7 @@ pub(super) const READ_TIMEOUT: Duration = Duration::from_millis(500);
 /// In a list of who may connect.
 const MAX_NETWORKS: usize = 256;
 /// Fits in an agent-check line together with the proxy's name.
-pub(super) const LONGEST_NAME: usize = 120;
+pub(super) const MAX_NAME: usize = 120;
 
 pub(super) fn wrong<T>(key: impl Into<String>, problem: impl Into<String>) -> Checked<T> {
     Err(Wrong {
@@ -238,13 +238,13 @@ fn resolve_service(
             .map(|(i, name)| (format!("identities[{i}]"), name)),
     ) {
         let fine = !name.is_empty()
-            && name.len() <= LONGEST_NAME
+            && name.len() <= MAX_NAME
             && name.bytes().all(|b| b.is_ascii_graphic());
         if !fine {
             return wrong(
                 format!("{path}.{key}"),
                 format!(
-                    "must be 1 to {LONGEST_NAME} printable ASCII characters without blanks, is {name:?}"
+                    "must be 1 to {MAX_NAME} printable ASCII characters without blanks, is {name:?}"
                 ),
             );
         }
@@ -449,10 +449,10 @@ fn certificates(file: &Path) -> Checked<Vec<u8>> {
 /// What Redis takes as a name.
 pub(super) fn ring_name(key: String, name: &str) -> Checked<String> {
     let fine = |b: u8| b.is_ascii_alphanumeric() || b"._:/-".contains(&b);
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(fine) {
+    if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(fine) {
         return wrong(
             key,
-            format!("must be 1 to {LONGEST_NAME} of A-Z a-z 0-9 . _ : / -, is {name:?}"),
+            format!("must be 1 to {MAX_NAME} of A-Z a-z 0-9 . _ : / -, is {name:?}"),
         );
     }
     Ok(name.to_owned())
@@ -493,10 +493,10 @@ fn ring(path: &str, raw: &raw::Ring, period: Duration) -> Checked<RingSettings> 
 }
 
 fn envoy(raw: &raw::Envoy, period: Duration) -> Checked<EnvoySettings> {
-    if raw.peers.len() > MOST_PEERS {
+    if raw.peers.len() > MAX_PEERS {
         return wrong(
             "envoy.peers",
-            format!("may name {MOST_PEERS} agents, names {}", raw.peers.len()),
+            format!("may name {MAX_PEERS} agents, names {}", raw.peers.len()),
         );
     }
     let mut peers: Vec<HttpUrl> = Vec::new();

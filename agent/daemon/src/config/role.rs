@@ -20,7 +20,7 @@ const NOTICE_PERIODS: u32 = 2;
 /// More for one that asks another node's agent, which asks this one once a period.
 const PEER_PERIODS: u32 = 1;
 /// Less would leave no room between fresh and stale.
-const LEAST_LAG_PERIODS: u32 = 5;
+const MIN_LAG_PERIODS: u32 = 5;
 const HOLD_PERIODS: u32 = 3;
 
 pub fn role(path: &str, raw: &raw::Role, period: Duration, has_peers: bool) -> Checked<RoleConfig> {
@@ -32,7 +32,7 @@ pub fn role(path: &str, raw: &raw::Role, period: Duration, has_peers: bool) -> C
         password_file: raw.password_file.as_deref(),
         database: raw.database.as_deref(),
     };
-    let least = LEAST_LAG_PERIODS * period;
+    let least = MIN_LAG_PERIODS * period;
     let max_lag = duration(
         &format!("{path}.max_lag"),
         raw.max_lag,

@@ -10,7 +10,7 @@ use plimsoll_core::Flow;
 use super::node::{Node, Standing};
 
 /// More nodes than this are not taken in.
-const MOST_NODES: usize = 1024;
+const MAX_NODES: usize = 1024;
 /// A node silent for so many leases is gone.
 const GONE_LEASES: u32 = 10;
 
@@ -24,7 +24,7 @@ impl Directory {
     /// Takes a node's word.
     pub fn hear(&mut self, node: Node, at: Instant) {
         let known = self.heard.get(&node.address);
-        let fits = known.map_or(self.heard.len() < MOST_NODES, |(_, before)| *before <= at);
+        let fits = known.map_or(self.heard.len() < MAX_NODES, |(_, before)| *before <= at);
         if fits {
             self.heard.insert(node.address.clone(), (node, at));
         }
@@ -209,10 +209,10 @@ mod tests {
         known.hear(node("a:1", 2.0), later);
         known.hear(node("a:1", 1.0), now);
         assert_eq!(known.others(None, LEASE, later)[0].bound, 2.0);
-        for port in 0..2 * MOST_NODES {
+        for port in 0..2 * MAX_NODES {
             known.hear(node(&format!("b:{port}"), 1.0), now);
         }
-        assert_eq!(known.others(None, LEASE, now).len(), MOST_NODES);
+        assert_eq!(known.others(None, LEASE, now).len(), MAX_NODES);
     }
 
     #[test]

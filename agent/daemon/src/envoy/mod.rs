@@ -35,11 +35,11 @@ pub use node::{Shed, Standing, standing};
 use peers::Peers;
 
 /// More peers than this are refused.
-pub const MOST_PEERS: usize = 256;
-/// A proxy that asked within so many periods, and [`LEAST_ASKED`], has this agent's fraction in force.
+pub const MAX_PEERS: usize = 256;
+/// A proxy that asked within so many periods, and [`MIN_ASKED`], has this agent's fraction in force.
 const ASKED_PERIODS: u32 = 3;
 /// See [`ASKED_PERIODS`].
-const LEAST_ASKED: Duration = Duration::from_secs(3);
+const MIN_ASKED: Duration = Duration::from_secs(3);
 
 /// `[envoy]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl EnvoyBoard {
 
     /// What this agent wants shed, as it tells the others.
     pub fn shed(&self, service: &str, period: Duration) -> Shed {
-        let lately = (ASKED_PERIODS * period).max(LEAST_ASKED);
+        let lately = (ASKED_PERIODS * period).max(MIN_ASKED);
         self.locked(|all| {
             all.get(service).map_or_else(Shed::default, |cluster| Shed {
                 fraction: cluster.shed,

@@ -13,7 +13,7 @@ const FRESH: Duration = Duration::from_secs(30);
 /// A name server that is slower counts as away.
 const LOOKUP: Duration = Duration::from_millis(250);
 /// Names remembered.
-const MOST_NAMES: usize = 1024;
+const MAX_NAMES: usize = 1024;
 
 /// The last address of each name.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Names {
             );
         }
         let found = found.or(before);
-        if self.known.len() >= MOST_NAMES {
+        if self.known.len() >= MAX_NAMES {
             self.known.clear();
         }
         self.known

@@ -16,11 +16,11 @@ use crate::{
 };
 
 /// Largest `/v1/node`.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// For the whole exchange, unless half a period is shorter.
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// A peer that fails is asked every second, fourth, eighth period.
-const MOST_DOUBLINGS: u32 = 3;
+const MAX_DOUBLINGS: u32 = 3;
 
 #[derive(Debug, Default)]
 struct Peer {
@@ -54,7 +54,7 @@ impl Peers {
             if peer.next.is_none_or(|next| next <= Instant::now()) {
                 let url: HttpUrl = url.clone();
                 asked.spawn(async move {
-                    let answer = sources::get(&url, timeout, MOST_BYTES).await;
+                    let answer = sources::get(&url, timeout, MAX_BYTES).await;
                     (url.to_string(), answer)
                 });
             }
@@ -119,7 +119,7 @@ impl Peer {
             warn!(peer = name, "{problem}");
             self.problem = Some(problem.to_owned());
         }
-        self.failures = (self.failures + 1).min(MOST_DOUBLINGS);
+        self.failures = (self.failures + 1).min(MAX_DOUBLINGS);
         let wait = period * (1 << self.failures);
         self.next = Some(Instant::now() + wait.mul_f64(0.5 + 0.5 * fastrand::f64()));
     }

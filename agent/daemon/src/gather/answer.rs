@@ -25,7 +25,7 @@ use super::{
     reader::{self, News},
 };
 use crate::{
-    partition::MOST_ROW_BYTES,
+    partition::MAX_ROW_BYTES,
     partition_client::{Fault, Lines, Picker, TooLong, ending},
 };
 
@@ -291,7 +291,7 @@ impl Answer {
                     Ok(Some(line)) => line,
                     Ok(None) => return,
                     Err(TooLong) => {
-                        let problem = format!("a line has more than {MOST_ROW_BYTES} bytes");
+                        let problem = format!("a line has more than {MAX_ROW_BYTES} bytes");
                         return self.refuse(partition, &problem);
                     }
                 },

@@ -27,7 +27,7 @@ const CONNECT_WAIT: Duration = Duration::from_secs(1);
 /// A connection without use is kept so long; agents close them after 75 s.
 const IDLE: Duration = Duration::from_secs(30);
 /// As many as an agent answers queries at once.
-const MOST_IDLE: usize = 64;
+const MAX_IDLE: usize = 64;
 /// A node that failed is asked after its fellows for so long.
 const SHUNNED: Duration = Duration::from_secs(2);
 
@@ -48,7 +48,7 @@ impl Nodes {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(MOST_IDLE)
+            .pool_max_idle_per_host(MAX_IDLE)
             .http1_max_buf_size(BUFFER_BYTES)
             .build(connector);
         Nodes {

@@ -17,7 +17,7 @@ use crate::{
     partition_client,
 };
 
-const MOST_PARAMETERS: usize = 100;
+const MAX_PARAMETERS: usize = 100;
 
 /// The body of `POST /v1/gather`.
 #[derive(Debug, Deserialize)]
@@ -120,16 +120,16 @@ impl Question {
                 return Err(bad(problem.to_owned()));
             }
         }
-        if body.parameters.len() > MOST_PARAMETERS {
+        if body.parameters.len() > MAX_PARAMETERS {
             let count = body.parameters.len();
-            let problem = format!("parameters: must be at most {MOST_PARAMETERS}, are {count}");
+            let problem = format!("parameters: must be at most {MAX_PARAMETERS}, are {count}");
             return Err(bad(problem));
         }
         let range = 1..=i64::MAX as u64;
         if body.limit.is_some_and(|limit| !range.contains(&limit)) {
             return Err(bad(format!("limit: must be from 1 to {}", i64::MAX)));
         }
-        let longest = config.longest_deadline.as_secs_f64();
+        let longest = config.max_deadline.as_secs_f64();
         let seconds = body.deadline_seconds;
         let seconds = seconds.unwrap_or(config.deadline.as_secs_f64());
         if !(seconds > 0.0 && seconds <= longest) {

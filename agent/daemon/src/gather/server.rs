@@ -42,7 +42,7 @@ use crate::{
 };
 
 /// Of a question, as agents have it.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 /// What requests need.
 #[derive(Clone)]
@@ -128,7 +128,7 @@ async fn asked(context: &GatherContext, headers: &HeaderMap, body: Body) -> Resu
         return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
     }
     // Before the place, which bodies that never come would keep.
-    let body = context.bodies.read(body, MOST_BYTES).await?;
+    let body = context.bodies.read(body, MAX_BYTES).await?;
     let place = context.limits.take(config.at_once).ok_or_else(|| {
         let most = config.at_once;
         let problem = format!("{most} gathers are under way, which is the most");

@@ -11,13 +11,13 @@ use super::{
 };
 
 /// Threads whose state is looked at, each some 20 µs; of more, every second or third and so on.
-const MOST_LOOKED_AT: usize = 1024;
+const MAX_LOOKED_AT: usize = 1024;
 /// Threads that are known of.
-const MOST_THREADS: usize = 1 << 16;
+const MAX_THREADS: usize = 1 << 16;
 /// Groups below the limited one that are looked into for threads.
-const MOST_GROUPS: usize = 256;
+const MAX_GROUPS: usize = 256;
 /// Levels from a group to the root that are looked at.
-const MOST_LEVELS: usize = 64;
+const MAX_LEVELS: usize = 64;
 
 /// Which controllers' directories there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Group {
     /// The group that gets the fewest CPUs of this one and those above it.
     pub fn limit(&self) -> Result<Option<Limit>, String> {
         let mut least: Option<Limit> = None;
-        for path in self.path.ancestors().take(MOST_LEVELS) {
+        for path in self.path.ancestors().take(MAX_LEVELS) {
             if let Some(cpus) = self.quota(path)?
                 && least.as_ref().is_none_or(|least| cpus < least.cpus)
             {
@@ -202,7 +202,7 @@ impl Group {
     /// own do not count. `None` where no thread's state can be seen.
     pub fn queue(&self, roots: &Roots, path: &Path) -> Option<Queue> {
         let threads = self.threads(path);
-        let step = threads.len().div_ceil(MOST_LOOKED_AT).max(1);
+        let step = threads.len().div_ceil(MAX_LOOKED_AT).max(1);
         let each = step as f64;
         let own: HashSet<String> = std::fs::read_dir(roots.proc.join("self/task"))
             .into_iter()
@@ -244,7 +244,7 @@ impl Group {
         let mut groups = vec![self.controller("cpuacct").join(path)];
         let (mut threads, mut looked) = (Vec::new(), 0);
         while let Some(group) = groups.pop() {
-            if looked == MOST_GROUPS || threads.len() >= MOST_THREADS {
+            if looked == MAX_GROUPS || threads.len() >= MAX_THREADS {
                 break;
             }
             looked += 1;
@@ -252,17 +252,13 @@ impl Group {
             let words = text.split_ascii_whitespace();
             // Nothing else is to become part of a path.
             let numbers = words.filter(|word| word.bytes().all(|b| b.is_ascii_digit()));
-            threads.extend(
-                numbers
-                    .take(MOST_THREADS - threads.len())
-                    .map(str::to_owned),
-            );
+            threads.extend(numbers.take(MAX_THREADS - threads.len()).map(str::to_owned));
             let below = std::fs::read_dir(&group).into_iter().flatten();
             let below = below.filter_map(|entry| {
                 let entry = entry.ok()?;
                 entry.file_type().ok()?.is_dir().then(|| entry.path())
             });
-            groups.extend(below.take(MOST_GROUPS));
+            groups.extend(below.take(MAX_GROUPS));
         }
         threads
     }

@@ -13,8 +13,8 @@ use axum::{
 use super::{HttpContext, body::Refusal};
 use crate::envoy::{self, find_service};
 
-const MOST_BYTES: usize = 1 << 20;
-const MOST_NAMES: usize = 1024;
+const MAX_BYTES: usize = 1 << 20;
+const MAX_NAMES: usize = 1024;
 
 /// Resources for the names that are known here. While too little is known of the other nodes the answer
 /// is 503, which leaves in force what Envoy has; 304 where that is the same.
@@ -35,15 +35,15 @@ pub async fn discover(State(context): State<HttpContext>, body: Body) -> Respons
 }
 
 async fn answer(context: &HttpContext, body: Body) -> Result<Option<envoy::Response>, Refusal> {
-    let text = context.bodies.read(body, MOST_BYTES).await?;
+    let text = context.bodies.read(body, MAX_BYTES).await?;
     let bad = |problem: String| (StatusCode::BAD_REQUEST, problem);
     let request: envoy::Request =
         serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
     if !request.type_url.is_empty() && request.type_url != envoy::TYPE {
         return Err(bad(format!("type_url: must be {:?}", envoy::TYPE)));
     }
-    if request.resource_names.len() > MOST_NAMES {
-        return Err(bad(format!("resource_names: may be {MOST_NAMES}")));
+    if request.resource_names.len() > MAX_NAMES {
+        return Err(bad(format!("resource_names: may be {MAX_NAMES}")));
     }
     let config = context.config.borrow().clone();
     let state = context.state.load();

@@ -47,15 +47,15 @@ use crate::{
 
 pub use body::{Bodies, Refusal};
 pub use node::node_view;
-pub use observe::{MOST_EXCHANGES, NEEDS_TOKEN, parse as parse_body, shows_token};
-pub use placement::MOST_MESSAGES;
-pub use ring::MOST_WAITING;
+pub use observe::{MAX_EXCHANGES, NEEDS_TOKEN, parse as parse_body, shows_token};
+pub use placement::MAX_MESSAGES;
+pub use ring::MAX_WAITING;
 pub use server::serve as serve_router;
 
-/// A control loop silent for this many periods, and at least [`LEAST_STALE`], is stuck.
+/// A control loop silent for this many periods, and at least [`MIN_STALE`], is stuck.
 const STALE_PERIODS: u32 = 5;
 /// See [`STALE_PERIODS`].
-const LEAST_STALE: Duration = Duration::from_secs(5);
+const MIN_STALE: Duration = Duration::from_secs(5);
 
 /// What the HTTP server and the control socket show.
 #[derive(Clone)]
@@ -183,7 +183,7 @@ async fn readyz(State(context): State<HttpContext>) -> (StatusCode, String) {
 
 /// What is wrong with control loops that are stuck.
 pub fn stuck(state: &NodeState, settings: &OutputSettings) -> Vec<String> {
-    let limit = (settings.period * STALE_PERIODS).max(LEAST_STALE);
+    let limit = (settings.period * STALE_PERIODS).max(MIN_STALE);
     let services = settings.services().iter();
     let stepped = services.filter_map(|service| state.services.get(&service.name));
     let silent = stepped.map(|known| (&known.service, known.stepped.elapsed()));

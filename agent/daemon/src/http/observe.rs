@@ -21,17 +21,17 @@ use super::{
 use crate::ring::{Dispatcher, ExchangeError, Wish};
 
 /// Exchanges under way; each may hold what it is answered.
-pub const MOST_EXCHANGES: usize = 16;
+pub const MAX_EXCHANGES: usize = 16;
 /// What who may not is told.
 pub const NEEDS_TOKEN: &str = "needs the token of http.token_file, as Authorization: Bearer …";
 const NO_RING: &str = "this agent follows no ring";
-const MOST_BYTES: usize = 4 << 20;
-const MOST_DISPATCHERS: usize = 256;
+const MAX_BYTES: usize = 4 << 20;
+const MAX_DISPATCHERS: usize = 256;
 
 // As in the function library.
-const MOST_NODES: usize = 255;
-const LONGEST_NAME: usize = 128;
-const LONGEST_OBSERVATION: usize = 2048;
+const MAX_NODES: usize = 255;
+const MAX_NAME: usize = 128;
+const MAX_OBSERVATION: usize = 2048;
 const LEASE_SECONDS: RangeInclusive<f64> = 0.1..=3600.0;
 const MOST: f64 = 1e15;
 
@@ -85,8 +85,8 @@ async fn exchange(
     let entrance = Entrance {
         permits: &context.exchange_permits,
         what: "exchanges",
-        most: MOST_EXCHANGES,
-        most_bytes: MOST_BYTES,
+        most: MAX_EXCHANGES,
+        max_bytes: MAX_BYTES,
     };
     let is_there = || {
         let config = context.config.borrow();
@@ -131,7 +131,7 @@ pub struct Entrance<'a> {
     /// At once.
     pub most: usize,
     /// Of a body.
-    pub most_bytes: usize,
+    pub max_bytes: usize,
 }
 
 impl<'a> Entrance<'a> {
@@ -149,7 +149,7 @@ impl<'a> Entrance<'a> {
         }
         is_there()?;
         // Before the place, which bodies that never come would keep.
-        let body = context.bodies.read(body, self.most_bytes).await?;
+        let body = context.bodies.read(body, self.max_bytes).await?;
         let Ok(permit) = self.permits.try_acquire() else {
             let Entrance { most, what, .. } = self;
             let problem = format!("{most} {what} are under way, which is the most");
@@ -193,7 +193,7 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
 
 /// What the library would refuse, each by its place in the body.
 fn check(dispatchers: &[Dispatcher]) -> Result<(), String> {
-    at_most("dispatchers", dispatchers.len(), MOST_DISPATCHERS)?;
+    at_most("dispatchers", dispatchers.len(), MAX_DISPATCHERS)?;
     let mut names = BTreeSet::new();
     for (i, dispatcher) in dispatchers.iter().enumerate() {
         let path = format!("dispatchers[{i}]");
@@ -207,7 +207,7 @@ fn check(dispatchers: &[Dispatcher]) -> Result<(), String> {
                 "{path}.lease_seconds: must be 0, or from {least} to {most}, is {lease}"
             ));
         }
-        at_most(&format!("{path}.nodes"), dispatcher.nodes.len(), MOST_NODES)?;
+        at_most(&format!("{path}.nodes"), dispatcher.nodes.len(), MAX_NODES)?;
         let mut nodes = BTreeSet::new();
         for (i, wish) in dispatcher.nodes.iter().enumerate() {
             let path = format!("{path}.nodes[{i}]");
@@ -229,9 +229,9 @@ fn check_wish(path: &str, wish: &Wish) -> Result<(), String> {
     }
     let printable = |b: u8| b == b' ' || b.is_ascii_graphic();
     let text = &wish.observation;
-    if text.len() > LONGEST_OBSERVATION || !text.bytes().all(printable) {
+    if text.len() > MAX_OBSERVATION || !text.bytes().all(printable) {
         return Err(format!(
-            "{path}.observation: must be at most {LONGEST_OBSERVATION} printable ASCII characters"
+            "{path}.observation: must be at most {MAX_OBSERVATION} printable ASCII characters"
         ));
     }
     Ok(())
@@ -246,12 +246,10 @@ fn at_most(path: &str, count: usize, most: usize) -> Result<(), String> {
 
 fn name(path: &str, text: &str) -> Result<(), String> {
     let fine = |b: u8| b.is_ascii_alphanumeric() || b"._:/-".contains(&b);
-    if (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(fine) {
+    if (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(fine) {
         return Ok(());
     }
-    Err(format!(
-        "{path}: must be 1 to {LONGEST_NAME} of A-Za-z0-9._:/-"
-    ))
+    Err(format!("{path}: must be 1 to {MAX_NAME} of A-Za-z0-9._:/-"))
 }
 
 fn once<'a>(seen: &mut BTreeSet<&'a str>, path: &str, text: &'a str) -> Result<(), String> {

@@ -25,8 +25,8 @@ use crate::{
     partition_client::HOPS,
 };
 
-const MOST_BYTES: usize = 1 << 20;
-const MOST_PARAMETERS: usize = 100;
+const MAX_BYTES: usize = 1 << 20;
+const MAX_PARAMETERS: usize = 100;
 /// Seconds; a connection that is silent for longer is closed.
 const LONGEST: f64 = 60.0;
 
@@ -82,7 +82,7 @@ async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result
     }
     let bad = |problem: String| (StatusCode::BAD_REQUEST, problem);
     let hops = hops(headers).map_err(bad)?;
-    let body = context.bodies.read(body, MOST_BYTES).await?;
+    let body = context.bodies.read(body, MAX_BYTES).await?;
     let question: Question =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
     let seconds = question.deadline_seconds;
@@ -91,10 +91,10 @@ async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result
             "deadline_seconds: must be above 0, to {LONGEST}, is {seconds}"
         )));
     }
-    if question.parameters.len() > MOST_PARAMETERS {
+    if question.parameters.len() > MAX_PARAMETERS {
         let count = question.parameters.len();
         return Err(bad(format!(
-            "parameters: must be at most {MOST_PARAMETERS}, are {count}"
+            "parameters: must be at most {MAX_PARAMETERS}, are {count}"
         )));
     }
     if question

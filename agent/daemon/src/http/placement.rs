@@ -17,11 +17,11 @@ use super::{
 use crate::placement::{GateError, Message};
 
 /// Messages under way; each may hold what it is answered.
-pub const MOST_MESSAGES: usize = 16;
-const MOST_BYTES: usize = 1 << 20;
+pub const MAX_MESSAGES: usize = 16;
+const MAX_BYTES: usize = 1 << 20;
 /// As in the function library.
-const MOST_SETS: usize = 1024;
-const LONGEST_SET: usize = 128 + 4;
+const MAX_SETS: usize = 1024;
+const MAX_SET: usize = 128 + 4;
 const MOST: f64 = 1e15;
 
 /// The summary.
@@ -48,8 +48,8 @@ async fn exchange(
     let entrance = Entrance {
         permits: &context.placement_permits,
         what: "messages",
-        most: MOST_MESSAGES,
-        most_bytes: MOST_BYTES,
+        most: MAX_MESSAGES,
+        max_bytes: MAX_BYTES,
     };
     let is_there = || context.placement.is_there().map_err(refusal);
     let (asked, _permit) = entrance.pass(context, headers, is_there, body).await?;
@@ -65,8 +65,8 @@ async fn exchange(
 fn check(message: &Message) -> Result<(), String> {
     let Message { busy, loads, .. } = message;
     for (field, count) in [("busy", busy.len()), ("loads", loads.len())] {
-        if count > MOST_SETS {
-            return Err(format!("{field}: may be {MOST_SETS}, are {count}"));
+        if count > MAX_SETS {
+            return Err(format!("{field}: may be {MAX_SETS}, are {count}"));
         }
     }
     for (field, set) in busy
@@ -74,7 +74,7 @@ fn check(message: &Message) -> Result<(), String> {
         .map(|set| ("busy", set))
         .chain(loads.keys().map(|set| ("loads", set)))
     {
-        if set.is_empty() || set.len() > LONGEST_SET || !set.bytes().all(|b| b.is_ascii_graphic()) {
+        if set.is_empty() || set.len() > MAX_SET || !set.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(format!("{field}: {set:?} is no object set"));
         }
     }

@@ -15,9 +15,9 @@ use super::HttpContext;
 use crate::ring::{RingBoard, RingState};
 
 /// Followers that may wait for news at a time.
-pub const MOST_WAITING: usize = 256;
+pub const MAX_WAITING: usize = 256;
 /// The longest a follower may wait for news.
-const LONGEST_WAIT: f64 = 60.0;
+const MAX_WAIT: f64 = 60.0;
 /// With a run of changes for fewer slots than this, the table is hardly larger.
 const SLOTS_PER_CHANGE: usize = 4;
 
@@ -58,13 +58,13 @@ pub async fn ring(State(context): State<HttpContext>, Query(asked): Query<Asked>
         return refused("service: say which; this agent follows no ring, or several");
     };
     let wait = asked.wait.unwrap_or(0.0);
-    if !(0.0..=LONGEST_WAIT).contains(&wait) {
+    if !(0.0..=MAX_WAIT).contains(&wait) {
         return refused("wait: must be from 0 to 60 seconds");
     }
     // One that does not wait holds nothing up.
     let _permit = match context.ring_permits.try_acquire() {
         Err(_) if wait > 0.0 => {
-            let problem = format!("{MOST_WAITING} followers are waiting, which is the most\n");
+            let problem = format!("{MAX_WAITING} followers are waiting, which is the most\n");
             return (StatusCode::TOO_MANY_REQUESTS, problem).into_response();
         }
         permit => permit,

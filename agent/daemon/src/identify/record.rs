@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::{config::HttpUrl, sources::get};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// An agent that was silent for so long does not come back.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Looks a period, so that none is missed, and the least and the most time between two.
@@ -108,7 +108,7 @@ async fn watch(
 
 /// An answer, or why there is none just now; fails where there will never be one.
 async fn ask(url: &HttpUrl, service: Option<&str>) -> anyhow::Result<Result<Said, String>> {
-    let body = match get(url, TIMEOUT, MOST_BYTES).await {
+    let body = match get(url, TIMEOUT, MAX_BYTES).await {
         Ok((200, body)) => body,
         Ok((status, _)) => return Ok(Err(format!("answers with status {status}"))),
         Err(error) => return Ok(Err(error.to_string())),

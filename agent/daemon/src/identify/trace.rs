@@ -7,8 +7,8 @@ use csv::{ReaderBuilder, StringRecord, Trim};
 use plimsoll_science::Segment;
 
 /// Two days of seconds; what is longer is no better.
-const MOST_ROWS: usize = 200_000;
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_ROWS: usize = 200_000;
+const MAX_BYTES: u64 = 64 << 20;
 /// How far from the period two times may be apart, as parts of it.
 const CLOSEST: f64 = 0.5;
 const FARTHEST: f64 = 1.5;
@@ -119,7 +119,7 @@ pub fn read(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Tr
 }
 
 fn rows(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Vec<Row>> {
-    let mut bytes = from.take(MOST_BYTES + 1);
+    let mut bytes = from.take(MAX_BYTES + 1);
     let mut reader = ReaderBuilder::new()
         .trim(Trim::All)
         .from_reader(bytes.by_ref());
@@ -145,8 +145,8 @@ fn rows(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Vec<Ro
         .read_record(&mut record)
         .with_context(|| name.to_owned())?
     {
-        if rows.len() == MOST_ROWS {
-            bail!("{name}: more than {MOST_ROWS} lines: cut it");
+        if rows.len() == MAX_ROWS {
+            bail!("{name}: more than {MAX_ROWS} lines: cut it");
         }
         let line = record.position().map_or(0, csv::Position::line);
         let number =
@@ -174,8 +174,8 @@ fn rows(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Vec<Ro
             load: measured(load)?,
         });
     }
-    if reader.position().byte() > MOST_BYTES {
-        bail!("{name}: more than {} MiB: cut it", MOST_BYTES >> 20);
+    if reader.position().byte() > MAX_BYTES {
+        bail!("{name}: more than {} MiB: cut it", MAX_BYTES >> 20);
     }
     Ok(rows)
 }

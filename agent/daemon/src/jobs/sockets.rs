@@ -23,7 +23,7 @@ const LISTEN: &str = "0A";
 /// After a look there is a rest of so many times what it took, so that looks take 0.3 % of a core at most; but
 /// none that is longer than this.
 const REST: u32 = 332;
-const LONGEST_REST: Duration = Duration::from_secs(1);
+const MAX_REST: Duration = Duration::from_secs(1);
 
 /// What is counted.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,7 +81,7 @@ impl Sockets {
                 // One may have been answered since the table was read.
                 let scrapes = f64::from(before.max(own.load(Ordering::Relaxed)));
                 note(&into, count.map(|count| (count - scrapes).max(0.0)));
-                let rest = (REST * took).min(LONGEST_REST);
+                let rest = (REST * took).min(MAX_REST);
                 tokio::time::sleep(rest.max(every.saturating_sub(took))).await;
             }
         });

@@ -41,16 +41,16 @@ use connection::{OpenStream, Streams};
 use message::{OrcaLoadReport, OrcaLoadReportRequest};
 
 /// Streams at a time, over all connections; an Envoy or a gRPC client has one.
-const MOST_STREAMS: usize = 256;
+const MAX_STREAMS: usize = 256;
 const MAX_CONNECTIONS: usize = 256;
-const MOST_STREAMS_PER_CONNECTION: u32 = 64;
+const MAX_STREAMS_PER_CONNECTION: u32 = 64;
 /// Of one request.
-const MOST_BYTES: usize = 16 << 10;
-const MOST_HEADER_BYTES: u32 = 16 << 10;
+const MAX_BYTES: usize = 16 << 10;
+const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// The shortest time between two reports.
-const LEAST_INTERVAL: Duration = Duration::from_millis(100);
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest.
-const MOST_INTERVAL: Duration = Duration::from_secs(3600);
+const MAX_INTERVAL: Duration = Duration::from_secs(3600);
 /// The other end is asked whether it is there.
 const PING: Duration = Duration::from_secs(20);
 /// A connection silent for longer is closed, so pings must be answered.
@@ -86,11 +86,11 @@ pub async fn serve(
     };
     let service = Reports {
         context,
-        permits: Arc::new(Semaphore::new(MOST_STREAMS)),
+        permits: Arc::new(Semaphore::new(MAX_STREAMS)),
     };
     let served = Server::builder()
-        .max_concurrent_streams(MOST_STREAMS_PER_CONNECTION)
-        .http2_max_header_list_size(MOST_HEADER_BYTES)
+        .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
+        .http2_max_header_list_size(MAX_HEADER_BYTES)
         .http2_keepalive_interval(Some(PING))
         .add_service(service)
         .serve_with_incoming(connection::accept(door));
@@ -178,7 +178,7 @@ impl Service<http::Request<Body>> for Reports {
         };
         Box::pin(async move {
             let codec: ProstCodec<OrcaLoadReport, OrcaLoadReportRequest> = ProstCodec::default();
-            let mut grpc = Grpc::new(codec).max_decoding_message_size(MOST_BYTES);
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_BYTES);
             Ok(grpc.server_streaming(method, request).await)
         })
     }
@@ -219,7 +219,7 @@ impl Reports {
         };
         let wanted = request.report_interval.and_then(|it| it.positive());
         let interval = wanted.unwrap_or(config.period);
-        let mut ticks = tokio::time::interval(interval.clamp(LEAST_INTERVAL, MOST_INTERVAL));
+        let mut ticks = tokio::time::interval(interval.clamp(MIN_INTERVAL, MAX_INTERVAL));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let state = Arc::clone(&self.context.state);
         let open = Open::new(&self.context.streams);

@@ -6,7 +6,7 @@ use super::message::OrcaLoadReport;
 use crate::state::ServiceState;
 
 /// An idle node: not 0, which clients take for "no report".
-const LEAST_UTILIZATION: f64 = 0.001;
+const MIN_UTILIZATION: f64 = 0.001;
 
 /// Utilisation is the mean backlog of the last period over the bound, so that a client that weighs by
 /// throughput over utilisation gives weights that go by bound over delay. Delay over the SLA would be no
@@ -34,7 +34,7 @@ pub fn of(state: &ServiceState) -> OrcaLoadReport {
             ("plimsoll.backlog".to_owned(), now),
             ("plimsoll.bound".to_owned(), bound),
         ]),
-        application_utilization: (backlog / bound).max(LEAST_UTILIZATION),
+        application_utilization: (backlog / bound).max(MIN_UTILIZATION),
     }
 }
 

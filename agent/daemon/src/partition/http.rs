@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, task::JoinSet, time::timeout_at};
 
 use super::{
-    Asked, MOST_ROW_BYTES, Out, Trouble,
+    Asked, MAX_ROW_BYTES, Out, Trouble,
     pool::{Pool, Pooled},
 };
 use crate::{
@@ -151,7 +151,7 @@ async fn pass(
         mut body,
     } = begin(answer).await?;
     let picker = Picker::new(columns.len(), &[]);
-    let too_long = |TooLong| Fault::refused(format!("a line has more than {MOST_ROW_BYTES} bytes"));
+    let too_long = |TooLong| Fault::refused(format!("a line has more than {MAX_ROW_BYTES} bytes"));
     let mut end = None;
     out.columns(&columns);
     loop {

@@ -7,9 +7,9 @@ use tokio::time::Instant;
 /// An idle connection is kept for so long.
 const IDLE: Duration = Duration::from_secs(60);
 /// Idle connections to a partition.
-const MOST_IDLE: usize = 16;
+const MAX_IDLE: usize = 16;
 /// Prepared statements of a connection.
-const MOST_STATEMENTS: usize = 64;
+const MAX_STATEMENTS: usize = 64;
 /// A table may have other columns after so long.
 const STATEMENT_AGE: Duration = Duration::from_secs(60);
 
@@ -41,7 +41,7 @@ impl<T> Idle<T> {
 
     /// Whether somebody must [`sweep`](Self::sweep) from now on; one that there is no room for comes back.
     pub fn put(&mut self, it: T, now: Instant) -> Result<bool, T> {
-        if self.kept.len() >= MOST_IDLE {
+        if self.kept.len() >= MAX_IDLE {
             return Err(it);
         }
         self.kept.push((now, it));
@@ -76,7 +76,7 @@ impl<T> Statements<T> {
     /// Prepared at `now`; in place of the oldest, where there is no room.
     pub fn keep(&mut self, sql: &str, statement: T, now: Instant) {
         self.0.remove(sql);
-        if self.0.len() >= MOST_STATEMENTS {
+        if self.0.len() >= MAX_STATEMENTS {
             let oldest = self.0.iter().min_by_key(|(_, (at, _))| *at);
             let oldest = oldest.map(|(sql, _)| sql.clone());
             oldest.and_then(|sql| self.0.remove(&sql));

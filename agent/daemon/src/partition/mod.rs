@@ -39,9 +39,9 @@ pub use postgresql::{Driver, login};
 
 /// Queries that were taken and have not ended. One more is refused: if it waited, those who wait for its rows before they
 /// take those of others could wait for themselves.
-const MOST_QUERIES: usize = 64;
+const MAX_QUERIES: usize = 64;
 /// Of a line, so that nobody has to hold a longer one.
-pub const MOST_ROW_BYTES: usize = 1 << 20;
+pub const MAX_ROW_BYTES: usize = 1 << 20;
 
 /// What is asked of a partition.
 #[derive(Debug)]
@@ -129,7 +129,7 @@ impl Partitions {
     pub fn new(metrics: PartitionMetrics) -> Result<Self, HistogramError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Partitions {
-            places: Arc::new(Semaphore::new(MOST_QUERIES)),
+            places: Arc::new(Semaphore::new(MAX_QUERIES)),
             cores: [(); MAX_HOPS + 1].map(|()| Cores::new(cores)),
             connectors: Mutex::default(),
             boards: Mutex::default(),
@@ -165,7 +165,7 @@ impl Partitions {
         asked: &Asked,
     ) -> Result<(Option<Place>, OwnedSemaphorePermit, Core), Trouble> {
         let place = Arc::clone(&self.places).try_acquire_owned();
-        let busy = || format!("{MOST_QUERIES} queries run or wait, which is the most");
+        let busy = || format!("{MAX_QUERIES} queries run or wait, which is the most");
         let place = place.map_err(|_| Trouble::Busy(busy()))?;
         let counted = self.count(asked)?;
         let core = self.cores[asked.hops.min(MAX_HOPS)].query();

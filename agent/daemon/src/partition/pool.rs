@@ -11,9 +11,9 @@ use super::{Trouble, kept::Idle};
 use crate::metrics::PartitionMetrics;
 
 /// After the first failure to log in, and after many; with jitter.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-/// See [`SHORTEST_PAUSE`].
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+/// See [`MIN_PAUSE`].
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// A connection that may be kept.
 pub trait Pooled: Sized + Send + 'static {
@@ -95,9 +95,9 @@ impl<S: Pooled> Pool<S> {
             // Others that knocked with this one are one failure.
             Err(_) if Instant::now() < state.not_before => {}
             Err(trouble) => {
-                let pause = SHORTEST_PAUSE * 2u32.pow(state.failures.min(8));
+                let pause = MIN_PAUSE * 2u32.pow(state.failures.min(8));
                 let jitter = 0.5 + 0.5 * fastrand::f64();
-                state.not_before = Instant::now() + pause.min(LONGEST_PAUSE).mul_f64(jitter);
+                state.not_before = Instant::now() + pause.min(MAX_PAUSE).mul_f64(jitter);
                 state.failures = state.failures.saturating_add(1);
                 state.why = trouble.to_string();
             }

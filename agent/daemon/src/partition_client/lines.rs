@@ -9,7 +9,7 @@ use serde::{
 use tokio_util::bytes::{Buf, Bytes};
 
 use super::plain;
-use crate::partition::MOST_ROW_BYTES;
+use crate::partition::MAX_ROW_BYTES;
 
 /// A line that is no row.
 #[derive(Debug, Deserialize, PartialEq)]
@@ -53,7 +53,7 @@ impl Lines {
     pub fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
         let end = memchr::memchr(b'\n', &self.chunk);
         let length = end.unwrap_or(self.chunk.len());
-        if self.begun.len() + length > MOST_ROW_BYTES {
+        if self.begun.len() + length > MAX_ROW_BYTES {
             return Err(TooLong);
         }
         let part = self.chunk.split_to(length);
@@ -188,11 +188,11 @@ mod tests {
     #[test]
     fn a_line_has_an_end() {
         let mut lines = Lines::default();
-        lines.push(vec![b'x'; MOST_ROW_BYTES].into());
+        lines.push(vec![b'x'; MAX_ROW_BYTES].into());
         assert_eq!(lines.next(), Ok(None));
         lines.push("\n".into());
-        assert_eq!(lines.next().unwrap().unwrap().len(), MOST_ROW_BYTES);
-        lines.push(vec![b'x'; MOST_ROW_BYTES + 1].into());
+        assert_eq!(lines.next().unwrap().unwrap().len(), MAX_ROW_BYTES);
+        lines.push(vec![b'x'; MAX_ROW_BYTES + 1].into());
         assert_eq!(lines.next(), Err(TooLong));
     }
 

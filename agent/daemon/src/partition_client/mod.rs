@@ -10,7 +10,7 @@ use hyper::{
     body::Incoming,
     header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT},
 };
-use plimsoll_core::gather::MOST_COLUMNS;
+use plimsoll_core::gather::MAX_COLUMNS;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 pub use lines::{Lines, Picker, TooLong, Word};
 
 /// Of the body of a refusal.
-const MOST_REFUSAL_BYTES: usize = 64 << 10;
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
 /// What is read of a connection at once; no head may be longer.
 pub const BUFFER_BYTES: usize = 128 << 10;
 
@@ -144,9 +144,9 @@ pub async fn begin(answer: Response<Incoming>) -> Result<Begun, Fault> {
     let Ok(Word::Columns(columns)) = serde_json::from_slice(&first) else {
         return Err(Fault::refused("does not begin with its columns"));
     };
-    if !(1..=MOST_COLUMNS).contains(&columns.len()) {
+    if !(1..=MAX_COLUMNS).contains(&columns.len()) {
         let count = columns.len();
-        let problem = format!("{count} columns: must be 1 to {MOST_COLUMNS}");
+        let problem = format!("{count} columns: must be 1 to {MAX_COLUMNS}");
         return Err(Fault::refused(problem));
     }
     Ok(Begun {
@@ -195,7 +195,7 @@ async fn refusal(status: StatusCode, body: Incoming) -> Fault {
         state: String,
         problem: String,
     }
-    let said = Limited::new(body, MOST_REFUSAL_BYTES).collect().await;
+    let said = Limited::new(body, MAX_REFUSAL_BYTES).collect().await;
     let said = said.map(|said| said.to_bytes()).unwrap_or_default();
     let Ok(Refused { error }) = serde_json::from_slice(&said) else {
         return Fault::Down(format!("answers with status {status}"));

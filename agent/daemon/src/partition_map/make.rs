@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use plimsoll_core::gather::MOST_PARTITIONS;
+use plimsoll_core::gather::MAX_PARTITIONS;
 use plimsoll_science::cluster::{Clustering, Points, anneal};
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Rows whose coordinates are held, at most: of more, so many are drawn.
-const MOST_POINTS: usize = 1_000_000;
+const MAX_POINTS: usize = 1_000_000;
 
 /// Arguments of `partition make`.
 #[derive(Args, Clone, Debug)]
@@ -28,13 +28,13 @@ pub struct MakeArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     columns: Vec<String>,
     /// How many parts.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=MOST_PARTITIONS as i64))]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=MAX_PARTITIONS as i64))]
     parts: u16,
     /// What rows are told apart by.
     #[arg(long, value_enum)]
     by: By,
     /// Clusters of `--by both`; default: half as many as parts.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=MOST_PARTITIONS as i64))]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=MAX_PARTITIONS as i64))]
     clusters: Option<u16>,
     /// Nodes that the parts go to, in turn; default: node1, node2, …, one a part.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -132,11 +132,11 @@ fn clusters(args: &MakeArgs, wanted: usize) -> anyhow::Result<Clustering> {
     let mut seen = 0;
     open(args)?.each(|_, point| {
         seen += 1;
-        if points.len() < MOST_POINTS {
+        if points.len() < MAX_POINTS {
             return Ok(points.push(point)?);
         }
         let at = random.usize(..seen);
-        if at < MOST_POINTS {
+        if at < MAX_POINTS {
             points.replace(at, point)?;
         }
         Ok(())

@@ -8,13 +8,13 @@ use plimsoll_core::{
     gather::{Partition, PartitionMap},
     ring::{DEFAULT_SLOTS, key_hash, slot_of_hash},
 };
-use plimsoll_science::cluster::MOST_CLUSTERS;
+use plimsoll_science::cluster::MAX_CLUSTERS;
 use serde::{Deserialize, Serialize};
 
 /// Slots of keys' hashes; part of the format.
 pub const SLOTS: u32 = DEFAULT_SLOTS;
 const VERSION: u32 = 1;
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// What rows are told apart by.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
@@ -87,10 +87,10 @@ impl Map {
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
         let size = fs::metadata(path).with_context(|| format!("cannot read {name}"))?;
-        if size.len() > MOST_BYTES {
+        if size.len() > MAX_BYTES {
             bail!(
                 "{name}: more than {} MiB: this is no partition map",
-                MOST_BYTES >> 20
+                MAX_BYTES >> 20
             );
         }
         let text = fs::read(path).with_context(|| format!("cannot read {name}"))?;
@@ -107,9 +107,9 @@ impl Map {
         if clustered == self.clusters.is_empty() || clustered == self.columns.is_empty() {
             bail!("clusters and columns must be there unless it is by rows");
         }
-        if self.clusters.len() > MOST_CLUSTERS {
+        if self.clusters.len() > MAX_CLUSTERS {
             bail!(
-                "{} clusters: must be at most {MOST_CLUSTERS}",
+                "{} clusters: must be at most {MAX_CLUSTERS}",
                 self.clusters.len()
             );
         }

@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// A view serves all who ask for it within this time.
 const MAX_VIEW_AGE: Duration = Duration::from_millis(250);
 /// Sets on their way that are listed.
-const MOST_LISTED: usize = 100;
+const MAX_LISTED: usize = 100;
 
 /// What a dispatcher or an operator does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -326,7 +326,7 @@ impl Gate {
         let entries = known.as_deref().map(|known| &known.entries);
         let moving = entries.into_iter().flat_map(|entries| entries.iter());
         let moving = moving.filter(|(_, state)| state.starts_with('>'));
-        let moving: Vec<&str> = moving.map(|(set, _)| set).take(MOST_LISTED).collect();
+        let moving: Vec<&str> = moving.map(|(set, _)| set).take(MAX_LISTED).collect();
         let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
         let dispatchers = status.dispatchers.iter().map(|known| {
             let (id, silence, version) = known;

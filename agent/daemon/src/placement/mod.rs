@@ -26,10 +26,10 @@ pub use gate::{Gate, GateError, Message};
 use term::{Keeper, Term};
 use words::Entries;
 
-/// First wait after a failure; doubles up to [`LONGEST_WAIT`], with jitter.
+/// First wait after a failure; doubles up to [`MAX_WAIT`], with jitter.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// See [`FIRST_WAIT`].
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// What a dispatcher does that does not hear Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +177,7 @@ pub async fn run(mut context: PlacementContext) -> anyhow::Result<()> {
             said = Some(problem);
         }
         let jittered = wait.mul_f64(0.5 + fastrand::f64());
-        wait = (2 * wait).min(LONGEST_WAIT).min(placement.lease / 4);
+        wait = (2 * wait).min(MAX_WAIT).min(placement.lease / 4);
         tokio::select! {
             () = tokio::time::sleep(jittered) => {}
             () = context.stop.cancelled() => return Ok(()),

@@ -31,11 +31,11 @@ use link::{Link, Report};
 pub use link::{live_nodes, ring_keys};
 pub use server::{Library, LinkMode, LinkSettings, Server, told};
 
-/// First wait after a failure; doubles up to [`LONGEST_WAIT`], with jitter.
+/// First wait after a failure; doubles up to [`MAX_WAIT`], with jitter.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// See [`FIRST_WAIT`]. At most an eighth of a lease: once Redis is back, all nodes must have reported
 /// before the first of them settles the ring.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 /// After so many leases the table is read though its version is the same: somebody else may have
 /// written to it.
 const REREAD_LEASES: u32 = 10;
@@ -126,7 +126,7 @@ async fn follow(service: &str, mut context: RingContext) -> anyhow::Result<()> {
             said = Some(problem);
         }
         let jittered = wait.mul_f64(0.5 + fastrand::f64());
-        wait = (2 * wait).min(LONGEST_WAIT).min(ring.lease / 8);
+        wait = (2 * wait).min(MAX_WAIT).min(ring.lease / 8);
         tokio::select! {
             () = tokio::time::sleep(jittered) => {}
             () = context.stop.cancelled() => return Ok(()),

@@ -7,7 +7,7 @@ use plimsoll_core::DelayHistogram;
 use super::{SourceError, exposition::HistogramSeries};
 
 /// Series remembered at least, though a scrape lacks them.
-const MOST_REMEMBERED: usize = 2000;
+const MAX_REMEMBERED: usize = 2000;
 /// Relative error of a sum of floating point numbers, generously.
 const WAVER: f64 = 1e-9;
 
@@ -110,7 +110,7 @@ impl HistogramDelta {
 
 /// A series that is gone may come back with its old counts, so it is kept, but not for ever.
 fn forget_gone<T>(base: &mut BTreeMap<String, T>, now: &BTreeMap<String, T>) {
-    if base.len() > MOST_REMEMBERED {
+    if base.len() > MAX_REMEMBERED {
         base.retain(|labels, _| now.contains_key(labels));
     }
 }

@@ -8,7 +8,7 @@ use crate::config::Labels;
 /// More series of one metric than this are a mistake in the selection.
 const MAX_SERIES: usize = 1000;
 /// Gauges above this are a mistake, such as a point in time where an age is wanted.
-const MOST_GAUGE: f64 = 1e9;
+const MAX_GAUGE: f64 = 1e9;
 /// Counts above this are not exact in the exposition's floating point.
 const MOST: f64 = 9_007_199_254_740_992.0;
 
@@ -116,7 +116,7 @@ impl<'a> Exposition<'a> {
         self.series(&selector.name, &selector.labels)
             .map(|series| {
                 let (_, value) = series?;
-                if (0.0..=MOST_GAUGE).contains(&value) {
+                if (0.0..=MAX_GAUGE).contains(&value) {
                     Ok(value)
                 } else {
                     Err(garbage(format!("{} is {value}", selector.name)))

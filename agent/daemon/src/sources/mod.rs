@@ -28,7 +28,7 @@ pub use fetch::{get, post};
 pub use log_line::{LINE_RESULTS, LOG_FORMAT};
 
 /// A longer story would let a service write whatever it likes into the agent's log.
-const LONGEST_MESSAGE: usize = 400;
+const MAX_MESSAGE: usize = 400;
 
 /// Every kind of [`SourceError`].
 pub const KINDS: [&str; 12] = [
@@ -87,7 +87,7 @@ impl SourceError {
     pub fn new(kind: &'static str, message: impl AsRef<str>) -> Self {
         debug_assert!(KINDS.contains(&kind), "{kind}");
         let printable = |c: char| if c.is_control() { '?' } else { c };
-        let message = message.as_ref().chars().take(LONGEST_MESSAGE);
+        let message = message.as_ref().chars().take(MAX_MESSAGE);
         SourceError {
             kind,
             message: message.map(printable).collect(),

@@ -16,9 +16,9 @@ use crate::{
 
 /// For one agent's answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// Of what an agent says of itself.
-const LONGEST_TEXT: usize = 64;
+const MAX_TEXT: usize = 64;
 
 /// All that was heard.
 #[derive(Debug, Default)]
@@ -173,8 +173,8 @@ async fn ask(url: &HttpUrl) -> Result<Vec<Row>, String> {
     };
     let (node, metrics) = (at("/v1/node"), at("/metrics"));
     let (node, metrics) = tokio::join!(
-        get(&node, TIMEOUT, MOST_BYTES),
-        get(&metrics, TIMEOUT, MOST_BYTES)
+        get(&node, TIMEOUT, MAX_BYTES),
+        get(&metrics, TIMEOUT, MAX_BYTES)
     );
     let (status, body) = node.map_err(|error| error.to_string())?;
     if status != 200 {
@@ -236,7 +236,7 @@ fn rows(body: &[u8], agent: &str, ring: impl Fn(&str) -> Option<f64>) -> Result<
 /// Others' words, harmless on a terminal.
 fn shown(text: &str) -> String {
     let printable = |c: char| if c.is_control() { '?' } else { c };
-    text.chars().take(LONGEST_TEXT).map(printable).collect()
+    text.chars().take(MAX_TEXT).map(printable).collect()
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub const SAMPLE: usize = 32_768;
 /// Each temperature over the one before.
 const COOLING: f64 = 0.9;
 /// Passes at one temperature, at most.
-const MOST_PASSES: usize = 40;
+const MAX_PASSES: usize = 40;
 /// Centres have settled where none moves by more than this part of a temperature, squared.
 const SETTLED: f64 = 1e-5;
 /// How far apart the halves of a cluster begin, in its standard deviations either way.
@@ -106,7 +106,7 @@ impl State<'_> {
 
     /// Centres and masses that follow from each other at this temperature.
     fn settle(&mut self) {
-        for _ in 0..MOST_PASSES {
+        for _ in 0..MAX_PASSES {
             let sums = self.sums(false);
             let mut moved = 0.0f64;
             let centres = self

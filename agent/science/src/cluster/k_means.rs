@@ -10,9 +10,9 @@ use super::{
 };
 
 /// Lloyd's iteration ends where the distortion falls by less than this part of it.
-const LEAST_GAIN: f64 = 1e-6;
+const MIN_GAIN: f64 = 1e-6;
 /// Or after so many passes.
-const MOST_PASSES: usize = 300;
+const MAX_PASSES: usize = 300;
 
 /// Clusters by k-means. Equal seeds give equal clusters.
 pub fn k_means(
@@ -84,7 +84,7 @@ pub(super) fn lloyd(
         (sums, empty)
     };
     let (mut sums, mut empty) = pass(&centres);
-    for _ in 0..MOST_PASSES {
+    for _ in 0..MAX_PASSES {
         progress(&Progress {
             temperature: 0.0,
             clusters: centres.len(),
@@ -104,7 +104,7 @@ pub(super) fn lloyd(
         let before = (sums.nearest, empty);
         (sums, empty) = pass(&centres);
         let gained = before.0 - sums.nearest;
-        if !before.1 && !empty && gained <= LEAST_GAIN * before.0 {
+        if !before.1 && !empty && gained <= MIN_GAIN * before.0 {
             break;
         }
     }

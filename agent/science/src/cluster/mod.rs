@@ -12,13 +12,13 @@ pub use k_means::k_means;
 pub use points::{LARGEST, PointError, Points};
 
 /// Clusters, at most.
-pub const MOST_CLUSTERS: usize = 1024;
+pub const MAX_CLUSTERS: usize = 1024;
 
 /// Why there are no clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
     /// None, or too many.
-    #[error("{0} clusters: must be 1 to {MOST_CLUSTERS}")]
+    #[error("{0} clusters: must be 1 to {MAX_CLUSTERS}")]
     Clusters(usize),
     /// Nothing to go by.
     #[error("points without a column")]
@@ -38,7 +38,7 @@ pub enum ClusterError {
 }
 
 fn check(points: &Points, clusters: usize) -> Result<(), ClusterError> {
-    if !(1..=MOST_CLUSTERS).contains(&clusters) {
+    if !(1..=MAX_CLUSTERS).contains(&clusters) {
         return Err(ClusterError::Clusters(clusters));
     }
     if points.width() == 0 {

@@ -5,18 +5,18 @@
 use super::{Clustering, Points, k_means::lloyd};
 
 /// Moves, at most; each that is kept has made the distortion less.
-const MOST_MOVES: usize = 32;
+const MAX_MOVES: usize = 32;
 /// By at least this part of it.
-const LEAST_GAIN: f64 = 1e-5;
+const MIN_GAIN: f64 = 1e-5;
 
 /// No worse than what it begins with; without chance.
 pub(super) fn improve(points: &Points, mut found: Clustering) -> Clustering {
-    for _ in 0..MOST_MOVES {
+    for _ in 0..MAX_MOVES {
         let Some(centres) = moved(points, &found.centres) else {
             break;
         };
         let other = lloyd(points, centres, &mut |_| ());
-        if other.distortion >= (1.0 - LEAST_GAIN) * found.distortion {
+        if other.distortion >= (1.0 - MIN_GAIN) * found.distortion {
             break;
         }
         found = other;

@@ -93,7 +93,7 @@ impl Policy for PeakEwma {
 /// hot from the 0.84 quantile of requests in flight on.
 const PROBES: usize = 3;
 const POOL: usize = 16;
-const MOST_AGE: f64 = 1.0;
+const MAX_AGE: f64 = 1.0;
 const HOT: f64 = 0.84;
 
 #[derive(Clone, Copy)]
@@ -187,7 +187,7 @@ impl Policy for Prequal {
             return Placed::Refused;
         }
         let mut pool = std::mem::take(&mut self.pools[ask.proxy]);
-        pool.retain(|probe| ask.now - probe.at <= MOST_AGE && ask.up[probe.node]);
+        pool.retain(|probe| ask.now - probe.at <= MAX_AGE && ask.up[probe.node]);
         let node = match self.best(&pool, ask.now).and_then(|best| pool.remove(best)) {
             Some(used) => used.node,
             None => live[drawn(random, live.len())],

@@ -266,7 +266,7 @@ pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
         "job-informed" => Box::new(thesis::Thesis::new(scenario, schedule::Policy::JobInformed)),
         "load-informed" => {
             let policy = schedule::Policy::LoadInformed {
-                most_nodes: 3,
+                max_nodes: 3,
                 interval: 0.1,
                 artificial: 0.01,
             };

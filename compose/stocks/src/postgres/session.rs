@@ -16,8 +16,8 @@ use tracing::{info, warn};
 use crate::cli::{Role, ServeArgs};
 use crate::store::Unavailable;
 
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 /// How much longer than PostgreSQL itself the client waits for the end of a statement.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -261,7 +261,7 @@ impl<P: Prepared> Session<P> {
     }
 
     fn lost(&mut self, what: String) -> Failure {
-        let pause = LONGEST_PAUSE.min(SHORTEST_PAUSE * 2u32.pow(self.failures.min(6)));
+        let pause = MAX_PAUSE.min(MIN_PAUSE * 2u32.pow(self.failures.min(6)));
         let jitter = rand::rng().random_range(0.5..1.0);
         self.not_before = Instant::now() + pause.mul_f64(jitter);
         self.failures = self.failures.saturating_add(1);
@@ -277,6 +277,6 @@ impl<P: Prepared> Session<P> {
     pub fn pause(&self) -> Duration {
         self.not_before
             .saturating_duration_since(Instant::now())
-            .max(SHORTEST_PAUSE)
+            .max(MIN_PAUSE)
     }
 }

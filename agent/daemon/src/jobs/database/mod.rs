@@ -20,12 +20,12 @@ use crate::{
 };
 
 /// After the first failure, and after many; with jitter, so that agents do not knock in step.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-/// See [`SHORTEST_PAUSE`].
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+/// See [`MIN_PAUSE`].
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Proving a password may take a slow machine longer than a question: it goes on while periods pass.
-const LONGEST_LOGIN: Duration = Duration::from_secs(5);
+const MAX_LOGIN: Duration = Duration::from_secs(5);
 
 enum Connection {
     MySql(mysql::Connection),
@@ -96,7 +96,7 @@ impl Database {
             }
             Link::Closed => {
                 let login = open(Arc::clone(&self.config));
-                let task = tokio::spawn(timeout(LONGEST_LOGIN, login));
+                let task = tokio::spawn(timeout(MAX_LOGIN, login));
                 self.opened(task).await?
             }
         };
@@ -119,13 +119,13 @@ impl Database {
             let limit = humantime::format_duration(limit);
             return Err(self.failed(&format!("no login within {limit}, it goes on")));
         };
-        outcome(ended, LONGEST_LOGIN).map_err(|problem| self.lost(&problem))
+        outcome(ended, MAX_LOGIN).map_err(|problem| self.lost(&problem))
     }
 
     fn lost(&mut self, problem: &str) -> SourceError {
-        let pause = SHORTEST_PAUSE * 2u32.pow(self.failures.min(16));
+        let pause = MIN_PAUSE * 2u32.pow(self.failures.min(16));
         let jitter = 0.5 + 0.5 * fastrand::f64();
-        self.not_before = Instant::now() + pause.min(LONGEST_PAUSE).mul_f64(jitter);
+        self.not_before = Instant::now() + pause.min(MAX_PAUSE).mul_f64(jitter);
         self.failures = self.failures.saturating_add(1);
         self.failed(problem)
     }

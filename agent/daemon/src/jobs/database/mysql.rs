@@ -26,8 +26,8 @@ const MORE: u8 = 0x01;
 const END: u8 = 0xfe;
 const ERROR: u8 = 0xff;
 /// Packets of a login; three are usual.
-const MOST_PACKETS: usize = 8;
-const LONGEST_PACKET: usize = 16 << 10;
+const MAX_PACKETS: usize = 8;
+const MAX_PACKET: usize = 16 << 10;
 /// "Access denied", by whatever rule.
 const NOT_LET_IN: [u16; 4] = [1044, 1045, 1130, 1698];
 
@@ -115,12 +115,12 @@ impl Connection {
             Some(plugin.borrow()),
             wanted,
             None,
-            LONGEST_PACKET as u32,
+            MAX_PACKET as u32,
         );
         let mut bytes = Vec::new();
         response.serialize(&mut bytes);
         self.send(&bytes).await?;
-        for _ in 0..MOST_PACKETS {
+        for _ in 0..MAX_PACKETS {
             let packet = self.packet().await?;
             match *packet.as_slice() {
                 [OK, ..] => return Ok(()),
@@ -165,7 +165,7 @@ impl Connection {
         let mut head = [0; 4];
         self.stream.read_exact(&mut head).await.map_err(broken)?;
         let length = u32::from_le_bytes([head[0], head[1], head[2], 0]) as usize;
-        if length > LONGEST_PACKET || head[3] != self.sequence {
+        if length > MAX_PACKET || head[3] != self.sequence {
             return Err("a packet that makes no sense".to_owned());
         }
         self.sequence = self.sequence.wrapping_add(1);

@@ -18,7 +18,7 @@ use tokio::{
 use crate::config::DatabaseAddress;
 
 /// Bytes of one exchange: a login, or a question and its answer. Either takes a few hundred.
-const MOST_BYTES: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 
 /// What an exchange may still read.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct Budget(Arc<AtomicUsize>);
 impl Budget {
     /// Begins another exchange.
     pub fn renew(&self) {
-        self.0.store(MOST_BYTES, Ordering::Release);
+        self.0.store(MAX_BYTES, Ordering::Release);
     }
 }
 
@@ -61,7 +61,7 @@ pub async fn connect(address: &DatabaseAddress) -> Result<Box<dyn Socket>, Strin
 pub async fn open(address: &DatabaseAddress) -> Result<Stream, String> {
     Ok(Stream {
         socket: connect(address).await?,
-        budget: Budget(Arc::new(AtomicUsize::new(MOST_BYTES))),
+        budget: Budget(Arc::new(AtomicUsize::new(MAX_BYTES))),
         is_local: matches!(address, DatabaseAddress::Unix(_)),
     })
 }
@@ -81,7 +81,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         let left = self.budget.0.load(Ordering::Acquire);
         if left == 0 {
-            let problem = format!("an answer of more than {MOST_BYTES} bytes");
+            let problem = format!("an answer of more than {MAX_BYTES} bytes");
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, problem)));
         }
         let before = buffer.filled().len();

@@ -10,7 +10,7 @@ use tokio_postgres::types::{Format, IsNull, ToSql, Type};
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::bytes::BytesMut;
 
-use super::{Asked, MOST_ROW_BYTES, Out, Trouble};
+use super::{Asked, MAX_ROW_BYTES, Out, Trouble};
 use session::{Broken, Prepared};
 pub use session::{Driver, Session, login};
 
@@ -133,7 +133,7 @@ async fn stream(
         let Some(line) = line else {
             let number = out.rows() + 1;
             return Err(Broken::amid(Trouble::Refused(format!(
-                "row {number} has more than {MOST_ROW_BYTES} bytes as JSON"
+                "row {number} has more than {MAX_ROW_BYTES} bytes as JSON"
             ))));
         };
         out.row(line.as_bytes()).await;

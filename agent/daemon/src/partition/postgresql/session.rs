@@ -2,7 +2,7 @@
 
 use std::{error::Error as StdError, time::Duration};
 
-use plimsoll_core::gather::MOST_COLUMNS;
+use plimsoll_core::gather::MAX_COLUMNS;
 use tokio::{
     task::JoinHandle,
     time::{Instant, timeout},
@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Config, Error, NoTls, Statement, error::SqlState};
 use crate::{
     config::PartitionDatabase,
     jobs::connect,
-    partition::{MOST_ROW_BYTES, Trouble, kept::Statements, pool::Pooled},
+    partition::{MAX_ROW_BYTES, Trouble, kept::Statements, pool::Pooled},
 };
 
 /// The server looks every 500 ms whether the agent is still there while a query has no rows; and it plans a
@@ -150,10 +150,10 @@ impl Session {
             .iter()
             .map(|it| it.name().to_owned())
             .collect();
-        if !(1..=MOST_COLUMNS).contains(&columns.len()) {
+        if !(1..=MAX_COLUMNS).contains(&columns.len()) {
             let count = columns.len();
             return Err(Broken::at_rest(format!(
-                "the query has {count} columns: must have 1 to {MOST_COLUMNS}"
+                "the query has {count} columns: must have 1 to {MAX_COLUMNS}"
             )));
         }
         let parameters = plain.params().len();
@@ -268,7 +268,7 @@ fn as_lines(sql: &str, columns: usize, limit: usize) -> String {
     let names = names.join(", ");
     let sql = sql.trim_end().trim_end_matches(';');
     format!(
-        "SELECT CASE WHEN pg_catalog.octet_length(line) <= {MOST_ROW_BYTES} THEN line END FROM \
+        "SELECT CASE WHEN pg_catalog.octet_length(line) <= {MAX_ROW_BYTES} THEN line END FROM \
          (SELECT pg_catalog.json_build_array({names})::text FROM (\n{sql}\n) AS asked ({names}) \
          OFFSET 0 LIMIT ${limit}::pg_catalog.int8) AS lines (line)"
     )
