@@ -4,14 +4,16 @@ use std::{io, io::Write, net::SocketAddr, path::Path, sync::Arc, time::Duration}
 
 use anyhow::ensure;
 use plimsoll_core::Objective;
+use plimsoll_exposition::Catalogue;
+use plimsoll_net::bind;
+use plimsoll_settings::ConfigError;
 use prometheus::Registry;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    config::{Config, ConfigError, JobsConfig, ServiceConfig, SourceConfig},
-    connection::bind,
+    config::{Config, JobsConfig, ServiceConfig, SourceConfig},
     jobs::Jobs,
-    metrics::{Catalogue, Metrics},
+    metrics::Metrics,
     node_command,
     partition::Partitions,
     ring::{LinkSettings, RingBoard, Server, told},

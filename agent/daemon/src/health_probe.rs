@@ -1,10 +1,10 @@
 //! Probes the service locally and says when it went down or came up.
 
+use plimsoll_net::get;
 use tokio::{net::TcpStream, sync::watch};
 
 use crate::{
     config::{HealthConfig, HealthTarget},
-    sources::get,
     state::Health,
 };
 

@@ -1,10 +1,9 @@
 //! Structured logs on standard error.
 
+use plimsoll_settings::{Level, LogFormat};
 use tracing_subscriber::{
     Registry, filter::LevelFilter, layer::SubscriberExt, reload, util::SubscriberInitExt,
 };
-
-use crate::config::{Level, LogFormat};
 
 /// Changes the level of a running agent.
 pub struct LogLevel(reload::Handle<LevelFilter, Registry>);

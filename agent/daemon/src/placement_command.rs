@@ -5,13 +5,9 @@ use std::{collections::BTreeMap, io::Write, path::PathBuf, time::Duration};
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use plimsoll_core::placement::ObjectSet;
+use plimsoll_net::{HttpUrl, get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-use crate::{
-    config::HttpUrl,
-    sources::{get, post},
-};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Of thousands of dispatchers an answer stays below this.

@@ -10,9 +10,8 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use plimsoll_core::ring::{DEFAULT_SLOTS, MAX_SLOTS, NOBODY, RingTable, key_hash, slot_of_hash};
+use plimsoll_net::{HttpUrl, get};
 use serde::Deserialize;
-
-use crate::{config::HttpUrl, sources::get};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// A table of the most slots, each a run of its own, stays below this.

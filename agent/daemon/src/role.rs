@@ -6,15 +6,11 @@ use plimsoll_core::{
     Seconds,
     role::{Look, RoleJudge, Standing},
 };
+use plimsoll_net::HttpUrl;
 use serde::Serialize;
 use tracing::{info, warn};
 
-use crate::{
-    config::{HttpUrl, RoleConfig},
-    jobs::Database,
-    metrics::SourceMetrics,
-    sources,
-};
+use crate::{config::RoleConfig, jobs::Database, metrics::SourceMetrics, sources};
 
 /// What Patroni answers at most, and more.
 const MAX_BYTES: usize = 64 << 10;
@@ -115,7 +111,7 @@ impl RoleWatch {
             self.lock_error = None;
             return look;
         };
-        let problem = match sources::get(url, self.config.timeout, MAX_BYTES).await {
+        let problem = match plimsoll_net::get(url, self.config.timeout, MAX_BYTES).await {
             Ok((200, _)) => None,
             Ok((status, _)) => Some(without_lock(url, &format!("status {status}"))),
             Err(error) => Some(without_lock(url, &error.message)),

@@ -9,6 +9,8 @@ use std::{
 
 use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
+use plimsoll_exposition::Catalogue;
+use plimsoll_net::bind;
 use prometheus::{IntCounter, Registry};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -21,13 +23,12 @@ use tracing::{error, info};
 use crate::{
     agent_check::{self, AgentCheckContext, AgentCheckMetrics, Proxies, SharedOutputSettings},
     config::Config,
-    connection::bind,
     control_loop::{self, LoopConfig, LoopContext},
     envoy::{self, EnvoyBoard, EnvoyContext},
     http::{self, HttpContext},
     learned::LearnedStore,
     logging::LogLevel,
-    metrics::{Catalogue, Metrics},
+    metrics::Metrics,
     notify::{self, Watchdog},
     orca::{self, OrcaContext},
     overrides::{self, Overrides},

@@ -16,11 +16,7 @@ use plimsoll_core::{
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use crate::{
-    config::UpdatesConfig,
-    metrics::UpdateMetrics,
-    sources::{self, SourceError},
-};
+use crate::{config::UpdatesConfig, metrics::UpdateMetrics, sources::SourceError};
 
 /// Why a list cannot be had.
 pub const FAILURES: [&str; 6] = [
@@ -154,7 +150,7 @@ impl Updates {
     /// The service's list as it is.
     pub async fn fetch(&self) -> Result<Bytes, SourceError> {
         let url = &self.config.url;
-        let (status, body) = sources::get(url, self.config.timeout, MAX_BYTES).await?;
+        let (status, body) = plimsoll_net::get(url, self.config.timeout, MAX_BYTES).await?;
         if status != 200 {
             let problem = format!("{url}: status {status}, not 200");
             return Err(SourceError::new("status", problem));
@@ -326,7 +322,8 @@ mod tests {
     use prometheus::Registry;
 
     use super::*;
-    use crate::{config::Config, metrics::Catalogue};
+    use crate::config::Config;
+    use plimsoll_exposition::Catalogue;
 
     const CONFIG: &str = r#"
 [[service]]

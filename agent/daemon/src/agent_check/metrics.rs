@@ -1,9 +1,9 @@
 //! Counters of the agent-check server.
 
+use plimsoll_exposition::{Catalogue, Label, Services};
 use prometheus::{GaugeVec, IntCounterVec, Result};
 
 use super::answer::Kind;
-use crate::metrics::{Catalogue, Label, Services};
 
 /// Why a check got no answer of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use plimsoll_net::is_allowed;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -27,7 +28,6 @@ use super::{
     metrics::Rejected,
     proxies::Limits,
 };
-use crate::connection::is_allowed;
 
 /// An answer fits any send buffer; longer than this only a broken client can take.
 const WRITE_LIMIT: Duration = Duration::from_secs(1);

@@ -9,13 +9,12 @@ use std::{
 
 use ipnet::IpNet;
 use plimsoll_core::gather::{MAX_NAME_BYTES, MAX_PARTITIONS};
+use plimsoll_settings::{
+    Checked, ConfigError, Level, LogFormat, MILLI, at, duration, log_format, log_level, networks,
+    token, wrong,
+};
 use serde::Deserialize;
 
-use super::{
-    ConfigError, Level, LogFormat, locate,
-    resolve::{Checked, MILLI, at, duration, log_format, log_level, networks, token, wrong},
-    values,
-};
 use crate::partition_map::Map;
 
 /// Seconds; agents take no longer deadline.
@@ -124,8 +123,8 @@ impl GatherConfig {
 
     /// Checks a text; `path` is for messages.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let file = locate::deserialize(path, text)?;
-        resolve(file).map_err(|wrong| locate::point_at(path, text, wrong))
+        let file = plimsoll_settings::deserialize(path, text)?;
+        resolve(file).map_err(|wrong| plimsoll_settings::point_at(path, text, wrong))
     }
 }
 
@@ -140,7 +139,7 @@ fn resolve(file: File) -> Checked<GatherConfig> {
     for (name, address) in &nodes {
         let key = format!("nodes.{name}");
         check_name(&key, name)?;
-        at(&key, values::host_port(address))?;
+        at(&key, plimsoll_net::host_port(address))?;
     }
     let partitions = match &gather.map_file {
         Some(_) if !partition.is_empty() => {
@@ -175,7 +174,7 @@ fn resolve(file: File) -> Checked<GatherConfig> {
     let listen = http.listen.as_deref().unwrap_or("127.0.0.1:9470");
     let grace = Duration::from_secs(10);
     Ok(GatherConfig {
-        listen: at("http.listen", values::address(listen))?,
+        listen: at("http.listen", plimsoll_net::address(listen))?,
         allow: networks("http.allow", http.allow.as_deref())?,
         token: token("http.token_file", http.token_file.as_deref())?,
         agents_token: token("agents.token_file", agents.token_file.as_deref())?,
@@ -281,7 +280,7 @@ mod tests {
 
     fn known(text: &str) -> Vec<String> {
         let error = GatherConfig::parse(Path::new("x"), text).unwrap_err();
-        locate::expected(&error.to_string())
+        plimsoll_settings::expected(&error.to_string())
     }
 
     /// Keys by table.

@@ -2,14 +2,14 @@
 
 use std::{net::IpAddr, path::Path, time::Duration};
 
+use plimsoll_net::HttpUrl;
+use plimsoll_settings::{
+    Checked, MAX_NAME, MILLI, Secret, at, duration, only_for, required, secret, wrong,
+};
+
 use super::{
-    BacklogConfig, DatabaseConfig, DatabaseKind, HttpUrl, JobsConfig, ListenSocket, Secret,
-    SourceConfig, raw,
-    resolve::{
-        Checked, MAX_NAME, MILLI, READ_TIMEOUT, at, duration, metric_name, only_for, required,
-        secret, wrong,
-    },
-    values,
+    BacklogConfig, DatabaseConfig, DatabaseKind, JobsConfig, ListenSocket, SourceConfig, raw,
+    resolve::{READ_TIMEOUT, metric_name},
 };
 
 pub fn jobs(
@@ -63,7 +63,7 @@ pub fn jobs(
             let url = raw
                 .url
                 .as_deref()
-                .map(|url| at(&format!("{path}.url"), values::http_url(url)))
+                .map(|url| at(&format!("{path}.url"), plimsoll_net::http_url(url)))
                 .transpose()?;
             let url = match source {
                 // One scrape serves both.
@@ -169,7 +169,7 @@ fn own_ports(service: &raw::Service, scraped: &HttpUrl) -> Vec<u16> {
         let url = health
             .url
             .as_deref()
-            .and_then(|url| values::http_url(url).ok());
+            .and_then(|url| plimsoll_net::http_url(url).ok());
         let address = url
             .map(|url| url.connect)
             .or_else(|| health.address.clone());
@@ -250,7 +250,7 @@ pub fn database(path: &str, raw: Login<'_>, period: Duration) -> Checked<Databas
         },
         address: at(
             &format!("{path}.address"),
-            values::database_address(address),
+            plimsoll_net::database_address(address),
         )?,
         user: text("user", user)?,
         password: password.transpose()?.map(Secret::new),

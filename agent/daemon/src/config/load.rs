@@ -1,9 +1,8 @@
 //! `[service.load]`: what stands for the node's load.
 
-use super::{
-    CpuConfig, HostLoadConfig, LoadConfig, NetworkConfig, raw,
-    resolve::{Checked, number, only_for, wrong},
-};
+use plimsoll_settings::{Checked, number, only_for, wrong};
+
+use super::{CpuConfig, HostLoadConfig, LoadConfig, NetworkConfig, raw};
 
 pub fn load(path: &str, raw: &raw::Load) -> Checked<LoadConfig> {
     let kind = raw.kind.as_deref().unwrap_or("delay");

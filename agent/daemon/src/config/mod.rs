@@ -3,7 +3,6 @@
 mod gather;
 mod jobs;
 mod load;
-mod locate;
 mod partitions;
 mod placement;
 mod raw;
@@ -23,6 +22,9 @@ use std::{
 
 use ipnet::IpNet;
 use plimsoll_core::{Cost, Settings, freshness::FreshnessSettings, role::RoleSettings};
+use plimsoll_exposition::Labels;
+use plimsoll_net::{DatabaseAddress, HttpUrl};
+use plimsoll_settings::{ConfigError, Level, LogFormat, Secret};
 
 use crate::{
     agent_check::{OnShutdown, OutputSettings, SendWords, ServiceOutput},
@@ -32,15 +34,9 @@ use crate::{
 };
 
 pub use gather::{GatherConfig, NodeAddress, Served};
-pub use locate::ConfigError;
 pub use partitions::databases;
 pub use reference::markdown;
-pub use values::{
-    DatabaseAddress, HttpUrl, Level, LogFormat, LogListen, Secret, host_port, http_url,
-};
-
-/// Labels that a series must have, with these values.
-pub type Labels = BTreeMap<String, String>;
+pub use values::LogListen;
 
 /// A valid configuration with every default filled in.
 #[derive(Clone, Debug)]
@@ -390,8 +386,8 @@ impl Config {
 
     /// Checks a text; `path` is for messages.
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
-        let file = locate::deserialize(path, text)?;
-        resolve::resolve(file).map_err(|wrong| locate::point_at(path, text, wrong))
+        let file = plimsoll_settings::deserialize(path, text)?;
+        resolve::resolve(file).map_err(|wrong| plimsoll_settings::point_at(path, text, wrong))
     }
 
     /// What the outputs need of it.

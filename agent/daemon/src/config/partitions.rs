@@ -2,18 +2,18 @@
 
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
+use plimsoll_settings::{Checked, ConfigError, MAX_NAME, Secret, at, secret, token, wrong};
+
 use super::{
-    Config, ConfigError, PartitionConfig, PartitionDatabase, PartitionServer, PartitionService,
-    Secret, SourceConfig, locate, raw,
-    resolve::{Checked, MAX_NAME, at, secret, token, wrong},
-    values,
+    Config, PartitionConfig, PartitionDatabase, PartitionServer, PartitionService, SourceConfig,
+    raw,
 };
 
 /// The databases of a file that has nothing but `[[partition]]`, whose queries may be left out; by name.
 pub fn databases(path: &Path) -> Result<Vec<(String, PartitionDatabase)>, ConfigError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| ConfigError::whole_file(path, error.to_string()))?;
-    let file: raw::Databases = locate::deserialize(path, &text)?;
+    let file: raw::Databases = plimsoll_settings::deserialize(path, &text)?;
     let database = |path: &str, raw| {
         let PartitionConfig { name, server, .. } = partition(path, raw)?;
         match server {
@@ -24,7 +24,7 @@ pub fn databases(path: &Path) -> Result<Vec<(String, PartitionDatabase)>, Config
             }
         }
     };
-    named(file.partition, database).map_err(|wrong| locate::point_at(path, &text, wrong))
+    named(file.partition, database).map_err(|wrong| plimsoll_settings::point_at(path, &text, wrong))
 }
 
 pub fn partitions(raw: Vec<raw::Partition>, has_token: bool) -> Checked<Vec<Arc<PartitionConfig>>> {
@@ -96,7 +96,7 @@ fn database(path: &str, raw: &raw::Partition) -> Checked<PartitionDatabase> {
     Ok(PartitionDatabase {
         address: at(
             &format!("{path}.address"),
-            values::database_address(&address),
+            plimsoll_net::database_address(&address),
         )?,
         user: named("user", &raw.user)?,
         password: password.transpose()?.map(Secret::new),
@@ -121,7 +121,7 @@ fn service(path: &str, raw: &raw::Partition, url: &str) -> Checked<PartitionServ
     }
     let token = token(&format!("{path}.token_file"), raw.token_file.as_deref())?;
     Ok(PartitionService {
-        url: at(&format!("{path}.url"), values::http_url(url))?,
+        url: at(&format!("{path}.url"), plimsoll_net::http_url(url))?,
         token: token.map(Secret::new),
     })
 }

@@ -3,11 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use plimsoll_core::placement::{ObjectSet, PlanSettings};
+use plimsoll_settings::{Checked, duration, number, word, wrong};
 
-use super::{
-    Config, raw,
-    resolve::{Checked, duration, number, ring_name, word, wrong},
-};
+use super::{Config, raw, resolve::ring_name};
 use crate::placement::{Initial, PlacementSettings, WhenLost};
 
 /// As many as leave at a time.

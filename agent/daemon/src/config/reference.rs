@@ -888,7 +888,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{Config, locate::expected};
+    use crate::config::Config;
+    use plimsoll_settings::expected;
 
     fn known(table: &str) -> Vec<String> {
         let service = "[[service]]\nname = \"s\"\n";

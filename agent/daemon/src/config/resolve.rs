@@ -2,14 +2,16 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, time::Duration};
 
-use ipnet::IpNet;
 use plimsoll_core::{BoundLimits, Cost, Law, PiForm, PiGains, Rules, Seconds, Settings, Sla};
+use plimsoll_net::HttpUrl;
+use plimsoll_settings::{
+    Checked, MAX_NAME, MILLI, Wrong, at, duration, log_format, log_level, networks, number,
+    only_for, required, secret, token, word, wrong,
+};
 
 use super::{
-    Config, HealthConfig, HealthTarget, HttpUrl, Level, LogFormat, LogListen, PrometheusConfig,
-    ServiceConfig, SourceConfig, jobs, load,
-    locate::Wrong,
-    partitions,
+    Config, HealthConfig, HealthTarget, LogListen, PrometheusConfig, ServiceConfig, SourceConfig,
+    jobs, load, partitions,
     placement::{has_ring, placement},
     raw, role, updates, values,
 };
@@ -19,108 +21,10 @@ use crate::{
     ring::{LinkMode, LinkSettings, RingSettings},
 };
 
-pub(super) type Checked<T> = Result<T, Wrong>;
-
-const DAY: Duration = Duration::from_secs(86_400);
-pub(super) const MILLI: Duration = Duration::from_millis(1);
 /// Of the function library.
 const MIN_RING_LEASE: Duration = Duration::from_millis(100);
 /// How long reading metrics may take, unless the period is shorter.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_millis(500);
-/// In a list of who may connect.
-const MAX_NETWORKS: usize = 256;
-/// Fits in an agent-check line together with the proxy's name.
-pub(super) const MAX_NAME: usize = 120;
-
-pub(super) fn wrong<T>(key: impl Into<String>, problem: impl Into<String>) -> Checked<T> {
-    Err(Wrong {
-        key: key.into(),
-        problem: problem.into(),
-    })
-}
-
-pub(super) fn at<T>(key: &str, value: Result<T, String>) -> Checked<T> {
-    value.or_else(|problem| wrong(key, problem))
-}
-
-pub(super) fn word<T: Copy>(
-    key: &str,
-    text: Option<&str>,
-    default: T,
-    words: &[(&str, T)],
-) -> Checked<T> {
-    text.map_or(Ok(default), |text| at(key, values::one_of(text, words)))
-}
-
-pub(super) fn log_level(key: &str, text: Option<&str>) -> Checked<Level> {
-    let levels = [
-        ("error", tracing::Level::ERROR),
-        ("warn", tracing::Level::WARN),
-        ("info", tracing::Level::INFO),
-        ("debug", tracing::Level::DEBUG),
-        ("trace", tracing::Level::TRACE),
-    ];
-    word(key, text, tracing::Level::INFO, &levels).map(Level)
-}
-
-pub(super) fn log_format(key: &str, text: Option<&str>) -> Checked<LogFormat> {
-    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-    word(key, text, LogFormat::Text, &formats)
-}
-
-pub(super) fn duration(
-    key: &str,
-    value: Option<Duration>,
-    default: Duration,
-    least: Duration,
-) -> Checked<Duration> {
-    let value = value.unwrap_or(default);
-    if value < least || value > DAY {
-        let shown = humantime::format_duration;
-        return wrong(
-            key,
-            format!("must be from {} to 1day, is {}", shown(least), shown(value)),
-        );
-    }
-    Ok(value)
-}
-
-pub(super) fn number(key: &str, value: f64, range: std::ops::RangeInclusive<f64>) -> Checked<f64> {
-    if range.contains(&value) {
-        return Ok(value);
-    }
-    wrong(
-        key,
-        format!(
-            "must be from {} to {}, is {value}",
-            range.start(),
-            range.end()
-        ),
-    )
-}
-
-pub(super) fn required<'a>(
-    key: String,
-    value: Option<&'a String>,
-    kind: &str,
-) -> Checked<&'a String> {
-    match value {
-        Some(value) => Ok(value),
-        None => wrong(key, format!("is required for kind = {kind:?}")),
-    }
-}
-
-/// Refuses keys that belong to another kind.
-pub(super) fn only_for(table: &str, kind: &str, others: &[(&str, bool)]) -> Checked<()> {
-    match others.iter().find(|(_, set)| *set) {
-        Some((key, _)) => wrong(
-            format!("{table}.{key}"),
-            format!("does not apply to kind = {kind:?}"),
-        ),
-        None => Ok(()),
-    }
-}
-
 pub fn resolve(file: raw::File) -> Checked<Config> {
     let raw::File {
         agent,
@@ -140,7 +44,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         10 * MILLI,
     )?;
     let listen =
-        |key, text: Option<&str>, default| at(key, values::address(text.unwrap_or(default)));
+        |key, text: Option<&str>, default| at(key, plimsoll_net::address(text.unwrap_or(default)));
     let max_connections = agent_check.max_connections.unwrap_or(256);
     if !(1..=65_536).contains(&max_connections) {
         return wrong(
@@ -307,7 +211,7 @@ fn resolve_service(
         address: raw
             .address
             .as_deref()
-            .map(|address| at(&format!("{path}.address"), values::host_port(address)))
+            .map(|address| at(&format!("{path}.address"), plimsoll_net::host_port(address)))
             .transpose()?,
         name: raw.name,
         identities: raw.identities,
@@ -330,7 +234,7 @@ fn redis(raw: &raw::Redis) -> Checked<LinkSettings> {
                 format!("redis.urls[{index}]"),
                 format!(
                     "must be redis://host:port or rediss://host:port (TLS), is {:?}; a user goes into redis.user",
-                    values::without_user(url)
+                    plimsoll_net::without_user(url)
                 ),
             );
         }
@@ -381,46 +285,6 @@ fn redis(raw: &raw::Redis) -> Checked<LinkSettings> {
             MILLI,
         )?,
     })
-}
-
-/// A list of networks; one that names nobody is a mistake.
-pub(super) fn networks(key: &str, texts: Option<&[String]>) -> Checked<Option<Vec<IpNet>>> {
-    let Some(texts) = texts else { return Ok(None) };
-    if texts.is_empty() || texts.len() > MAX_NETWORKS {
-        let problem = format!(
-            "must name 1 to {MAX_NETWORKS} networks, names {}",
-            texts.len()
-        );
-        return wrong(key, problem);
-    }
-    let network =
-        |(index, text): (usize, &String)| at(&format!("{key}[{index}]"), values::network(text));
-    let networks = texts.iter().enumerate().map(network);
-    networks.collect::<Checked<_>>().map(Some)
-}
-
-/// The text of a file, without the end of its last line.
-pub(super) fn secret(key: &str, file: &Path) -> Checked<String> {
-    match std::fs::read_to_string(file) {
-        Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
-        Err(error) => wrong(key, format!("{}: {error}", file.display())),
-    }
-}
-
-/// A secret that fits in a header.
-pub(super) fn token(key: &str, file: Option<&Path>) -> Checked<Option<String>> {
-    let Some(file) = file else { return Ok(None) };
-    let token = secret(key, file)?;
-    let fine = (16..=4096).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
-    if !fine {
-        // Not shown: it is a secret, if a bad one.
-        let file = file.display();
-        return wrong(
-            key,
-            format!("{file}: must hold 16 to 4096 printable ASCII characters without blanks"),
-        );
-    }
-    Ok(Some(token))
 }
 
 /// A PEM file with certificates in it, so that a mistake is told at the start.
@@ -502,7 +366,7 @@ fn envoy(raw: &raw::Envoy, period: Duration) -> Checked<EnvoySettings> {
     let mut peers: Vec<HttpUrl> = Vec::new();
     for (index, peer) in raw.peers.iter().enumerate() {
         let key = format!("envoy.peers[{index}]");
-        let url = values::http_url(peer).ok();
+        let url = plimsoll_net::http_url(peer).ok();
         let Some(mut url) = url.filter(|url| url.path == "/") else {
             return wrong(
                 key,
@@ -522,7 +386,7 @@ fn envoy(raw: &raw::Envoy, period: Duration) -> Checked<EnvoySettings> {
         return wrong("envoy.lease", "must be at most 1hour");
     }
     let orca_listen = raw.orca_listen.as_deref();
-    let orca_listen = orca_listen.map(|text| at("envoy.orca_listen", values::address(text)));
+    let orca_listen = orca_listen.map(|text| at("envoy.orca_listen", plimsoll_net::address(text)));
     Ok(EnvoySettings {
         peers,
         lease,
@@ -723,7 +587,7 @@ fn source(path: &str, raw: &raw::Source, period: Duration) -> Checked<SourceConf
             }
             let max_body = at(
                 &format!("{path}.max_body"),
-                values::bytes(raw.max_body.as_deref().unwrap_or("4MiB")),
+                plimsoll_settings::bytes(raw.max_body.as_deref().unwrap_or("4MiB")),
             )?;
             if !(1024..=64 << 20).contains(&max_body) {
                 return wrong(
@@ -732,7 +596,7 @@ fn source(path: &str, raw: &raw::Source, period: Duration) -> Checked<SourceConf
                 );
             }
             Ok(SourceConfig::Prometheus(PrometheusConfig {
-                url: at(&format!("{path}.url"), values::http_url(url))?,
+                url: at(&format!("{path}.url"), plimsoll_net::http_url(url))?,
                 histogram: histogram.clone(),
                 labels: raw.labels.clone().unwrap_or_default(),
                 failed: raw.failed.clone(),
@@ -818,12 +682,15 @@ fn health(path: &str, raw: &raw::Health) -> Checked<HealthConfig> {
         "tcp" => {
             only_for(path, "tcp", &[("url", raw.url.is_some())])?;
             let address = required(format!("{path}.address"), raw.address.as_ref(), "tcp")?;
-            HealthTarget::Tcp(at(&format!("{path}.address"), values::host_port(address))?)
+            HealthTarget::Tcp(at(
+                &format!("{path}.address"),
+                plimsoll_net::host_port(address),
+            )?)
         }
         "http" => {
             only_for(path, "http", &[("address", raw.address.is_some())])?;
             let url = required(format!("{path}.url"), raw.url.as_ref(), "http")?;
-            HealthTarget::Http(at(&format!("{path}.url"), values::http_url(url))?)
+            HealthTarget::Http(at(&format!("{path}.url"), plimsoll_net::http_url(url))?)
         }
         other => {
             return wrong(

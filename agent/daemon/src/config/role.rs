@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use plimsoll_core::{Seconds, role::RoleSettings};
+use plimsoll_settings::{Checked, at, duration};
 
 use super::{
     RoleConfig,
     jobs::{Login, database},
     raw,
-    resolve::{Checked, READ_TIMEOUT, at, duration},
-    values,
+    resolve::READ_TIMEOUT,
 };
 
 const MAX_LAG: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ pub fn role(path: &str, raw: &raw::Role, period: Duration, has_peers: bool) -> C
     )?;
     let notice = NOTICE_PERIODS + if has_peers { PEER_PERIODS } else { 0 };
     let lock = raw.lock_url.as_deref();
-    let lock = lock.map(|url| at(&format!("{path}.lock_url"), values::http_url(url)));
+    let lock = lock.map(|url| at(&format!("{path}.lock_url"), plimsoll_net::http_url(url)));
     Ok(RoleConfig {
         database: database(path, login, period)?,
         lock: lock.transpose()?,

@@ -6,12 +6,9 @@ use plimsoll_core::{
     Cost, Seconds,
     freshness::{FreshnessSettings, PERIODS},
 };
+use plimsoll_settings::{Checked, MILLI, at, duration, number};
 
-use super::{
-    UpdatesConfig, raw,
-    resolve::{Checked, MILLI, READ_TIMEOUT, at, duration, number},
-    values,
-};
+use super::{UpdatesConfig, raw, resolve::READ_TIMEOUT};
 
 /// `P_max` of the paper.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -24,7 +21,7 @@ pub fn updates(path: &str, raw: &raw::Updates, period: Duration) -> Checked<Upda
         f64::MIN_POSITIVE..=1e9,
     )?;
     Ok(UpdatesConfig {
-        url: at(&format!("{path}.url"), values::http_url(&raw.url))?,
+        url: at(&format!("{path}.url"), plimsoll_net::http_url(&raw.url))?,
         timeout: period.min(READ_TIMEOUT),
         settings: FreshnessSettings {
             longest: Seconds(longest.as_secs_f64().min(PERIODS.1.get())),

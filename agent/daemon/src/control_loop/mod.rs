@@ -541,7 +541,8 @@ mod tests {
     use prometheus::Registry;
 
     use super::*;
-    use crate::{config::Config, metrics::Catalogue, state::Health};
+    use crate::{config::Config, state::Health};
+    use plimsoll_exposition::Catalogue;
 
     const CONFIG: &str = r#"
 [[service]]

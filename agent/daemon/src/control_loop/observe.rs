@@ -323,7 +323,8 @@ mod tests {
     use prometheus::Registry;
 
     use super::*;
-    use crate::{config::Config, metrics::Catalogue};
+    use crate::config::Config;
+    use plimsoll_exposition::Catalogue;
 
     fn observer(tables: &str) -> Observer {
         let config = format!("[[service]]\nname = \"s\"\n[service.sla]\ndelay = \"1s\"\n{tables}");

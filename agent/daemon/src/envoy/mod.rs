@@ -17,11 +17,12 @@ use std::{
 };
 
 use plimsoll_core::Shedder;
+use plimsoll_net::HttpUrl;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    config::{Config, HttpUrl, ServiceConfig},
+    config::{Config, ServiceConfig},
     metrics::Metrics,
     overrides::Overrides,
     ring::RingBoard,

@@ -195,7 +195,7 @@ fn check(said: ServiceAnswer) -> Result<Option<Node>, String> {
     let Some(address) = said.address else {
         return Ok(None);
     };
-    let address = crate::config::host_port(&address).map_err(|p| format!("address: {p}"))?;
+    let address = plimsoll_net::host_port(&address).map_err(|p| format!("address: {p}"))?;
     let backlog = said.backlog.unwrap_or(0.0);
     for (key, value, least) in [
         ("decision.bound", said.decision.bound, f64::MIN_POSITIVE),

@@ -5,15 +5,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use plimsoll_net::{HttpUrl, printable};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::node::{self, Node};
-use crate::{
-    config::{Config, HttpUrl},
-    metrics::Metrics,
-    sources::{self, SourceError},
-};
+use crate::{config::Config, metrics::Metrics};
 
 /// Largest `/v1/node`.
 const MAX_BYTES: usize = 1 << 20;
@@ -54,7 +51,7 @@ impl Peers {
             if peer.next.is_none_or(|next| next <= Instant::now()) {
                 let url: HttpUrl = url.clone();
                 asked.spawn(async move {
-                    let answer = sources::get(&url, timeout, MAX_BYTES).await;
+                    let answer = plimsoll_net::get(&url, timeout, MAX_BYTES).await;
                     (url.to_string(), answer)
                 });
             }
@@ -66,11 +63,12 @@ impl Peers {
                 continue;
             };
             let wanted = |service: &str| config.services.iter().any(|s| s.name == service);
-            let nodes = answer.and_then(|(status, body)| match status {
-                200 => node::parse_answer(&body, wanted)
-                    .map_err(|problem| SourceError::new("garbage", problem)),
-                _ => Err(SourceError::new("status", format!("status {status}"))),
-            });
+            let nodes = match answer {
+                Ok((200, body)) => node::parse_answer(&body, wanted)
+                    .map_err(|problem| ("garbage", printable(&problem))),
+                Ok((status, _)) => Err(("status", format!("status {status}"))),
+                Err(error) => Err((error.failure.label(), error.message)),
+            };
             let result = match nodes {
                 Ok(nodes) => {
                     let own = nodes.iter().any(|(_, node)| is_own(config, node));
@@ -80,9 +78,9 @@ impl Peers {
                     }
                     "answered"
                 }
-                Err(problem) => {
-                    peer.failed(&name, &problem.to_string(), config.period);
-                    problem.kind
+                Err((result, problem)) => {
+                    peer.failed(&name, &problem, config.period);
+                    result
                 }
             };
             metrics.envoy.peer_asked.with_label_values(&[result]).inc();

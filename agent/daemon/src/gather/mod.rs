@@ -13,6 +13,8 @@ use std::{path::PathBuf, sync::Arc};
 use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
 use clap::Args;
+use plimsoll_exposition::Catalogue;
+use plimsoll_net::bind;
 use prometheus::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -20,9 +22,8 @@ use tracing::{error, info};
 
 use crate::{
     config::GatherConfig,
-    connection::bind,
     logging::{self, LogLevel},
-    metrics::{Catalogue, GatherMetrics, ProcessMetrics},
+    metrics::{GatherMetrics, ProcessMetrics},
     notify::{self, Watchdog},
 };
 pub use answer::{OUTCOMES, Outcome, Summary};

@@ -7,13 +7,13 @@ use plimsoll_core::{
     Seconds,
     gather::{Function, How, OrderKey, Plan, Reduction},
 };
+use plimsoll_net::{Refusal, parse_body};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
     config::{GatherConfig, Served},
-    http::{Refusal, parse_body},
     partition_client,
 };
 

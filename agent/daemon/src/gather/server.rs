@@ -18,6 +18,7 @@ use axum::{
     routing::{get, post},
 };
 use plimsoll_core::gather::Plan;
+use plimsoll_net::{Bodies, NEEDS_TOKEN, Refusal, is_allowed, scrape, shows_token};
 use prometheus::{IntCounterVec, Registry};
 use serde_json::json;
 use tokio::{
@@ -34,12 +35,7 @@ use super::{
     out::{CHUNKS, Format, Out},
     question::Question,
 };
-use crate::{
-    config::GatherConfig,
-    connection::is_allowed,
-    http::{Bodies, NEEDS_TOKEN, Refusal, scrape, serve_router, shows_token},
-    metrics::GatherMetrics,
-};
+use crate::{config::GatherConfig, metrics::GatherMetrics};
 
 /// Of a question, as agents have it.
 const MAX_BYTES: usize = 1 << 20;
@@ -99,7 +95,7 @@ pub async fn serve(
         .route("/readyz", get(fine))
         .route("/v1/gather", post(gather))
         .with_state(context);
-    serve_router(listener, router, allows, closed, stop).await;
+    plimsoll_net::serve(listener, router, allows, closed, stop).await;
     Ok(())
 }
 

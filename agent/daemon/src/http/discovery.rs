@@ -9,8 +9,9 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
+use plimsoll_net::Refusal;
 
-use super::{HttpContext, body::Refusal};
+use super::HttpContext;
 use crate::envoy::{self, find_service};
 
 const MAX_BYTES: usize = 1 << 20;

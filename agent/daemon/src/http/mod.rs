@@ -1,7 +1,6 @@
 //! `/metrics`, `/healthz`, `/readyz`, `/v1/node`, `/v1/ring`, `/v1/orca`, `/v1/updates`,
 //! `/v1/role`, `/v1/observe`, `/v1/placement`, `/v1/partition-query` and `/v3/discovery:endpoints`.
 
-mod body;
 mod discovery;
 mod node;
 mod observe;
@@ -10,7 +9,6 @@ mod partition;
 mod placement;
 mod ring;
 mod role;
-mod server;
 mod updates;
 
 use std::{
@@ -21,11 +19,12 @@ use std::{
 use axum::{
     Json, Router,
     extract::State,
-    http::{StatusCode, header},
-    response::{IntoResponse, Response},
+    http::StatusCode,
+    response::Response,
     routing::{get, post},
 };
-use prometheus::{IntCounterVec, Registry, TextEncoder};
+use plimsoll_net::{Bodies, is_allowed, scrape};
+use prometheus::{IntCounterVec, Registry};
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, watch},
@@ -35,7 +34,6 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     agent_check::{AgentCheckMetrics, OutputSettings, Proxies, SharedOutputSettings},
     config::Config,
-    connection::is_allowed,
     envoy::EnvoyBoard,
     learned::LearnedStore,
     overrides::Overrides,
@@ -45,12 +43,10 @@ use crate::{
     state::{NodeState, SharedState},
 };
 
-pub use body::{Bodies, Refusal};
 pub use node::node_view;
-pub use observe::{MAX_EXCHANGES, NEEDS_TOKEN, parse as parse_body, shows_token};
+pub use observe::MAX_EXCHANGES;
 pub use placement::MAX_MESSAGES;
 pub use ring::MAX_WAITING;
-pub use server::serve as serve_router;
 
 /// A control loop silent for this many periods, and at least [`MIN_STALE`], is stuck.
 const STALE_PERIODS: u32 = 5;
@@ -115,7 +111,7 @@ pub async fn serve(
     // Not graceful: a client that holds its connection must not hold the agent.
     let never = CancellationToken::new();
     tokio::select! {
-        () = server::serve(listener, router(context), allows, closed, never) => {}
+        () = plimsoll_net::serve(listener, router(context), allows, closed, never) => {}
         () = shutdown.cancelled() => {}
     }
     Ok(())
@@ -154,14 +150,6 @@ async fn metrics(State(context): State<HttpContext>) -> Response {
         gauge.set(sharing as f64);
     }
     scrape(&context.registry)
-}
-
-/// All metrics, as Prometheus reads them.
-pub fn scrape(registry: &Registry) -> Response {
-    match TextEncoder::new().encode_to_string(&registry.gather()) {
-        Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
-    }
 }
 
 /// Alive: no control loop is stuck.

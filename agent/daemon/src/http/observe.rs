@@ -9,21 +9,16 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use plimsoll_net::{NEEDS_TOKEN, Refusal, Whole, parse_body, shows_token};
+use serde::Deserialize;
 use serde_json::json;
-use subtle::ConstantTimeEq;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{
-    HttpContext,
-    body::{Refusal, Whole},
-};
+use super::HttpContext;
 use crate::ring::{Dispatcher, ExchangeError, Wish};
 
 /// Exchanges under way; each may hold what it is answered.
 pub const MAX_EXCHANGES: usize = 16;
-/// What who may not is told.
-pub const NEEDS_TOKEN: &str = "needs the token of http.token_file, as Authorization: Bearer …";
 const NO_RING: &str = "this agent follows no ring";
 const MAX_BYTES: usize = 4 << 20;
 const MAX_DISPATCHERS: usize = 256;
@@ -101,7 +96,7 @@ async fn exchange(
     let Observed {
         service,
         dispatchers,
-    } = parse(&asked).map_err(bad)?;
+    } = parse_body(&asked).map_err(bad)?;
     check(&dispatchers).map_err(bad)?;
     let exchanges = &context.exchanges;
     match exchanges.exchange(service.as_deref(), &dispatchers).await {
@@ -163,32 +158,6 @@ impl<'a> Entrance<'a> {
 pub fn may_observe(context: &HttpContext, headers: &HeaderMap) -> bool {
     let config = context.config.borrow();
     shows_token(config.http_token.as_deref(), headers)
-}
-
-/// Whether the token is shown, where there is one.
-pub fn shows_token(token: Option<&str>, headers: &HeaderMap) -> bool {
-    let Some(token) = token else { return true };
-    let shown = headers.get(header::AUTHORIZATION).map(|it| it.as_bytes());
-    let shown = shown.and_then(|shown| {
-        let (scheme, token) = shown.split_at_checked("Bearer ".len())?;
-        scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
-    });
-    shown.is_some_and(|shown| bool::from(shown.ct_eq(token.as_bytes())))
-}
-
-/// A body; what is wrong with it by its place.
-pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
-    let mut json = serde_json::Deserializer::from_slice(text);
-    let observed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let path = error.path().to_string();
-        // Nowhere in particular, or between two values.
-        match path == "." || path.contains('?') {
-            true => error.inner().to_string(),
-            false => format!("{path}: {}", error.inner()),
-        }
-    })?;
-    json.end().map_err(|error| error.to_string())?;
-    Ok(observed)
 }
 
 /// What the library would refuse, each by its place in the body.

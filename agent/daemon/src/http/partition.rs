@@ -10,16 +10,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use plimsoll_core::{Cost, gather::MAX_HOPS};
+use plimsoll_net::{NEEDS_TOKEN, Refusal};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
-use super::{
-    HttpContext,
-    body::Refusal,
-    observe::{NEEDS_TOKEN, may_observe},
-};
+use super::{HttpContext, observe::may_observe};
 use crate::{
     partition::{Asked, Trouble},
     partition_client::HOPS,

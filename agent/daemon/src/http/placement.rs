@@ -7,12 +7,12 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
+use plimsoll_net::{Refusal, parse_body};
 use serde_json::json;
 
 use super::{
     HttpContext,
-    body::Refusal,
-    observe::{Entrance, parse, refused},
+    observe::{Entrance, refused},
 };
 use crate::placement::{GateError, Message};
 
@@ -54,7 +54,7 @@ async fn exchange(
     let is_there = || context.placement.is_there().map_err(refusal);
     let (asked, _permit) = entrance.pass(context, headers, is_there, body).await?;
     let bad = |problem| (StatusCode::BAD_REQUEST, problem);
-    let message: Message = parse(&asked).map_err(bad)?;
+    let message: Message = parse_body(&asked).map_err(bad)?;
     check(&message).map_err(bad)?;
     let answer = context.placement.carry(&message).await;
     let answer = answer.map_err(refusal)?;

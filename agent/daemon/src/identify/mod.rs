@@ -8,9 +8,9 @@ use std::{io::Write, path::PathBuf, time::Duration};
 
 use anyhow::bail;
 use clap::Args;
+use plimsoll_net::{HttpUrl, http_url};
 use plimsoll_science::identify;
 
-use crate::config::{HttpUrl, http_url};
 use report::Report;
 use trace::Columns;
 

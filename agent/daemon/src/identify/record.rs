@@ -9,10 +9,9 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use plimsoll_net::{HttpUrl, get};
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::{config::HttpUrl, sources::get};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_BYTES: usize = 1 << 20;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{
-    config::{HttpUrl, Labels},
-    sources::{Exposition, Selector, SourceError, get},
-};
+use plimsoll_exposition::{Exposition, Labels, Selector};
+use plimsoll_net::{HttpUrl, get};
+
+use crate::sources::SourceError;
 
 const MAX_BODY: usize = 4 << 20;
 

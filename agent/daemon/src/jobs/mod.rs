@@ -5,7 +5,7 @@ mod gauge;
 mod sock_diag;
 mod sockets;
 
-pub use database::{Database, connect};
+pub use database::Database;
 pub use sockets::{OwnScrapes, Sockets, Wanted};
 
 use crate::{config::JobsConfig, sources::SourceError};

@@ -1,9 +1,8 @@
 //! The agent itself.
 
+use plimsoll_exposition::{Catalogue, Label};
+use plimsoll_net::CLOSED;
 use prometheus::{Gauge, IntCounterVec, Result};
-
-use super::{Label, catalogue::Catalogue};
-use crate::connection::CLOSED;
 
 /// Of any process.
 #[derive(Clone, Debug)]

@@ -1,12 +1,9 @@
 //! What the control loop measured and decided.
 
 use plimsoll_core::{Cost, Objective, Reason};
+use plimsoll_exposition::{Catalogue, Label, Services, show};
 use prometheus::{GaugeVec, IntCounterVec, Result};
 
-use super::{
-    Label,
-    catalogue::{Catalogue, Services, show},
-};
 use crate::{
     overrides::ServiceOverride,
     state::{Health, ServiceState},

@@ -1,11 +1,7 @@
 //! What stock Envoy is told.
 
+use plimsoll_exposition::{Catalogue, Label, Services};
 use prometheus::{Gauge, GaugeVec, IntCounterVec, Result};
-
-use super::{
-    Label,
-    catalogue::{Catalogue, Services},
-};
 
 /// Of endpoint discovery and load reports.
 #[derive(Clone, Debug)]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use plimsoll_exposition::{Catalogue, Label};
 use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, Result};
 
-use super::{Label, catalogue::Catalogue};
 use crate::gather::{OUTCOMES, Outcome, Summary};
 
 /// Seconds.

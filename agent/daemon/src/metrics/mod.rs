@@ -1,7 +1,6 @@
 //! Metrics: one file for each part of the agent. docs/metrics.md is written from them.
 
 mod agent;
-mod catalogue;
 mod control;
 mod envoy;
 mod gather;
@@ -15,6 +14,7 @@ mod source;
 mod updates;
 
 use plimsoll_core::{Observation, Seconds};
+use plimsoll_exposition::Catalogue;
 use prometheus::Result;
 
 use crate::{
@@ -24,7 +24,6 @@ use crate::{
 };
 
 pub use agent::{AgentMetrics, ProcessMetrics};
-pub use catalogue::{Catalogue, Label, Services};
 pub use control::ControlMetrics;
 pub use envoy::EnvoyMetrics;
 pub use gather::GatherMetrics;

@@ -2,13 +2,9 @@
 
 use std::time::Duration;
 
+use plimsoll_exposition::{Catalogue, Label, forget_where};
 use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Result,
-};
-
-use super::{
-    Label,
-    catalogue::{Catalogue, forget_where},
 };
 
 /// How queries end.

@@ -2,9 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use plimsoll_exposition::{Catalogue, Label};
 use prometheus::{CounterVec, Gauge, GaugeVec, IntCounter, IntCounterVec, Result};
-
-use super::{Label, catalogue::Catalogue};
 
 /// Of placement.
 #[derive(Clone, Debug)]

@@ -1,11 +1,9 @@
 //! docs/metrics.md.
 
+use plimsoll_exposition::{Catalogue, Label, Values};
 use prometheus::{Registry, Result};
 
-use super::{
-    GatherMetrics, Metrics,
-    catalogue::{Catalogue, Label, Values},
-};
+use super::{GatherMetrics, Metrics};
 use crate::agent_check::AgentCheckMetrics;
 
 const INTRODUCTION: &str = "# Metrics

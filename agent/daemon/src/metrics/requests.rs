@@ -6,15 +6,11 @@ use std::{
 };
 
 use plimsoll_core::{DelayHistogram, Observation, Seconds};
+use plimsoll_exposition::{Catalogue, Label, Services};
 use prometheus::{
     CounterVec, IntCounterVec, Opts, Result,
     core::{Collector, Desc, Describer},
     proto::{Bucket, Histogram, LabelPair, Metric, MetricFamily, MetricType},
-};
-
-use super::{
-    Label,
-    catalogue::{Catalogue, Services},
 };
 
 const DELAYS: &str = "plimsoll_service_delay_seconds";

@@ -1,11 +1,8 @@
 //! The shared ring, and Redis.
 
+use plimsoll_exposition::{Catalogue, Label, Services};
 use prometheus::{GaugeVec, IntCounterVec, Result};
 
-use super::{
-    Label,
-    catalogue::{Catalogue, Services},
-};
 use crate::ring::{RingNodes, RingSettings, RingState};
 
 /// Of the shared rings.
@@ -114,7 +111,7 @@ impl RingMetrics {
         self.last_report.with_label_values(&[service]);
         let lease = self.lease.with_label_values(&[service]);
         lease.set(ring.lease.as_secs_f64());
-        super::catalogue::forget(&self.info, service);
+        plimsoll_exposition::forget(&self.info, service);
         let labels = [service, &ring.cluster, &ring.node];
         self.info.with_label_values(&labels).set(1.0);
     }

@@ -1,12 +1,9 @@
 //! What a node's database is among its replicas.
 
 use plimsoll_core::role::Role;
+use plimsoll_exposition::{Catalogue, Label, Services, show};
 use prometheus::{GaugeVec, Result};
 
-use super::{
-    Label,
-    catalogue::{Catalogue, Services, show},
-};
 use crate::role::RoleState;
 
 /// Of services with `[service.role]`.

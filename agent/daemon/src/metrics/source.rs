@@ -1,12 +1,9 @@
 //! Where observations come from.
 
 use plimsoll_core::{Observation, Seconds, Sight};
+use plimsoll_exposition::{Catalogue, Label, Services, show};
 use prometheus::{GaugeVec, IntCounterVec, Result};
 
-use super::{
-    Label,
-    catalogue::{Catalogue, Services, show},
-};
 use crate::{sources, state::ServiceState};
 
 /// Of the sources.

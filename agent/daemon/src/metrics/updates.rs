@@ -1,11 +1,8 @@
 //! Update periods of temporal data.
 
+use plimsoll_exposition::{Catalogue, Label, Services};
 use prometheus::{GaugeVec, IntCounterVec, Result};
 
-use super::{
-    Label,
-    catalogue::{Catalogue, Services},
-};
 use crate::updates::{FAILURES, UpdatesState};
 
 /// Of services with `[service.updates]`.

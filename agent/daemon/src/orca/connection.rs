@@ -2,22 +2,24 @@
 
 use std::{
     io,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Poll},
 };
 
+use plimsoll_net::{Connection, Door, Place};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
-use crate::{
-    connection::{Connection, Door},
-    places::Place,
-};
+/// One that gRPC takes.
+pub struct Client(Connection);
 
 /// Those that may stay, as they come.
-pub fn accept(door: Door) -> impl Stream<Item = io::Result<Connection>> {
+pub fn accept(door: Door) -> impl Stream<Item = io::Result<Client>> {
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
     tokio::spawn(async move {
         loop {
@@ -25,7 +27,7 @@ pub fn accept(door: Door) -> impl Stream<Item = io::Result<Connection>> {
                 accepted = door.accept() => accepted,
                 () = sender.closed() => return,
             };
-            if sender.send(Ok(accepted)).await.is_err() {
+            if sender.send(Ok(Client(accepted))).await.is_err() {
                 return;
             }
         }
@@ -61,13 +63,53 @@ impl Drop for OpenStream {
     }
 }
 
-impl Connected for Connection {
+impl Connected for Client {
     type ConnectInfo = Streams;
 
     fn connect_info(&self) -> Streams {
         Streams {
-            place: self.place().clone(),
+            place: self.0.place().clone(),
             open: Arc::default(),
         }
+    }
+}
+
+impl AsyncRead for Client {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Client {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
     }
 }

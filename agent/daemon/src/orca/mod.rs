@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use plimsoll_net::{Door, Places, is_allowed};
 use prometheus::{Gauge, IntCounterVec};
 use tokio::{
     net::TcpListener,
@@ -33,8 +34,6 @@ use tonic_prost::ProstCodec;
 
 use crate::{
     config::Config,
-    connection::{Door, is_allowed},
-    places::Places,
     state::{NodeState, ServiceState, SharedState},
 };
 use connection::{OpenStream, Streams};

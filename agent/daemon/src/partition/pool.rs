@@ -156,7 +156,7 @@ mod tests {
     use prometheus::Registry;
 
     use super::*;
-    use crate::metrics::Catalogue;
+    use plimsoll_exposition::Catalogue;
 
     /// How many connections are open.
     type Open = Arc<AtomicUsize>;

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use plimsoll_core::ring::RingTable;
+use plimsoll_net::host_port;
 use redis::{Cmd, Value};
 
 use super::{
@@ -11,8 +12,6 @@ use super::{
     follow::{Observations, RingNode, RingNodes, RingState},
     server::{Library, LinkSettings, Server},
 };
-
-use crate::config::host_port;
 
 /// The function library, loaded where it is missing or older.
 const LIBRARY: &str = include_str!("../../../../lua/redis/plimsoll.lua");

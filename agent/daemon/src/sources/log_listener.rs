@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use plimsoll_net::bind;
 use tokio::{
     io::AsyncReadExt,
     net::{TcpListener, TcpStream, UdpSocket, UnixDatagram},
@@ -21,7 +22,7 @@ use super::{
     log_connections::{Connections, Place},
     log_line::MAX_LINE,
 };
-use crate::{config::LogListen, connection};
+use crate::config::LogListen;
 
 /// Connections at once; over that an idle one is closed.
 const MAX_CONNECTIONS: usize = 64;
@@ -73,7 +74,7 @@ impl Listener {
     pub fn bind(listen: &LogListen) -> Result<Self, SourceError> {
         let bound = match listen {
             LogListen::Udp(address) => bind_udp(address).map(Listener::Udp),
-            LogListen::Tcp(address) => connection::bind(*address).map(Listener::Tcp),
+            LogListen::Tcp(address) => bind(*address).map(Listener::Tcp),
             LogListen::Unix(path) => bind_unix(path).map(Listener::Unix),
         };
         bound.map_err(|error| {

@@ -1,8 +1,5 @@
 //! Where delays come from: one file a source.
 
-mod delta;
-mod exposition;
-mod fetch;
 mod haproxy_log;
 mod log_connections;
 mod log_jobs;
@@ -15,6 +12,8 @@ mod proxies;
 use std::sync::Arc;
 
 use plimsoll_core::{Cost, DelayHistogram, Seconds};
+use plimsoll_exposition::{ExpositionError, Selector};
+use plimsoll_net::{FetchError, printable};
 
 use crate::{
     config::{JobsConfig, LogListen, ServiceConfig, SourceConfig},
@@ -23,12 +22,7 @@ use crate::{
     ring::RingBoard,
 };
 
-pub use exposition::{Exposition, Selector};
-pub use fetch::{get, post};
 pub use log_line::{LINE_RESULTS, LOG_FORMAT};
-
-/// A longer story would let a service write whatever it likes into the agent's log.
-const MAX_MESSAGE: usize = 400;
 
 /// Every kind of [`SourceError`].
 pub const KINDS: [&str; 12] = [
@@ -86,11 +80,9 @@ impl SourceError {
     /// An error of this kind. The message may quote what a peer sent.
     pub fn new(kind: &'static str, message: impl AsRef<str>) -> Self {
         debug_assert!(KINDS.contains(&kind), "{kind}");
-        let printable = |c: char| if c.is_control() { '?' } else { c };
-        let message = message.as_ref().chars().take(MAX_MESSAGE);
         SourceError {
             kind,
-            message: message.map(printable).collect(),
+            message: printable(message.as_ref()),
             left_waiting: false,
         }
     }
@@ -108,6 +100,26 @@ impl std::fmt::Display for SourceError {
 }
 
 impl std::error::Error for SourceError {}
+
+impl From<FetchError> for SourceError {
+    fn from(error: FetchError) -> Self {
+        SourceError {
+            left_waiting: error.left_waiting,
+            ..SourceError::new(error.failure.label(), error.message)
+        }
+    }
+}
+
+impl From<ExpositionError> for SourceError {
+    fn from(error: ExpositionError) -> Self {
+        let kind = match &error {
+            ExpositionError::Malformed(_) => "garbage",
+            ExpositionError::Truncated(_) => "truncated",
+            ExpositionError::NoSeries(_) => "no_series",
+        };
+        SourceError::new(kind, error.to_string())
+    }
+}
 
 /// A source of one service.
 #[derive(Debug)]

@@ -3,14 +3,12 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use plimsoll_core::{Cost, Seconds, Sla, advise};
+use plimsoll_exposition::{CounterDelta, Delta, Exposition, HistogramDelta, Labels, Selector};
+use plimsoll_net::get;
 use tracing::warn;
 
-use super::{
-    Exposition, Sample, Selector, SourceError,
-    delta::{CounterDelta, Delta, HistogramDelta},
-    get,
-};
-use crate::config::{Labels, PrometheusConfig};
+use super::{Sample, SourceError};
+use crate::config::PrometheusConfig;
 
 /// More requests, or items a request, than this in one period are a mistake in the counters.
 const MOST: f64 = 1e9;
@@ -176,7 +174,7 @@ mod tests {
     fn source() -> PrometheusSource {
         PrometheusSource::new(
             PrometheusConfig {
-                url: crate::config::HttpUrl {
+                url: plimsoll_net::HttpUrl {
                     connect: String::new(),
                     authority: String::new(),
                     path: String::new(),

@@ -144,7 +144,7 @@ mod tests {
     use prometheus::Registry;
 
     use super::*;
-    use crate::metrics::Catalogue;
+    use plimsoll_exposition::Catalogue;
 
     fn source() -> (ProxiesSource, Arc<RingBoard>) {
         let board = Arc::new(RingBoard::default());

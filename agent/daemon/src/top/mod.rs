@@ -17,9 +17,9 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
+use plimsoll_net::{HttpUrl, http_url};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::{HttpUrl, http_url};
 use snapshot::Snapshot;
 
 /// Asking agents more often is of no use: they decide once a period.

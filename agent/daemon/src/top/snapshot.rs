@@ -2,15 +2,15 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use plimsoll_exposition::{Exposition, Labels, Selector};
+use plimsoll_net::{HttpUrl, get};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::{
-    config::{HttpUrl, Labels},
     envoy::{Standing, standing},
     overrides::ForcedHealth,
-    sources::{Exposition, Selector, get},
     state::Health,
 };
 

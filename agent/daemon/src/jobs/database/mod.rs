@@ -4,8 +4,6 @@ mod mysql;
 mod postgresql;
 mod stream;
 
-pub use stream::connect;
-
 use std::{sync::Arc, time::Duration};
 
 use plimsoll_core::role::Look;

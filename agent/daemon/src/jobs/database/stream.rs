@@ -10,12 +10,8 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpStream, UnixStream},
-};
-
-use crate::config::DatabaseAddress;
+use plimsoll_net::{DatabaseAddress, Socket, connect};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes of one exchange: a login, or a question and its answer. Either takes a few hundred.
 const MAX_BYTES: usize = 64 << 10;
@@ -31,30 +27,12 @@ impl Budget {
     }
 }
 
-/// By port or in the file system.
-pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
-
 /// See above.
 pub struct Stream {
     socket: Box<dyn Socket>,
     budget: Budget,
     /// Whether it never leaves this machine's kernel.
     pub is_local: bool,
-}
-
-/// Connects.
-pub async fn connect(address: &DatabaseAddress) -> Result<Box<dyn Socket>, String> {
-    let opened: io::Result<Box<dyn Socket>> = match address {
-        DatabaseAddress::Tcp(address) => TcpStream::connect(address).await.and_then(|stream| {
-            stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as Box<dyn Socket>)
-        }),
-        DatabaseAddress::Unix(path) => UnixStream::connect(path)
-            .await
-            .map(|stream| Box::new(stream) as Box<dyn Socket>),
-    };
-    opened.map_err(|error| format!("cannot connect: {error}"))
 }
 
 /// Connects, within a budget.

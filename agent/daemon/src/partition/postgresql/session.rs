@@ -3,6 +3,7 @@
 use std::{error::Error as StdError, time::Duration};
 
 use plimsoll_core::gather::MAX_COLUMNS;
+use plimsoll_net::connect;
 use tokio::{
     task::JoinHandle,
     time::{Instant, timeout},
@@ -11,7 +12,6 @@ use tokio_postgres::{Client, Config, Error, NoTls, Statement, error::SqlState};
 
 use crate::{
     config::PartitionDatabase,
-    jobs::connect,
     partition::{MAX_ROW_BYTES, Trouble, kept::Statements, pool::Pooled},
 };
 

@@ -15,15 +15,76 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::SourceError;
-use crate::config::HttpUrl;
+use crate::HttpUrl;
+
+/// A longer message would let a peer write whatever it likes into a log.
+const MAX_MESSAGE: usize = 400;
+
+/// How a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FetchFailure {
+    /// There is no connection, or it broke off.
+    Unreachable,
+    /// There was no whole answer in time.
+    Timeout,
+    /// The answer is no HTTP.
+    Malformed,
+    /// The answer broke off.
+    Truncated,
+    /// The body is larger than allowed.
+    TooLarge,
+}
+
+impl FetchFailure {
+    /// Every one, as metrics have it.
+    pub const LABELS: [&str; 5] = [
+        "unreachable",
+        "timeout",
+        "garbage",
+        "truncated",
+        "too_large",
+    ];
+
+    /// As metrics have it.
+    pub fn label(self) -> &'static str {
+        Self::LABELS[self as usize]
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct FetchError {
+    /// How it failed.
+    pub failure: FetchFailure,
+    /// The whole story; printable, and of bounded length.
+    pub message: String,
+    /// Whether the connection was open when the client gave up: it may wait for the server still.
+    pub left_waiting: bool,
+}
+
+impl FetchError {
+    fn new(failure: FetchFailure, message: impl AsRef<str>) -> Self {
+        FetchError {
+            failure,
+            message: printable(message.as_ref()),
+            left_waiting: false,
+        }
+    }
+}
+
+/// What may be logged of a text that quotes a peer.
+pub fn printable(text: &str) -> String {
+    let printable = |c: char| if c.is_control() { '?' } else { c };
+    text.chars().take(MAX_MESSAGE).map(printable).collect()
+}
 
 /// Status and body. `timeout` is for the whole exchange.
 pub async fn get(
     url: &HttpUrl,
     timeout: Duration,
     max_body: usize,
-) -> Result<(u16, Bytes), SourceError> {
+) -> Result<(u16, Bytes), FetchError> {
     let request = Request::get(&url.path).body(Full::default());
     within(url, request, timeout, max_body).await
 }
@@ -35,7 +96,7 @@ pub async fn post(
     body: String,
     timeout: Duration,
     max_body: usize,
-) -> Result<(u16, Bytes), SourceError> {
+) -> Result<(u16, Bytes), FetchError> {
     let mut request = Request::post(&url.path).header(CONTENT_TYPE, "application/json");
     if let Some(token) = token {
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
@@ -50,7 +111,7 @@ async fn within(
     request: Asked,
     timeout: Duration,
     max_body: usize,
-) -> Result<(u16, Bytes), SourceError> {
+) -> Result<(u16, Bytes), FetchError> {
     let deadline = Instant::now() + timeout;
     let shown = humantime::format_duration(timeout);
     let mut is_local = false;
@@ -59,28 +120,28 @@ async fn within(
         // The kernel of this very node answers at once, unless it has no room for one more to wait.
         Err(_) if is_local => {
             let full = format!("{url}: no connection within {shown}: the listen backlog is full");
-            return Err(SourceError::new("timeout", full));
+            return Err(FetchError::new(FetchFailure::Timeout, full));
         }
         Err(_) => {
             let silent = format!("{url}: no connection within {shown}");
-            return Err(SourceError::new("unreachable", silent));
+            return Err(FetchError::new(FetchFailure::Unreachable, silent));
         }
     };
     let exchange = exchange(url, stream, request, max_body);
     timeout_at(deadline, exchange).await.unwrap_or_else(|_| {
         let late = format!("{url}: no whole answer within {shown}");
-        Err(SourceError {
+        Err(FetchError {
             left_waiting: true,
-            ..SourceError::new("timeout", late)
+            ..FetchError::new(FetchFailure::Timeout, late)
         })
     })
 }
 
-fn unreachable(url: &HttpUrl, error: &dyn std::fmt::Display) -> SourceError {
-    SourceError::new("unreachable", format!("{url}: {error}"))
+fn unreachable(url: &HttpUrl, error: &dyn std::fmt::Display) -> FetchError {
+    FetchError::new(FetchFailure::Unreachable, format!("{url}: {error}"))
 }
 
-async fn connect(url: &HttpUrl, is_local: &mut bool) -> Result<TcpStream, SourceError> {
+async fn connect(url: &HttpUrl, is_local: &mut bool) -> Result<TcpStream, FetchError> {
     let found = lookup_host(&url.connect).await;
     let addresses: Vec<_> = found.map_err(|e| unreachable(url, &e))?.collect();
     *is_local = addresses.iter().any(is_of_this_node);
@@ -107,7 +168,7 @@ async fn exchange(
     stream: TcpStream,
     request: Asked,
     max_body: usize,
-) -> Result<(u16, Bytes), SourceError> {
+) -> Result<(u16, Bytes), FetchError> {
     let broken = |error: &dyn std::fmt::Display| unreachable(url, error);
     let handshake = http1::Builder::new()
         .max_buf_size(64 << 10)
@@ -125,14 +186,14 @@ async fn exchange(
     }
     let answer = async {
         let response = sender.send_request(request).await.map_err(|error| {
-            let kind = if error.is_parse() {
-                "garbage"
+            let failure = if error.is_parse() {
+                FetchFailure::Malformed
             } else if error.is_incomplete_message() {
-                "truncated"
+                FetchFailure::Truncated
             } else {
-                "unreachable"
+                FetchFailure::Unreachable
             };
-            SourceError::new(kind, format!("{url}: {error}"))
+            FetchError::new(failure, format!("{url}: {error}"))
         })?;
         let status = response.status().as_u16();
         let body = Limited::new(response.into_body(), max_body)
@@ -140,12 +201,15 @@ async fn exchange(
             .await
             .map_err(|error| {
                 if error.is::<LengthLimitError>() {
-                    SourceError::new(
-                        "too_large",
+                    FetchError::new(
+                        FetchFailure::TooLarge,
                         format!("{url}: body is larger than {max_body} bytes"),
                     )
                 } else {
-                    SourceError::new("truncated", format!("{url}: body broke off: {error}"))
+                    FetchError::new(
+                        FetchFailure::Truncated,
+                        format!("{url}: body broke off: {error}"),
+                    )
                 }
             })?;
         Ok((status, body.to_bytes()))
@@ -168,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    async fn asked(listener: &TcpListener) -> SourceError {
+    async fn asked(listener: &TcpListener) -> FetchError {
         let connect = listener.local_addr().unwrap().to_string();
         let url = HttpUrl {
             authority: connect.clone(),
@@ -189,13 +253,13 @@ mod tests {
         let listener = TcpListener::from(socket);
         let late = asked(&listener).await;
         assert_eq!(
-            (late.kind, late.is_late(), late.left_waiting),
-            ("timeout", true, true)
+            (late.failure, late.left_waiting),
+            (FetchFailure::Timeout, true)
         );
         let full = asked(&listener).await;
         assert_eq!(
-            (full.kind, full.is_late(), full.left_waiting),
-            ("timeout", true, false)
+            (full.failure, full.left_waiting),
+            (FetchFailure::Timeout, false)
         );
         assert!(
             full.message.contains("the listen backlog is full"),
@@ -212,6 +276,6 @@ mod tests {
             path: "/".into(),
         };
         let refused = get(&url, Duration::from_secs(1), 1024).await.unwrap_err();
-        assert_eq!((refused.kind, refused.is_late()), ("unreachable", false));
+        assert_eq!(refused.failure, FetchFailure::Unreachable);
     }
 }

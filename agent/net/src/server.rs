@@ -23,10 +23,7 @@ use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::{
-    connection::{Connection, Door, Heads},
-    places::{Place, Places},
-};
+use crate::{Connection, Door, Heads, Place, Places};
 
 /// Open connections. With those of the agent checks and of logs they stay under the 1024 files that a
 /// process may have open where nothing else is set.

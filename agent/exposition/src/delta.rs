@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use plimsoll_core::DelayHistogram;
 
-use super::{SourceError, exposition::HistogramSeries};
+use crate::{ExpositionError, HistogramSeries};
 
 /// Series remembered at least, though a scrape lacks them.
 const MAX_REMEMBERED: usize = 2000;
@@ -59,7 +59,10 @@ impl HistogramDelta {
     }
 
     /// Compares with the last call. On an error the old base stays.
-    pub fn add(&mut self, now: BTreeMap<String, HistogramSeries>) -> Result<Delta, SourceError> {
+    pub fn add(
+        &mut self,
+        now: BTreeMap<String, HistogramSeries>,
+    ) -> Result<Delta, ExpositionError> {
         let bounds = common_bounds(&now)?;
         let known = match &self.bounds {
             Some(known) if **known == *bounds => Arc::clone(known),
@@ -101,7 +104,7 @@ impl HistogramDelta {
             .map(|count: f64| count.round() as u64)
             .collect();
         let added = DelayHistogram::from_counts(known, counts, sum)
-            .map_err(|error| SourceError::new("garbage", error.to_string()))?;
+            .map_err(|error| ExpositionError::malformed(error.to_string()))?;
         forget_gone(&mut self.base, &now);
         self.base.extend(now);
         Ok(Delta::Added(added))
@@ -115,14 +118,13 @@ fn forget_gone<T>(base: &mut BTreeMap<String, T>, now: &BTreeMap<String, T>) {
     }
 }
 
-fn common_bounds(now: &BTreeMap<String, HistogramSeries>) -> Result<Vec<f64>, SourceError> {
+fn common_bounds(now: &BTreeMap<String, HistogramSeries>) -> Result<Vec<f64>, ExpositionError> {
     let bounds =
         |series: &HistogramSeries| -> Vec<f64> { series.buckets.iter().map(|b| b.0).collect() };
     let mut all = now.values().map(bounds);
     let first = all.next().unwrap_or_default();
     if all.any(|other| other != first) {
-        return Err(SourceError::new(
-            "garbage",
+        return Err(ExpositionError::malformed(
             "buckets are missing: the histogram's series have different bounds",
         ));
     }

@@ -24,7 +24,7 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::warn;
 
-use crate::places::{Entered, Place, Places};
+use crate::{Entered, Place, Places};
 
 /// Wait after a failed accept: most likely there are no files left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

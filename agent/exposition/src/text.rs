@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::SourceError;
-use crate::config::Labels;
+use crate::{ExpositionError, Labels};
 
 /// More series of one metric than this are a mistake in the selection.
 const MAX_SERIES: usize = 1000;
@@ -52,22 +51,17 @@ struct Partial {
 #[derive(Clone, Copy, Debug)]
 pub struct Exposition<'a>(&'a str);
 
-fn garbage(message: impl AsRef<str>) -> SourceError {
-    SourceError::new("garbage", message)
-}
-
 /// A series' labels and its value.
 type LabelledValue<'a> = (Vec<(&'a str, String)>, f64);
 
 impl<'a> Exposition<'a> {
     /// Refuses what is not text or does not end in a line end.
-    pub fn new(body: &'a [u8]) -> Result<Self, SourceError> {
-        let text = std::str::from_utf8(body).map_err(|_| garbage("the body is not UTF-8 text"))?;
+    pub fn new(body: &'a [u8]) -> Result<Self, ExpositionError> {
+        let text = std::str::from_utf8(body)
+            .map_err(|_| ExpositionError::malformed("the body is not UTF-8 text"))?;
         if !text.is_empty() && !text.ends_with('\n') {
-            return Err(SourceError::new(
-                "truncated",
-                "the last line has no end: the body is cut off",
-            ));
+            let problem = "the last line has no end: the body is cut off";
+            return Err(ExpositionError::Truncated(problem.to_owned()));
         }
         Ok(Exposition(text))
     }
@@ -76,7 +70,7 @@ impl<'a> Exposition<'a> {
         &self,
         name: &'s str,
         labels: &'s Labels,
-    ) -> impl Iterator<Item = Result<LabelledValue<'a>, SourceError>> + use<'a, 's> {
+    ) -> impl Iterator<Item = Result<LabelledValue<'a>, ExpositionError>> + use<'a, 's> {
         let lines = self.0.lines().enumerate();
         lines.filter_map(move |(number, line)| {
             let rest = line.trim_start().strip_prefix(name)?;
@@ -85,7 +79,10 @@ impl<'a> Exposition<'a> {
             }
             let parsed = series(rest).ok_or_else(|| {
                 let shown: String = line.chars().take(120).collect();
-                garbage(format!("line {} is not a series: {shown:?}", number + 1))
+                ExpositionError::malformed(format!(
+                    "line {} is not a series: {shown:?}",
+                    number + 1
+                ))
             });
             match parsed {
                 Ok((own, _))
@@ -101,7 +98,7 @@ impl<'a> Exposition<'a> {
     }
 
     /// The sum of a counter's series; `None` where there is none.
-    pub fn counters(&self, selector: &Selector) -> Result<BTreeMap<String, f64>, SourceError> {
+    pub fn counters(&self, selector: &Selector) -> Result<BTreeMap<String, f64>, ExpositionError> {
         let mut found = BTreeMap::new();
         for series in self.series(&selector.name, &selector.labels) {
             let (labels, value) = series?;
@@ -112,14 +109,17 @@ impl<'a> Exposition<'a> {
     }
 
     /// Values of a gauge's series, each one possible as jobs or seconds.
-    pub fn gauges(&self, selector: &Selector) -> Result<Vec<f64>, SourceError> {
+    pub fn gauges(&self, selector: &Selector) -> Result<Vec<f64>, ExpositionError> {
         self.series(&selector.name, &selector.labels)
             .map(|series| {
                 let (_, value) = series?;
                 if (0.0..=MAX_GAUGE).contains(&value) {
                     Ok(value)
                 } else {
-                    Err(garbage(format!("{} is {value}", selector.name)))
+                    Err(ExpositionError::malformed(format!(
+                        "{} is {value}",
+                        selector.name
+                    )))
                 }
             })
             .collect()
@@ -130,16 +130,20 @@ impl<'a> Exposition<'a> {
     pub fn histogram(
         &self,
         selector: &Selector,
-    ) -> Result<BTreeMap<String, HistogramSeries>, SourceError> {
+    ) -> Result<BTreeMap<String, HistogramSeries>, ExpositionError> {
         let name = &selector.name;
         let mut found: BTreeMap<String, Partial> = BTreeMap::new();
         for series in self.series(&format!("{name}_bucket"), &selector.labels) {
             let (mut labels, value) = series?;
             let le = labels.iter().position(|(label, _)| *label == "le");
             let (_, le) =
-                labels.remove(le.ok_or_else(|| garbage(format!("{name}_bucket without le")))?);
+                labels.remove(le.ok_or_else(|| {
+                    ExpositionError::malformed(format!("{name}_bucket without le"))
+                })?);
             let bound = number(&le).filter(|b| !b.is_nan());
-            let bound = bound.ok_or_else(|| garbage(format!("{name}_bucket has le={le:?}")))?;
+            let bound = bound.ok_or_else(|| {
+                ExpositionError::malformed(format!("{name}_bucket has le={le:?}"))
+            })?;
             let count = count(name, value)?;
             let partial = found.entry(key(&labels)).or_default();
             if bound == f64::INFINITY {
@@ -153,14 +157,14 @@ impl<'a> Exposition<'a> {
             for series in self.series(&format!("{name}{suffix}"), &selector.labels) {
                 let (labels, value) = series?;
                 let Some(partial) = found.get_mut(&key(&labels)) else {
-                    return Err(garbage(format!(
+                    return Err(ExpositionError::malformed(format!(
                         "{name} has no buckets for {{{}}}",
                         key(&labels)
                     )));
                 };
                 if sum {
                     if !(0.0..=MOST).contains(&value) {
-                        return Err(garbage(format!("{name}_sum is {value}")));
+                        return Err(ExpositionError::malformed(format!("{name}_sum is {value}")));
                     }
                     partial.sum = Some(value);
                 } else {
@@ -169,10 +173,8 @@ impl<'a> Exposition<'a> {
             }
         }
         if found.is_empty() {
-            return Err(SourceError::new(
-                "no_series",
-                format!("no series of histogram {name} with the labels wanted"),
-            ));
+            let problem = format!("no series of histogram {name} with the labels wanted");
+            return Err(ExpositionError::NoSeries(problem));
         }
         found
             .into_iter()
@@ -181,8 +183,13 @@ impl<'a> Exposition<'a> {
     }
 }
 
-fn whole(name: &str, labels: &str, mut partial: Partial) -> Result<HistogramSeries, SourceError> {
-    let lacks = |part: &str| garbage(format!("{name}{{{labels}}} has no {part}"));
+fn whole(
+    name: &str,
+    labels: &str,
+    mut partial: Partial,
+) -> Result<HistogramSeries, ExpositionError> {
+    let lacks =
+        |part: &str| ExpositionError::malformed(format!("{name}{{{labels}}} has no {part}"));
     partial.buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
     let all = partial
         .inf
@@ -194,14 +201,14 @@ fn whole(name: &str, labels: &str, mut partial: Partial) -> Result<HistogramSeri
     }
     let twice = partial.buckets.windows(2).any(|w| w[0].0 == w[1].0);
     if twice || partial.buckets[0].0 <= 0.0 {
-        return Err(garbage(format!(
+        return Err(ExpositionError::malformed(format!(
             "{name}{{{labels}}}: bucket bounds must be above 0 and differ"
         )));
     }
     let mut below = 0.0;
     for count in partial.buckets.iter().map(|b| b.1).chain([all]) {
         if count < below {
-            return Err(garbage(format!(
+            return Err(ExpositionError::malformed(format!(
                 "{name}{{{labels}}}: cumulative bucket counts decrease"
             )));
         }
@@ -214,20 +221,22 @@ fn whole(name: &str, labels: &str, mut partial: Partial) -> Result<HistogramSeri
     })
 }
 
-fn few_enough(name: &str, count: usize) -> Result<(), SourceError> {
+fn few_enough(name: &str, count: usize) -> Result<(), ExpositionError> {
     if count > MAX_SERIES {
-        return Err(garbage(format!(
+        return Err(ExpositionError::malformed(format!(
             "more than {MAX_SERIES} series of {name}: select by labels"
         )));
     }
     Ok(())
 }
 
-fn count(name: &str, value: f64) -> Result<f64, SourceError> {
+fn count(name: &str, value: f64) -> Result<f64, ExpositionError> {
     if (0.0..=MOST).contains(&value) {
         return Ok(value);
     }
-    Err(garbage(format!("{name} has a count of {value}")))
+    Err(ExpositionError::malformed(format!(
+        "{name} has a count of {value}"
+    )))
 }
 
 fn key(labels: &[(&str, String)]) -> String {

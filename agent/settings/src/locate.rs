@@ -157,7 +157,6 @@ fn line_of_key(text: &str, key: &str) -> Option<usize> {
 }
 
 /// The keys that a parser lists, sorted, when it meets one that it does not know.
-#[cfg(test)]
 pub fn expected(error: &str) -> Vec<String> {
     let (_, list) = error.split_once("expected").unwrap_or_default();
     let mut names: Vec<_> = list

@@ -1,0 +1,17 @@
+//! Prometheus' text format, both ways: families of metrics that describe themselves, and the series of another program's
+//! scrape with what was added since the last one.
+
+mod catalogue;
+mod delta;
+mod error;
+mod text;
+
+use std::collections::BTreeMap;
+
+pub use catalogue::{Catalogue, Family, Label, Services, Values, forget, forget_where, show};
+pub use delta::{CounterDelta, Delta, HistogramDelta};
+pub use error::ExpositionError;
+pub use text::{Exposition, HistogramSeries, Selector};
+
+/// Labels that a series must have, with these values.
+pub type Labels = BTreeMap<String, String>;

@@ -1,0 +1,245 @@
+//! Addresses as they are written.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
+
+use ipnet::IpNet;
+
+/// A plain `http://` address, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpUrl {
+    /// Host and port to connect to.
+    pub connect: String,
+    /// For the `host` header.
+    pub authority: String,
+    /// Path and query.
+    pub path: String,
+}
+
+impl std::fmt::Display for HttpUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "http://{}{}", self.authority, self.path)
+    }
+}
+
+impl std::str::FromStr for HttpUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        http_url(text)
+    }
+}
+
+/// Where a database listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DatabaseAddress {
+    /// Host and port.
+    Tcp(String),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+impl std::fmt::Display for DatabaseAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DatabaseAddress::Tcp(address) => f.write_str(address),
+            DatabaseAddress::Unix(path) => write!(f, "unix://{}", path.display()),
+        }
+    }
+}
+
+/// `host:port` or `unix:///path`.
+pub fn database_address(text: &str) -> Result<DatabaseAddress, String> {
+    match text.strip_prefix("unix://") {
+        Some(path) if path.starts_with('/') => Ok(DatabaseAddress::Unix(path.into())),
+        Some(_) => Err(format!("must be \"unix:///PATH\", is {text:?}")),
+        None => host_port(text).map(DatabaseAddress::Tcp),
+    }
+}
+
+/// Where to listen: IP and port. `localhost` is 127.0.0.1.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    let address = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}").parse().ok(),
+        None => text.parse().ok(),
+    };
+    let address = address.filter(|address: &SocketAddr| address.port() != 0);
+    address.ok_or_else(|| {
+        format!(
+            "must be an IP address, or localhost, and a port such as \"127.0.0.1:9464\", is {text:?}"
+        )
+    })
+}
+
+/// `192.0.2.0/24`, or one address.
+pub fn network(text: &str) -> Result<IpNet, String> {
+    let network = text.parse().ok();
+    let network = network.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    // A mapped one would match nobody: addresses are compared as IPv4.
+    let mapped = |it: &IpNet| matches!(it, IpNet::V6(it) if it.addr().to_ipv4_mapped().is_some());
+    network.filter(|it| !mapped(it)).ok_or_else(|| {
+        format!("must be a network such as \"192.0.2.0/24\" or \"2001:db8::/32\", is {text:?}")
+    })
+}
+
+/// An address to be shown: whose user, and with it a password, is left out.
+pub fn without_user(text: &str) -> String {
+    match text.rsplit_once('@') {
+        Some((before, host)) => {
+            let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
+            format!("{scheme}://…@{host}")
+        }
+        None => text.to_owned(),
+    }
+}
+
+/// Host and port to connect to; the host is an IP address (IPv6 in brackets) or a name.
+pub fn host_port(text: &str) -> Result<String, String> {
+    let fits = || {
+        let (host, port) = text.rsplit_once(':')?;
+        let port_fits = port.bytes().all(|b| b.is_ascii_digit());
+        port.parse().ok().filter(|n: &u16| *n > 0 && port_fits)?;
+        if let Some(rest) = host.strip_prefix('[') {
+            let inside = rest.strip_suffix(']')?;
+            return inside.parse::<std::net::Ipv6Addr>().ok().map(drop);
+        }
+        let numeric = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        if numeric {
+            return host.parse::<std::net::Ipv4Addr>().ok().map(drop);
+        }
+        let letter = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        let mut labels = host.split('.');
+        let fits = labels.all(|l| (1..=63).contains(&l.len()) && l.bytes().all(letter));
+        (fits && host.len() <= 253).then_some(())
+    };
+    match fits() {
+        Some(()) => Ok(text.to_owned()),
+        None => Err(format!(
+            "must be host and port such as \"192.0.2.11:8001\", \"[2001:db8::11]:8001\" or \"node1.example:8001\", is {:?}",
+            without_user(text)
+        )),
+    }
+}
+
+/// `http://host[:port]/path`.
+pub fn http_url(text: &str) -> Result<HttpUrl, String> {
+    let problem = || {
+        format!(
+            "must be an address such as \"http://127.0.0.1:8001/metrics\" (no TLS, no user), is {:?}",
+            without_user(text)
+        )
+    };
+    let uri: hyper::Uri = text.parse().map_err(|_| problem())?;
+    let authority = uri.authority().ok_or_else(problem)?;
+    if uri.scheme_str() != Some("http") || authority.as_str().contains('@') {
+        return Err(problem());
+    }
+    let port = match (authority.port(), authority.as_str().rsplit_once(':')) {
+        (Some(_), _) => authority.port_u16().ok_or_else(problem)?,
+        (None, Some((_, after))) if !after.ends_with(']') => return Err(problem()),
+        (None, _) => 80,
+    };
+    Ok(HttpUrl {
+        connect: format!("{}:{port}", authority.host()),
+        authority: authority.to_string(),
+        path: uri.path_and_query().map_or("/".into(), |p| p.to_string()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks() {
+        for text in [
+            "192.0.2.0/24",
+            "192.0.2.7",
+            "2001:db8::/32",
+            "::1",
+            "0.0.0.0/0",
+        ] {
+            assert!(network(text).is_ok(), "{text}");
+        }
+        for text in [
+            "",
+            "a",
+            "192.0.2.0/33",
+            "192.0.2/24",
+            "::ffff:192.0.2.0/120",
+        ] {
+            assert!(network(text).is_err(), "{text}");
+        }
+        let holds = |text, address: &str| {
+            network(text).map(|it| address.parse().map(|a: IpAddr| it.contains(&a)))
+        };
+        assert_eq!(holds("192.0.2.7/24", "192.0.2.200"), Ok(Ok(true)));
+    }
+
+    #[test]
+    fn addresses() {
+        let connect = |text| http_url(text).map(|url| url.connect);
+        assert_eq!(
+            connect("http://localhost/metrics"),
+            Ok("localhost:80".into())
+        );
+        assert_eq!(connect("http://[::1]:81/x?y"), Ok("[::1]:81".into()));
+        for text in [
+            "https://a/",
+            "http://u@a/",
+            "a:1/metrics",
+            "http://a:99999/",
+            "http:///x",
+        ] {
+            assert!(http_url(text).is_err(), "{text}");
+        }
+        for text in [
+            "192.0.2.1:80",
+            "[2001:db8::1]:80",
+            "node-1.example:80",
+            "db_1:1",
+        ] {
+            assert_eq!(host_port(text), Ok(text.into()));
+        }
+        for text in [
+            "",
+            "a",
+            ":80",
+            "a:",
+            "a:0",
+            "a:+1",
+            "a:65536",
+            "::1:80",
+            "[::1]80",
+            "[a]:80",
+            "1.2.3:80",
+            "1.2.3.4.5:80",
+            "a..b:80",
+            "a b:80",
+            "http://a:80",
+            "a:80/",
+        ] {
+            assert!(host_port(text).is_err(), "{text}");
+        }
+        assert!(address("127.0.0.1:1").is_ok() && address("127.0.0.1:0").is_err());
+    }
+
+    #[test]
+    fn localhost_is_taken_wherever_an_address_is() {
+        let loopback = "127.0.0.1:81".parse();
+        assert_eq!(address("localhost:81").ok(), loopback.ok());
+        assert!(host_port("localhost:81").is_ok() && database_address("localhost:81").is_ok());
+        assert!(http_url("http://localhost:81/").is_ok());
+        for text in [
+            "localhost",
+            "localhost:",
+            "localhost:0",
+            "localhost:x",
+            "a.localhost:81",
+        ] {
+            assert!(address(text).is_err(), "{text}");
+        }
+    }
+}

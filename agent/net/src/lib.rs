@@ -1,0 +1,21 @@
+//! Addresses, an HTTP client, and listeners and HTTP servers that nobody can fill.
+
+mod address;
+mod body;
+mod client;
+mod connection;
+mod http;
+mod places;
+mod server;
+mod socket;
+
+pub use address::{
+    DatabaseAddress, HttpUrl, address, database_address, host_port, http_url, network, without_user,
+};
+pub use body::{Bodies, Refusal, Whole};
+pub use client::{FetchError, FetchFailure, get, post, printable};
+pub use connection::{CLOSED, Connection, Door, Heads, bind, is_allowed};
+pub use http::{NEEDS_TOKEN, parse_body, scrape, shows_token};
+pub use places::{Entered, Place, Places};
+pub use server::serve;
+pub use socket::{Socket, connect};

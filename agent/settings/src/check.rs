@@ -1,0 +1,146 @@
+//! Checks of values, each by its key.
+
+use std::{ops::RangeInclusive, path::Path, time::Duration};
+
+use ipnet::IpNet;
+use plimsoll_net::network;
+
+use crate::{Level, LogFormat, Wrong, one_of};
+
+/// What was checked, or what is wrong with it.
+pub type Checked<T> = Result<T, Wrong>;
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// A millisecond.
+pub const MILLI: Duration = Duration::from_millis(1);
+/// In a list of who may connect.
+const MAX_NETWORKS: usize = 256;
+/// Fits in an agent-check line together with the proxy's name.
+pub const MAX_NAME: usize = 120;
+
+/// An error at this key.
+pub fn wrong<T>(key: impl Into<String>, problem: impl Into<String>) -> Checked<T> {
+    Err(Wrong {
+        key: key.into(),
+        problem: problem.into(),
+    })
+}
+
+/// The value, or its problem at this key.
+pub fn at<T>(key: &str, value: Result<T, String>) -> Checked<T> {
+    value.or_else(|problem| wrong(key, problem))
+}
+
+/// One of a few words; the default where there is none.
+pub fn word<T: Copy>(key: &str, text: Option<&str>, default: T, words: &[(&str, T)]) -> Checked<T> {
+    text.map_or(Ok(default), |text| at(key, one_of(text, words)))
+}
+
+/// `error` to `trace`; `info` where there is none.
+pub fn log_level(key: &str, text: Option<&str>) -> Checked<Level> {
+    let levels = [
+        ("error", tracing::Level::ERROR),
+        ("warn", tracing::Level::WARN),
+        ("info", tracing::Level::INFO),
+        ("debug", tracing::Level::DEBUG),
+        ("trace", tracing::Level::TRACE),
+    ];
+    word(key, text, tracing::Level::INFO, &levels).map(Level)
+}
+
+/// `text` or `json`; `text` where there is none.
+pub fn log_format(key: &str, text: Option<&str>) -> Checked<LogFormat> {
+    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+    word(key, text, LogFormat::Text, &formats)
+}
+
+/// Within `least` and a day.
+pub fn duration(
+    key: &str,
+    value: Option<Duration>,
+    default: Duration,
+    least: Duration,
+) -> Checked<Duration> {
+    let value = value.unwrap_or(default);
+    if value < least || value > DAY {
+        let shown = humantime::format_duration;
+        return wrong(
+            key,
+            format!("must be from {} to 1day, is {}", shown(least), shown(value)),
+        );
+    }
+    Ok(value)
+}
+
+/// Within the range, ends included.
+pub fn number(key: &str, value: f64, range: RangeInclusive<f64>) -> Checked<f64> {
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    wrong(
+        key,
+        format!(
+            "must be from {} to {}, is {value}",
+            range.start(),
+            range.end()
+        ),
+    )
+}
+
+/// A value that this kind must have.
+pub fn required<'a>(key: String, value: Option<&'a String>, kind: &str) -> Checked<&'a String> {
+    match value {
+        Some(value) => Ok(value),
+        None => wrong(key, format!("is required for kind = {kind:?}")),
+    }
+}
+
+/// Refuses keys that belong to another kind.
+pub fn only_for(table: &str, kind: &str, others: &[(&str, bool)]) -> Checked<()> {
+    match others.iter().find(|(_, set)| *set) {
+        Some((key, _)) => wrong(
+            format!("{table}.{key}"),
+            format!("does not apply to kind = {kind:?}"),
+        ),
+        None => Ok(()),
+    }
+}
+
+/// A list of networks; one that names nobody is a mistake.
+pub fn networks(key: &str, texts: Option<&[String]>) -> Checked<Option<Vec<IpNet>>> {
+    let Some(texts) = texts else { return Ok(None) };
+    if texts.is_empty() || texts.len() > MAX_NETWORKS {
+        let problem = format!(
+            "must name 1 to {MAX_NETWORKS} networks, names {}",
+            texts.len()
+        );
+        return wrong(key, problem);
+    }
+    let network = |(index, text): (usize, &String)| at(&format!("{key}[{index}]"), network(text));
+    let networks = texts.iter().enumerate().map(network);
+    networks.collect::<Checked<_>>().map(Some)
+}
+
+/// The text of a file, without the end of its last line.
+pub fn secret(key: &str, file: &Path) -> Checked<String> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
+        Err(error) => wrong(key, format!("{}: {error}", file.display())),
+    }
+}
+
+/// A secret that fits in a header.
+pub fn token(key: &str, file: Option<&Path>) -> Checked<Option<String>> {
+    let Some(file) = file else { return Ok(None) };
+    let token = secret(key, file)?;
+    let fine = (16..=4096).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
+    if !fine {
+        // Not shown: it is a secret, if a bad one.
+        let file = file.display();
+        return wrong(
+            key,
+            format!("{file}: must hold 16 to 4096 printable ASCII characters without blanks"),
+        );
+    }
+    Ok(Some(token))
+}

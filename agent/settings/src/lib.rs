@@ -1,0 +1,12 @@
+//! Configuration files: values checked by key, and errors with file, line and key.
+
+mod check;
+mod locate;
+mod values;
+
+pub use check::{
+    Checked, MAX_NAME, MILLI, at, duration, log_format, log_level, networks, number, only_for,
+    required, secret, token, word, wrong,
+};
+pub use locate::{ConfigError, Wrong, deserialize, expected, point_at};
+pub use values::{Level, LogFormat, Secret, bytes, one_of};

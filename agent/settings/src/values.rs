@@ -1,0 +1,73 @@
+//! Values that several programs have.
+
+/// Least severe level that is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level(pub tracing::Level);
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}
+
+/// A text that is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps it.
+    pub fn new(text: String) -> Self {
+        Secret(text)
+    }
+
+    /// The text, for whom it is meant.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// A number of bytes, with B, KiB, MiB or none.
+pub fn bytes(text: &str) -> Result<usize, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit.trim() {
+        "" | "B" => Some(1),
+        "KiB" => Some(1usize << 10),
+        "MiB" => Some(1 << 20),
+        _ => None,
+    };
+    let value = number.parse::<usize>().ok().zip(factor);
+    value
+        .and_then(|(number, factor)| number.checked_mul(factor))
+        .ok_or_else(|| format!("must be bytes such as \"512KiB\" or \"4MiB\", is {text:?}"))
+}
+
+/// One of a few words.
+pub fn one_of<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
+    let found = words.iter().find(|(word, _)| *word == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let known: Vec<_> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+        format!("must be one of {}, is {text:?}", known.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(bytes("4MiB"), Ok(4 << 20));
+        assert_eq!(bytes("100"), Ok(100));
+        assert!(bytes("4MB").is_err() && bytes("").is_err() && bytes("-1").is_err());
+    }
+}
