@@ -11,13 +11,13 @@ use prometheus::Registry;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    config::{Config, JobsConfig, ServiceConfig, SourceConfig},
-    jobs::Jobs,
+    config::{Config, ServiceConfig},
+    jobs::{Jobs, JobsConfig},
     metrics::Metrics,
     node_command,
     partition::Partitions,
     ring::{LinkSettings, RingBoard, Server, told},
-    sources::{self, Source, SourceError},
+    sources::{self, Source, SourceConfig, SourceError},
 };
 
 /// A first count of jobs, or a second scrape, may take so long.

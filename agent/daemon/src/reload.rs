@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::bail;
 
 use crate::{
-    config::{Config, SourceConfig},
-    sources,
+    config::Config,
+    sources::{self, SourceConfig},
 };
 
 /// The new configuration, if all of it can come into force; the running one is not touched.

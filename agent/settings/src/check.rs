@@ -13,6 +13,8 @@ pub type Checked<T> = Result<T, Wrong>;
 const DAY: Duration = Duration::from_secs(86_400);
 /// A millisecond.
 pub const MILLI: Duration = Duration::from_millis(1);
+/// How long reading metrics may take, unless the period is shorter.
+pub const READ_TIMEOUT: Duration = Duration::from_millis(500);
 /// In a list of who may connect.
 const MAX_NETWORKS: usize = 256;
 /// Fits in an agent-check line together with the proxy's name.

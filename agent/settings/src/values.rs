@@ -1,5 +1,21 @@
 //! Values that several programs have.
 
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// `[http]`, as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpSection {
+    /// Where to listen.
+    pub listen: Option<String>,
+    /// Networks that may connect.
+    pub allow: Option<Vec<String>>,
+    /// What a client must show.
+    pub token_file: Option<PathBuf>,
+}
+
 /// Least severe level that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level(pub tracing::Level);

@@ -1,6 +1,7 @@
 //! One service's loop: observe, step the controller, publish; once a period.
 
 mod observe;
+mod settings;
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -30,6 +31,10 @@ use crate::{
     updates::Updates,
 };
 use observe::{Observed, Observer};
+
+pub use settings::{
+    BoundSection, ControlSections, ControllerSection, RulesSection, SlaSection, settings,
+};
 
 /// Between two steps jobs are looked at so that there are so many looks in a period, the step's with them.
 const LOOKS: u32 = 4;

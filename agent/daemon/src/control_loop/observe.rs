@@ -6,12 +6,12 @@ use plimsoll_core::{BlindWatch, Observation, Seconds, Sight, Waiting};
 use tracing::{info, warn};
 
 use crate::{
-    config::{BacklogConfig, JobsConfig, ServiceConfig, SourceConfig},
-    jobs::{JobCount, Jobs, OwnScrapes, Sockets, Wanted},
+    config::ServiceConfig,
+    jobs::{BacklogConfig, JobCount, Jobs, JobsConfig, OwnScrapes, Sockets, Wanted},
     metrics::Metrics,
     partition::Partitions,
     ring::RingBoard,
-    sources::{Sample, Source, SourceError},
+    sources::{Sample, Source, SourceConfig, SourceError},
 };
 
 /// What a look gave.

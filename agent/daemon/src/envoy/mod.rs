@@ -8,6 +8,7 @@ mod discovery;
 mod names;
 mod node;
 mod peers;
+mod settings;
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +18,6 @@ use std::{
 };
 
 use plimsoll_core::Shedder;
-use plimsoll_net::HttpUrl;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -34,24 +34,12 @@ use names::Names;
 use node::Node;
 pub use node::{Shed, Standing, standing};
 use peers::Peers;
+pub use settings::{EnvoySection, EnvoySettings, envoy};
 
-/// More peers than this are refused.
-pub const MAX_PEERS: usize = 256;
 /// A proxy that asked within so many periods, and [`MIN_ASKED`], has this agent's fraction in force.
 const ASKED_PERIODS: u32 = 3;
 /// See [`ASKED_PERIODS`].
 const MIN_ASKED: Duration = Duration::from_secs(3);
-
-/// `[envoy]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EnvoySettings {
-    /// `/v1/node` of the cluster's agents.
-    pub peers: Vec<HttpUrl>,
-    /// A node silent for longer is unhealthy.
-    pub lease: Duration,
-    /// Load reports over gRPC.
-    pub orca_listen: Option<SocketAddr>,
-}
 
 /// What the task works with.
 #[derive(Clone, Debug)]

@@ -7,6 +7,7 @@ mod out;
 mod question;
 mod reader;
 mod server;
+mod settings;
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -21,13 +22,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::{
-    config::GatherConfig,
     logging::{self, LogLevel},
     metrics::{GatherMetrics, ProcessMetrics},
     notify::{self, Watchdog},
 };
 pub use answer::{OUTCOMES, Outcome, Summary};
 use server::{GatherContext, Limits};
+pub use settings::{GatherConfig, NodeAddress, Served};
 
 /// Arguments of `gather`.
 #[derive(Args, Clone, Debug)]

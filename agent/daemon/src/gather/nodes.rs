@@ -18,7 +18,7 @@ use hyper_util::{
 };
 
 use crate::{
-    config::{NodeAddress, Served},
+    gather::{NodeAddress, Served},
     partition_client::{BUFFER_BYTES, request, told},
 };
 

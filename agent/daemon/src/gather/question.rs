@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    config::{GatherConfig, Served},
+    gather::{GatherConfig, Served},
     partition_client,
 };
 

@@ -9,7 +9,7 @@ use tokio_util::bytes::Bytes;
 
 use super::{nodes::Nodes, question::Question};
 use crate::{
-    config::{NodeAddress, Served},
+    gather::{NodeAddress, Served},
     partition_client::{self, Begun, Fault, Word, more},
 };
 

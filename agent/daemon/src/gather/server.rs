@@ -35,7 +35,7 @@ use super::{
     out::{CHUNKS, Format, Out},
     question::Question,
 };
-use crate::{config::GatherConfig, metrics::GatherMetrics};
+use crate::{gather::GatherConfig, metrics::GatherMetrics};
 
 /// Of a question, as agents have it.
 const MAX_BYTES: usize = 1 << 20;

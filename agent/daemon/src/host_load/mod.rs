@@ -5,17 +5,17 @@ mod cpu;
 mod files;
 mod machine;
 mod network;
+mod settings;
 
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::{task::JoinHandle, time::Instant};
 
-use crate::{
-    config::{HostLoadConfig, LoadConfig},
-    sources::SourceError,
-};
+use crate::sources::SourceError;
 use files::Roots;
+
+pub use settings::{HostLoadConfig, LoadConfig, LoadSection, NetworkConfig, load};
 
 /// Readings closer than this have too few ticks between them.
 const CLOSEST: Duration = Duration::from_millis(100);

@@ -8,7 +8,7 @@ use std::{
 use plimsoll_core::host::{LinkBytes, link_utilisation, network_load};
 
 use super::files::{self, LONG, Roots, SHORT};
-use crate::config::NetworkConfig;
+use crate::host_load::NetworkConfig;
 
 /// Drivers may be slow to tell a speed, and it hardly ever changes: seconds for which one is kept.
 const SPEED_KEPT: f64 = 60.0;

@@ -10,8 +10,8 @@ use std::{
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::settings::{CpuConfig, NetworkConfig};
 use super::{files::Roots, *};
-use crate::config::{CpuConfig, NetworkConfig};
 
 const TWO_CPUS: &str = "cpu  300 0 0 700 0 0 0 0 0 0\ncpu0 100 0 0 400 0 0 0 0 0 0\n\
                         cpu1 200 0 0 300 0 0 0 0 0 0\nintr 1 2 3\n";

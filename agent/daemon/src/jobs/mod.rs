@@ -2,13 +2,18 @@
 
 mod database;
 mod gauge;
+mod settings;
 mod sock_diag;
 mod sockets;
 
 pub use database::Database;
+pub use settings::{
+    BacklogConfig, DatabaseConfig, DatabaseKind, JobsConfig, JobsSection, ListenSocket, Listens,
+    Login, backlog, database, jobs,
+};
 pub use sockets::{OwnScrapes, Sockets, Wanted};
 
-use crate::{config::JobsConfig, sources::SourceError};
+use crate::sources::SourceError;
 
 /// Jobs at the end of a period, the most in it and the mean over it where they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -18,9 +18,7 @@ use plimsoll_exposition::Catalogue;
 use prometheus::Result;
 
 use crate::{
-    config::{ServiceConfig, SourceConfig},
-    overrides::ServiceOverride,
-    state::ServiceState,
+    config::ServiceConfig, overrides::ServiceOverride, sources::SourceConfig, state::ServiceState,
 };
 
 pub use agent::{AgentMetrics, ProcessMetrics};

@@ -9,8 +9,8 @@ use super::{
     postgresql::{self, Left},
 };
 use crate::{
-    config::{PartitionConfig, PartitionServer},
     metrics::PartitionMetrics,
+    partition::{PartitionConfig, PartitionServer},
 };
 
 /// Its connections.

@@ -19,7 +19,7 @@ use super::{
     pool::{Pool, Pooled},
 };
 use crate::{
-    config::PartitionService,
+    partition::PartitionService,
     partition_client::{
         BUFFER_BYTES, Begun, Fault, HOPS, Picker, Question, TooLong, begin, ending, more, request,
         told,

@@ -11,6 +11,7 @@ mod kept;
 mod out;
 mod pool;
 mod postgresql;
+mod settings;
 
 use std::{
     collections::BTreeMap,
@@ -25,10 +26,7 @@ use tokio::{
 };
 use tokio_util::bytes::Bytes;
 
-use crate::{
-    config::PartitionConfig,
-    metrics::{PartitionMetrics, QueryMetrics},
-};
+use crate::metrics::{PartitionMetrics, QueryMetrics};
 use board::Place;
 pub use board::{Board, Full};
 use connector::Connector;
@@ -36,6 +34,10 @@ use cores::{Core, Cores};
 use out::Out;
 
 pub use postgresql::{Driver, login};
+pub use settings::{
+    PartitionConfig, PartitionDatabase, PartitionSection, PartitionServer, PartitionService,
+    databases, partitions,
+};
 
 /// Queries that were taken and have not ended. One more is refused: if it waited, those who wait for its rows before they
 /// take those of others could wait for themselves.

@@ -7,10 +7,7 @@ use tokio::time::timeout;
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
 use super::map::Map;
-use crate::{
-    config::{PartitionDatabase, databases},
-    partition::{Driver, Trouble, login},
-};
+use crate::partition::{Driver, PartitionDatabase, Trouble, databases, login};
 
 /// Name of the sessions in the servers' lists.
 const APPLICATION: &str = "plimsoll-load";

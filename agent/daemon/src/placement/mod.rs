@@ -5,6 +5,7 @@
 mod calls;
 mod gate;
 mod replication;
+mod settings;
 mod term;
 mod words;
 
@@ -23,6 +24,7 @@ use crate::{config::Config, metrics::Metrics, ring::told};
 
 use calls::{Calls, Claimed, Members, News};
 pub use gate::{Gate, GateError, Message};
+pub use settings::{PlacementSection, placement};
 use term::{Keeper, Term};
 use words::Entries;
 

@@ -13,7 +13,8 @@ use tokio::sync::{Mutex as AsyncMutex, watch};
 use super::{
     follow::{RingBoard, RingNodes},
     link::Link,
-    server::{LinkSettings, told},
+    server::told,
+    settings::LinkSettings,
 };
 use crate::config::Config;
 

@@ -10,7 +10,8 @@ use redis::{Cmd, Value};
 use super::{
     exchange::{Answer, Dispatcher, Exchanged},
     follow::{Observations, RingNode, RingNodes, RingState},
-    server::{Library, LinkSettings, Server},
+    server::{Library, Server},
+    settings::LinkSettings,
 };
 
 /// The function library, loaded where it is missing or older.

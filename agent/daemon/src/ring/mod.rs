@@ -7,6 +7,7 @@ mod exchange;
 mod follow;
 mod link;
 mod server;
+mod settings;
 
 use std::{
     sync::Arc,
@@ -29,7 +30,10 @@ pub use exchange::{Dispatcher, ExchangeError, Exchanges, Wish};
 pub use follow::{RingBoard, RingNode, RingNodes, RingState};
 use link::{Link, Report};
 pub use link::{live_nodes, ring_keys};
-pub use server::{Library, LinkMode, LinkSettings, Server, told};
+pub use server::{Library, Server, told};
+pub use settings::{
+    LinkMode, LinkSettings, RedisSection, RingSection, RingSettings, redis, ring, ring_name,
+};
 
 /// First wait after a failure; doubles up to [`MAX_WAIT`], with jitter.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -47,21 +51,6 @@ const LOOKS: u32 = 4;
 const NEWS: f64 = 0.1;
 /// A ring made from nothing waits for this share of a lease, so that all nodes can report before.
 const SETTLE_SHARE: f64 = 0.5;
-
-/// A service's place in a ring.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RingSettings {
-    /// The cluster, part of every key.
-    pub cluster: String,
-    /// This node's name in the ring; the proxies' name of its server.
-    pub node: String,
-    /// `H`.
-    pub slots: u32,
-    /// Relative change of a share under which no key moves.
-    pub dead_band: f64,
-    /// Without a report for this long the node leaves the ring.
-    pub lease: Duration,
-}
 
 /// What the task works with.
 #[derive(Clone, Debug)]

@@ -1,7 +1,6 @@
 //! A connection to the Redis that may be written to, and the libraries it needs.
 
-use std::time::Duration;
-
+use super::settings::{LinkMode, LinkSettings};
 use anyhow::{Context, bail};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue,
@@ -11,36 +10,6 @@ use redis::{
     cluster_async::ClusterConnection,
     cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr},
 };
-
-/// How Redis runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkMode {
-    /// One server, or several addresses of which one is to be written to.
-    Single,
-    /// The addresses are sentinels.
-    Sentinel,
-    /// The addresses are seeds of a Redis Cluster.
-    Cluster,
-}
-
-/// How to reach Redis.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LinkSettings {
-    /// How it runs.
-    pub mode: LinkMode,
-    /// `redis://host:port`, `rediss://` for TLS.
-    pub urls: Vec<String>,
-    /// The name sentinels know it by.
-    pub sentinel_master: String,
-    /// ACL user.
-    pub user: Option<String>,
-    /// Its password.
-    pub password: Option<String>,
-    /// Certificates that are trusted in place of the system's, PEM.
-    pub ca: Option<Vec<u8>>,
-    /// For connecting, and for each answer.
-    pub timeout: Duration,
-}
 
 /// A connection to it; its clones share it.
 #[derive(Clone)]

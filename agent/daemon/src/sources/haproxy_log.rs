@@ -17,7 +17,7 @@ use super::{
     log_listener::Listener,
     log_stamp::{Arrival, MAX_LATE_MILLIS, Stamps},
 };
-use crate::{config::LogListen, metrics::Metrics};
+use crate::{metrics::Metrics, sources::LogListen};
 
 /// So many lines of a node that ended, and none of them well, ask for a word.
 const UNWELL_LINES: u64 = 200;

@@ -22,7 +22,7 @@ use super::{
     log_connections::{Connections, Place},
     log_line::MAX_LINE,
 };
-use crate::config::LogListen;
+use crate::sources::LogListen;
 
 /// Connections at once; over that an idle one is closed.
 const MAX_CONNECTIONS: usize = 64;

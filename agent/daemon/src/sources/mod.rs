@@ -8,6 +8,7 @@ mod log_listener;
 mod log_stamp;
 mod prometheus;
 mod proxies;
+mod settings;
 
 use std::sync::Arc;
 
@@ -16,13 +17,15 @@ use plimsoll_exposition::{ExpositionError, Selector};
 use plimsoll_net::{FetchError, printable};
 
 use crate::{
-    config::{JobsConfig, LogListen, ServiceConfig, SourceConfig},
+    config::ServiceConfig,
+    jobs::JobsConfig,
     metrics::Metrics,
     partition::{Board, Partitions},
     ring::RingBoard,
 };
 
 pub use log_line::{LINE_RESULTS, LOG_FORMAT};
+pub use settings::{LogListen, PrometheusConfig, SourceConfig, SourceSection, metric_name, source};
 
 /// Every kind of [`SourceError`].
 pub const KINDS: [&str; 12] = [

@@ -8,7 +8,7 @@ use plimsoll_net::get;
 use tracing::warn;
 
 use super::{Sample, SourceError};
-use crate::config::PrometheusConfig;
+use crate::sources::PrometheusConfig;
 
 /// More requests, or items a request, than this in one period are a mistake in the counters.
 const MOST: f64 = 1e9;

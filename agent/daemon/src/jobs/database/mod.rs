@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    config::{DatabaseConfig, DatabaseKind},
+    jobs::{DatabaseConfig, DatabaseKind},
     sources::SourceError,
 };
 

@@ -16,7 +16,7 @@ use super::{
     not_let_in,
     stream::{Budget, Stream},
 };
-use crate::config::DatabaseConfig;
+use crate::jobs::DatabaseConfig;
 
 const QUESTION: &str = "SHOW GLOBAL STATUS LIKE 'Threads_running'";
 const COM_QUERY: u8 = 3;

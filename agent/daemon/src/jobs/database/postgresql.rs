@@ -11,7 +11,7 @@ use super::{
     not_let_in,
     stream::{Budget, Stream},
 };
-use crate::config::{DatabaseConfig, DatabaseKind};
+use crate::jobs::{DatabaseConfig, DatabaseKind};
 
 /// Without the right to see others' sessions their state is null, and the count would be too low.
 const QUESTION: &str = "SELECT pg_catalog.count(*) FILTER (WHERE state = 'active' \

@@ -10,10 +10,7 @@ use tokio::{
 };
 use tokio_postgres::{Client, Config, Error, NoTls, Statement, error::SqlState};
 
-use crate::{
-    config::PartitionDatabase,
-    partition::{MAX_ROW_BYTES, Trouble, kept::Statements, pool::Pooled},
-};
+use crate::partition::{MAX_ROW_BYTES, PartitionDatabase, Trouble, kept::Statements, pool::Pooled};
 
 /// The server looks every 500 ms whether the agent is still there while a query has no rows; and it plans a
 /// query for its parameters each time, as it does one that is asked once.

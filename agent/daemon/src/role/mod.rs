@@ -1,5 +1,7 @@
 //! What this node's database is among its replicas, and what it may be asked therefore.
 
+mod settings;
+
 use std::time::Instant;
 
 use plimsoll_core::{
@@ -10,7 +12,9 @@ use plimsoll_net::HttpUrl;
 use serde::Serialize;
 use tracing::{info, warn};
 
-use crate::{config::RoleConfig, jobs::Database, metrics::SourceMetrics, sources};
+use crate::{jobs::Database, metrics::SourceMetrics, sources};
+
+pub use settings::{RoleConfig, RoleSection, role};
 
 /// What Patroni answers at most, and more.
 const MAX_BYTES: usize = 64 << 10;

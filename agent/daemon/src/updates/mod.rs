@@ -1,6 +1,8 @@
 //! Update periods of a service's temporal data: what is read how often comes from the service, what is decided
 //! from `plimsoll_core::freshness`, and the feed asks for it at `/v1/updates`.
 
+mod settings;
+
 use std::{
     borrow::Cow,
     collections::{BTreeMap, HashMap},
@@ -16,7 +18,9 @@ use plimsoll_core::{
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use crate::{config::UpdatesConfig, metrics::UpdateMetrics, sources::SourceError};
+use crate::{metrics::UpdateMetrics, sources::SourceError};
+
+pub use settings::{UpdatesConfig, UpdatesSection, updates};
 
 /// Why a list cannot be had.
 pub const FAILURES: [&str; 6] = [

@@ -1,12 +1,13 @@
 //! Probes the service locally and says when it went down or came up.
 
+mod settings;
+
 use plimsoll_net::get;
 use tokio::{net::TcpStream, sync::watch};
 
-use crate::{
-    config::{HealthConfig, HealthTarget},
-    state::Health,
-};
+use crate::state::Health;
+
+pub use settings::{HealthConfig, HealthSection, HealthTarget, health};
 
 /// Health and, where it is down, why.
 #[derive(Clone, Debug, PartialEq, Eq)]

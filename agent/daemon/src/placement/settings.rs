@@ -5,8 +5,10 @@ use std::{collections::BTreeMap, time::Duration};
 use plimsoll_core::placement::{ObjectSet, PlanSettings};
 use plimsoll_settings::{Checked, duration, number, word, wrong};
 
-use super::{Config, raw, resolve::ring_name};
-use crate::placement::{Initial, PlacementSettings, WhenLost};
+use serde::Deserialize;
+
+use super::{Initial, PlacementSettings, WhenLost};
+use crate::ring::ring_name;
 
 /// As many as leave at a time.
 const MAX_PINS: usize = 1024;
@@ -23,7 +25,28 @@ fn at_most(key: &str, value: Duration, most: Duration) -> Checked<Duration> {
     }
 }
 
-pub(super) fn placement(raw: &raw::Placement) -> Checked<PlacementSettings> {
+/// As it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlacementSection {
+    pub cluster: String,
+    #[serde(default, with = "humantime_serde")]
+    pub period: Option<Duration>,
+    pub threshold: Option<f64>,
+    pub gain: Option<f64>,
+    pub moves: Option<bool>,
+    #[serde(default, with = "humantime_serde")]
+    pub request_limit: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    pub lease: Option<Duration>,
+    pub when_lost: Option<String>,
+    pub initial: Option<String>,
+    #[serde(default)]
+    pub pins: BTreeMap<String, String>,
+}
+
+/// Checks it.
+pub fn placement(raw: &PlacementSection) -> Checked<PlacementSettings> {
     let second = Duration::from_secs(1);
     let period = duration("placement.period", raw.period, second, 100 * MILLI)?;
     let period = at_most("placement.period", period, 60 * second)?;
@@ -71,25 +94,4 @@ fn pins(raw: &BTreeMap<String, String>) -> Checked<BTreeMap<ObjectSet, String>> 
         }
     };
     raw.iter().map(pin).collect()
-}
-
-/// The keeper knows nodes from the ring.
-pub(super) fn has_ring(config: &Config) -> Checked<()> {
-    let Some(placement) = &config.placement else {
-        return Ok(());
-    };
-    if config.redis.is_none() {
-        return wrong("placement", "needs [redis]");
-    }
-    let mut rings = config.services.iter().filter_map(|it| it.ring.as_ref());
-    match rings.any(|ring| ring.cluster == placement.cluster) {
-        true => Ok(()),
-        false => wrong(
-            "placement.cluster",
-            format!(
-                "no [service.ring] of this agent has the cluster {:?}",
-                placement.cluster
-            ),
-        ),
-    }
 }

@@ -10,8 +10,8 @@ use std::{
 use ipnet::IpNet;
 use plimsoll_core::gather::{MAX_NAME_BYTES, MAX_PARTITIONS};
 use plimsoll_settings::{
-    Checked, ConfigError, Level, LogFormat, MILLI, at, duration, log_format, log_level, networks,
-    token, wrong,
+    Checked, ConfigError, HttpSection, Level, LogFormat, MILLI, at, duration, log_format,
+    log_level, networks, token, wrong,
 };
 use serde::Deserialize;
 
@@ -75,7 +75,7 @@ struct File {
     #[serde(default)]
     gather: Gather,
     #[serde(default)]
-    http: super::raw::Http,
+    http: HttpSection,
     #[serde(default)]
     agents: Agents,
     nodes: BTreeMap<String, String>,

@@ -1,16 +1,13 @@
 //! `[service.role]`: whether the node's database may be written to, and read from.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use plimsoll_core::{Seconds, role::RoleSettings};
-use plimsoll_settings::{Checked, at, duration};
+use plimsoll_net::HttpUrl;
+use plimsoll_settings::{Checked, READ_TIMEOUT, at, duration};
+use serde::Deserialize;
 
-use super::{
-    RoleConfig,
-    jobs::{Login, database},
-    raw,
-    resolve::READ_TIMEOUT,
-};
+use crate::jobs::{DatabaseConfig, Login, database};
 
 const MAX_LAG: Duration = Duration::from_secs(10);
 /// Patroni's `ttl` where it is not set.
@@ -23,7 +20,41 @@ const PEER_PERIODS: u32 = 1;
 const MIN_LAG_PERIODS: u32 = 5;
 const HOLD_PERIODS: u32 = 3;
 
-pub fn role(path: &str, raw: &raw::Role, period: Duration, has_peers: bool) -> Checked<RoleConfig> {
+/// A database that is asked what it is among its replicas.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoleConfig {
+    /// The database.
+    pub database: DatabaseConfig,
+    /// What answers 200 while it holds the leader's lock.
+    pub lock: Option<HttpUrl>,
+    /// For that answer.
+    pub timeout: Duration,
+    /// Limits.
+    pub settings: RoleSettings,
+}
+
+/// As it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoleSection {
+    pub address: String,
+    pub user: String,
+    pub password_file: Option<PathBuf>,
+    pub database: Option<String>,
+    pub lock_url: Option<String>,
+    #[serde(default, with = "humantime_serde")]
+    pub max_lag: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    pub without_primary: Option<Duration>,
+}
+
+/// Checks it.
+pub fn role(
+    path: &str,
+    raw: &RoleSection,
+    period: Duration,
+    has_peers: bool,
+) -> Checked<RoleConfig> {
     let login = Login {
         table: "role",
         kind: "postgresql",
@@ -69,7 +100,7 @@ mod tests {
     #[test]
     fn a_proxy_that_asks_another_nodes_agent_hears_a_period_later() {
         let table = "address = \"127.0.0.1:5432\"\nuser = \"plimsoll\"";
-        let raw: raw::Role = toml::from_str(table).unwrap();
+        let raw: RoleSection = toml::from_str(table).unwrap();
         let period = Duration::from_millis(500);
         let notice = |has_peers| {
             let config = role("service[0].role", &raw, period, has_peers);

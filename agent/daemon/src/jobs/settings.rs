@@ -1,20 +1,138 @@
 //! `[service.jobs]`: where the number of jobs comes from.
 
-use std::{net::IpAddr, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use plimsoll_net::HttpUrl;
+use plimsoll_exposition::Labels;
+use plimsoll_net::{DatabaseAddress, HttpUrl};
 use plimsoll_settings::{
-    Checked, MAX_NAME, MILLI, Secret, at, duration, only_for, required, secret, wrong,
+    Checked, MAX_NAME, MILLI, READ_TIMEOUT, Secret, at, duration, only_for, required, secret, wrong,
 };
+use serde::Deserialize;
 
-use super::{
-    BacklogConfig, DatabaseConfig, DatabaseKind, JobsConfig, ListenSocket, SourceConfig, raw,
-    resolve::{READ_TIMEOUT, metric_name},
-};
+use crate::sources::{SourceConfig, metric_name};
 
+/// Where the number of jobs comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JobsConfig {
+    /// Unknown.
+    None,
+    /// A gauge; without a URL in the source's own scrape.
+    Prometheus {
+        /// Its name.
+        gauge: String,
+        /// Labels it must have.
+        labels: Labels,
+        /// Where, if not in the source's scrape.
+        url: Option<HttpUrl>,
+        /// For reading it there.
+        timeout: Duration,
+    },
+    /// Established TCP connections to a local port.
+    Sockets {
+        /// The port.
+        port: u16,
+        /// Time between looks.
+        sample_interval: Duration,
+    },
+    /// Active clients of a database.
+    Database(DatabaseConfig),
+}
+
+/// Connections that wait to be accepted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BacklogConfig {
+    /// For whom.
+    pub socket: ListenSocket,
+    /// Time between looks.
+    pub sample_interval: Duration,
+    /// By `service.jobs`; otherwise found by the agent, and no loss where it is not there.
+    pub is_asked: bool,
+    /// The source's scrapes wait there, too.
+    pub has_scrapes: bool,
+}
+
+/// What a service listens on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ListenSocket {
+    /// The first of these TCP ports that has a listener.
+    Ports(Vec<u16>),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+/// A database that is asked for its active clients, or its role.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DatabaseConfig {
+    /// The table that has it: `jobs` or `role`.
+    pub table: &'static str,
+    /// Whose protocol it talks.
+    pub kind: DatabaseKind,
+    /// Where it is.
+    pub address: DatabaseAddress,
+    /// Who asks.
+    pub user: String,
+    /// Its password.
+    pub password: Option<Secret>,
+    /// For each question.
+    pub timeout: Duration,
+}
+
+/// Databases whose protocol the agent talks.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DatabaseKind {
+    /// MySQL or MariaDB.
+    MySql,
+    /// PostgreSQL.
+    PostgreSql {
+        /// One of the server's databases to connect to; the count is of all of them.
+        database: String,
+    },
+}
+
+impl std::fmt::Display for DatabaseKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            DatabaseKind::MySql => "mysql",
+            DatabaseKind::PostgreSql { .. } => "postgresql",
+        })
+    }
+}
+
+/// As it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobsSection {
+    pub kind: Option<String>,
+    pub gauge: Option<String>,
+    pub labels: Option<BTreeMap<String, String>>,
+    pub url: Option<String>,
+    pub port: Option<u16>,
+    pub unix: Option<PathBuf>,
+    #[serde(default, with = "humantime_serde")]
+    pub sample_interval: Option<Duration>,
+    pub address: Option<String>,
+    pub user: Option<String>,
+    pub password_file: Option<PathBuf>,
+    pub database: Option<String>,
+}
+
+/// Where the file says, elsewhere, that a service listens.
+pub struct Listens<'a> {
+    /// `service.address`.
+    pub address: Option<&'a str>,
+    /// `service.health.address`, or what is connected to for its `url`.
+    pub probed: Option<String>,
+}
+
+/// Checks it.
 pub fn jobs(
     path: &str,
-    raw: &raw::Jobs,
+    raw: &JobsSection,
     source: &SourceConfig,
     period: Duration,
 ) -> Checked<JobsConfig> {
@@ -118,10 +236,10 @@ pub fn jobs(
 /// Where a service whose own histogram is the source has requests that it does not see yet.
 pub fn backlog(
     path: &str,
-    service: &raw::Service,
+    raw: &JobsSection,
+    listens: &Listens<'_>,
     source: &SourceConfig,
 ) -> Checked<Option<BacklogConfig>> {
-    let raw = &service.jobs;
     let SourceConfig::Prometheus(scrape) = source else {
         if raw.kind.as_deref() == Some("backlog") {
             let problem = "\"backlog\" is for source.kind = \"prometheus\": what a proxy sees contains the wait";
@@ -146,7 +264,7 @@ pub fn backlog(
             let problem = "or unix, one of them, is required for kind = \"backlog\"";
             return wrong(format!("{path}.port"), problem);
         }
-        (None | Some("prometheus"), ..) => match own_ports(service, &scrape.url) {
+        (None | Some("prometheus"), ..) => match own_ports(listens, &scrape.url) {
             ports if ports.is_empty() => return Ok(None),
             ports => ListenSocket::Ports(ports),
         },
@@ -162,24 +280,11 @@ pub fn backlog(
 }
 
 /// Ports that the service may listen on, the likeliest first: metrics may have a port of their own.
-fn own_ports(service: &raw::Service, scraped: &HttpUrl) -> Vec<u16> {
+fn own_ports(listens: &Listens<'_>, scraped: &HttpUrl) -> Vec<u16> {
     let mut ports = Vec::new();
-    ports.extend(service.address.as_deref().and_then(port_of));
-    if let Some(health) = &service.health {
-        let url = health
-            .url
-            .as_deref()
-            .and_then(|url| plimsoll_net::http_url(url).ok());
-        let address = url
-            .map(|url| url.connect)
-            .or_else(|| health.address.clone());
-        ports.extend(
-            address
-                .filter(|it| is_loopback(it))
-                .as_deref()
-                .and_then(port_of),
-        );
-    }
+    ports.extend(listens.address.and_then(port_of));
+    let probed = listens.probed.as_deref().filter(|it| is_loopback(it));
+    ports.extend(probed.and_then(port_of));
     if is_loopback(&scraped.connect) {
         ports.extend(port_of(&scraped.connect));
     }
@@ -210,7 +315,7 @@ fn above_0(path: &str, port: u16) -> Checked<u16> {
     }
 }
 
-fn sample_interval(path: &str, raw: &raw::Jobs) -> Checked<Duration> {
+fn sample_interval(path: &str, raw: &JobsSection) -> Checked<Duration> {
     let key = format!("{path}.sample_interval");
     duration(&key, raw.sample_interval, 100 * MILLI, 10 * MILLI)
 }
@@ -219,13 +324,19 @@ fn sample_interval(path: &str, raw: &raw::Jobs) -> Checked<Duration> {
 pub struct Login<'a> {
     /// The last part of the table's name.
     pub table: &'static str,
+    /// `mysql` or `postgresql`.
     pub kind: &'a str,
+    /// Where it is.
     pub address: Option<&'a String>,
+    /// Who asks.
     pub user: Option<&'a String>,
+    /// What has the password.
     pub password_file: Option<&'a Path>,
+    /// Which of the server's.
     pub database: Option<&'a str>,
 }
 
+/// Checks it.
 pub fn database(path: &str, raw: Login<'_>, period: Duration) -> Checked<DatabaseConfig> {
     let kind = raw.kind;
     let text = |key: &str, text: &str| {

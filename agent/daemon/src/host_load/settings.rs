@@ -1,10 +1,56 @@
 //! `[service.load]`: what stands for the node's load.
 
+use std::path::PathBuf;
+
 use plimsoll_settings::{Checked, number, only_for, wrong};
+use serde::Deserialize;
 
-use super::{CpuConfig, HostLoadConfig, LoadConfig, NetworkConfig, raw};
+/// What schedulers are told is the node's load.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LoadConfig {
+    /// The delay over the SLA's target.
+    Delay,
+    /// The host's; the sum of the parts.
+    Host(HostLoadConfig),
+}
 
-pub fn load(path: &str, raw: &raw::Load) -> Checked<LoadConfig> {
+/// Parts of the host's load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostLoadConfig {
+    /// Of CPUs.
+    pub cpu: Option<CpuConfig>,
+    /// Of the network.
+    pub network: Option<NetworkConfig>,
+}
+
+/// Whose CPU load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CpuConfig {
+    /// A control group in place of the agent's own.
+    pub cgroup: Option<PathBuf>,
+}
+
+/// Which interface's load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetworkConfig {
+    /// This one; without it all but the loopback.
+    pub interface: Option<String>,
+    /// Its speed in bits per second, in place of the kernel's.
+    pub speed: Option<f64>,
+}
+
+/// As it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadSection {
+    pub kind: Option<String>,
+    pub cgroup: Option<PathBuf>,
+    pub interface: Option<String>,
+    pub speed: Option<f64>,
+}
+
+/// Checks it.
+pub fn load(path: &str, raw: &LoadSection) -> Checked<LoadConfig> {
     let kind = raw.kind.as_deref().unwrap_or("delay");
     let (of_cpu, of_network) = match kind {
         "delay" => (false, false),
@@ -38,7 +84,7 @@ pub fn load(path: &str, raw: &raw::Load) -> Checked<LoadConfig> {
     Ok(LoadConfig::Host(HostLoadConfig { cpu, network }))
 }
 
-fn cgroup(path: &str, raw: &raw::Load) -> Checked<CpuConfig> {
+fn cgroup(path: &str, raw: &LoadSection) -> Checked<CpuConfig> {
     if let Some(cgroup) = &raw.cgroup {
         let leads_up = |part| part == std::path::Component::ParentDir;
         if !cgroup.is_absolute() || cgroup.components().any(leads_up) {
@@ -55,7 +101,7 @@ fn cgroup(path: &str, raw: &raw::Load) -> Checked<CpuConfig> {
     })
 }
 
-fn network(path: &str, raw: &raw::Load) -> Checked<NetworkConfig> {
+fn network(path: &str, raw: &LoadSection) -> Checked<NetworkConfig> {
     if let Some(name) = &raw.interface {
         let fine = |b: u8| b.is_ascii_graphic() && b != b'/';
         // As the kernel has it.

@@ -1,0 +1,213 @@
+//! `[service.sla]`, `.bound`, `.controller`, `.rules`: what the controller is told.
+
+use std::time::Duration;
+
+use plimsoll_core::{
+    BoundLimits, Cost, Law, Objective, PiForm, PiGains, Rules, Seconds, Settings, Sla,
+};
+use plimsoll_settings::{Checked, Wrong, at, only_for, word, wrong};
+use serde::Deserialize;
+
+/// `[service.sla]`, as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlaSection {
+    #[serde(with = "humantime_serde")]
+    pub delay: Duration,
+    #[serde(default, with = "humantime_serde")]
+    pub settling: Option<Duration>,
+    pub objective: Option<String>,
+    pub set_point: Option<f64>,
+}
+
+/// `[service.bound]`, as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BoundSection {
+    pub nominal: Option<f64>,
+    pub min: Option<f64>,
+    pub max: Option<f64>,
+}
+
+/// `[service.controller]`, as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControllerSection {
+    pub kind: Option<String>,
+    pub gains: Option<String>,
+    pub kp: Option<f64>,
+    pub ki: Option<f64>,
+    pub form: Option<String>,
+    pub gain: Option<f64>,
+}
+
+/// `[service.rules]`, as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RulesSection {
+    pub min_samples: Option<u64>,
+    pub window_periods: Option<u32>,
+    pub light_load: Option<f64>,
+    pub headroom: Option<f64>,
+    pub empty_hold_periods: Option<u32>,
+    pub max_failed: Option<f64>,
+}
+
+/// The tables of one controller.
+#[derive(Debug)]
+pub struct ControlSections<'a> {
+    /// `[service.sla]`.
+    pub sla: &'a SlaSection,
+    /// `[service.bound]`.
+    pub bound: &'a BoundSection,
+    /// `[service.controller]`.
+    pub controller: &'a ControllerSection,
+    /// `[service.rules]`.
+    pub rules: &'a RulesSection,
+}
+
+/// Checks them.
+pub fn settings(path: &str, raw: &ControlSections<'_>) -> Checked<Settings> {
+    let delay = raw.sla.delay.as_secs_f64();
+    let objective = raw.sla.objective.as_deref().unwrap_or("p95");
+    let controller = raw.controller;
+    let gains = PiGains::default();
+    let kind = controller.kind.as_deref().unwrap_or("load-line");
+    let table = format!("{path}.controller");
+    let pi_keys = [
+        ("gains", controller.gains.is_some()),
+        ("kp", controller.kp.is_some()),
+        ("ki", controller.ki.is_some()),
+        ("form", controller.form.is_some()),
+    ];
+    let is_pi = matches!(kind, "pi" | "parabola");
+    if !is_pi {
+        only_for(&table, kind, &pi_keys)?;
+    }
+    if kind != "proportional" {
+        only_for(&table, kind, &[("gain", controller.gain.is_some())])?;
+    }
+    let law = match kind {
+        "pi" | "parabola" => Law::Pi {
+            gains: PiGains {
+                kp: controller.kp.unwrap_or(gains.kp),
+                ki: controller.ki.unwrap_or(gains.ki),
+            },
+            form: word(
+                &format!("{table}.form"),
+                controller.form.as_deref(),
+                PiForm::Velocity,
+                &[
+                    ("velocity", PiForm::Velocity),
+                    ("double-integrating", PiForm::DoubleIntegrating),
+                ],
+            )?,
+        },
+        "load-line" => Law::LoadLine,
+        "inverse-delay" => Law::InverseDelay,
+        "proportional" => Law::Proportional {
+            gain: controller.gain.unwrap_or(0.5),
+        },
+        "fixed" => Law::Fixed,
+        other => {
+            return wrong(
+                format!("{table}.kind"),
+                format!(
+                    "must be one of \"load-line\", \"pi\", \"parabola\", \"inverse-delay\", \"proportional\", \"fixed\", is {other:?}"
+                ),
+            );
+        }
+    };
+    let self_tuned = word(
+        &format!("{table}.gains"),
+        controller.gains.as_deref(),
+        false,
+        &[("fixed", false), ("auto", true)],
+    )?;
+    let rules = Rules::default();
+    let settings = Settings {
+        sla: Sla {
+            delay: Seconds(delay),
+            settling: Seconds(raw.sla.settling.map_or(10.0, |d| d.as_secs_f64())),
+            objective: at(&format!("{path}.sla.objective"), objective_of(objective))?,
+            set_point: raw.sla.set_point.unwrap_or(0.9),
+        },
+        limits: limits(raw.bound, &law),
+        law,
+        mpl: kind == "parabola",
+        self_tuned,
+        rules: Rules {
+            min_samples: raw.rules.min_samples.unwrap_or(rules.min_samples),
+            window_periods: raw.rules.window_periods.unwrap_or(rules.window_periods),
+            light_load: raw.rules.light_load.unwrap_or(rules.light_load),
+            headroom: raw.rules.headroom.unwrap_or(rules.headroom),
+            empty_hold_periods: raw
+                .rules
+                .empty_hold_periods
+                .unwrap_or(rules.empty_hold_periods),
+            max_failed: raw.rules.max_failed.unwrap_or(rules.max_failed),
+        },
+    };
+    if let Some(nominal) = raw.bound.nominal
+        && !(nominal.is_finite() && nominal > 0.0)
+    {
+        return wrong(
+            format!("{path}.bound.nominal"),
+            format!("must be above 0, is {nominal}"),
+        );
+    }
+    settings.validate().map_err(|error| Wrong {
+        key: format!("{path}.{}", error.key),
+        problem: error.problem,
+    })?;
+    Ok(settings)
+}
+
+fn limits(raw: &BoundSection, law: &Law) -> BoundLimits {
+    let free = BoundLimits::default();
+    // The papers' laws move about the nominal bound.
+    let around = raw.nominal.filter(|_| *law != Law::LoadLine);
+    let least = around.map_or(free.min.get(), |nominal| {
+        (nominal / 32.0).max(1.0).min(nominal)
+    });
+    let most = around.map_or(free.max.get(), |nominal| nominal * 1024.0);
+    BoundLimits {
+        min: Cost(raw.min.unwrap_or(least)),
+        max: Cost(raw.max.unwrap_or(most)),
+        nominal: raw.nominal.map(Cost),
+    }
+}
+
+/// "mean" or "p" and a percentage between 0 and 100, both exclusive.
+fn objective_of(text: &str) -> Result<Objective, String> {
+    if text == "mean" {
+        return Ok(Objective::Mean);
+    }
+    text.strip_prefix('p')
+        .filter(|rest| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
+        .and_then(|rest| rest.parse::<f64>().ok())
+        .filter(|percent| *percent > 0.0 && *percent < 100.0)
+        .map(|percent| Objective::Quantile(percent / 100.0))
+        .ok_or_else(|| format!("must be \"mean\" or \"p50\" to \"p99.9\", is {text:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objectives() {
+        assert_eq!(objective_of("mean"), Ok(Objective::Mean));
+        for (text, quantile) in [("p50", 0.5), ("p95", 0.95), ("p99.9", 0.999)] {
+            let Ok(Objective::Quantile(q)) = objective_of(text) else {
+                unreachable!("{text}")
+            };
+            assert!((q - quantile).abs() < 1e-12, "{text}: {q}");
+        }
+        for text in [
+            "", "p", "p0", "p100", "p-1", "pNaN", "pinf", "p9e1", "95", "median",
+        ] {
+            assert!(objective_of(text).is_err(), "{text}");
+        }
+    }
+}

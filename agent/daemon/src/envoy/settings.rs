@@ -1,0 +1,71 @@
+//! `[envoy]`.
+
+use std::{net::SocketAddr, time::Duration};
+
+use plimsoll_net::HttpUrl;
+use plimsoll_settings::{Checked, at, duration, wrong};
+use serde::Deserialize;
+
+/// More peers than this are refused.
+const MAX_PEERS: usize = 256;
+
+/// `[envoy]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnvoySettings {
+    /// `/v1/node` of the cluster's agents.
+    pub peers: Vec<HttpUrl>,
+    /// A node silent for longer is unhealthy.
+    pub lease: Duration,
+    /// Load reports over gRPC.
+    pub orca_listen: Option<SocketAddr>,
+}
+
+/// As it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EnvoySection {
+    #[serde(default)]
+    pub peers: Vec<String>,
+    pub orca_listen: Option<String>,
+    #[serde(default, with = "humantime_serde")]
+    pub lease: Option<Duration>,
+}
+
+/// Checks it.
+pub fn envoy(raw: &EnvoySection, period: Duration) -> Checked<EnvoySettings> {
+    if raw.peers.len() > MAX_PEERS {
+        return wrong(
+            "envoy.peers",
+            format!("may name {MAX_PEERS} agents, names {}", raw.peers.len()),
+        );
+    }
+    let mut peers: Vec<HttpUrl> = Vec::new();
+    for (index, peer) in raw.peers.iter().enumerate() {
+        let key = format!("envoy.peers[{index}]");
+        let url = plimsoll_net::http_url(peer).ok();
+        let Some(mut url) = url.filter(|url| url.path == "/") else {
+            return wrong(
+                key,
+                format!(
+                    "must be an agent's http.listen such as \"http://192.0.2.12:9464\", is {peer:?}"
+                ),
+            );
+        };
+        url.path = "/v1/node".into();
+        if peers.contains(&url) {
+            return wrong(key, format!("{peer:?} is there twice"));
+        }
+        peers.push(url);
+    }
+    let lease = duration("envoy.lease", raw.lease, 3 * period, 2 * period)?;
+    if lease > Duration::from_secs(3600) {
+        return wrong("envoy.lease", "must be at most 1hour");
+    }
+    let orca_listen = raw.orca_listen.as_deref();
+    let orca_listen = orca_listen.map(|text| at("envoy.orca_listen", plimsoll_net::address(text)));
+    Ok(EnvoySettings {
+        peers,
+        lease,
+        orca_listen: orca_listen.transpose()?,
+    })
+}

@@ -1,0 +1,95 @@
+//! `[service.health]`: the local probe.
+
+use std::time::Duration;
+
+use plimsoll_net::HttpUrl;
+use plimsoll_settings::{Checked, MILLI, at, duration, only_for, required, wrong};
+use serde::Deserialize;
+
+/// The local probe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HealthConfig {
+    /// What is tried.
+    pub target: HealthTarget,
+    /// Time between probes.
+    pub interval: Duration,
+    /// A probe without an answer by then fails.
+    pub timeout: Duration,
+    /// Failures in a row until down.
+    pub fall: u32,
+    /// Successes in a row until up.
+    pub rise: u32,
+}
+
+/// What a probe tries.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HealthTarget {
+    /// Connecting to this host and port.
+    Tcp(String),
+    /// A GET that must be answered with 2xx or 3xx.
+    Http(HttpUrl),
+}
+
+/// As it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HealthSection {
+    pub kind: String,
+    pub address: Option<String>,
+    pub url: Option<String>,
+    #[serde(default, with = "humantime_serde")]
+    pub interval: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    pub timeout: Option<Duration>,
+    pub fall: Option<u32>,
+    pub rise: Option<u32>,
+}
+
+/// Checks it.
+pub fn health(path: &str, raw: &HealthSection) -> Checked<HealthConfig> {
+    let target = match raw.kind.as_str() {
+        "tcp" => {
+            only_for(path, "tcp", &[("url", raw.url.is_some())])?;
+            let address = required(format!("{path}.address"), raw.address.as_ref(), "tcp")?;
+            HealthTarget::Tcp(at(
+                &format!("{path}.address"),
+                plimsoll_net::host_port(address),
+            )?)
+        }
+        "http" => {
+            only_for(path, "http", &[("address", raw.address.is_some())])?;
+            let url = required(format!("{path}.url"), raw.url.as_ref(), "http")?;
+            HealthTarget::Http(at(&format!("{path}.url"), plimsoll_net::http_url(url))?)
+        }
+        other => {
+            return wrong(
+                format!("{path}.kind"),
+                format!("must be one of \"tcp\", \"http\", is {other:?}"),
+            );
+        }
+    };
+    let times = |key: &str, value: Option<u32>, default| match value.unwrap_or(default) {
+        value @ 1..=1000 => Ok(value),
+        value => wrong(
+            format!("{path}.{key}"),
+            format!("must be from 1 to 1000, is {value}"),
+        ),
+    };
+    Ok(HealthConfig {
+        target,
+        interval: duration(
+            &format!("{path}.interval"),
+            raw.interval,
+            Duration::from_secs(1),
+            10 * MILLI,
+        )?,
+        timeout: duration(
+            &format!("{path}.timeout"),
+            raw.timeout,
+            Duration::from_millis(500),
+            MILLI,
+        )?,
+        fall: times("fall", raw.fall, 3)?,
+        rise: times("rise", raw.rise, 2)?,
+    })
+}

@@ -1,0 +1,212 @@
+//! `[[partition]]`: databases and services of this node that are asked together with those of others.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use plimsoll_net::{DatabaseAddress, HttpUrl};
+use plimsoll_settings::{Checked, ConfigError, MAX_NAME, Secret, at, secret, token, wrong};
+use serde::Deserialize;
+
+/// A part of the data, and what is asked of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartitionConfig {
+    /// Its name.
+    pub name: String,
+    /// Whose bound its queries count in.
+    pub service: Option<String>,
+    /// Who has it.
+    pub server: PartitionServer,
+    /// Queries by name: in SQL, or the names that the service has for them.
+    pub queries: BTreeMap<String, String>,
+    /// Whether any other query that only reads is answered.
+    pub free_sql: bool,
+}
+
+/// Who has a partition.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PartitionServer {
+    /// A database.
+    PostgreSql(PartitionDatabase),
+    /// Another program that answers as an agent does.
+    Http(PartitionService),
+}
+
+/// A PostgreSQL database with a part of the data.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartitionDatabase {
+    /// Where it is.
+    pub address: DatabaseAddress,
+    /// Who asks.
+    pub user: String,
+    /// Their password.
+    pub password: Option<Secret>,
+    /// The database's name there.
+    pub name: String,
+}
+
+/// A service with a part of the data.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartitionService {
+    /// What is asked.
+    pub url: HttpUrl,
+    /// What it is shown.
+    pub token: Option<Secret>,
+}
+
+/// As it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartitionSection {
+    pub name: String,
+    pub service: Option<String>,
+    pub address: Option<String>,
+    pub user: Option<String>,
+    pub password_file: Option<PathBuf>,
+    pub database: Option<String>,
+    pub url: Option<String>,
+    pub token_file: Option<PathBuf>,
+    #[serde(default)]
+    pub queries: BTreeMap<String, String>,
+    #[serde(default)]
+    pub free_sql: bool,
+}
+
+/// A file of databases and nothing else.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DatabasesFile {
+    partition: Vec<PartitionSection>,
+}
+
+/// The databases of a file that has nothing but `[[partition]]`, whose queries may be left out; by name.
+pub fn databases(path: &Path) -> Result<Vec<(String, PartitionDatabase)>, ConfigError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| ConfigError::whole_file(path, error.to_string()))?;
+    let file: DatabasesFile = plimsoll_settings::deserialize(path, &text)?;
+    let database = |path: &str, raw| {
+        let PartitionConfig { name, server, .. } = partition(path, raw)?;
+        match server {
+            PartitionServer::PostgreSql(database) => Ok((name, database)),
+            PartitionServer::Http(_) => {
+                let problem = "must be a database: what a service has is not loaded or checked";
+                wrong(format!("{path}.url"), problem)
+            }
+        }
+    };
+    named(file.partition, database).map_err(|wrong| plimsoll_settings::point_at(path, &text, wrong))
+}
+
+/// All of a file's.
+pub fn partitions(
+    raw: Vec<PartitionSection>,
+    has_token: bool,
+) -> Checked<Vec<Arc<PartitionConfig>>> {
+    let checked = named(raw, |path, raw| {
+        if raw.queries.is_empty() && !raw.free_sql {
+            let problem = match raw.url {
+                Some(_) => "must have a query",
+                None => "must have a query, or free_sql = true",
+            };
+            return wrong(format!("{path}.queries"), problem);
+        }
+        if raw.free_sql && !has_token {
+            let problem = "needs http.token_file: not everybody may ask anything";
+            return wrong(format!("{path}.free_sql"), problem);
+        }
+        partition(path, raw)
+    });
+    Ok(checked?.into_iter().map(Arc::new).collect())
+}
+
+fn named<T>(
+    raw: Vec<PartitionSection>,
+    check: impl Fn(&str, PartitionSection) -> Checked<T>,
+) -> Checked<Vec<T>> {
+    let mut names = BTreeSet::new();
+    let mut partitions = Vec::with_capacity(raw.len());
+    for (index, raw) in raw.into_iter().enumerate() {
+        let path = format!("partition[{index}]");
+        if !names.insert(raw.name.clone()) {
+            let problem = format!("there are two partitions {:?}", raw.name);
+            return wrong(format!("{path}.name"), problem);
+        }
+        partitions.push(check(&path, raw)?);
+    }
+    Ok(partitions)
+}
+
+fn partition(path: &str, raw: PartitionSection) -> Checked<PartitionConfig> {
+    for (query, sql) in &raw.queries {
+        if raw.url.is_none() && (sql.trim().is_empty() || sql.contains('\0')) {
+            return wrong(format!("{path}.queries.{query}"), "must be an SQL query");
+        }
+    }
+    let server = match &raw.url {
+        Some(url) => PartitionServer::Http(service(path, &raw, url)?),
+        None => PartitionServer::PostgreSql(database(path, &raw)?),
+    };
+    Ok(PartitionConfig {
+        name: name(format!("{path}.name"), &raw.name)?,
+        service: raw.service,
+        server,
+        queries: raw.queries,
+        free_sql: raw.free_sql,
+    })
+}
+
+fn database(path: &str, raw: &PartitionSection) -> Checked<PartitionDatabase> {
+    if raw.token_file.is_some() {
+        return wrong(format!("{path}.token_file"), "needs url");
+    }
+    let required = |key: &str, value: &Option<String>| match value {
+        Some(value) => Ok(value.clone()),
+        None => wrong(format!("{path}.{key}"), "is required, or url"),
+    };
+    let address = required("address", &raw.address)?;
+    let named = |key: &str, value| name(format!("{path}.{key}"), &required(key, value)?);
+    let key = format!("{path}.password_file");
+    let password = raw.password_file.as_deref().map(|file| secret(&key, file));
+    Ok(PartitionDatabase {
+        address: at(
+            &format!("{path}.address"),
+            plimsoll_net::database_address(&address),
+        )?,
+        user: named("user", &raw.user)?,
+        password: password.transpose()?.map(Secret::new),
+        name: named("database", &raw.database)?,
+    })
+}
+
+fn service(path: &str, raw: &PartitionSection, url: &str) -> Checked<PartitionService> {
+    let of_databases = [
+        ("address", raw.address.is_some()),
+        ("user", raw.user.is_some()),
+        ("password_file", raw.password_file.is_some()),
+        ("database", raw.database.is_some()),
+        ("free_sql", raw.free_sql),
+    ];
+    if let Some((key, _)) = of_databases.iter().find(|(_, is_set)| *is_set) {
+        let problem = "is for a database, and there is a url";
+        return wrong(format!("{path}.{key}"), problem);
+    }
+    for (query, text) in &raw.queries {
+        name(format!("{path}.queries.{query}"), text)?;
+    }
+    let token = token(&format!("{path}.token_file"), raw.token_file.as_deref())?;
+    Ok(PartitionService {
+        url: at(&format!("{path}.url"), plimsoll_net::http_url(url))?,
+        token: token.map(Secret::new),
+    })
+}
+
+fn name(key: String, text: &str) -> Checked<String> {
+    let fine = text.bytes().all(|byte| byte.is_ascii_graphic());
+    if text.is_empty() || text.len() > MAX_NAME || !fine {
+        let problem = format!("must be 1 to {MAX_NAME} visible ASCII characters");
+        return wrong(key, problem);
+    }
+    Ok(text.to_owned())
+}

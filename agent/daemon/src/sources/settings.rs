@@ -1,0 +1,266 @@
+//! `[service.source]`: where delays come from.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+
+use plimsoll_exposition::Labels;
+use plimsoll_net::{HttpUrl, address};
+use plimsoll_settings::{Checked, MILLI, READ_TIMEOUT, at, duration, only_for, required, wrong};
+use serde::Deserialize;
+
+/// Where delays come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SourceConfig {
+    /// Scrape of the service's own metrics.
+    Prometheus(PrometheusConfig),
+    /// HAProxy's log lines.
+    HaproxyLog {
+        /// Where lines arrive.
+        listen: LogListen,
+        /// "backend/server" of this node.
+        node: String,
+    },
+    /// What the proxies told Redis.
+    Proxies,
+    /// The queries in the partitions that name the service.
+    Partitions,
+}
+
+/// A scrape.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PrometheusConfig {
+    /// What is scraped.
+    pub url: HttpUrl,
+    /// Base name of the delay histogram, in seconds.
+    pub histogram: String,
+    /// Labels of histogram, `failed` and `cost`.
+    pub labels: Labels,
+    /// Counter of failed requests.
+    pub failed: Option<String>,
+    /// Counter of finished cost.
+    pub cost: Option<String>,
+    /// Gauge of the oldest unfinished request's age.
+    pub oldest_age: Option<String>,
+    /// For the whole exchange.
+    pub timeout: Duration,
+    /// Largest body in bytes.
+    pub max_body: usize,
+}
+
+/// As it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceSection {
+    pub kind: String,
+    pub url: Option<String>,
+    pub histogram: Option<String>,
+    pub labels: Option<BTreeMap<String, String>>,
+    pub failed: Option<String>,
+    pub cost: Option<String>,
+    pub oldest_age: Option<String>,
+    #[serde(default, with = "humantime_serde")]
+    pub timeout: Option<Duration>,
+    pub max_body: Option<String>,
+    pub listen: Option<String>,
+    pub node: Option<String>,
+}
+
+/// Where HAProxy's log lines arrive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogListen {
+    /// One line a datagram.
+    Udp(SocketAddr),
+    /// Lines that end in a newline.
+    Tcp(SocketAddr),
+    /// A datagram socket in the file system.
+    Unix(PathBuf),
+}
+
+impl std::fmt::Display for LogListen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LogListen::Udp(address) => write!(f, "udp://{address}"),
+            LogListen::Tcp(address) => write!(f, "tcp://{address}"),
+            LogListen::Unix(path) => write!(f, "unix://{}", path.display()),
+        }
+    }
+}
+
+/// `udp://ip:port`, `tcp://ip:port` or `unix:///path`.
+pub fn log_listen(text: &str) -> Result<LogListen, String> {
+    if let Some(rest) = text.strip_prefix("udp://") {
+        return address(rest).map(LogListen::Udp);
+    }
+    if let Some(rest) = text.strip_prefix("tcp://") {
+        return address(rest).map(LogListen::Tcp);
+    }
+    match text.strip_prefix("unix://") {
+        Some(path) if path.starts_with('/') => Ok(LogListen::Unix(path.into())),
+        _ => Err(format!(
+            "must be \"udp://IP:PORT\", \"tcp://IP:PORT\" or \"unix:///PATH\", is {text:?}"
+        )),
+    }
+}
+
+/// Checks it.
+pub fn source(path: &str, raw: &SourceSection, period: Duration) -> Checked<SourceConfig> {
+    match raw.kind.as_str() {
+        "prometheus" => {
+            only_for(
+                path,
+                "prometheus",
+                &[
+                    ("listen", raw.listen.is_some()),
+                    ("node", raw.node.is_some()),
+                ],
+            )?;
+            let url = required(format!("{path}.url"), raw.url.as_ref(), "prometheus")?;
+            let histogram = required(
+                format!("{path}.histogram"),
+                raw.histogram.as_ref(),
+                "prometheus",
+            )?;
+            let names = [
+                ("histogram", Some(histogram)),
+                ("failed", raw.failed.as_ref()),
+                ("cost", raw.cost.as_ref()),
+                ("oldest_age", raw.oldest_age.as_ref()),
+            ];
+            for (key, name) in names {
+                if let Some(name) = name {
+                    metric_name(&format!("{path}.{key}"), name)?;
+                }
+            }
+            for part in ["_bucket", "_sum", "_count"] {
+                if let Some(base) = histogram.strip_suffix(part) {
+                    return wrong(
+                        format!("{path}.histogram"),
+                        format!(
+                            "must be the histogram's name, {base:?}, not that of its {part} series, {histogram:?}"
+                        ),
+                    );
+                }
+            }
+            let key = format!("{path}.timeout");
+            let timeout = duration(&key, raw.timeout, period.min(READ_TIMEOUT), MILLI)?;
+            if timeout > period {
+                let shown = humantime::format_duration;
+                return wrong(
+                    key,
+                    format!(
+                        "must not be above agent.period ({}), is {}",
+                        shown(period),
+                        shown(timeout)
+                    ),
+                );
+            }
+            let max_body = at(
+                &format!("{path}.max_body"),
+                plimsoll_settings::bytes(raw.max_body.as_deref().unwrap_or("4MiB")),
+            )?;
+            if !(1024..=64 << 20).contains(&max_body) {
+                return wrong(
+                    format!("{path}.max_body"),
+                    format!("must be from 1KiB to 64MiB, is {max_body} bytes"),
+                );
+            }
+            Ok(SourceConfig::Prometheus(PrometheusConfig {
+                url: at(&format!("{path}.url"), plimsoll_net::http_url(url))?,
+                histogram: histogram.clone(),
+                labels: raw.labels.clone().unwrap_or_default(),
+                failed: raw.failed.clone(),
+                cost: raw.cost.clone(),
+                oldest_age: raw.oldest_age.clone(),
+                timeout,
+                max_body,
+            }))
+        }
+        "haproxy-log" => {
+            only_for(
+                path,
+                "haproxy-log",
+                &[
+                    ("url", raw.url.is_some()),
+                    ("histogram", raw.histogram.is_some()),
+                    ("labels", raw.labels.is_some()),
+                    ("failed", raw.failed.is_some()),
+                    ("cost", raw.cost.is_some()),
+                    ("oldest_age", raw.oldest_age.is_some()),
+                    ("timeout", raw.timeout.is_some()),
+                    ("max_body", raw.max_body.is_some()),
+                ],
+            )?;
+            let listen = required(format!("{path}.listen"), raw.listen.as_ref(), "haproxy-log")?;
+            let node = required(format!("{path}.node"), raw.node.as_ref(), "haproxy-log")?;
+            let parts: Vec<_> = node.split('/').collect();
+            if parts.len() != 2
+                || parts.iter().any(|p| p.is_empty())
+                || node.contains(char::is_whitespace)
+            {
+                return wrong(
+                    format!("{path}.node"),
+                    format!("must be \"backend/server\", is {node:?}"),
+                );
+            }
+            Ok(SourceConfig::HaproxyLog {
+                listen: at(&format!("{path}.listen"), log_listen(listen))?,
+                node: node.clone(),
+            })
+        }
+        kind @ ("proxies" | "partitions") => {
+            only_for(
+                path,
+                kind,
+                &[
+                    ("url", raw.url.is_some()),
+                    ("histogram", raw.histogram.is_some()),
+                    ("labels", raw.labels.is_some()),
+                    ("failed", raw.failed.is_some()),
+                    ("cost", raw.cost.is_some()),
+                    ("oldest_age", raw.oldest_age.is_some()),
+                    ("timeout", raw.timeout.is_some()),
+                    ("max_body", raw.max_body.is_some()),
+                    ("listen", raw.listen.is_some()),
+                    ("node", raw.node.is_some()),
+                ],
+            )?;
+            Ok(match kind {
+                "proxies" => SourceConfig::Proxies,
+                _ => SourceConfig::Partitions,
+            })
+        }
+        other => wrong(
+            format!("{path}.kind"),
+            format!(
+                "must be one of \"prometheus\", \"haproxy-log\", \"proxies\", \"partitions\", is {other:?}"
+            ),
+        ),
+    }
+}
+
+/// A name that Prometheus takes.
+pub fn metric_name(key: &str, name: &str) -> Checked<()> {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b':';
+    if name.is_empty() || !name.bytes().all(fine) || name.as_bytes()[0].is_ascii_digit() {
+        return wrong(key, format!("must be a metric name, is {name:?}"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_listeners() {
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 81));
+        assert_eq!(
+            log_listen("udp://localhost:81"),
+            Ok(LogListen::Udp(loopback))
+        );
+        assert_eq!(
+            log_listen("tcp://localhost:81"),
+            Ok(LogListen::Tcp(loopback))
+        );
+        assert!(log_listen("udp://a:1").is_err() && log_listen("unix://x").is_err());
+    }
+}
