@@ -17,6 +17,7 @@ pub mod placement;
 mod reason;
 pub mod ring;
 pub mod role;
+mod sample;
 pub mod schedule;
 mod shed;
 mod sla;
@@ -32,6 +33,7 @@ pub use controller::{
 pub use histogram::{DelayHistogram, HistogramError};
 pub use observation::Observation;
 pub use reason::Reason;
+pub use sample::Sample;
 pub use shed::{Flow, FlowMeter, Shedder};
 pub use sla::{Objective, Sla};
 pub use units::{Cost, Seconds};

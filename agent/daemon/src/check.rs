@@ -11,13 +11,15 @@ use prometheus::Registry;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    config::{Config, ServiceConfig},
+    config::Config,
+    control_loop::ServiceConfig,
     jobs::{Jobs, JobsConfig},
     metrics::Metrics,
     node_command,
     partition::Partitions,
-    ring::{LinkSettings, RingBoard, Server, told},
-    sources::{self, Source, SourceConfig, SourceError},
+    ring::{LinkSettings, Server, told},
+    source_error::SourceError,
+    sources::{self, Source, SourceConfig, SourceContext},
 };
 
 /// A first count of jobs, or a second scrape, may take so long.
@@ -128,9 +130,13 @@ async fn probes(config: &Config) -> anyhow::Result<Vec<Tried>> {
         all.push(listener(key, address, is_running));
     }
     let metrics = Metrics::new(&mut Catalogue::new(&Registry::new()))?;
-    let partitions = Partitions::new(metrics.partitions.clone())?;
+    let context = SourceContext {
+        partitions: Arc::new(Partitions::new(metrics.partitions)?),
+        metrics: metrics.loops.source,
+        rings: Arc::default(),
+    };
     for service in &config.services {
-        all.push(source(service, &metrics, &partitions, is_running).await);
+        all.push(source(service, &context, is_running).await);
         if let Some(tried) = jobs(service).await {
             all.push(tried);
         }
@@ -163,12 +169,7 @@ fn in_use(problem: &str, kind: io::ErrorKind, is_running: bool) -> Result<String
     }
 }
 
-async fn source(
-    service: &ServiceConfig,
-    metrics: &Metrics,
-    partitions: &Partitions,
-    is_running: bool,
-) -> Tried {
+async fn source(service: &ServiceConfig, context: &SourceContext, is_running: bool) -> Tried {
     let what = |of: &str| format!("{} source: {of}", service.name);
     match &service.source {
         SourceConfig::HaproxyLog { listen, .. } => {
@@ -188,20 +189,16 @@ async fn source(
             Tried::new(what("partitions"), Ok(found))
         }
         SourceConfig::Prometheus(config) => {
-            let result = scrape(service, metrics, partitions).await;
+            let result = scrape(service, context).await;
             let result = result.map_err(|error| advice(&error, &config.url.to_string()));
             Tried::new(what(&config.url.to_string()), result)
         }
     }
 }
 
-async fn scrape(
-    service: &ServiceConfig,
-    metrics: &Metrics,
-    partitions: &Partitions,
-) -> Result<String, SourceError> {
-    let rings = Arc::new(RingBoard::default());
-    let mut source = Source::open(service, metrics, &rings, partitions)?;
+async fn scrape(service: &ServiceConfig, context: &SourceContext) -> Result<String, SourceError> {
+    let (sla, jobs) = (service.settings.sla, service.jobs.in_scrape());
+    let mut source = Source::open(&service.name, &service.source, sla, jobs, context)?;
     source.observe().await?;
     let SourceConfig::Prometheus(config) = &service.source else {
         return Ok("opened".to_owned());

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::{
-    gather::GatherArgs, identify::IdentifyArgs, node_command::NodeArgs,
+    gather_command::GatherArgs, identify::IdentifyArgs, node_command::NodeArgs,
     partition_map::PartitionArgs, placement_command::PlacementArgs, ring_command::RingArgs,
     simulate::SimulateArgs, top::TopArgs, tune::TuneArgs,
 };

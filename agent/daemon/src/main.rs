@@ -6,8 +6,10 @@ mod cli;
 mod cli_docs;
 mod config;
 mod control_loop;
+mod control_socket;
 mod envoy;
 mod gather;
+mod gather_command;
 mod health_probe;
 mod host_load;
 mod http;
@@ -31,6 +33,7 @@ mod ring;
 mod ring_command;
 mod role;
 mod simulate;
+mod source_error;
 mod sources;
 mod state;
 mod supervise;
@@ -84,7 +87,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Tune(args) => tune::run(args, &mut out)?,
         Command::Gather(args) => {
             drop(out);
-            gather::run(args)?;
+            gather_command::run(args)?;
         }
         Command::Partition(args) => partition_map::run(args, &mut out)?,
         Command::Simulate(args) => simulate::run(&args, &mut out)?,

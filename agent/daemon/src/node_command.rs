@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use crate::overrides::{Command, Force, Request, Response};
+use crate::control_socket::{Command, Force, Request, Response};
 
 /// An agent that answers later than this has a problem of its own.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -8,19 +8,14 @@ use std::{
 
 use arc_swap::ArcSwap;
 use plimsoll_core::{Cost, Decision, Flow, Seconds, Settings, Sight};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::{health_probe::Verdict, host_load::HostLoads, role::RoleState, updates::UpdatesState};
-
-/// How a service's node is, apart from its bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Health {
-    /// No probe is configured, or it passes; and the database, where there is one, is fresh.
-    Up,
-    /// The local probe fails, or the database may not be read from.
-    Down,
-}
+use crate::{
+    health_probe::{Health, Verdict},
+    host_load::HostLoads,
+    role::RoleState,
+    updates::UpdatesState,
+};
 
 /// Everything known and decided last about one service on this node.
 #[derive(Clone, Debug, Serialize)]

@@ -24,18 +24,19 @@ use crate::{
     agent_check::{self, AgentCheckContext, AgentCheckMetrics, Proxies, SharedOutputSettings},
     config::Config,
     control_loop::{self, LoopConfig, LoopContext},
-    envoy::{self, EnvoyBoard, EnvoyContext},
-    http::{self, HttpContext},
+    control_socket,
+    envoy::{self, EnvoyBoard, EnvoyConfig, EnvoyContext},
+    http::{self, HttpConfig, HttpContext},
     learned::LearnedStore,
     logging::LogLevel,
     metrics::Metrics,
     notify::{self, Watchdog},
-    orca::{self, OrcaContext},
-    overrides::{self, Overrides},
+    orca::{self, OrcaConfig, OrcaContext},
+    overrides::Overrides,
     partition::Partitions,
-    placement::{self, Gate, PlacementBoard, PlacementContext},
+    placement::{self, Gate, PlacementBoard, PlacementConfig, PlacementContext},
     reload,
-    ring::{self, Exchanges, RingBoard, RingContext},
+    ring::{self, Exchanges, RingBoard, RingContext, RingsConfig},
     state::{NodeState, SharedState},
 };
 
@@ -75,6 +76,35 @@ pub async fn run(path: PathBuf, config: Config, log_level: LogLevel) -> anyhow::
     agent.end().await
 }
 
+/// What each component goes by; a reload sends others.
+struct Parts {
+    rings: watch::Sender<Arc<RingsConfig>>,
+    placement: watch::Sender<Arc<Option<PlacementConfig>>>,
+    envoy: watch::Sender<Arc<EnvoyConfig>>,
+    orca: watch::Sender<Arc<OrcaConfig>>,
+    http: watch::Sender<Arc<HttpConfig>>,
+}
+
+impl Parts {
+    fn new(config: &Config) -> Self {
+        Parts {
+            rings: watch::Sender::new(Arc::new(config.rings())),
+            placement: watch::Sender::new(Arc::new(config.placement())),
+            envoy: watch::Sender::new(Arc::new(config.envoy())),
+            orca: watch::Sender::new(Arc::new(config.orca())),
+            http: watch::Sender::new(Arc::new(config.http())),
+        }
+    }
+
+    fn send(&self, config: &Config) {
+        self.rings.send_replace(Arc::new(config.rings()));
+        self.placement.send_replace(Arc::new(config.placement()));
+        self.envoy.send_replace(Arc::new(config.envoy()));
+        self.orca.send_replace(Arc::new(config.orca()));
+        self.http.send_replace(Arc::new(config.http()));
+    }
+}
+
 struct Agent {
     path: PathBuf,
     config: Config,
@@ -88,7 +118,7 @@ struct Agent {
     partitions: Arc<Partitions>,
     rings: Arc<RingBoard>,
     /// What ring tasks run by.
-    ring_config: watch::Sender<Arc<Config>>,
+    parts: Parts,
     /// Services with a ring task; cancelled, it leaves its ring.
     ringed: BTreeMap<String, CancellationToken>,
     ring_tasks: JoinSet<anyhow::Result<()>>,
@@ -119,7 +149,7 @@ impl Agent {
         let control = config
             .control_socket
             .as_deref()
-            .map(overrides::bind)
+            .map(control_socket::bind)
             .transpose()?;
         reload::check_log_listeners(&path, &config, None)?;
 
@@ -134,10 +164,10 @@ impl Agent {
         let learned = Arc::new(LearnedStore::load(config.state_directory.as_deref()));
         let proxies = Arc::new(Proxies::default());
         let rings = Arc::new(RingBoard::default());
-        let ring_config = watch::Sender::new(Arc::new(config.clone()));
-        let exchanges = Exchanges::new(ring_config.subscribe(), Arc::clone(&rings));
+        let parts = Parts::new(&config);
+        let exchanges = Exchanges::new(parts.rings.subscribe(), Arc::clone(&rings));
         let placement_board = Arc::new(PlacementBoard::default());
-        let gate = Gate::new(ring_config.subscribe(), Arc::clone(&placement_board));
+        let gate = Gate::new(parts.placement.subscribe(), Arc::clone(&placement_board));
         let envoy_board = Arc::new(EnvoyBoard::default());
         let partitions = Arc::new(Partitions::new(metrics.partitions.clone())?);
         partitions.reconfigure(&config.partitions);
@@ -158,7 +188,7 @@ impl Agent {
             overrides: Arc::clone(&overrides),
             proxies,
             rings: Arc::clone(&rings),
-            config: ring_config.subscribe(),
+            config: parts.http.subscribe(),
             exchanges: Arc::new(exchanges),
             ring_permits: Arc::new(Semaphore::new(http::MAX_WAITING)),
             envoy: Arc::clone(&envoy_board),
@@ -175,7 +205,7 @@ impl Agent {
         };
         let mut servers = JoinSet::new();
         if let Some(listener) = control {
-            let served = overrides::serve(listener, http_context.clone(), stop.clone());
+            let served = control_socket::serve(listener, http_context.clone(), stop.clone());
             servers.spawn(async move { ("control.socket", served.await) });
         }
         let served = http::serve(http_listener, http_context, stop.clone());
@@ -183,10 +213,10 @@ impl Agent {
         let envoy_context = EnvoyContext {
             state: Arc::clone(&state),
             overrides: Arc::clone(&overrides),
-            metrics: metrics.clone(),
+            metrics: metrics.envoy.clone(),
             rings: Arc::clone(&rings),
             board: envoy_board,
-            config: ring_config.subscribe(),
+            config: parts.envoy.subscribe(),
             stop: stop.clone(),
         };
         let restarts = metrics.agent.task_restarts.with_label_values(&["envoy"]);
@@ -195,9 +225,9 @@ impl Agent {
             ("envoy", keep_running("envoy", &restarts, start).await)
         });
         let placement_context = PlacementContext {
-            metrics: metrics.clone(),
+            metrics: metrics.placement.clone(),
             board: placement_board,
-            config: ring_config.subscribe(),
+            config: parts.placement.subscribe(),
             stop: stop.clone(),
         };
         let restarts = metrics
@@ -214,7 +244,7 @@ impl Agent {
         if let Some(listener) = orca_listener {
             let context = OrcaContext {
                 state: Arc::clone(&state),
-                config: ring_config.subscribe(),
+                config: parts.orca.subscribe(),
                 streams: metrics.envoy.orca_streams.clone(),
                 closed: metrics.agent.process.http_closed.clone(),
             };
@@ -243,7 +273,7 @@ impl Agent {
             check_metrics,
             partitions,
             rings,
-            ring_config,
+            parts,
             ringed: BTreeMap::new(),
             ring_tasks: JoinSet::new(),
             running: BTreeMap::new(),
@@ -294,7 +324,7 @@ impl Agent {
             let context = LoopContext {
                 state: Arc::clone(&self.state),
                 overrides: Arc::clone(&self.overrides),
-                metrics: self.metrics.clone(),
+                metrics: self.metrics.loops.clone(),
                 rings: Arc::clone(&self.rings),
                 partitions: Arc::clone(&self.partitions),
                 config: receiver,
@@ -336,7 +366,7 @@ impl Agent {
 
     /// Starts and ends ring tasks until they are those of the configuration.
     fn match_rings(&mut self) {
-        self.ring_config.send_replace(Arc::new(self.config.clone()));
+        self.parts.send(&self.config);
         let wanted = |name: &str| {
             let mut services = self.config.services.iter();
             services.any(|service| service.name == name && service.ring.is_some())
@@ -362,9 +392,9 @@ impl Agent {
             let context = RingContext {
                 state: Arc::clone(&self.state),
                 overrides: Arc::clone(&self.overrides),
-                metrics: self.metrics.clone(),
+                metrics: self.metrics.ring.clone(),
                 board: Arc::clone(&self.rings),
-                config: self.ring_config.subscribe(),
+                config: self.parts.rings.subscribe(),
                 stop: stop.clone(),
             };
             let restarts = self

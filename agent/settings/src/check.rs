@@ -146,3 +146,12 @@ pub fn token(key: &str, file: Option<&Path>) -> Checked<Option<String>> {
     }
     Ok(Some(token))
 }
+
+/// A name that Prometheus takes.
+pub fn metric_name(key: &str, name: &str) -> Checked<()> {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b':';
+    if name.is_empty() || !name.bytes().all(fine) || name.as_bytes()[0].is_ascii_digit() {
+        return wrong(key, format!("must be a metric name, is {name:?}"));
+    }
+    Ok(())
+}

@@ -5,8 +5,8 @@ mod locate;
 mod values;
 
 pub use check::{
-    Checked, MAX_NAME, MILLI, READ_TIMEOUT, at, duration, log_format, log_level, networks, number,
-    only_for, required, secret, token, word, wrong,
+    Checked, MAX_NAME, MILLI, READ_TIMEOUT, at, duration, log_format, log_level, metric_name,
+    networks, number, only_for, required, secret, token, word, wrong,
 };
 pub use locate::{ConfigError, Wrong, deserialize, expected, point_at};
 pub use values::{HttpSection, Level, LogFormat, Secret, bytes, one_of};

@@ -10,8 +10,9 @@ use plimsoll_core::{Objective, Seconds, share_of_jobs};
 
 use super::{proxies::Share, settings::SendWords};
 use crate::{
+    health_probe::Health,
     overrides::{ForcedHealth, ServiceOverride},
-    state::{Health, ServiceState},
+    state::ServiceState,
 };
 
 /// Longest text after `#`, in characters.

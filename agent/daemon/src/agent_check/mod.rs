@@ -20,7 +20,7 @@ use crate::{overrides::Overrides, state::SharedState};
 #[cfg(test)]
 pub(crate) use answer::tests as answer_tests;
 pub use metrics::AgentCheckMetrics;
-pub use proxies::{Proxies, ProxyId, ProxyView};
+pub use proxies::{Proxies, ProxyView};
 pub use server::serve;
 pub use settings::{OnShutdown, OutputSettings, SendWords, ServiceOutput};
 

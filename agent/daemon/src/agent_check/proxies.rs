@@ -7,23 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+
+use crate::overrides::ProxyId;
 
 /// Most proxies a service is shared by. More would mean a client that makes names up.
 const MAX_PROXIES: usize = 64;
-
-/// One proxy's server line for one service. HAProxy's `maxconn` is per process and per backend, so
-/// the same process asking under two identities counts twice.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProxyId {
-    /// Service of this node.
-    pub service: String,
-    /// Identity it asked under.
-    pub identity: String,
-    /// Its name by `agent-send`, else its address.
-    pub proxy: String,
-}
 
 /// What a proxy may.
 #[derive(Clone, Copy, Debug)]

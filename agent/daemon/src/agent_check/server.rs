@@ -21,13 +21,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
-    AgentCheckContext, OnShutdown, OutputSettings, ProxyId,
+    AgentCheckContext, OnShutdown, OutputSettings,
     answer::{self, Admin, Facts},
     connections::Connections,
     line::{self, LineBuffer, Received},
     metrics::Rejected,
     proxies::Limits,
 };
+use crate::overrides::ProxyId;
 
 /// An answer fits any send buffer; longer than this only a broken client can take.
 const WRITE_LIMIT: Duration = Duration::from_secs(1);

@@ -6,17 +6,8 @@ use plimsoll_settings::HttpSection;
 use serde::Deserialize;
 
 use crate::{
-    control_loop::{BoundSection, ControllerSection, RulesSection, SlaSection},
-    envoy::EnvoySection,
-    health_probe::HealthSection,
-    host_load::LoadSection,
-    jobs::JobsSection,
-    partition::PartitionSection,
-    placement::PlacementSection,
-    ring::{RedisSection, RingSection},
-    role::RoleSection,
-    sources::SourceSection,
-    updates::UpdatesSection,
+    control_loop::ServiceSection, envoy::EnvoySection, partition::PartitionSection,
+    placement::PlacementSection, ring::RedisSection,
 };
 
 /// The whole file.
@@ -36,7 +27,7 @@ pub struct File {
     #[serde(default)]
     pub envoy: EnvoySection,
     #[serde(default)]
-    pub service: Vec<Service>,
+    pub service: Vec<ServiceSection>,
     #[serde(default)]
     pub partition: Vec<PartitionSection>,
 }
@@ -72,39 +63,4 @@ pub struct AgentCheck {
 #[serde(deny_unknown_fields)]
 pub struct Control {
     pub socket: Option<PathBuf>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Service {
-    pub name: String,
-    #[serde(default)]
-    pub identities: Vec<String>,
-    pub address: Option<String>,
-    pub sla: SlaSection,
-    #[serde(default)]
-    pub bound: BoundSection,
-    #[serde(default)]
-    pub controller: ControllerSection,
-    #[serde(default)]
-    pub rules: RulesSection,
-    #[serde(default)]
-    pub output: Output,
-    pub source: SourceSection,
-    #[serde(default)]
-    pub jobs: JobsSection,
-    #[serde(default)]
-    pub load: LoadSection,
-    pub health: Option<HealthSection>,
-    pub ring: Option<RingSection>,
-    pub updates: Option<UpdatesSection>,
-    pub role: Option<RoleSection>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Output {
-    pub full_weight_bound: Option<f64>,
-    pub weight_dead_band: Option<f64>,
-    pub send: Option<String>,
 }

@@ -2,26 +2,19 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use plimsoll_core::{Cost, Law};
 use plimsoll_settings::{
-    Checked, MAX_NAME, MILLI, at, duration, log_format, log_level, networks, number, token, word,
-    wrong,
+    Checked, MILLI, at, duration, log_format, log_level, networks, number, token, word, wrong,
 };
 
-use super::{Config, ServiceConfig, partitions, raw};
+use super::{Config, partitions, raw};
 use crate::{
-    agent_check::{OnShutdown, SendWords},
-    control_loop::{ControlSections, settings},
+    agent_check::OnShutdown,
+    control_loop::{self, ServiceConfig},
     envoy::envoy,
-    health_probe::health,
-    host_load::load,
-    jobs::{Listens, backlog, jobs},
     partition,
     placement::placement,
-    ring::{redis, ring},
-    role::role,
-    sources::{LogListen, SourceConfig, source},
-    updates::updates,
+    ring::redis,
+    sources::{LogListen, SourceConfig},
 };
 
 pub fn resolve(file: raw::File) -> Checked<Config> {
@@ -112,7 +105,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
     }
     let has_peers = !config.envoy.peers.is_empty();
     for (index, raw) in service.into_iter().enumerate() {
-        config.services.push(resolve_service(
+        config.services.push(control_loop::service(
             &format!("service[{index}]"),
             raw,
             period,
@@ -126,103 +119,6 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
     unique_identities(&config.services)?;
     unique_addresses(&config)?;
     Ok(config)
-}
-
-fn resolve_service(
-    path: &str,
-    raw: raw::Service,
-    period: Duration,
-    has_peers: bool,
-) -> Checked<ServiceConfig> {
-    for (key, name) in std::iter::once(("name".to_owned(), &raw.name)).chain(
-        raw.identities
-            .iter()
-            .enumerate()
-            .map(|(i, name)| (format!("identities[{i}]"), name)),
-    ) {
-        let fine = !name.is_empty()
-            && name.len() <= MAX_NAME
-            && name.bytes().all(|b| b.is_ascii_graphic());
-        if !fine {
-            return wrong(
-                format!("{path}.{key}"),
-                format!(
-                    "must be 1 to {MAX_NAME} printable ASCII characters without blanks, is {name:?}"
-                ),
-            );
-        }
-    }
-    let settings = settings(
-        path,
-        &ControlSections {
-            sla: &raw.sla,
-            bound: &raw.bound,
-            controller: &raw.controller,
-            rules: &raw.rules,
-        },
-    )?;
-    let twice_nominal = settings.limits.nominal.map(|nominal| 2.0 * nominal.get());
-    let by_law = twice_nominal.filter(|_| settings.law != Law::LoadLine);
-    let full_weight_bound = raw.output.full_weight_bound.or(by_law);
-    if let Some(full) = full_weight_bound
-        && !(full.is_finite() && full > 0.0)
-    {
-        return wrong(
-            format!("{path}.output.full_weight_bound"),
-            format!("must be above 0, is {full}"),
-        );
-    }
-    let source = source(&format!("{path}.source"), &raw.source, period)?;
-    Ok(ServiceConfig {
-        settings,
-        full_weight_bound: full_weight_bound.map(Cost),
-        weight_dead_band: number(
-            &format!("{path}.output.weight_dead_band"),
-            raw.output.weight_dead_band.unwrap_or(0.05),
-            0.0..=0.5,
-        )?,
-        send: word(
-            &format!("{path}.output.send"),
-            raw.output.send.as_deref(),
-            SendWords::Both,
-            &[
-                ("both", SendWords::Both),
-                ("weight", SendWords::Weight),
-                ("maxconn", SendWords::Maxconn),
-            ],
-        )?,
-        jobs: jobs(&format!("{path}.jobs"), &raw.jobs, &source, period)?,
-        backlog: backlog(&format!("{path}.jobs"), &raw.jobs, &listens(&raw), &source)?,
-        source,
-        load: load(&format!("{path}.load"), &raw.load)?,
-        health: raw
-            .health
-            .as_ref()
-            .map(|h| health(&format!("{path}.health"), h))
-            .transpose()?,
-        ring: raw
-            .ring
-            .as_ref()
-            .map(|r| ring(&format!("{path}.ring"), r, period))
-            .transpose()?,
-        updates: raw
-            .updates
-            .as_ref()
-            .map(|u| updates(&format!("{path}.updates"), u, period))
-            .transpose()?,
-        role: raw
-            .role
-            .as_ref()
-            .map(|r| role(&format!("{path}.role"), r, period, has_peers))
-            .transpose()?,
-        address: raw
-            .address
-            .as_deref()
-            .map(|address| at(&format!("{path}.address"), plimsoll_net::host_port(address)))
-            .transpose()?,
-        name: raw.name,
-        identities: raw.identities,
-    })
 }
 
 /// A ring needs Redis, and a node of it one service.
@@ -249,16 +145,6 @@ fn rings(config: &Config) -> Checked<()> {
         }
     }
     Ok(())
-}
-
-/// Where a service may listen besides.
-fn listens(raw: &raw::Service) -> Listens<'_> {
-    let url = |url: &String| plimsoll_net::http_url(url).ok().map(|url| url.connect);
-    let probed = raw.health.as_ref();
-    Listens {
-        address: raw.address.as_deref(),
-        probed: probed.and_then(|it| it.url.as_ref().and_then(url).or_else(|| it.address.clone())),
-    }
 }
 
 fn unique_identities(services: &[ServiceConfig]) -> Checked<()> {

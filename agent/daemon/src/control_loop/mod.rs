@@ -1,6 +1,10 @@
 //! One service's loop: observe, step the controller, publish; once a period.
 
+mod control_metrics;
+mod metrics;
 mod observe;
+mod request_metrics;
+mod service;
 mod settings;
 
 use std::{
@@ -17,24 +21,24 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
-    config::ServiceConfig,
-    health_probe::{self, Verdict},
+    health_probe::{self, Health, Verdict},
     host_load::HostLoad,
     learned::LearnedStore,
-    metrics::Metrics,
     overrides::Overrides,
     partition::Partitions,
     ring::RingBoard,
     role::RoleWatch,
-    sources::SourceError,
-    state::{DelaySummary, Health, NodeState, ServiceState, SharedState, unix_now},
+    source_error::SourceError,
+    sources::SourceContext,
+    state::{DelaySummary, NodeState, ServiceState, SharedState, unix_now},
     updates::Updates,
 };
 use observe::{Observed, Observer};
 
-pub use settings::{
-    BoundSection, ControlSections, ControllerSection, RulesSection, SlaSection, settings,
-};
+pub use control_metrics::ControlMetrics;
+pub use metrics::LoopMetrics;
+pub use request_metrics::RequestMetrics;
+pub use service::{ServiceConfig, ServiceSection, service};
 
 /// Between two steps jobs are looked at so that there are so many looks in a period, the step's with them.
 const LOOKS: u32 = 4;
@@ -60,7 +64,7 @@ pub struct LoopContext {
     /// What operators set.
     pub overrides: Arc<Overrides>,
     /// Counters and gauges.
-    pub metrics: Metrics,
+    pub metrics: LoopMetrics,
     /// What proxies told Redis.
     pub rings: Arc<RingBoard>,
     /// The agent's own queries.
@@ -194,13 +198,15 @@ impl Service {
             meter: FlowMeter::default(),
             observer: Observer::new(
                 config.service.clone(),
-                context.metrics.clone(),
-                Arc::clone(&context.rings),
-                Arc::clone(&context.partitions),
+                SourceContext {
+                    metrics: context.metrics.source.clone(),
+                    rings: Arc::clone(&context.rings),
+                    partitions: Arc::clone(&context.partitions),
+                },
             ),
             host_load: HostLoad::new(&config.service.load, config.period),
             updates: start_updates(&config.service, context),
-            role: start_role(&config.service, context),
+            role: start_role(&config.service),
             verdict,
             probe,
             last: Last::default(),
@@ -237,7 +243,7 @@ impl Service {
             _ => false,
         };
         if !is_same {
-            self.role = start_role(new, context);
+            self.role = start_role(new);
         }
         self.observer.reconfigure(new.clone());
         self.host_load.reconfigure(&new.load, config.period);
@@ -258,11 +264,10 @@ impl Service {
             }
         };
         let role = async {
-            if let Some(role) = &mut self.role {
-                role.look().await;
-            }
+            let role = self.role.as_mut()?;
+            role.look().await.err()
         };
-        let (observed, load, listed, ()) = tokio::join!(
+        let (observed, load, listed, role_error) = tokio::join!(
             self.observer.observe(),
             self.host_load.read(Instant::now()),
             list,
@@ -270,6 +275,9 @@ impl Service {
         );
         self.note_load(context, load.err());
         let name = &self.config.service.name;
+        if let Some(error) = role_error {
+            context.metrics.source.failed(name, error.kind);
+        }
         self.controller.force(context.overrides.forced_bound(name));
         self.last.stepped = Some(Instant::now());
         self.last.stepped_at = unix_now();
@@ -529,10 +537,9 @@ fn start_updates(service: &ServiceConfig, context: &LoopContext) -> Option<Updat
     Some(Updates::new(&service.name, settings, metrics, now))
 }
 
-fn start_role(service: &ServiceConfig, context: &LoopContext) -> Option<RoleWatch> {
+fn start_role(service: &ServiceConfig) -> Option<RoleWatch> {
     let config = service.role.clone()?;
-    let metrics = context.metrics.source.clone();
-    Some(RoleWatch::new(&service.name, config, metrics))
+    Some(RoleWatch::new(&service.name, config))
 }
 
 fn lock(kept: &Mutex<Option<NodeController>>) -> std::sync::MutexGuard<'_, Option<NodeController>> {
@@ -542,44 +549,46 @@ fn lock(kept: &Mutex<Option<NodeController>>) -> std::sync::MutexGuard<'_, Optio
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use crate::partition::PartitionMetrics;
     use arc_swap::ArcSwap;
     use prometheus::Registry;
 
     use super::*;
-    use crate::{config::Config, state::Health};
     use plimsoll_exposition::Catalogue;
 
     const CONFIG: &str = r#"
-[[service]]
 name = "stocks"
-[service.sla]
+[sla]
 delay = "1s"
-[service.bound]
+[bound]
 nominal = 64
-[service.source]
+[source]
 kind = "haproxy-log"
 listen = "udp://127.0.0.1:5514"
 node = "queries/node1"
-[service.health]
+[health]
 kind = "tcp"
 address = "127.0.0.1:8001"
 "#;
 
     #[tokio::test]
     async fn a_loop_started_again_goes_on_from_the_last_good_step() {
-        let config = Config::parse(std::path::Path::new("agent.toml"), CONFIG).unwrap();
+        let period = Duration::from_secs(1);
+        let section = toml::from_str(CONFIG).unwrap();
         let config = LoopConfig {
-            period: config.period,
-            jitter: config.jitter,
-            service: config.services[0].clone(),
+            period,
+            jitter: 0.05,
+            service: service("service[0]", section, period, false).unwrap(),
         };
         let (_sender, receiver) = watch::channel(config.clone());
-        let metrics = Metrics::new(&mut Catalogue::new(&Registry::new())).unwrap();
+        let registry = Registry::new();
+        let mut catalogue = Catalogue::new(&registry);
+        let partitions = PartitionMetrics::new(&mut catalogue).unwrap();
         let context = LoopContext {
             state: Arc::new(ArcSwap::from_pointee(NodeState::default())),
             overrides: Arc::new(Overrides::load(None).unwrap()),
-            partitions: Arc::new(Partitions::new(metrics.partitions.clone()).unwrap()),
-            metrics,
+            partitions: Arc::new(Partitions::new(partitions).unwrap()),
+            metrics: LoopMetrics::new(&mut catalogue).unwrap(),
             rings: Arc::default(),
             config: receiver,
             kept: Arc::default(),

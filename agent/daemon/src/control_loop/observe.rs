@@ -2,16 +2,14 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use plimsoll_core::{BlindWatch, Observation, Seconds, Sight, Waiting};
+use plimsoll_core::{BlindWatch, Observation, Sample, Seconds, Sight, Waiting};
 use tracing::{info, warn};
 
 use crate::{
-    config::ServiceConfig,
+    control_loop::ServiceConfig,
     jobs::{BacklogConfig, JobCount, Jobs, JobsConfig, OwnScrapes, Sockets, Wanted},
-    metrics::Metrics,
-    partition::Partitions,
-    ring::RingBoard,
-    sources::{Sample, Source, SourceConfig, SourceError},
+    source_error::SourceError,
+    sources::{Source, SourceConfig, SourceContext},
 };
 
 /// What a look gave.
@@ -25,9 +23,7 @@ pub enum Observed {
 /// The sources of one service, opened when they are first needed and again after a change.
 pub struct Observer {
     config: ServiceConfig,
-    metrics: Metrics,
-    rings: Arc<RingBoard>,
-    partitions: Arc<Partitions>,
+    context: SourceContext,
     source: Option<Source>,
     jobs: Option<Jobs>,
     jobs_error: Option<String>,
@@ -44,17 +40,10 @@ pub struct Observer {
 
 impl Observer {
     /// Nothing is open yet.
-    pub fn new(
-        config: ServiceConfig,
-        metrics: Metrics,
-        rings: Arc<RingBoard>,
-        partitions: Arc<Partitions>,
-    ) -> Self {
+    pub fn new(config: ServiceConfig, context: SourceContext) -> Self {
         Observer {
             config,
-            metrics,
-            rings,
-            partitions,
+            context,
             source: None,
             jobs: None,
             jobs_error: None,
@@ -96,10 +85,11 @@ impl Observer {
         let source = match &mut self.source {
             Some(source) => source,
             none => none.insert(Source::open(
-                &self.config,
-                &self.metrics,
-                &self.rings,
-                &self.partitions,
+                &self.config.name,
+                &self.config.source,
+                self.config.settings.sla,
+                self.config.jobs.in_scrape(),
+                &self.context,
             )?),
         };
         let jobs = self
@@ -247,7 +237,7 @@ impl Observer {
             Err(error) => {
                 self.waited = JobCount::default();
                 if config.is_asked {
-                    self.metrics.source.failed(service, "jobs");
+                    self.context.metrics.failed(service, "jobs");
                 }
                 // Once a cause, not once a period.
                 let message = error.to_string();
@@ -291,7 +281,7 @@ impl Observer {
     fn note_jobs(&mut self, error: Option<String>) {
         let service = self.config.name.as_str();
         if let Some(message) = &error {
-            self.metrics.source.failed(service, "jobs");
+            self.context.metrics.failed(service, "jobs");
             // Once a cause, not once a period.
             if self.jobs_error != error {
                 warn!(%service, kind = "jobs", "jobs are unknown, delays alone count: {message}");
@@ -322,17 +312,27 @@ mod tests {
 
     use prometheus::Registry;
 
+    use super::super::service;
     use super::*;
-    use crate::config::Config;
+    use crate::{
+        partition::{PartitionMetrics, Partitions},
+        sources::SourceMetrics,
+    };
     use plimsoll_exposition::Catalogue;
 
     fn observer(tables: &str) -> Observer {
-        let config = format!("[[service]]\nname = \"s\"\n[service.sla]\ndelay = \"1s\"\n{tables}");
-        let config = Config::parse(std::path::Path::new("agent.toml"), &config).unwrap();
-        let metrics = Metrics::new(&mut Catalogue::new(&Registry::new())).unwrap();
-        let partitions = Arc::new(Partitions::new(metrics.partitions.clone()).unwrap());
-        let service = config.services[0].clone();
-        Observer::new(service, metrics, Arc::default(), partitions)
+        let section = format!("name = \"s\"\n[sla]\ndelay = \"1s\"\n{tables}");
+        let section = toml::from_str(&section).unwrap();
+        let service = service("service[0]", section, Duration::from_secs(1), false).unwrap();
+        let registry = Registry::new();
+        let mut catalogue = Catalogue::new(&registry);
+        let partitions = Partitions::new(PartitionMetrics::new(&mut catalogue).unwrap());
+        let context = SourceContext {
+            metrics: SourceMetrics::new(&mut catalogue).unwrap(),
+            rings: Arc::default(),
+            partitions: Arc::new(partitions.unwrap()),
+        };
+        Observer::new(service, context)
     }
 
     #[tokio::test]
@@ -341,8 +341,9 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let _client = TcpStream::connect(("127.0.0.1", port)).unwrap();
         let _served = listener.accept().unwrap();
-        let source = "[service.source]\nkind = \"prometheus\"\nurl = \"http://localhost:1/\"\nhistogram = \"h\"\n";
-        let jobs = format!("[service.jobs]\nkind = \"sockets\"\nport = {port}\n");
+        let source =
+            "[source]\nkind = \"prometheus\"\nurl = \"http://localhost:1/\"\nhistogram = \"h\"\n";
+        let jobs = format!("[jobs]\nkind = \"sockets\"\nport = {port}\n");
         let mut sockets = observer(&format!("{source}{jobs}"));
         assert_eq!(sockets.jobs_now(), None, "nothing was opened yet");
         assert!(sockets.observe().await.is_err(), "the source is not there");
@@ -356,7 +357,7 @@ mod tests {
             .unwrap();
 
         // A gauge would be another scrape.
-        let gauge = "[service.jobs]\nkind = \"prometheus\"\ngauge = \"g\"\n";
+        let gauge = "[jobs]\nkind = \"prometheus\"\ngauge = \"g\"\n";
         let mut scraped = observer(&format!("{source}{gauge}"));
         assert!(scraped.observe().await.is_err());
         assert_eq!(scraped.jobs_now(), None);

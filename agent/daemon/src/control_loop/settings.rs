@@ -8,6 +8,8 @@ use plimsoll_core::{
 use plimsoll_settings::{Checked, Wrong, at, only_for, word, wrong};
 use serde::Deserialize;
 
+use super::ServiceSection;
+
 /// `[service.sla]`, as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,24 +55,11 @@ pub struct RulesSection {
     pub max_failed: Option<f64>,
 }
 
-/// The tables of one controller.
-#[derive(Debug)]
-pub struct ControlSections<'a> {
-    /// `[service.sla]`.
-    pub sla: &'a SlaSection,
-    /// `[service.bound]`.
-    pub bound: &'a BoundSection,
-    /// `[service.controller]`.
-    pub controller: &'a ControllerSection,
-    /// `[service.rules]`.
-    pub rules: &'a RulesSection,
-}
-
 /// Checks them.
-pub fn settings(path: &str, raw: &ControlSections<'_>) -> Checked<Settings> {
+pub fn settings(path: &str, raw: &ServiceSection) -> Checked<Settings> {
     let delay = raw.sla.delay.as_secs_f64();
     let objective = raw.sla.objective.as_deref().unwrap_or("p95");
-    let controller = raw.controller;
+    let controller = &raw.controller;
     let gains = PiGains::default();
     let kind = controller.kind.as_deref().unwrap_or("load-line");
     let table = format!("{path}.controller");
@@ -132,7 +121,7 @@ pub fn settings(path: &str, raw: &ControlSections<'_>) -> Checked<Settings> {
             objective: at(&format!("{path}.sla.objective"), objective_of(objective))?,
             set_point: raw.sla.set_point.unwrap_or(0.9),
         },
-        limits: limits(raw.bound, &law),
+        limits: limits(&raw.bound, &law),
         law,
         mpl: kind == "parabola",
         self_tuned,

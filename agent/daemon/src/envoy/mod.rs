@@ -5,6 +5,7 @@
 
 mod directory;
 mod discovery;
+mod metrics;
 mod names;
 mod node;
 mod peers;
@@ -22,19 +23,18 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    config::{Config, ServiceConfig},
-    metrics::Metrics,
     overrides::Overrides,
     ring::RingBoard,
     state::{NodeState, SharedState},
 };
 use directory::Directory;
 pub use discovery::{Assignment, Request, Response, TYPE};
+pub use metrics::EnvoyMetrics;
 use names::Names;
 use node::Node;
 pub use node::{Shed, Standing, standing};
 use peers::Peers;
-pub use settings::{EnvoySection, EnvoySettings, envoy};
+pub use settings::{EnvoyConfig, EnvoySection, EnvoyService, EnvoySettings, envoy};
 
 /// A proxy that asked within so many periods, and [`MIN_ASKED`], has this agent's fraction in force.
 const ASKED_PERIODS: u32 = 3;
@@ -49,13 +49,13 @@ pub struct EnvoyContext {
     /// What operators set.
     pub overrides: Arc<Overrides>,
     /// Counters and gauges.
-    pub metrics: Metrics,
+    pub metrics: EnvoyMetrics,
     /// What Redis says.
     pub rings: Arc<RingBoard>,
     /// Where it publishes.
     pub board: Arc<EnvoyBoard>,
     /// What it runs by.
-    pub config: watch::Receiver<Arc<Config>>,
+    pub config: watch::Receiver<Arc<EnvoyConfig>>,
     /// Ends it.
     pub stop: CancellationToken,
 }
@@ -113,14 +113,6 @@ impl EnvoyBoard {
     }
 }
 
-/// The service that Envoy calls so: by its own name, or its ring's.
-pub fn find_service<'a>(config: &'a Config, name: &str) -> Option<&'a ServiceConfig> {
-    let ring_of = |service: &ServiceConfig| service.ring.as_ref().map(|ring| ring.cluster == name);
-    let mut services = config.services.iter();
-    let by_name = services.find(|service| service.name == name);
-    by_name.or_else(|| config.services.iter().find(|s| ring_of(s) == Some(true)))
-}
-
 #[derive(Default)]
 struct Service {
     directory: Directory,
@@ -140,7 +132,7 @@ pub async fn run(mut context: EnvoyContext) -> anyhow::Result<()> {
             let stays = known(name);
             if !stays {
                 // The round before may have shown it after its loop had ended.
-                context.metrics.envoy.forget(name);
+                context.metrics.forget(name);
             }
             stays
         });
@@ -155,7 +147,7 @@ pub async fn run(mut context: EnvoyContext) -> anyhow::Result<()> {
                 let service = services.entry(service).or_default();
                 service.directory.hear(node, at);
             }
-            let late = started.elapsed() > config.envoy.lease;
+            let late = started.elapsed() > config.settings.lease;
             let peers_known = peers.enough_answered(late);
             for service in &config.services {
                 let known = services.entry(service.name.clone()).or_default();
@@ -179,24 +171,27 @@ pub async fn run(mut context: EnvoyContext) -> anyhow::Result<()> {
 
 async fn publish(
     context: &EnvoyContext,
-    config: &Config,
-    service: &ServiceConfig,
+    config: &EnvoyConfig,
+    service: &EnvoyService,
     known: &mut Service,
     names: &mut Names,
     peers_known: bool,
 ) {
     let name = &service.name;
-    let from_redis = service.ring.is_some().then(|| context.rings.nodes(name));
+    let from_redis = service
+        .ring_cluster
+        .is_some()
+        .then(|| context.rings.nodes(name));
     let mut ready = peers_known;
     if let Some(listed) = from_redis {
         // Without Redis' word the others are unknown, unless peers told of them.
-        ready &= listed.is_some() || !config.envoy.peers.is_empty();
+        ready &= listed.is_some() || !config.settings.peers.is_empty();
         if let Some((nodes, at)) = listed {
             for node in nodes.values().filter_map(Node::of_ring) {
                 // A peer's own word says more.
                 if !known
                     .directory
-                    .heard_since(&node.address, config.envoy.lease)
+                    .heard_since(&node.address, config.settings.lease)
                 {
                     known.directory.hear_of(node, at, service.weight_dead_band);
                 }
@@ -205,7 +200,7 @@ async fn publish(
     }
     let others = known.directory.others(
         service.address.as_deref(),
-        config.envoy.lease,
+        config.settings.lease,
         Instant::now(),
     );
     let state = context.state.load();
@@ -218,10 +213,7 @@ async fn publish(
     let shed = known
         .shedder
         .step(&flow, in_force, config.period.as_secs_f64());
-    context
-        .metrics
-        .envoy
-        .show_cluster(name, shed, count(&nodes));
+    context.metrics.show_cluster(name, shed, count(&nodes));
 
     let own_at = match &service.address {
         Some(address) => names.find(address).await,

@@ -7,9 +7,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::{
+    health_probe::Health,
     overrides::{ForcedHealth, ServiceOverride},
     ring::RingNode,
-    state::{Health, ServiceState},
+    state::ServiceState,
 };
 
 /// More than any bound or backlog.

@@ -9,8 +9,10 @@ use plimsoll_net::{HttpUrl, printable};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::node::{self, Node};
-use crate::{config::Config, metrics::Metrics};
+use super::{
+    EnvoyConfig, EnvoyMetrics,
+    node::{self, Node},
+};
 
 /// Largest `/v1/node`.
 const MAX_BYTES: usize = 1 << 20;
@@ -40,8 +42,12 @@ pub struct Peers {
 
 impl Peers {
     /// The nodes in the answers of all peers whose turn it is.
-    pub async fn ask(&mut self, config: &Config, metrics: &Metrics) -> Vec<(String, Node)> {
-        let peers = &config.envoy.peers;
+    pub async fn ask(
+        &mut self,
+        config: &EnvoyConfig,
+        metrics: &EnvoyMetrics,
+    ) -> Vec<(String, Node)> {
+        let peers = &config.settings.peers;
         self.known
             .retain(|name, _| peers.iter().any(|url| url.to_string() == *name));
         let timeout = TIMEOUT.min(config.period / 2);
@@ -83,7 +89,7 @@ impl Peers {
                     result
                 }
             };
-            metrics.envoy.peer_asked.with_label_values(&[result]).inc();
+            metrics.peer_asked.with_label_values(&[result]).inc();
         }
         heard
     }
@@ -97,7 +103,7 @@ impl Peers {
     }
 }
 
-fn is_own(config: &Config, node: &Node) -> bool {
+fn is_own(config: &EnvoyConfig, node: &Node) -> bool {
     let mut services = config.services.iter();
     services.any(|service| service.address.as_ref() == Some(&node.address))
 }

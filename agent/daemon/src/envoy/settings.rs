@@ -20,6 +20,41 @@ pub struct EnvoySettings {
     pub orca_listen: Option<SocketAddr>,
 }
 
+/// What this agent tells Envoy of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EnvoyConfig {
+    /// `[envoy]`.
+    pub settings: EnvoySettings,
+    /// Between two rounds of questions to peers.
+    pub period: Duration,
+    /// Share of it each period is moved by at random.
+    pub jitter: f64,
+    /// This node's.
+    pub services: Vec<EnvoyService>,
+}
+
+/// A service as a cluster of Envoy's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EnvoyService {
+    /// Its name.
+    pub name: String,
+    /// "host:port" that proxies connect to.
+    pub address: Option<String>,
+    /// The cluster of its ring, where it is in one.
+    pub ring_cluster: Option<String>,
+    /// Relative change under which a weight stays.
+    pub weight_dead_band: f64,
+}
+
+impl EnvoyConfig {
+    /// The service that Envoy calls so: by its own name, or its ring's.
+    pub fn service(&self, name: &str) -> Option<&EnvoyService> {
+        let by_name = self.services.iter().find(|service| service.name == name);
+        let ring_of = |service: &&EnvoyService| service.ring_cluster.as_deref() == Some(name);
+        by_name.or_else(|| self.services.iter().find(ring_of))
+    }
+}
+
 /// As it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]

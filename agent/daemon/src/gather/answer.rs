@@ -24,10 +24,7 @@ use super::{
     question::Question,
     reader::{self, News},
 };
-use crate::{
-    partition::MAX_ROW_BYTES,
-    partition_client::{Fault, Lines, Picker, TooLong, ending},
-};
+use crate::partition_client::{Fault, Lines, MAX_ROW_BYTES, Picker, TooLong, ending};
 
 /// Chunks of a partition that wait.
 const CHUNKS: usize = 1;

@@ -35,7 +35,7 @@ use super::{
     out::{CHUNKS, Format, Out},
     question::Question,
 };
-use crate::{gather::GatherConfig, metrics::GatherMetrics};
+use crate::gather::{GatherConfig, GatherMetrics};
 
 /// Of a question, as agents have it.
 const MAX_BYTES: usize = 1 << 20;
@@ -44,24 +44,44 @@ const MAX_BYTES: usize = 1 << 20;
 #[derive(Clone)]
 pub struct GatherContext {
     /// The configuration in force.
-    pub config: Arc<ArcSwap<GatherConfig>>,
+    config: Arc<ArcSwap<GatherConfig>>,
     /// The agents.
-    pub nodes: Arc<Nodes>,
+    nodes: Arc<Nodes>,
     /// Gathers under way.
-    pub limits: Arc<Limits>,
+    limits: Arc<Limits>,
     /// Of gathers.
-    pub metrics: GatherMetrics,
+    metrics: GatherMetrics,
     /// All metrics.
-    pub registry: Registry,
+    registry: Registry,
     /// Bodies of requests.
-    pub bodies: Arc<Bodies>,
+    bodies: Arc<Bodies>,
     /// Connections that were closed, by reason.
-    pub closed: IntCounterVec,
+    closed: IntCounterVec,
+}
+
+impl GatherContext {
+    /// Nothing is under way.
+    pub fn new(
+        config: Arc<ArcSwap<GatherConfig>>,
+        metrics: GatherMetrics,
+        registry: Registry,
+        closed: IntCounterVec,
+    ) -> Self {
+        GatherContext {
+            config,
+            nodes: Arc::new(Nodes::new()),
+            limits: Arc::default(),
+            metrics,
+            registry,
+            bodies: Arc::default(),
+            closed,
+        }
+    }
 }
 
 /// How many gathers are under way; the most may change with a reload.
 #[derive(Debug, Default)]
-pub struct Limits(AtomicUsize);
+struct Limits(AtomicUsize);
 
 /// One of them.
 struct Place(Arc<Limits>);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::{task::JoinHandle, time::Instant};
 
-use crate::sources::SourceError;
+use crate::source_error::SourceError;
 use files::Roots;
 
 pub use settings::{HostLoadConfig, LoadConfig, LoadSection, NetworkConfig, load};

@@ -12,7 +12,7 @@ use axum::{
 use plimsoll_net::Refusal;
 
 use super::HttpContext;
-use crate::envoy::{self, find_service};
+use crate::envoy;
 
 const MAX_BYTES: usize = 1 << 20;
 const MAX_NAMES: usize = 1024;
@@ -51,7 +51,7 @@ async fn answer(context: &HttpContext, body: Body) -> Result<Option<envoy::Respo
     let mut resources = Vec::new();
     // Each once, or the answer could be made as large as one likes.
     for name in request.resource_names.into_iter().collect::<BTreeSet<_>>() {
-        let Some(service) = find_service(&config, &name) else {
+        let Some(service) = config.envoy.service(&name) else {
             continue;
         };
         let assignment =

@@ -23,6 +23,8 @@ use axum::{
     response::Response,
     routing::{get, post},
 };
+use ipnet::IpNet;
+use plimsoll_core::Cost;
 use plimsoll_net::{Bodies, is_allowed, scrape};
 use prometheus::{IntCounterVec, Registry};
 use tokio::{
@@ -33,11 +35,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent_check::{AgentCheckMetrics, OutputSettings, Proxies, SharedOutputSettings},
-    config::Config,
-    envoy::EnvoyBoard,
+    envoy::{EnvoyBoard, EnvoyConfig},
     learned::LearnedStore,
+    orca::OrcaConfig,
     overrides::Overrides,
-    partition::Partitions,
+    partition::{PartitionConfig, Partitions},
     placement::Gate,
     ring::{Exchanges, RingBoard},
     state::{NodeState, SharedState},
@@ -52,6 +54,38 @@ pub use ring::MAX_WAITING;
 const STALE_PERIODS: u32 = 5;
 /// See [`STALE_PERIODS`].
 const MIN_STALE: Duration = Duration::from_secs(5);
+
+/// What the HTTP server goes by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HttpConfig {
+    /// Networks that may connect; all without.
+    pub allow: Option<Vec<IpNet>>,
+    /// What a proxy must show to exchange observations for shares.
+    pub token: Option<String>,
+    /// This node's.
+    pub partitions: Vec<Arc<PartitionConfig>>,
+    /// For discovery.
+    pub envoy: Arc<EnvoyConfig>,
+    /// For load reports.
+    pub orca: Arc<OrcaConfig>,
+    /// In the file's order.
+    pub services: Vec<HttpService>,
+}
+
+/// What can be asked of a service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HttpService {
+    /// Its name.
+    pub name: String,
+    /// It is in a ring.
+    pub has_ring: bool,
+    /// Its temporal data adapt.
+    pub has_updates: bool,
+    /// Its database has a role.
+    pub has_role: bool,
+    /// Its bound before the first step.
+    pub first_bound: Cost,
+}
 
 /// What the HTTP server and the control socket show.
 #[derive(Clone)]
@@ -73,7 +107,7 @@ pub struct HttpContext {
     /// The rings followed.
     pub rings: Arc<RingBoard>,
     /// The configuration in force.
-    pub config: watch::Receiver<Arc<Config>>,
+    pub config: watch::Receiver<Arc<HttpConfig>>,
     /// Proxies' way to Redis.
     pub exchanges: Arc<Exchanges>,
     /// One for each follower that waits.
@@ -107,7 +141,7 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let (config, closed) = (context.config.clone(), context.closed.clone());
-    let allows = move |address| is_allowed(config.borrow().http_allow.as_deref(), address);
+    let allows = move |address| is_allowed(config.borrow().allow.as_deref(), address);
     // Not graceful: a client that holds its connection must not hold the agent.
     let never = CancellationToken::new();
     tokio::select! {

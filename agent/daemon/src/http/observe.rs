@@ -85,7 +85,7 @@ async fn exchange(
     };
     let is_there = || {
         let config = context.config.borrow();
-        match config.services.iter().any(|service| service.ring.is_some()) {
+        match config.services.iter().any(|service| service.has_ring) {
             true => Ok(()),
             false => Err((StatusCode::NOT_FOUND, NO_RING.to_owned())),
         }
@@ -157,7 +157,7 @@ impl<'a> Entrance<'a> {
 /// Whether it shows the token, where there is one.
 pub fn may_observe(context: &HttpContext, headers: &HeaderMap) -> bool {
     let config = context.config.borrow();
-    shows_token(config.http_token.as_deref(), headers)
+    shows_token(config.token.as_deref(), headers)
 }
 
 /// What the library would refuse, each by its place in the body.

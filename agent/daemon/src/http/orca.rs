@@ -21,7 +21,11 @@ pub struct Asked {
 /// The value of `endpoint-load-metrics`, as the body and as that header.
 pub async fn orca(State(context): State<HttpContext>, Query(asked): Query<Asked>) -> Response {
     let config = context.config.borrow().clone();
-    match orca::header(&context.state.load(), &config, asked.service.as_deref()) {
+    match orca::header(
+        &context.state.load(),
+        &config.orca,
+        asked.service.as_deref(),
+    ) {
         Ok(text) => ([("endpoint-load-metrics", text.clone())], text).into_response(),
         Err(OrcaError::Ambiguous) => {
             let problem = "service: say which; this agent has several\n";

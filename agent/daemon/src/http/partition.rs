@@ -113,8 +113,7 @@ async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result
         let known = state.services.get(name);
         // Before the first step it is the configured one, or as good as none.
         let service = config.services.iter().find(|service| service.name == *name);
-        let limits = service.map(|service| service.settings.limits);
-        let first = limits.map(|limits| limits.nominal.unwrap_or(limits.max));
+        let first = service.map(|service| service.first_bound);
         known.map_or(first.unwrap_or(Cost(0.0)), |known| known.decision.bound)
     });
     Ok(Asked {

@@ -9,7 +9,7 @@ use axum::{
 use serde::Deserialize;
 
 use super::HttpContext;
-use crate::{overrides::ForcedHealth, state::Health};
+use crate::{health_probe::Health, overrides::ForcedHealth};
 
 /// What is asked.
 #[derive(Debug, Deserialize)]
@@ -35,7 +35,7 @@ pub async fn role(
     Query(asked): Query<Asked>,
 ) -> (StatusCode, String) {
     let config = context.config.borrow().clone();
-    let mut replicated = config.services.iter().filter(|it| it.role.is_some());
+    let mut replicated = config.services.iter().filter(|it| it.has_role);
     let name = match &asked.service {
         Some(name) => replicated.find(|service| service.name == *name),
         None => match (replicated.next(), replicated.next()) {

@@ -24,7 +24,7 @@ pub async fn updates(
     headers: HeaderMap,
 ) -> Response {
     let config = context.config.borrow().clone();
-    let mut adaptive = config.services.iter().filter(|it| it.updates.is_some());
+    let mut adaptive = config.services.iter().filter(|it| it.has_updates);
     let name = match &asked.service {
         Some(name) => adaptive.find(|service| service.name == *name),
         None => match (adaptive.next(), adaptive.next()) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_exposition::{Exposition, Labels, Selector};
 use plimsoll_net::{HttpUrl, get};
 
-use crate::sources::SourceError;
+use crate::source_error::SourceError;
 
 const MAX_BODY: usize = 4 << 20;
 

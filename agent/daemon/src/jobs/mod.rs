@@ -8,12 +8,12 @@ mod sockets;
 
 pub use database::Database;
 pub use settings::{
-    BacklogConfig, DatabaseConfig, DatabaseKind, JobsConfig, JobsSection, ListenSocket, Listens,
-    Login, backlog, database, jobs,
+    BacklogConfig, DatabaseConfig, DatabaseKind, DelaySource, JobsConfig, JobsSection,
+    ListenSocket, Listens, Login, backlog, database, jobs,
 };
 pub use sockets::{OwnScrapes, Sockets, Wanted};
 
-use crate::sources::SourceError;
+use crate::source_error::SourceError;
 
 /// Jobs at the end of a period, the most in it and the mean over it where they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -7,14 +7,13 @@ use std::{
     time::Duration,
 };
 
-use plimsoll_exposition::Labels;
+use plimsoll_exposition::{Labels, Selector};
 use plimsoll_net::{DatabaseAddress, HttpUrl};
 use plimsoll_settings::{
-    Checked, MAX_NAME, MILLI, READ_TIMEOUT, Secret, at, duration, only_for, required, secret, wrong,
+    Checked, MAX_NAME, MILLI, READ_TIMEOUT, Secret, at, duration, metric_name, only_for, required,
+    secret, wrong,
 };
 use serde::Deserialize;
-
-use crate::sources::{SourceConfig, metric_name};
 
 /// Where the number of jobs comes from.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +40,21 @@ pub enum JobsConfig {
     },
     /// Active clients of a database.
     Database(DatabaseConfig),
+}
+
+impl JobsConfig {
+    /// What is read in the source's own scrape.
+    pub fn in_scrape(&self) -> Option<Selector> {
+        match self {
+            JobsConfig::Prometheus {
+                gauge,
+                labels,
+                url: None,
+                ..
+            } => Some(Selector::new(gauge, labels)),
+            _ => None,
+        }
+    }
 }
 
 /// Connections that wait to be accepted.
@@ -121,6 +135,14 @@ pub struct JobsSection {
     pub database: Option<String>,
 }
 
+/// What matters of where a service's delays come from.
+pub struct DelaySource<'a> {
+    /// Its own metrics are scraped here.
+    pub scraped: Option<&'a HttpUrl>,
+    /// It knows the jobs itself.
+    pub counts_jobs: bool,
+}
+
 /// Where the file says, elsewhere, that a service listens.
 pub struct Listens<'a> {
     /// `service.address`.
@@ -133,11 +155,11 @@ pub struct Listens<'a> {
 pub fn jobs(
     path: &str,
     raw: &JobsSection,
-    source: &SourceConfig,
+    source: &DelaySource<'_>,
     period: Duration,
 ) -> Checked<JobsConfig> {
     let kind = raw.kind.as_deref().unwrap_or("none");
-    if *source == SourceConfig::Partitions && kind != "none" {
+    if source.counts_jobs && kind != "none" {
         let problem = "does not apply to source.kind = \"partitions\", which counts its own";
         return wrong(format!("{path}.kind"), problem);
     }
@@ -183,16 +205,16 @@ pub fn jobs(
                 .as_deref()
                 .map(|url| at(&format!("{path}.url"), plimsoll_net::http_url(url)))
                 .transpose()?;
-            let url = match source {
+            let url = match source.scraped {
                 // One scrape serves both.
-                SourceConfig::Prometheus(source) => url.filter(|url| *url != source.url),
-                _ if url.is_none() => {
+                Some(scraped) => url.filter(|url| url != scraped),
+                None if url.is_none() => {
                     return wrong(
                         format!("{path}.url"),
                         "is required where the source is not a scrape",
                     );
                 }
-                _ => url,
+                None => url,
             };
             Ok(JobsConfig::Prometheus {
                 gauge: gauge.clone(),
@@ -238,9 +260,9 @@ pub fn backlog(
     path: &str,
     raw: &JobsSection,
     listens: &Listens<'_>,
-    source: &SourceConfig,
+    source: &DelaySource<'_>,
 ) -> Checked<Option<BacklogConfig>> {
-    let SourceConfig::Prometheus(scrape) = source else {
+    let Some(scraped) = source.scraped else {
         if raw.kind.as_deref() == Some("backlog") {
             let problem = "\"backlog\" is for source.kind = \"prometheus\": what a proxy sees contains the wait";
             return wrong(format!("{path}.kind"), problem);
@@ -264,13 +286,13 @@ pub fn backlog(
             let problem = "or unix, one of them, is required for kind = \"backlog\"";
             return wrong(format!("{path}.port"), problem);
         }
-        (None | Some("prometheus"), ..) => match own_ports(listens, &scrape.url) {
+        (None | Some("prometheus"), ..) => match own_ports(listens, scraped) {
             ports if ports.is_empty() => return Ok(None),
             ports => ListenSocket::Ports(ports),
         },
         _ => return Ok(None),
     };
-    let own = port_of(&scrape.url.connect);
+    let own = port_of(&scraped.connect);
     Ok(Some(BacklogConfig {
         has_scrapes: matches!((&socket, own), (ListenSocket::Ports(it), Some(own)) if *it == [own]),
         socket,

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use super::{JobCount, sock_diag::SockDiag};
-use crate::{jobs::ListenSocket, sources::SourceError};
+use crate::{jobs::ListenSocket, source_error::SourceError};
 
 /// Linux' numbers for ESTABLISHED and LISTEN.
 const ESTABLISHED: &str = "01";

@@ -3,8 +3,8 @@
 use plimsoll_exposition::{Catalogue, Label, Values};
 use prometheus::{Registry, Result};
 
-use super::{GatherMetrics, Metrics};
-use crate::agent_check::AgentCheckMetrics;
+use super::Metrics;
+use crate::{agent_check::AgentCheckMetrics, gather::GatherMetrics};
 
 const INTRODUCTION: &str = "# Metrics
 

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use ipnet::IpNet;
 use plimsoll_net::{Door, Places, is_allowed};
 use prometheus::{Gauge, IntCounterVec};
 use tokio::{
@@ -32,10 +33,7 @@ use tonic::{
 };
 use tonic_prost::ProstCodec;
 
-use crate::{
-    config::Config,
-    state::{NodeState, ServiceState, SharedState},
-};
+use crate::state::{NodeState, ServiceState, SharedState};
 use connection::{OpenStream, Streams};
 use message::{OrcaLoadReport, OrcaLoadReportRequest};
 
@@ -55,13 +53,24 @@ const PING: Duration = Duration::from_secs(20);
 /// A connection silent for longer is closed, so pings must be answered.
 const SILENCE: Duration = Duration::from_secs(45);
 
+/// Who may ask for reports, and of what.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OrcaConfig {
+    /// Networks that may connect; all without.
+    pub allow: Option<Vec<IpNet>>,
+    /// Between two reports, where a client does not say.
+    pub period: Duration,
+    /// This node's.
+    pub services: Vec<String>,
+}
+
 /// What reports are made of.
 #[derive(Clone)]
 pub struct OrcaContext {
     /// This node's last decisions.
     pub state: SharedState,
     /// What it runs by.
-    pub config: watch::Receiver<Arc<Config>>,
+    pub config: watch::Receiver<Arc<OrcaConfig>>,
     /// Open streams.
     pub streams: Gauge,
     /// Connections that were closed, by reason.
@@ -78,7 +87,7 @@ pub async fn serve(
     let door = Door {
         listener,
         places: Places::new(MAX_CONNECTIONS),
-        allows: Box::new(move |address| is_allowed(config.borrow().http_allow.as_deref(), address)),
+        allows: Box::new(move |address| is_allowed(config.borrow().allow.as_deref(), address)),
         closed: context.closed.clone(),
         silence: SILENCE,
         head: None,
@@ -104,7 +113,7 @@ pub async fn serve(
 /// named.
 pub fn header(
     state: &NodeState,
-    config: &Config,
+    config: &OrcaConfig,
     service: Option<&str>,
 ) -> Result<String, OrcaError> {
     let service = match service {
@@ -124,20 +133,20 @@ pub enum OrcaError {
     Unknown,
 }
 
-fn only(config: &Config) -> Option<&str> {
+fn only(config: &OrcaConfig) -> Option<&str> {
     match &config.services[..] {
-        [service] => Some(&service.name),
+        [service] => Some(service),
         _ => None,
     }
 }
 
 /// The service that a client's `:authority` names, without its port; the only one whatever it names.
-fn service_of(config: &Config, authority: &str) -> Result<String, Status> {
+fn service_of(config: &OrcaConfig, authority: &str) -> Result<String, Status> {
     let host = authority
         .rsplit_once(':')
         .map_or(authority, |(host, _)| host);
     let named = |name: &&str| *name == authority || *name == host;
-    let mut names = config.services.iter().map(|service| service.name.as_str());
+    let mut names = config.services.iter().map(String::as_str);
     if let Some(name) = names.find(named).or_else(|| only(config)) {
         return Ok(name.to_owned());
     }

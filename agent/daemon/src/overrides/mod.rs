@@ -1,10 +1,7 @@
 //! What operators set on this node, and the drains the agent must undo.
 //!
-//! Operators talk JSON lines over a unix socket ([`serve`]); the control loop and the outputs read
-//! [`Overrides`] at any time. With a state directory both survive a restart.
+//! Operators set them over the control socket; the control loop and the outputs read [`Overrides`] at any time. With a state directory both survive a restart.
 
-mod protocol;
-mod server;
 mod store;
 
 use std::{
@@ -22,13 +19,23 @@ use plimsoll_core::Cost;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use crate::{agent_check::ProxyId, kept_file};
-
-pub use protocol::{Command, Force, MAX_REQUEST, Request, Response};
-pub use server::{bind, serve};
+use crate::kept_file;
 
 /// Most undone drains remembered; proxies that vanish for good would add up otherwise.
 const MAX_OWED: usize = 1024;
+
+/// One proxy's server line for one service. HAProxy's `maxconn` is per process and per backend, so
+/// the same process asking under two identities counts twice.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProxyId {
+    /// Service of this node.
+    pub service: String,
+    /// Identity it asked under.
+    pub identity: String,
+    /// Its name by `agent-send`, else its address.
+    pub proxy: String,
+}
 
 /// Health as an operator sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +62,8 @@ pub struct ServiceOverride {
 }
 
 impl ServiceOverride {
-    fn is_default(&self) -> bool {
+    /// Whether nothing is set.
+    pub fn is_default(&self) -> bool {
         *self == ServiceOverride::default()
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::ServiceOverride;
-use crate::{agent_check::ProxyId, kept_file};
+use crate::{kept_file, overrides::ProxyId};
 
 /// Version of the file's layout.
 pub const VERSION: u32 = 1;

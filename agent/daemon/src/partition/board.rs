@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use plimsoll_core::{Cost, DelayHistogram, Seconds, gather::Admission};
+use plimsoll_core::{Cost, DelayHistogram, Sample, Seconds, gather::Admission};
 use tokio::time::Instant;
-
-use crate::sources::Sample;
 
 /// See above.
 #[derive(Debug)]

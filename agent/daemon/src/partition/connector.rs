@@ -8,10 +8,7 @@ use super::{
     pool::Pool,
     postgresql::{self, Left},
 };
-use crate::{
-    metrics::PartitionMetrics,
-    partition::{PartitionConfig, PartitionServer},
-};
+use crate::partition::{PartitionConfig, PartitionMetrics, PartitionServer};
 
 /// Its connections.
 #[derive(Clone, Debug)]

@@ -15,14 +15,14 @@ use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, task::JoinSet, time::timeout_at};
 
 use super::{
-    Asked, MAX_ROW_BYTES, Out, Trouble,
+    Asked, Out, Trouble,
     pool::{Pool, Pooled},
 };
 use crate::{
     partition::PartitionService,
     partition_client::{
-        BUFFER_BYTES, Begun, Fault, HOPS, Picker, Question, TooLong, begin, ending, more, request,
-        told,
+        BUFFER_BYTES, Begun, Fault, HOPS, MAX_ROW_BYTES, Picker, Question, TooLong, begin, ending,
+        more, request, told,
     },
 };
 

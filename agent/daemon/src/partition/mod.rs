@@ -8,6 +8,7 @@ mod connector;
 mod cores;
 mod http;
 mod kept;
+mod metrics;
 mod out;
 mod pool;
 mod postgresql;
@@ -26,11 +27,11 @@ use tokio::{
 };
 use tokio_util::bytes::Bytes;
 
-use crate::metrics::{PartitionMetrics, QueryMetrics};
 use board::Place;
 pub use board::{Board, Full};
 use connector::Connector;
 use cores::{Core, Cores};
+pub use metrics::{PartitionMetrics, QueryMetrics};
 use out::Out;
 
 pub use postgresql::{Driver, login};
@@ -42,8 +43,6 @@ pub use settings::{
 /// Queries that were taken and have not ended. One more is refused: if it waited, those who wait for its rows before they
 /// take those of others could wait for themselves.
 const MAX_QUERIES: usize = 64;
-/// Of a line, so that nobody has to hold a longer one.
-pub const MAX_ROW_BYTES: usize = 1 << 20;
 
 /// What is asked of a partition.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::{
 use tokio::time::{Instant, sleep_until};
 
 use super::{Trouble, kept::Idle};
-use crate::metrics::PartitionMetrics;
+use crate::partition::PartitionMetrics;
 
 /// After the first failure to log in, and after many; with jitter.
 const MIN_PAUSE: Duration = Duration::from_millis(50);

@@ -9,7 +9,7 @@ use serde::{
 use tokio_util::bytes::{Buf, Bytes};
 
 use super::plain;
-use crate::partition::MAX_ROW_BYTES;
+use crate::partition_client::MAX_ROW_BYTES;
 
 /// A line that is no row.
 #[derive(Debug, Deserialize, PartialEq)]

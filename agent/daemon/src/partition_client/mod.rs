@@ -17,6 +17,8 @@ use tokio::time::Instant;
 
 pub use lines::{Lines, Picker, TooLong, Word};
 
+/// Of a line, so that nobody has to hold a longer one.
+pub const MAX_ROW_BYTES: usize = 1 << 20;
 /// Of the body of a refusal.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 /// What is read of a connection at once; no head may be longer.

@@ -12,13 +12,10 @@ use serde_json::{Value as Json, json};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use super::{
-    PlacementBoard, PlacementSettings,
+    PlacementBoard, PlacementConfig, PlacementSettings,
     calls::{Calls, Status},
 };
-use crate::{
-    config::Config,
-    ring::{LinkSettings, told},
-};
+use crate::ring::{LinkSettings, told};
 
 /// After a failure Redis is not tried again for so long; who asks meanwhile hears of that failure.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -97,7 +94,7 @@ type Shown = Option<(Instant, LinkSettings, PlacementSettings, Arc<Json>)>;
 /// A connection, made when it is first needed.
 #[derive(Debug)]
 pub struct Gate {
-    config: watch::Receiver<Arc<Config>>,
+    config: watch::Receiver<Arc<Option<PlacementConfig>>>,
     board: Arc<PlacementBoard>,
     held: AsyncMutex<Held>,
     trouble: Mutex<Option<(String, Instant)>>,
@@ -107,7 +104,10 @@ pub struct Gate {
 
 impl Gate {
     /// Nothing is connected yet.
-    pub fn new(config: watch::Receiver<Arc<Config>>, board: Arc<PlacementBoard>) -> Self {
+    pub fn new(
+        config: watch::Receiver<Arc<Option<PlacementConfig>>>,
+        board: Arc<PlacementBoard>,
+    ) -> Self {
         Gate {
             config,
             board,
@@ -127,8 +127,12 @@ impl Gate {
         cluster: Option<&str>,
     ) -> Result<(LinkSettings, PlacementSettings), GateError> {
         let config = Arc::clone(&self.config.borrow());
-        let found = config.redis.clone().zip(config.placement.clone());
-        let Some((link, placement)) = found else {
+        let Some(PlacementConfig {
+            link,
+            settings: placement,
+            ..
+        }) = &*config
+        else {
             let problem = "this agent has no [placement]";
             return Err(GateError::NoPlacement(problem.into()));
         };
@@ -140,7 +144,7 @@ impl Gate {
                 );
                 Err(GateError::NoPlacement(problem))
             }
-            _ => Ok((link, placement)),
+            _ => Ok((link.clone(), placement.clone())),
         }
     }
 

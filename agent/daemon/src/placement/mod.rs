@@ -4,6 +4,7 @@
 
 mod calls;
 mod gate;
+mod metrics;
 mod replication;
 mod settings;
 mod term;
@@ -20,10 +21,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::{config::Config, metrics::Metrics, ring::told};
+use crate::ring::{LinkSettings, told};
 
 use calls::{Calls, Claimed, Members, News};
 pub use gate::{Gate, GateError, Message};
+pub use metrics::PlacementMetrics;
 pub use settings::{PlacementSection, placement};
 use term::{Keeper, Term};
 use words::Entries;
@@ -104,6 +106,17 @@ pub struct Known {
     members: Members,
 }
 
+/// The table that this agent follows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlacementConfig {
+    /// How to reach Redis.
+    pub link: LinkSettings,
+    /// `[placement]`.
+    pub settings: PlacementSettings,
+    /// What this agent's node is called in the cluster's ring.
+    pub node: Option<String>,
+}
+
 /// What this agent knows, for whoever asks.
 #[derive(Debug, Default)]
 pub struct PlacementBoard {
@@ -126,11 +139,11 @@ impl PlacementBoard {
 #[derive(Clone, Debug)]
 pub struct PlacementContext {
     /// Counters and gauges.
-    pub metrics: Metrics,
+    pub metrics: PlacementMetrics,
     /// Where the table is put.
     pub board: Arc<PlacementBoard>,
     /// What it runs by; a reload sends another.
-    pub config: watch::Receiver<Arc<Config>>,
+    pub config: watch::Receiver<Arc<Option<PlacementConfig>>>,
     /// Ends it; another agent may be the keeper at once.
     pub stop: CancellationToken,
 }
@@ -143,16 +156,19 @@ pub async fn run(mut context: PlacementContext) -> anyhow::Result<()> {
     loop {
         let config = Arc::clone(&context.config.borrow_and_update());
         let mut changed = context.config.clone();
-        let Some((link, placement)) = config.redis.as_ref().zip(config.placement.as_ref()) else {
-            context.metrics.placement.show_keeper(false);
+        let Some(PlacementConfig {
+            link,
+            settings: placement,
+            node,
+        }) = &*config
+        else {
+            context.metrics.show_keeper(false);
             tokio::select! {
                 Ok(()) = changed.changed() => continue,
                 () = context.stop.cancelled() => return Ok(()),
             }
         };
-        let ring = config.services.iter().filter_map(|it| it.ring.as_ref());
-        let mut ring = ring.filter(|ring| ring.cluster == placement.cluster);
-        let node = ring.next().map_or("agent", |ring| ring.node.as_str());
+        let node = node.as_deref().unwrap_or("agent");
         let mut member = Member {
             agent: format!("{node}#{run}"),
             settings: placement,
@@ -167,10 +183,10 @@ pub async fn run(mut context: PlacementContext) -> anyhow::Result<()> {
                 return Ok(());
             }
         };
-        context.metrics.placement.show_keeper(false);
+        context.metrics.show_keeper(false);
         let Some(ended) = ended else { continue };
         let problem = told(&ended);
-        context.metrics.placement.failed();
+        context.metrics.failed();
         if said.as_ref() != Some(&problem) {
             warn!(
                 cluster = placement.cluster,
@@ -200,7 +216,7 @@ impl Member<'_> {
     /// Follows or keeps; ends with what went wrong.
     async fn stay(
         &mut self,
-        link: &crate::ring::LinkSettings,
+        link: &LinkSettings,
         wait: &mut Duration,
         said: &mut Option<String>,
     ) -> anyhow::Error {
@@ -211,7 +227,7 @@ impl Member<'_> {
         loop {
             let looked = self.look(&mut calls, said).await;
             self.epoch = None;
-            self.context.metrics.placement.show_keeper(false);
+            self.context.metrics.show_keeper(false);
             if let Err(problem) = looked {
                 return problem;
             }
@@ -308,7 +324,7 @@ impl Member<'_> {
             }
         }
         if let Some(known) = board.known() {
-            let metrics = &self.context.metrics.placement;
+            let metrics = &self.context.metrics;
             metrics.show_table(known.version, known.entries.named(), known.entries.moving());
             metrics.show_sets(&known.entries.per_node());
             metrics.show_dispatchers(known.members.ids.split_ascii_whitespace().count(), 0);
@@ -317,7 +333,7 @@ impl Member<'_> {
     }
 
     /// Lets another agent keep the table at once.
-    async fn resign(&self, link: &crate::ring::LinkSettings) {
+    async fn resign(&self, link: &LinkSettings) {
         let Some(epoch) = self.epoch else { return };
         let resigned = async {
             let mut calls = Calls::open(link, &self.settings.cluster).await?;

@@ -171,7 +171,7 @@ impl<'a> Term<'a> {
         self.is_sure = true;
         self.context.board.put(self.known.clone());
         if !is_new {
-            self.context.metrics.placement.restored();
+            self.context.metrics.restored();
         }
         info!(
             cluster = self.settings.cluster,
@@ -185,7 +185,7 @@ impl<'a> Term<'a> {
 
     /// Until it is not the keeper any more, or Redis is away.
     pub async fn keep(mut self) -> anyhow::Result<()> {
-        let metrics = &self.context.metrics.placement;
+        let metrics = &self.context.metrics;
         metrics.show_keeper(true);
         let mut due = Instant::now();
         loop {
@@ -287,7 +287,7 @@ impl<'a> Term<'a> {
             ids: ids.collect::<Vec<_>>().join(" "),
         };
         if with_loads || step.delta.is_some() {
-            let metrics = &self.context.metrics.placement;
+            let metrics = &self.context.metrics;
             metrics.show_sets(&self.known.entries.per_node());
             self.context.board.put(self.known.clone());
         }
@@ -373,7 +373,7 @@ impl<'a> Term<'a> {
     }
 
     fn show(&mut self, read: &Read, step: &Step) {
-        let metrics = &self.context.metrics.placement;
+        let metrics = &self.context.metrics;
         let table = self.steward.table();
         metrics.show_table(table.version(), table.named(), self.steward.moving());
         metrics.show_dispatchers(read.dispatchers.len(), step.silent.len());

@@ -14,9 +14,8 @@ use super::{
     follow::{RingBoard, RingNodes},
     link::Link,
     server::told,
-    settings::LinkSettings,
+    settings::{LinkSettings, RingsConfig},
 };
-use crate::config::Config;
 
 /// After a failure Redis is not tried again for so long; who asks meanwhile hears of that failure.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -101,7 +100,7 @@ pub enum ExchangeError {
 /// a large exchange must not hold up a report.
 #[derive(Debug)]
 pub struct Exchanges {
-    config: watch::Receiver<Arc<Config>>,
+    config: watch::Receiver<Arc<RingsConfig>>,
     board: Arc<RingBoard>,
     held: Mutex<BTreeMap<String, Arc<Connection>>>,
 }
@@ -116,7 +115,7 @@ struct Connection {
 
 impl Exchanges {
     /// Nothing is connected yet.
-    pub fn new(config: watch::Receiver<Arc<Config>>, board: Arc<RingBoard>) -> Self {
+    pub fn new(config: watch::Receiver<Arc<RingsConfig>>, board: Arc<RingBoard>) -> Self {
         Exchanges {
             config,
             board,
@@ -142,10 +141,7 @@ impl Exchanges {
         service: Option<&str>,
     ) -> Result<(String, Arc<Connection>), ExchangeError> {
         let config = Arc::clone(&self.config.borrow());
-        let mut rings = config.services.iter().filter_map(|known| {
-            let ring = known.ring.as_ref()?;
-            Some((&known.name, ring))
-        });
+        let mut rings = config.rings.iter();
         let found = match service {
             Some(service) => rings.find(|(name, _)| *name == service),
             None => match (rings.next(), rings.next()) {
@@ -154,10 +150,10 @@ impl Exchanges {
                 _ => None,
             },
         };
-        let found = found.zip(config.redis.as_ref());
+        let found = found.zip(config.link.as_ref());
         let ((name, ring), settings) = found.ok_or(ExchangeError::NoRing)?;
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.retain(|name, _| config.services.iter().any(|known| known.name == *name));
+        held.retain(|name, _| config.rings.contains_key(name));
         let fits = |held: &Connection| held.settings == *settings && held.cluster == ring.cluster;
         let connection = match held.get(name).filter(|held| fits(held)) {
             Some(held) => Arc::clone(held),

@@ -6,6 +6,7 @@
 mod exchange;
 mod follow;
 mod link;
+mod metrics;
 mod server;
 mod settings;
 
@@ -20,19 +21,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::{
-    config::Config,
-    metrics::Metrics,
+    health_probe::Health,
     overrides::{ForcedHealth, Overrides},
-    state::{Health, ServiceState, SharedState, unix_now},
+    state::{ServiceState, SharedState, unix_now},
 };
 
 pub use exchange::{Dispatcher, ExchangeError, Exchanges, Wish};
 pub use follow::{RingBoard, RingNode, RingNodes, RingState};
 use link::{Link, Report};
 pub use link::{live_nodes, ring_keys};
+pub use metrics::RingMetrics;
 pub use server::{Library, Server, told};
 pub use settings::{
-    LinkMode, LinkSettings, RedisSection, RingSection, RingSettings, redis, ring, ring_name,
+    LinkMode, LinkSettings, RedisSection, RingSection, RingSettings, RingsConfig, redis, ring,
+    ring_name,
 };
 
 /// First wait after a failure; doubles up to [`MAX_WAIT`], with jitter.
@@ -60,11 +62,11 @@ pub struct RingContext {
     /// What operators set.
     pub overrides: Arc<Overrides>,
     /// Counters and gauges.
-    pub metrics: Metrics,
+    pub metrics: RingMetrics,
     /// Where the ring is put.
     pub board: Arc<RingBoard>,
     /// What it runs by; a reload sends another.
-    pub config: watch::Receiver<Arc<Config>>,
+    pub config: watch::Receiver<Arc<RingsConfig>>,
     /// Ends it; the node then leaves the ring.
     pub stop: CancellationToken,
 }
@@ -74,7 +76,7 @@ pub async fn run(service: String, context: RingContext) -> anyhow::Result<()> {
     let metrics = context.metrics.clone();
     let ended = follow(&service, context).await;
     // Only now: it was shown to the last.
-    metrics.ring.forget(&service);
+    metrics.forget(&service);
     ended
 }
 
@@ -90,7 +92,7 @@ async fn follow(service: &str, mut context: RingContext) -> anyhow::Result<()> {
             return Ok(());
         };
         if placed.as_ref() != Some(ring) {
-            context.metrics.ring.placed(service, ring);
+            context.metrics.placed(service, ring);
             placed = Some(ring.clone());
         }
         let mut member = Member {
@@ -109,7 +111,7 @@ async fn follow(service: &str, mut context: RingContext) -> anyhow::Result<()> {
             }
         };
         let problem = told(&ended);
-        context.metrics.ring.failed(service);
+        context.metrics.failed(service);
         if said.as_ref() != Some(&problem) {
             warn!(%service, cluster = ring.cluster, "Redis: {problem}; the last ring stays, trying again");
             said = Some(problem);
@@ -124,14 +126,13 @@ async fn follow(service: &str, mut context: RingContext) -> anyhow::Result<()> {
 }
 
 fn settings_of<'a>(
-    config: &'a Config,
+    config: &'a RingsConfig,
     service: &str,
 ) -> Option<(&'a LinkSettings, &'a RingSettings)> {
-    let service = config.services.iter().find(|known| known.name == service)?;
-    Some((config.redis.as_ref()?, service.ring.as_ref()?))
+    Some((config.link.as_ref()?, config.rings.get(service)?))
 }
 
-async fn changed(mut config: watch::Receiver<Arc<Config>>) {
+async fn changed(mut config: watch::Receiver<Arc<RingsConfig>>) {
     if config.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -212,13 +213,12 @@ impl Member<'_> {
         let version = reported.version;
         board.put_observations(self.service, reported.seen);
         if let Some(nodes) = reported.nodes {
-            let metrics = &self.context.metrics.ring;
+            let metrics = &self.context.metrics;
             metrics.show_nodes(self.service, &self.ring.node, &nodes);
             board.put_nodes(self.service, Arc::new(nodes));
         }
         self.context
             .metrics
-            .ring
             .reported(self.service, unix_now(), version);
         let held = board.of(self.service);
         let known = held.as_ref().map_or(0, |ring| ring.table.version());
@@ -234,7 +234,7 @@ impl Member<'_> {
             *read = Some(Instant::now());
             self.follow(link, version, held).await?;
             if let Some(ring) = board.of(self.service) {
-                let metrics = &self.context.metrics.ring;
+                let metrics = &self.context.metrics;
                 metrics.show_ring(self.service, &self.ring.node, &ring);
             }
         }
@@ -264,7 +264,7 @@ impl Member<'_> {
             }
             (Some(ring), _) => {
                 let moved = self.context.board.put(self.service, ring);
-                self.context.metrics.ring.moved(self.service, moved);
+                self.context.metrics.moved(self.service, moved);
             }
             (None, held) => {
                 warn!(

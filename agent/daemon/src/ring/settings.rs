@@ -1,6 +1,7 @@
 //! `[redis]` and `[service.ring]`.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -54,6 +55,17 @@ pub struct LinkSettings {
     pub ca: Option<Vec<u8>>,
     /// For connecting, and for each answer.
     pub timeout: Duration,
+}
+
+/// The rings that this agent is in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RingsConfig {
+    /// How to reach Redis.
+    pub link: Option<LinkSettings>,
+    /// Between two reports.
+    pub period: Duration,
+    /// By service.
+    pub rings: BTreeMap<String, RingSettings>,
 }
 
 /// `[redis]`, as it is written.

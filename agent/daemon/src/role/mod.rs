@@ -1,5 +1,6 @@
 //! What this node's database is among its replicas, and what it may be asked therefore.
 
+mod metrics;
 mod settings;
 
 use std::time::Instant;
@@ -12,8 +13,9 @@ use plimsoll_net::HttpUrl;
 use serde::Serialize;
 use tracing::{info, warn};
 
-use crate::{jobs::Database, metrics::SourceMetrics, sources};
+use crate::{jobs::Database, source_error::SourceError};
 
+pub use metrics::RoleMetrics;
 pub use settings::{RoleConfig, RoleSection, role};
 
 /// What Patroni answers at most, and more.
@@ -56,7 +58,6 @@ pub struct RoleWatch {
     config: RoleConfig,
     database: Database,
     judge: RoleJudge,
-    metrics: SourceMetrics,
     began: Instant,
     looked: Instant,
     standing: Option<Standing>,
@@ -67,14 +68,13 @@ pub struct RoleWatch {
 
 impl RoleWatch {
     /// Nothing is known yet.
-    pub fn new(service: &str, config: RoleConfig, metrics: SourceMetrics) -> Self {
+    pub fn new(service: &str, config: RoleConfig) -> Self {
         let now = Instant::now();
         RoleWatch {
             service: service.to_owned(),
             database: Database::new(config.database.clone()),
             judge: RoleJudge::new(config.settings),
             config,
-            metrics,
             began: now,
             looked: now,
             standing: None,
@@ -89,12 +89,15 @@ impl RoleWatch {
     }
 
     /// One look; without an answer the last one stands, and gets older.
-    pub async fn look(&mut self) {
+    pub async fn look(&mut self) -> Result<(), SourceError> {
         // What is true at the end of a look was true at its start, or the look tells of a later change.
         let now = Instant::now();
         let look = match self.database.role().await {
             Ok(look) => look,
-            Err(error) => return self.failed(&error),
+            Err(error) => {
+                self.failed(&error);
+                return Err(error);
+            }
         };
         if self.error.take().is_some() {
             info!(service = %self.service, "the role is known again");
@@ -107,6 +110,7 @@ impl RoleWatch {
         if was.is_none_or(|was| was.role != standing.role) {
             info!(service = %self.service, role = standing.role.as_str(), "another role");
         }
+        Ok(())
     }
 
     /// A primary without the lock is a standby that nobody feeds.
@@ -135,8 +139,7 @@ impl RoleWatch {
         }
     }
 
-    fn failed(&mut self, error: &sources::SourceError) {
-        self.metrics.failed(&self.service, error.kind);
+    fn failed(&mut self, error: &SourceError) {
         let message = error.to_string();
         // Once a cause, not once a period.
         if self.error.as_ref() != Some(&message) {

@@ -5,19 +5,21 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use plimsoll_core::{Cost, DelayHistogram, Seconds};
+use plimsoll_core::{Cost, DelayHistogram, Sample, Seconds};
 use prometheus::{IntCounter, IntCounterVec};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::{
-    Sample, SourceError,
     log_jobs::JobsOfProxies,
     log_line::{Asked, End, LINE_RESULTS, Line, Node, parse},
     log_listener::Listener,
     log_stamp::{Arrival, MAX_LATE_MILLIS, Stamps},
 };
-use crate::{metrics::Metrics, sources::LogListen};
+use crate::{
+    source_error::SourceError,
+    sources::{LogListen, SourceMetrics},
+};
 
 /// So many lines of a node that ended, and none of them well, ask for a word.
 const UNWELL_LINES: u64 = 200;
@@ -71,9 +73,9 @@ pub struct Lines {
 }
 
 impl Lines {
-    fn new(service: &str, node: &str, metrics: &Metrics) -> Self {
+    fn new(service: &str, node: &str, metrics: &SourceMetrics) -> Self {
         let unix = SystemTime::UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO);
-        let counter = |result: &&str| metrics.source.lines.with_label_values(&[service, result]);
+        let counter = |result: &&str| metrics.lines.with_label_values(&[service, result]);
         Lines {
             service: service.into(),
             node: Arc::new(Node::new(node)),
@@ -86,7 +88,7 @@ impl Lines {
                 said: Said::default(),
             })),
             counted: LINE_RESULTS.iter().map(counter).collect(),
-            closed: metrics.source.connections_closed.clone(),
+            closed: metrics.connections_closed.clone(),
         }
     }
 
@@ -270,7 +272,7 @@ impl HaproxyLogSource {
         service: &str,
         listen: &LogListen,
         node: &str,
-        metrics: &Metrics,
+        metrics: &SourceMetrics,
     ) -> Result<Self, SourceError> {
         let listener = Listener::bind(listen)?;
         let lines = Lines::new(service, node, metrics);

@@ -17,12 +17,11 @@ use tokio::{
 };
 
 use super::{
-    SourceError,
     haproxy_log::Lines,
     log_connections::{Connections, Place},
     log_line::MAX_LINE,
 };
-use crate::sources::LogListen;
+use crate::{source_error::SourceError, sources::LogListen};
 
 /// Connections at once; over that an idle one is closed.
 const MAX_CONNECTIONS: usize = 64;

@@ -2,13 +2,12 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use plimsoll_core::{Cost, Seconds, Sla, advise};
+use plimsoll_core::{Cost, Sample, Seconds, Sla, advise};
 use plimsoll_exposition::{CounterDelta, Delta, Exposition, HistogramDelta, Labels, Selector};
 use plimsoll_net::get;
 use tracing::warn;
 
-use super::{Sample, SourceError};
-use crate::sources::PrometheusConfig;
+use crate::{source_error::SourceError, sources::PrometheusConfig};
 
 /// More requests, or items a request, than this in one period are a mistake in the counters.
 const MOST: f64 = 1e9;

@@ -7,12 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use plimsoll_core::{Cost, HistogramError, Seconds, dispatch::Observed};
+use plimsoll_core::{Cost, HistogramError, Sample, Seconds, dispatch::Observed};
 
 use tracing::warn;
 
-use super::{Sample, SourceError};
-use crate::{metrics::SourceMetrics, ring::RingBoard};
+use crate::{ring::RingBoard, source_error::SourceError, sources::SourceMetrics};
 
 /// Proxies report about once a second, and neither they nor the agent keep exact time. Until so long after the last
 /// news there may be some soon, and no step is taken.

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration}
 
 use plimsoll_exposition::Labels;
 use plimsoll_net::{HttpUrl, address};
-use plimsoll_settings::{Checked, MILLI, READ_TIMEOUT, at, duration, only_for, required, wrong};
+use plimsoll_settings::{
+    Checked, MILLI, READ_TIMEOUT, at, duration, metric_name, only_for, required, wrong,
+};
 use serde::Deserialize;
 
 /// Where delays come from.
@@ -235,15 +237,6 @@ pub fn source(path: &str, raw: &SourceSection, period: Duration) -> Checked<Sour
             ),
         ),
     }
-}
-
-/// A name that Prometheus takes.
-pub fn metric_name(key: &str, name: &str) -> Checked<()> {
-    let fine = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b':';
-    if name.is_empty() || !name.bytes().all(fine) || name.as_bytes()[0].is_ascii_digit() {
-        return wrong(key, format!("must be a metric name, is {name:?}"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

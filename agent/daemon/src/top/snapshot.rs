@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 
 use crate::{
     envoy::{Standing, standing},
+    health_probe::Health,
     overrides::ForcedHealth,
-    state::Health,
 };
 
 /// For one agent's answer.

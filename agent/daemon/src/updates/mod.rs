@@ -1,6 +1,7 @@
 //! Update periods of a service's temporal data: what is read how often comes from the service, what is decided
 //! from `plimsoll_core::freshness`, and the feed asks for it at `/v1/updates`.
 
+mod metrics;
 mod settings;
 
 use std::{
@@ -18,8 +19,9 @@ use plimsoll_core::{
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use crate::{metrics::UpdateMetrics, sources::SourceError};
+use crate::source_error::SourceError;
 
+pub use metrics::UpdateMetrics;
 pub use settings::{UpdatesConfig, UpdatesSection, updates};
 
 /// Why a list cannot be had.
@@ -322,21 +324,36 @@ impl Updates {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use plimsoll_core::{NodeController, Reason};
+    use plimsoll_core::{
+        BoundLimits, Law, NodeController, Objective, Reason, Rules, Settings, Sla,
+    };
     use prometheus::Registry;
 
     use super::*;
-    use crate::config::Config;
     use plimsoll_exposition::Catalogue;
 
     const CONFIG: &str = r#"
-[[service]]
-name = "stocks"
-sla = { delay = "1s" }
-bound = { nominal = 64 }
-source = { kind = "prometheus", url = "http://127.0.0.1:1/", histogram = "h" }
-updates = { url = "http://127.0.0.1:1/accesses" }
+url = "http://127.0.0.1:1/accesses"
 "#;
+    fn control() -> Settings {
+        Settings {
+            sla: Sla {
+                delay: Seconds(1.0),
+                settling: Seconds(10.0),
+                objective: Objective::Mean,
+                set_point: 0.9,
+            },
+            limits: BoundLimits {
+                min: Cost(1.0),
+                max: Cost(1024.0),
+                nominal: Some(Cost(64.0)),
+            },
+            law: Law::Fixed,
+            mpl: false,
+            self_tuned: false,
+            rules: Rules::default(),
+        }
+    }
     const LIST: &str = r#"{"items":[{"name":"cold","period_seconds":0.5,"accesses":3}]}"#;
 
     struct Setup {
@@ -348,14 +365,13 @@ updates = { url = "http://127.0.0.1:1/accesses" }
     impl Setup {
         /// An item that nobody reads has a longer period.
         fn relaxed() -> Self {
-            let config = Config::parse(std::path::Path::new("agent.toml"), CONFIG).unwrap();
-            let service = &config.services[0];
+            let section = toml::from_str(CONFIG).unwrap();
+            let settings = updates("service[0].updates", &section, Duration::from_secs(1)).unwrap();
             let metrics = UpdateMetrics::new(&mut Catalogue::new(&Registry::new())).unwrap();
             let now = Instant::now() + FORGET;
-            let settings = service.updates.clone().unwrap();
             let mut setup = Setup {
                 updates: Updates::new("stocks", settings, metrics, now),
-                decision: NodeController::new(service.settings).unwrap().decision(),
+                decision: NodeController::new(control()).unwrap().decision(),
                 now,
             };
             setup.decision.reason = Reason::AtMin;

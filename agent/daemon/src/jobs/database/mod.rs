@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     jobs::{DatabaseConfig, DatabaseKind},
-    sources::SourceError,
+    source_error::SourceError,
 };
 
 /// After the first failure, and after many; with jitter, so that agents do not knock in step.

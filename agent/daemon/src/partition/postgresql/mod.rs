@@ -10,7 +10,8 @@ use tokio_postgres::types::{Format, IsNull, ToSql, Type};
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::bytes::BytesMut;
 
-use super::{Asked, MAX_ROW_BYTES, Out, Trouble};
+use super::{Asked, Out, Trouble};
+use crate::partition_client::MAX_ROW_BYTES;
 use session::{Broken, Prepared};
 pub use session::{Driver, Session, login};
 

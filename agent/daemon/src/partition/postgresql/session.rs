@@ -10,7 +10,10 @@ use tokio::{
 };
 use tokio_postgres::{Client, Config, Error, NoTls, Statement, error::SqlState};
 
-use crate::partition::{MAX_ROW_BYTES, PartitionDatabase, Trouble, kept::Statements, pool::Pooled};
+use crate::{
+    partition::{PartitionDatabase, Trouble, kept::Statements, pool::Pooled},
+    partition_client::MAX_ROW_BYTES,
+};
 
 /// The server looks every 500 ms whether the agent is still there while a query has no rows; and it plans a
 /// query for its parameters each time, as it does one that is asked once.

@@ -4,10 +4,7 @@ use plimsoll_core::{Cost, Objective, Reason};
 use plimsoll_exposition::{Catalogue, Label, Services, show};
 use prometheus::{GaugeVec, IntCounterVec, Result};
 
-use crate::{
-    overrides::ServiceOverride,
-    state::{Health, ServiceState},
-};
+use crate::{health_probe::Health, overrides::ServiceOverride, state::ServiceState};
 
 const COST: &str = "cost units";
 const RATIO: &str = "ratio";

@@ -12,7 +12,8 @@ pub struct RoleMetrics {
     role: GaugeVec,
     lag: GaugeVec,
     serves: GaugeVec,
-    pub(super) services: Services,
+    /// Series of each service.
+    pub services: Services,
 }
 
 impl RoleMetrics {

@@ -19,7 +19,8 @@ pub struct UpdateMetrics {
     pub failures: IntCounterVec,
     /// Updates that the service says it made.
     pub made: IntCounterVec,
-    pub(super) services: Services,
+    /// Series of each service.
+    pub services: Services,
 }
 
 impl UpdateMetrics {

@@ -7,8 +7,10 @@
 use plimsoll_core::Cost;
 use serde::{Deserialize, Serialize};
 
-use super::{ForcedHealth, Overrides};
-use crate::agent_check::{OutputSettings, SendWords};
+use crate::{
+    agent_check::{OutputSettings, SendWords},
+    overrides::{ForcedHealth, Overrides},
+};
 
 /// Longest request in bytes, line end included.
 pub const MAX_REQUEST: usize = 4096;

@@ -4,7 +4,8 @@ use plimsoll_core::{Observation, Seconds, Sight};
 use plimsoll_exposition::{Catalogue, Label, Services, show};
 use prometheus::{GaugeVec, IntCounterVec, Result};
 
-use crate::{sources, state::ServiceState};
+use super::LINE_RESULTS;
+use crate::source_error::KINDS;
 
 /// Of the sources.
 #[derive(Clone, Debug)]
@@ -18,7 +19,7 @@ pub struct SourceMetrics {
     blind: GaugeVec,
     unseen: GaugeVec,
     listen_backlog: GaugeVec,
-    pub(super) services: Services,
+    services: Services,
     /// HAProxy log lines, by what became of them.
     pub lines: IntCounterVec,
     /// Log connections closed to make room for newer ones.
@@ -32,9 +33,9 @@ impl SourceMetrics {
     pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
         catalogue.section("Sources");
         let service = [Label::service()];
-        let kinds = Label::one_of("kind", sources::KINDS);
+        let kinds = Label::one_of("kind", KINDS);
         let states = Label::one_of("state", ["read", "unreadable"]);
-        let results = Label::one_of("result", sources::LINE_RESULTS);
+        let results = Label::one_of("result", LINE_RESULTS);
         Ok(SourceMetrics {
             failures: catalogue.counters(
                 "plimsoll_source_failures_total",
@@ -133,15 +134,14 @@ impl SourceMetrics {
     }
 
     /// What the source does not see.
-    pub fn show_unseen(&self, state: &ServiceState) {
-        let sight = state.sight;
+    pub fn show_unseen(&self, service: &str, sight: Option<Sight>, listen_backlog: Option<f64>) {
         let unseen = |sight: Sight| sight.unseen.map_or(0.0, Seconds::get);
         for (gauge, value) in [
             (&self.blind, sight.map(|sight| sight.ratio)),
             (&self.unseen, sight.map(unseen)),
-            (&self.listen_backlog, state.listen_backlog),
+            (&self.listen_backlog, listen_backlog),
         ] {
-            show(gauge, &[&state.service], value);
+            show(gauge, &[service], value);
         }
     }
 

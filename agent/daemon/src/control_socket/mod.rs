@@ -1,5 +1,7 @@
 //! The control socket.
 
+mod protocol;
+
 use std::{
     io,
     os::unix::fs::{FileTypeExt, PermissionsExt},
@@ -18,8 +20,9 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{Command, MAX_REQUEST, Request, Response};
 use crate::http::{HttpContext, node_view};
+
+pub use protocol::{Command, Force, MAX_REQUEST, Request, Response};
 
 /// Operators at a time.
 const MAX_CONNECTIONS: usize = 16;
@@ -27,9 +30,6 @@ const MAX_CONNECTIONS: usize = 16;
 const IDLE_LIMIT: Duration = Duration::from_secs(30);
 /// An answer must be taken within this time.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
-
-/// What the control socket reads and changes: the same as the HTTP server shows.
-pub type OverridesContext = HttpContext;
 
 /// Makes the socket, for owner and group only. A leftover of a dead agent is replaced; a live
 /// agent's is not.
@@ -63,7 +63,7 @@ pub fn bind(path: &Path) -> anyhow::Result<UnixListener> {
 /// Serves operators until `shutdown`.
 pub async fn serve(
     listener: UnixListener,
-    context: OverridesContext,
+    context: HttpContext,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -96,7 +96,7 @@ pub async fn serve(
     Ok(())
 }
 
-async fn connection(stream: UnixStream, context: &OverridesContext) -> io::Result<()> {
+async fn connection(stream: UnixStream, context: &HttpContext) -> io::Result<()> {
     let user = stream.peer_cred().map(|peer| peer.uid()).ok();
     let (read, mut write) = stream.into_split();
     let mut reader = BufReader::with_capacity(MAX_REQUEST, read);
@@ -122,7 +122,7 @@ async fn connection(stream: UnixStream, context: &OverridesContext) -> io::Resul
     }
 }
 
-async fn answer(line: &[u8], user: Option<u32>, context: &OverridesContext) -> Response {
+async fn answer(line: &[u8], user: Option<u32>, context: &HttpContext) -> Response {
     let request: Request = match serde_json::from_slice(line) {
         Ok(request) => request,
         Err(error) => return Response::refused(format!("not understood: {error}")),

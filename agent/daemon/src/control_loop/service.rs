@@ -1,0 +1,198 @@
+//! `[[service]]`: a service on this node, put together from what its parts own.
+
+use std::time::Duration;
+
+use plimsoll_core::{Cost, Law, Settings};
+use plimsoll_settings::{Checked, MAX_NAME, at, number, word, wrong};
+use serde::Deserialize;
+
+use super::settings::{BoundSection, ControllerSection, RulesSection, SlaSection, settings};
+use crate::{
+    agent_check::SendWords,
+    health_probe::{HealthConfig, HealthSection, health},
+    host_load::{LoadConfig, LoadSection, load},
+    jobs::{BacklogConfig, DelaySource, JobsConfig, JobsSection, Listens, backlog, jobs},
+    ring::{RingSection, RingSettings, ring},
+    role::{RoleConfig, RoleSection, role},
+    sources::{SourceConfig, SourceSection, source},
+    updates::{UpdatesConfig, UpdatesSection, updates},
+};
+
+/// One service on this node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServiceConfig {
+    /// Its name.
+    pub name: String,
+    /// Further `agent-send` identities.
+    pub identities: Vec<String>,
+    /// "host:port" that proxies connect to.
+    pub address: Option<String>,
+    /// What its controller is told.
+    pub settings: Settings,
+    /// The bound that stands for a weight of 100 %.
+    pub full_weight_bound: Option<Cost>,
+    /// Relative change under which a weight stays.
+    pub weight_dead_band: f64,
+    /// Words in the answers.
+    pub send: SendWords,
+    /// Where delays come from.
+    pub source: SourceConfig,
+    /// Where the number of jobs comes from.
+    pub jobs: JobsConfig,
+    /// Where requests wait that the service has not taken in, where that can be looked at.
+    pub backlog: Option<BacklogConfig>,
+    /// What stands for the node's load.
+    pub load: LoadConfig,
+    /// The local probe.
+    pub health: Option<HealthConfig>,
+    /// Its place in a ring.
+    pub ring: Option<RingSettings>,
+    /// Its temporal data, where their update periods adapt.
+    pub updates: Option<UpdatesConfig>,
+    /// Whether its database may be written to, and read from.
+    pub role: Option<RoleConfig>,
+}
+
+/// As it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceSection {
+    pub name: String,
+    #[serde(default)]
+    pub identities: Vec<String>,
+    pub address: Option<String>,
+    pub sla: SlaSection,
+    #[serde(default)]
+    pub bound: BoundSection,
+    #[serde(default)]
+    pub controller: ControllerSection,
+    #[serde(default)]
+    pub rules: RulesSection,
+    #[serde(default)]
+    pub output: OutputSection,
+    pub source: SourceSection,
+    #[serde(default)]
+    pub jobs: JobsSection,
+    #[serde(default)]
+    pub load: LoadSection,
+    pub health: Option<HealthSection>,
+    pub ring: Option<RingSection>,
+    pub updates: Option<UpdatesSection>,
+    pub role: Option<RoleSection>,
+}
+
+/// `[service.output]`, as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputSection {
+    pub full_weight_bound: Option<f64>,
+    pub weight_dead_band: Option<f64>,
+    pub send: Option<String>,
+}
+
+/// Checks it.
+pub fn service(
+    path: &str,
+    raw: ServiceSection,
+    period: Duration,
+    has_peers: bool,
+) -> Checked<ServiceConfig> {
+    for (key, name) in std::iter::once(("name".to_owned(), &raw.name)).chain(
+        raw.identities
+            .iter()
+            .enumerate()
+            .map(|(i, name)| (format!("identities[{i}]"), name)),
+    ) {
+        let fine = !name.is_empty()
+            && name.len() <= MAX_NAME
+            && name.bytes().all(|b| b.is_ascii_graphic());
+        if !fine {
+            return wrong(
+                format!("{path}.{key}"),
+                format!(
+                    "must be 1 to {MAX_NAME} printable ASCII characters without blanks, is {name:?}"
+                ),
+            );
+        }
+    }
+    let settings = settings(path, &raw)?;
+    let twice_nominal = settings.limits.nominal.map(|nominal| 2.0 * nominal.get());
+    let by_law = twice_nominal.filter(|_| settings.law != Law::LoadLine);
+    let full_weight_bound = raw.output.full_weight_bound.or(by_law);
+    if let Some(full) = full_weight_bound
+        && !(full.is_finite() && full > 0.0)
+    {
+        return wrong(
+            format!("{path}.output.full_weight_bound"),
+            format!("must be above 0, is {full}"),
+        );
+    }
+    let source = source(&format!("{path}.source"), &raw.source, period)?;
+    let delays = DelaySource {
+        scraped: match &source {
+            SourceConfig::Prometheus(scrape) => Some(&scrape.url),
+            _ => None,
+        },
+        counts_jobs: source == SourceConfig::Partitions,
+    };
+    Ok(ServiceConfig {
+        settings,
+        full_weight_bound: full_weight_bound.map(Cost),
+        weight_dead_band: number(
+            &format!("{path}.output.weight_dead_band"),
+            raw.output.weight_dead_band.unwrap_or(0.05),
+            0.0..=0.5,
+        )?,
+        send: word(
+            &format!("{path}.output.send"),
+            raw.output.send.as_deref(),
+            SendWords::Both,
+            &[
+                ("both", SendWords::Both),
+                ("weight", SendWords::Weight),
+                ("maxconn", SendWords::Maxconn),
+            ],
+        )?,
+        jobs: jobs(&format!("{path}.jobs"), &raw.jobs, &delays, period)?,
+        backlog: backlog(&format!("{path}.jobs"), &raw.jobs, &listens(&raw), &delays)?,
+        source,
+        load: load(&format!("{path}.load"), &raw.load)?,
+        health: raw
+            .health
+            .as_ref()
+            .map(|h| health(&format!("{path}.health"), h))
+            .transpose()?,
+        ring: raw
+            .ring
+            .as_ref()
+            .map(|r| ring(&format!("{path}.ring"), r, period))
+            .transpose()?,
+        updates: raw
+            .updates
+            .as_ref()
+            .map(|u| updates(&format!("{path}.updates"), u, period))
+            .transpose()?,
+        role: raw
+            .role
+            .as_ref()
+            .map(|r| role(&format!("{path}.role"), r, period, has_peers))
+            .transpose()?,
+        address: raw
+            .address
+            .as_deref()
+            .map(|address| at(&format!("{path}.address"), plimsoll_net::host_port(address)))
+            .transpose()?,
+        name: raw.name,
+        identities: raw.identities,
+    })
+}
+
+/// Where a service may listen besides.
+fn listens(raw: &ServiceSection) -> Listens<'_> {
+    let url = |url: &String| plimsoll_net::http_url(url).ok().map(|url| url.connect);
+    let probed = raw.health.as_ref();
+    Listens {
+        address: raw.address.as_deref(),
+        probed: probed.and_then(|it| it.url.as_ref().and_then(url).or_else(|| it.address.clone())),
+    }
+}

@@ -1,0 +1,128 @@
+//! `plimsoll gather`: its life, from the configuration to the last answer.
+
+use std::{path::PathBuf, sync::Arc};
+
+use anyhow::{Context, bail};
+use arc_swap::ArcSwap;
+use clap::Args;
+use plimsoll_exposition::Catalogue;
+use plimsoll_net::bind;
+use prometheus::Registry;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::{
+    gather::{GatherConfig, GatherContext, GatherMetrics, serve as serve_gathers},
+    logging::{self, LogLevel},
+    metrics::ProcessMetrics,
+    notify::{self, Watchdog},
+};
+
+/// Arguments of `gather`.
+#[derive(Args, Clone, Debug)]
+pub struct GatherArgs {
+    /// Configuration file.
+    #[arg(
+        long,
+        env = "PLIMSOLL_GATHER_CONFIG",
+        value_name = "FILE",
+        default_value = "/etc/plimsoll/gather.toml"
+    )]
+    config: PathBuf,
+    /// Check the configuration and exit.
+    #[arg(long, env = "PLIMSOLL_CHECK_CONFIG")]
+    check_config: bool,
+}
+
+/// Runs the command.
+pub fn run(args: GatherArgs) -> anyhow::Result<()> {
+    let config = GatherConfig::load(&args.config)?;
+    if args.check_config {
+        return Ok(());
+    }
+    let log_level = logging::start(config.log_level, config.log_format);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let ended = runtime.block_on(serve(args.config, config, log_level));
+    runtime.shutdown_background();
+    ended
+}
+
+/// Until a signal ends it.
+async fn serve(path: PathBuf, config: GatherConfig, log_level: LogLevel) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let listener = bind(config.listen).with_context(|| {
+        let (path, address) = (path.display(), config.listen);
+        format!("{path}: http.listen: cannot listen on {address}")
+    })?;
+    let registry = Registry::new();
+    let mut catalogue = Catalogue::new(&registry);
+    let process = ProcessMetrics::new(&mut catalogue)?;
+    let current = Arc::new(ArcSwap::from_pointee(config.clone()));
+    let metrics = GatherMetrics::new(&mut catalogue)?;
+    let closed = process.http_closed.clone();
+    let context = GatherContext::new(Arc::clone(&current), metrics, registry, closed);
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        http = %config.listen,
+        partitions = config.partitions.len(),
+        "started"
+    );
+    let stop = CancellationToken::new();
+    let mut watchdog = Watchdog::new();
+    notify::ready();
+    let mut served = tokio::spawn(serve_gathers(listener, context, stop.clone()));
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            () = watchdog.due() => watchdog.feed(),
+            _ = hangup.recv() => {
+                notify::reloading();
+                let is_applied = match reloaded(&path, &current.load()) {
+                    Ok(new) => {
+                        log_level.set(new.log_level);
+                        current.store(Arc::new(new));
+                        info!(file = %path.display(), "configuration reloaded");
+                        true
+                    }
+                    Err(problem) => {
+                        error!("reload refused, the old configuration stays: {problem:#}");
+                        false
+                    }
+                };
+                process.reloaded(is_applied);
+                notify::ready();
+            }
+            ended = &mut served => {
+                ended??;
+                bail!("the server ended by itself");
+            }
+        }
+    }
+    info!("stopping");
+    notify::stopping();
+    stop.cancel();
+    let grace = current.load().shutdown_grace;
+    if let Ok(ended) = tokio::time::timeout(grace, served).await {
+        return ended?;
+    }
+    info!("what was still under way is broken off");
+    Ok(())
+}
+
+fn reloaded(path: &std::path::Path, running: &GatherConfig) -> anyhow::Result<GatherConfig> {
+    let new = GatherConfig::load(path)?;
+    let fixed = [
+        ("http.listen", new.listen == running.listen),
+        ("gather.log_format", new.log_format == running.log_format),
+    ];
+    if let Some((key, _)) = fixed.iter().find(|(_, same)| !same) {
+        bail!("{}: {key}: needs a restart to change", path.display());
+    }
+    Ok(new)
+}
