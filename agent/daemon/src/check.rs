@@ -6,6 +6,7 @@ use anyhow::ensure;
 use plimsoll_core::Objective;
 use plimsoll_exposition::Catalogue;
 use plimsoll_net::bind;
+use plimsoll_scatter::partition::Partitions;
 use plimsoll_settings::ConfigError;
 use prometheus::Registry;
 use tokio::time::{Instant, sleep};
@@ -16,7 +17,6 @@ use crate::{
     jobs::{Jobs, JobsConfig},
     metrics::Metrics,
     node_command,
-    partition::Partitions,
     ring::{LinkSettings, Server, told},
     source_error::SourceError,
     sources::{self, Source, SourceConfig, SourceContext},

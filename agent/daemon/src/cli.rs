@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use plimsoll_scatter::map::PartitionArgs;
 
 use crate::{
     gather_command::GatherArgs, identify::IdentifyArgs, node_command::NodeArgs,
-    partition_map::PartitionArgs, placement_command::PlacementArgs, ring_command::RingArgs,
-    simulate::SimulateArgs, top::TopArgs, tune::TuneArgs,
+    placement_command::PlacementArgs, ring_command::RingArgs, simulate::SimulateArgs, top::TopArgs,
+    tune::TuneArgs,
 };
 
 /// Keeps a data service inside its delay SLA: measures, computes how much backlog the node may

@@ -7,13 +7,15 @@ use arc_swap::ArcSwap;
 use clap::Args;
 use plimsoll_exposition::Catalogue;
 use plimsoll_net::bind;
+use plimsoll_scatter::gather::{
+    GatherConfig, GatherContext, GatherMetrics, serve as serve_gathers,
+};
 use prometheus::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::{
-    gather::{GatherConfig, GatherContext, GatherMetrics, serve as serve_gathers},
     logging::{self, LogLevel},
     metrics::ProcessMetrics,
     notify::{self, Watchdog},

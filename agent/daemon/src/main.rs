@@ -8,7 +8,6 @@ mod config;
 mod control_loop;
 mod control_socket;
 mod envoy;
-mod gather;
 mod gather_command;
 mod health_probe;
 mod host_load;
@@ -23,9 +22,6 @@ mod node_command;
 mod notify;
 mod orca;
 mod overrides;
-mod partition;
-mod partition_client;
-mod partition_map;
 mod placement;
 mod placement_command;
 mod reload;
@@ -89,7 +85,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             drop(out);
             gather_command::run(args)?;
         }
-        Command::Partition(args) => partition_map::run(args, &mut out)?,
+        Command::Partition(args) => plimsoll_scatter::map::run(args, &mut out)?,
         Command::Simulate(args) => simulate::run(&args, &mut out)?,
         Command::Completions { shell } => cli_docs::completions(Cli::command(), shell, &mut out),
         Command::Man => cli_docs::man(Cli::command(), &mut out)?,

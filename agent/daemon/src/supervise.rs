@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
 use plimsoll_exposition::Catalogue;
 use plimsoll_net::bind;
+use plimsoll_scatter::partition::Partitions;
 use prometheus::{IntCounter, Registry};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -33,7 +34,6 @@ use crate::{
     notify::{self, Watchdog},
     orca::{self, OrcaConfig, OrcaContext},
     overrides::Overrides,
-    partition::Partitions,
     placement::{self, Gate, PlacementBoard, PlacementConfig, PlacementContext},
     reload,
     ring::{self, Exchanges, RingBoard, RingContext, RingsConfig},

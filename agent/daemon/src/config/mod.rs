@@ -14,11 +14,12 @@ use std::{
 };
 
 use ipnet::IpNet;
+use plimsoll_scatter::partition::PartitionConfig;
 use plimsoll_settings::{ConfigError, Level, LogFormat};
 
 use crate::{
     agent_check::OnShutdown, control_loop::ServiceConfig, envoy::EnvoySettings,
-    partition::PartitionConfig, placement::PlacementSettings, ring::LinkSettings,
+    placement::PlacementSettings, ring::LinkSettings,
 };
 
 pub use reference::markdown;

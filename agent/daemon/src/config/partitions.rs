@@ -1,9 +1,10 @@
 //! What partitions and the rest of the file must agree on.
 
+use plimsoll_scatter::partition::PartitionServer;
 use plimsoll_settings::{Checked, wrong};
 
 use super::Config;
-use crate::{partition::PartitionServer, sources::SourceConfig};
+use crate::sources::SourceConfig;
 
 /// Queries count in the bound of a service that learns of them.
 pub fn services(config: &Config) -> Checked<()> {

@@ -2,12 +2,13 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use plimsoll_scatter::partition::PartitionSection;
 use plimsoll_settings::HttpSection;
 use serde::Deserialize;
 
 use crate::{
-    control_loop::ServiceSection, envoy::EnvoySection, partition::PartitionSection,
-    placement::PlacementSection, ring::RedisSection,
+    control_loop::ServiceSection, envoy::EnvoySection, placement::PlacementSection,
+    ring::RedisSection,
 };
 
 /// The whole file.

@@ -11,7 +11,6 @@ use crate::{
     agent_check::OnShutdown,
     control_loop::{self, ServiceConfig},
     envoy::envoy,
-    partition,
     placement::placement,
     ring::redis,
     sources::{LogListen, SourceConfig},
@@ -98,7 +97,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         placement: raw_placement.as_ref().map(placement).transpose()?,
         envoy: envoy(&raw_envoy, period)?,
         services: Vec::new(),
-        partitions: partition::partitions(partition, has_token)?,
+        partitions: plimsoll_scatter::partition::partitions(partition, has_token)?,
     };
     if service.is_empty() {
         return wrong("service", "at least one [[service]] is required");

@@ -16,6 +16,7 @@ use plimsoll_core::{
     Cost, DeadBand, Decision, Flow, FlowMeter, Law, NodeController, Observation, Reason,
     WeightScale,
 };
+use plimsoll_scatter::partition::Partitions;
 use tokio::{sync::watch, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -25,7 +26,6 @@ use crate::{
     host_load::HostLoad,
     learned::LearnedStore,
     overrides::Overrides,
-    partition::Partitions,
     ring::RingBoard,
     role::RoleWatch,
     source_error::SourceError,
@@ -549,8 +549,8 @@ fn lock(kept: &Mutex<Option<NodeController>>) -> std::sync::MutexGuard<'_, Optio
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use crate::partition::PartitionMetrics;
     use arc_swap::ArcSwap;
+    use plimsoll_scatter::partition::PartitionMetrics;
     use prometheus::Registry;
 
     use super::*;

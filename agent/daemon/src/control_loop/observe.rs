@@ -314,11 +314,9 @@ mod tests {
 
     use super::super::service;
     use super::*;
-    use crate::{
-        partition::{PartitionMetrics, Partitions},
-        sources::SourceMetrics,
-    };
+    use crate::sources::SourceMetrics;
     use plimsoll_exposition::Catalogue;
+    use plimsoll_scatter::partition::{PartitionMetrics, Partitions};
 
     fn observer(tables: &str) -> Observer {
         let section = format!("name = \"s\"\n[sla]\ndelay = \"1s\"\n{tables}");

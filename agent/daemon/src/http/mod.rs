@@ -26,6 +26,7 @@ use axum::{
 use ipnet::IpNet;
 use plimsoll_core::Cost;
 use plimsoll_net::{Bodies, is_allowed, scrape};
+use plimsoll_scatter::partition::{PartitionConfig, Partitions};
 use prometheus::{IntCounterVec, Registry};
 use tokio::{
     net::TcpListener,
@@ -39,7 +40,6 @@ use crate::{
     learned::LearnedStore,
     orca::OrcaConfig,
     overrides::Overrides,
-    partition::{PartitionConfig, Partitions},
     placement::Gate,
     ring::{Exchanges, RingBoard},
     state::{NodeState, SharedState},

@@ -11,21 +11,19 @@ use axum::{
 };
 use plimsoll_core::{Cost, gather::MAX_HOPS};
 use plimsoll_net::{NEEDS_TOKEN, Refusal};
+use plimsoll_scatter::{
+    client::HOPS,
+    partition::{Asked, MAX_DEADLINE, Trouble},
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
 use super::{HttpContext, observe::may_observe};
-use crate::{
-    partition::{Asked, Trouble},
-    partition_client::HOPS,
-};
 
 const MAX_BYTES: usize = 1 << 20;
 const MAX_PARAMETERS: usize = 100;
-/// Seconds; a connection that is silent for longer is closed.
-const LONGEST: f64 = 60.0;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -83,9 +81,10 @@ async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result
     let question: Question =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
     let seconds = question.deadline_seconds;
-    if !(seconds > 0.0 && seconds <= LONGEST) {
+    let longest = MAX_DEADLINE.as_secs_f64();
+    if !(seconds > 0.0 && seconds <= longest) {
         return Err(bad(format!(
-            "deadline_seconds: must be above 0, to {LONGEST}, is {seconds}"
+            "deadline_seconds: must be above 0, to {longest}, is {seconds}"
         )));
     }
     if question.parameters.len() > MAX_PARAMETERS {

@@ -4,11 +4,11 @@ mod agent;
 mod reference;
 
 use plimsoll_exposition::Catalogue;
+use plimsoll_scatter::partition::PartitionMetrics;
 use prometheus::Result;
 
 use crate::{
-    control_loop::LoopMetrics, envoy::EnvoyMetrics, partition::PartitionMetrics,
-    placement::PlacementMetrics, ring::RingMetrics,
+    control_loop::LoopMetrics, envoy::EnvoyMetrics, placement::PlacementMetrics, ring::RingMetrics,
 };
 
 pub use agent::{AgentMetrics, ProcessMetrics};

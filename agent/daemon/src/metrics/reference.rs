@@ -1,10 +1,11 @@
 //! docs/metrics.md.
 
 use plimsoll_exposition::{Catalogue, Label, Values};
+use plimsoll_scatter::gather::GatherMetrics;
 use prometheus::{Registry, Result};
 
 use super::Metrics;
-use crate::{agent_check::AgentCheckMetrics, gather::GatherMetrics};
+use crate::agent_check::AgentCheckMetrics;
 
 const INTRODUCTION: &str = "# Metrics
 

@@ -15,12 +15,9 @@ use std::sync::Arc;
 
 use plimsoll_core::{Sample, Sla};
 use plimsoll_exposition::Selector;
+use plimsoll_scatter::partition::{Board, Partitions};
 
-use crate::{
-    partition::{Board, Partitions},
-    ring::RingBoard,
-    source_error::SourceError,
-};
+use crate::{ring::RingBoard, source_error::SourceError};
 
 pub use log_line::{LINE_RESULTS, LOG_FORMAT};
 pub use metrics::SourceMetrics;

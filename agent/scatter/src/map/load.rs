@@ -18,7 +18,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 use super::{
     copy::{Message, New, Work, encode},
     databases::{Fault, Place, places, quoted},
-    map::Map,
+    file::Map,
     rows::{Rows, word},
 };
 

@@ -9,8 +9,8 @@ use tokio_util::bytes::Bytes;
 
 use super::{nodes::Nodes, question::Question};
 use crate::{
+    client::{self, Begun, Fault, Word, more},
     gather::{NodeAddress, Served},
-    partition_client::{self, Begun, Fault, Word, more},
 };
 
 /// News of a partition. Nothing follows the last one; where that is no [`News::Lost`], the agent has said all it had to.
@@ -118,7 +118,7 @@ async fn begin(
 ) -> Result<(News, Incoming), Fault> {
     let body = question.to_agent(partition).ok_or(Fault::Late)?;
     let answer = nodes.ask(node, question.token.as_deref(), body).await;
-    let begun = partition_client::begin(answer.map_err(Fault::Down)?).await?;
+    let begun = client::begin(answer.map_err(Fault::Down)?).await?;
     let Begun {
         columns,
         lines,
@@ -126,7 +126,7 @@ async fn begin(
     } = begun;
     let mut rest = lines.rest();
     if rest.is_empty() {
-        rest = partition_client::first(&mut body).await?;
+        rest = client::first(&mut body).await?;
     }
     if let Ok(Word::Error { state, problem }) = serde_json::from_slice(&rest) {
         return Err(Fault::said(&state, problem));

@@ -24,7 +24,7 @@ use super::{
     question::Question,
     reader::{self, News},
 };
-use crate::partition_client::{Fault, Lines, MAX_ROW_BYTES, Picker, TooLong, ending};
+use crate::client::{Fault, Lines, MAX_ROW_BYTES, Picker, TooLong, ending};
 
 /// Chunks of a partition that wait.
 const CHUNKS: usize = 1;
@@ -284,7 +284,7 @@ impl Answer {
             }
             let line = match source.held.take() {
                 Some(line) => line,
-                None => match source.lines.next() {
+                None => match source.lines.next_line() {
                     Ok(Some(line)) => line,
                     Ok(None) => return,
                     Err(TooLong) => {

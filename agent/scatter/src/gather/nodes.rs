@@ -18,8 +18,8 @@ use hyper_util::{
 };
 
 use crate::{
+    client::{BUFFER_BYTES, request, told},
     gather::{NodeAddress, Served},
-    partition_client::{BUFFER_BYTES, request, told},
 };
 
 /// For a connection to an agent.

@@ -60,18 +60,18 @@ pub struct PartitionService {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartitionSection {
-    pub name: String,
-    pub service: Option<String>,
-    pub address: Option<String>,
-    pub user: Option<String>,
-    pub password_file: Option<PathBuf>,
-    pub database: Option<String>,
-    pub url: Option<String>,
-    pub token_file: Option<PathBuf>,
+    name: String,
+    service: Option<String>,
+    address: Option<String>,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    database: Option<String>,
+    url: Option<String>,
+    token_file: Option<PathBuf>,
     #[serde(default)]
-    pub queries: BTreeMap<String, String>,
+    queries: BTreeMap<String, String>,
     #[serde(default)]
-    pub free_sql: bool,
+    free_sql: bool,
 }
 
 /// A file of databases and nothing else.

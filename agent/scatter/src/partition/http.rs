@@ -19,11 +19,11 @@ use super::{
     pool::{Pool, Pooled},
 };
 use crate::{
-    partition::PartitionService,
-    partition_client::{
+    client::{
         BUFFER_BYTES, Begun, Fault, HOPS, MAX_ROW_BYTES, Picker, Question, TooLong, begin, ending,
         more, request, told,
     },
+    partition::PartitionService,
 };
 
 /// One connection.
@@ -155,7 +155,7 @@ async fn pass(
     let mut end = None;
     out.columns(&columns);
     loop {
-        while let Some(line) = lines.next().map_err(too_long)? {
+        while let Some(line) = lines.next_line().map_err(too_long)? {
             if end.is_some() {
                 return Err(Fault::refused("there is more after its end"));
             }

@@ -11,8 +11,8 @@ use tokio::{
 use tokio_postgres::{Client, Config, Error, NoTls, Statement, error::SqlState};
 
 use crate::{
+    client::MAX_ROW_BYTES,
     partition::{PartitionDatabase, Trouble, kept::Statements, pool::Pooled},
-    partition_client::MAX_ROW_BYTES,
 };
 
 /// The server looks every 500 ms whether the agent is still there while a query has no rows; and it plans a

@@ -9,7 +9,7 @@ use serde::{
 use tokio_util::bytes::{Buf, Bytes};
 
 use super::plain;
-use crate::partition_client::MAX_ROW_BYTES;
+use crate::client::MAX_ROW_BYTES;
 
 /// A line that is no row.
 #[derive(Debug, Deserialize, PartialEq)]
@@ -50,7 +50,7 @@ impl Lines {
     }
 
     /// The next whole line, without its end.
-    pub fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
+    pub fn next_line(&mut self) -> Result<Option<Bytes>, TooLong> {
         let end = memchr::memchr(b'\n', &self.chunk);
         let length = end.unwrap_or(self.chunk.len());
         if self.begun.len() + length > MAX_ROW_BYTES {
@@ -176,7 +176,7 @@ mod tests {
             let (mut lines, mut all) = (Lines::default(), Vec::new());
             for chunk in text.chunks(size) {
                 lines.push(Bytes::copy_from_slice(chunk));
-                while let Some(line) = lines.next().unwrap() {
+                while let Some(line) = lines.next_line().unwrap() {
                     all.push(String::from_utf8(line.to_vec()).unwrap());
                 }
             }
@@ -189,11 +189,11 @@ mod tests {
     fn a_line_has_an_end() {
         let mut lines = Lines::default();
         lines.push(vec![b'x'; MAX_ROW_BYTES].into());
-        assert_eq!(lines.next(), Ok(None));
+        assert_eq!(lines.next_line(), Ok(None));
         lines.push("\n".into());
-        assert_eq!(lines.next().unwrap().unwrap().len(), MAX_ROW_BYTES);
+        assert_eq!(lines.next_line().unwrap().unwrap().len(), MAX_ROW_BYTES);
         lines.push(vec![b'x'; MAX_ROW_BYTES + 1].into());
-        assert_eq!(lines.next(), Err(TooLong));
+        assert_eq!(lines.next_line(), Err(TooLong));
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod settings;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use plimsoll_core::{Cost, DelayHistogram, HistogramError, gather::MAX_HOPS};
@@ -43,6 +44,9 @@ pub use settings::{
 /// Queries that were taken and have not ended. One more is refused: if it waited, those who wait for its rows before they
 /// take those of others could wait for themselves.
 const MAX_QUERIES: usize = 64;
+
+/// The latest that a question may still be answered.
+pub const MAX_DEADLINE: Duration = Duration::from_secs(60);
 
 /// What is asked of a partition.
 #[derive(Debug)]

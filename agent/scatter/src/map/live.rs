@@ -15,7 +15,7 @@ use tokio_stream::StreamExt;
 use super::{
     NAMED,
     databases::{Fault, Place, Session, quoted},
-    map::Map,
+    file::Map,
     rows::word,
 };
 

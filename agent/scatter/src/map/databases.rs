@@ -6,7 +6,7 @@ use anyhow::bail;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
-use super::map::Map;
+use super::file::Map;
 use crate::partition::{Driver, PartitionDatabase, Trouble, databases, login};
 
 /// Name of the sessions in the servers' lists.

@@ -11,7 +11,7 @@ use tokio_stream::{Stream, StreamExt};
 use tokio_util::bytes::BytesMut;
 
 use super::{Asked, Out, Trouble};
-use crate::partition_client::MAX_ROW_BYTES;
+use crate::client::MAX_ROW_BYTES;
 use session::{Broken, Prepared};
 pub use session::{Driver, Session, login};
 

@@ -2,10 +2,10 @@
 
 mod copy;
 mod databases;
+mod file;
 mod live;
 mod load;
 mod make;
-mod map;
 mod rows;
 
 use std::{
@@ -19,10 +19,10 @@ use plimsoll_science::cluster::{Clustering, balance};
 
 use copy::Work;
 use databases::places;
+pub use file::Map;
 use live::compare;
 use load::{LoadArgs, Loading, load};
 use make::{MakeArgs, make};
-pub use map::Map;
 use rows::{Rows, word};
 use tokio::runtime::{Builder, Runtime};
 

@@ -13,8 +13,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
+    client,
     gather::{GatherConfig, Served},
-    partition_client,
 };
 
 const MAX_PARAMETERS: usize = 100;
@@ -162,7 +162,7 @@ impl Question {
 
     /// For the agent of a partition; none where no time is left.
     pub fn to_agent(&self, partition: &str) -> Option<String> {
-        let question = partition_client::Question {
+        let question = client::Question {
             partition,
             query: self.body.query.as_deref(),
             sql: self.body.sql.as_deref(),

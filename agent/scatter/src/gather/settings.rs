@@ -15,10 +15,8 @@ use plimsoll_settings::{
 };
 use serde::Deserialize;
 
-use crate::partition_map::Map;
+use crate::{map::Map, partition::MAX_DEADLINE};
 
-/// Seconds; agents take no longer deadline.
-const MAX_DEADLINE: Duration = Duration::from_secs(60);
 /// Nodes that serve one partition.
 const MAX_REPLICAS: usize = 8;
 

@@ -138,7 +138,7 @@ pub async fn begin(answer: Response<Incoming>) -> Result<Begun, Fault> {
     let mut lines = Lines::default();
     let too_long = |TooLong| Fault::refused("a line is too long");
     let first = loop {
-        match lines.next().map_err(too_long)? {
+        match lines.next_line().map_err(too_long)? {
             Some(line) => break line,
             None => lines.push(first(&mut body).await?),
         }

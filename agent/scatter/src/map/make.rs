@@ -8,7 +8,7 @@ use plimsoll_core::gather::MAX_PARTITIONS;
 use plimsoll_science::cluster::{Clustering, Points, anneal};
 
 use super::{
-    map::{By, Map, Part, SLOTS, nearest, slot_of},
+    file::{By, Map, Part, SLOTS, nearest, slot_of},
     rows::{Rows, word},
 };
 
