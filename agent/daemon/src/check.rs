@@ -133,7 +133,7 @@ async fn probes(config: &Config) -> anyhow::Result<Vec<Tried>> {
     let context = SourceContext {
         partitions: Arc::new(Partitions::new(metrics.partitions)?),
         metrics: metrics.loops.source,
-        rings: Arc::default(),
+        observations: Arc::default(),
     };
     for service in &config.services {
         all.push(source(service, &context, is_running).await);

@@ -37,6 +37,7 @@ use crate::{
     placement::{self, Gate, PlacementBoard, PlacementConfig, PlacementContext},
     reload,
     ring::{self, Exchanges, RingBoard, RingContext, RingsConfig},
+    sources::ObservationBoard,
     state::{NodeState, SharedState},
 };
 
@@ -117,6 +118,7 @@ struct Agent {
     check_metrics: AgentCheckMetrics,
     partitions: Arc<Partitions>,
     rings: Arc<RingBoard>,
+    observations: Arc<ObservationBoard>,
     /// What ring tasks run by.
     parts: Parts,
     /// Services with a ring task; cancelled, it leaves its ring.
@@ -273,6 +275,7 @@ impl Agent {
             check_metrics,
             partitions,
             rings,
+            observations: Arc::default(),
             parts,
             ringed: BTreeMap::new(),
             ring_tasks: JoinSet::new(),
@@ -325,7 +328,7 @@ impl Agent {
                 state: Arc::clone(&self.state),
                 overrides: Arc::clone(&self.overrides),
                 metrics: self.metrics.loops.clone(),
-                rings: Arc::clone(&self.rings),
+                observations: Arc::clone(&self.observations),
                 partitions: Arc::clone(&self.partitions),
                 config: receiver,
                 kept: Arc::new(Mutex::new(None)),
@@ -376,6 +379,7 @@ impl Agent {
             if !stays {
                 stop.cancel();
                 self.rings.forget(name);
+                self.observations.forget(name);
             }
             stays
         });
@@ -394,6 +398,7 @@ impl Agent {
                 overrides: Arc::clone(&self.overrides),
                 metrics: self.metrics.ring.clone(),
                 board: Arc::clone(&self.rings),
+                observations: Arc::clone(&self.observations),
                 config: self.parts.rings.subscribe(),
                 stop: stop.clone(),
             };

@@ -8,8 +8,9 @@ use std::fmt::Write;
 
 use plimsoll_core::{Objective, Seconds, share_of_jobs};
 
-use super::{proxies::Share, settings::SendWords};
+use super::proxies::Share;
 use crate::{
+    control_loop::SendWords,
     health_probe::Health,
     overrides::{ForcedHealth, ServiceOverride},
     state::ServiceState,

@@ -22,7 +22,7 @@ pub(crate) use answer::tests as answer_tests;
 pub use metrics::AgentCheckMetrics;
 pub use proxies::{Proxies, ProxyView};
 pub use server::serve;
-pub use settings::{OnShutdown, OutputSettings, SendWords, ServiceOutput};
+pub use settings::{OnShutdown, OutputSettings, ServiceOutput};
 
 /// The outputs' settings in force; a reload stores new ones.
 pub type SharedOutputSettings = Arc<ArcSwap<OutputSettings>>;

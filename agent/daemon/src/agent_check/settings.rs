@@ -4,17 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ipnet::IpNet;
 
-/// Which words an answer carries besides health.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SendWords {
-    /// Weight and connection limit.
-    #[default]
-    Both,
-    /// Weight only.
-    Weight,
-    /// Connection limit only.
-    Maxconn,
-}
+use crate::control_loop::SendWords;
 
 impl SendWords {
     /// Whether answers carry a weight.

@@ -26,10 +26,9 @@ use crate::{
     host_load::HostLoad,
     learned::LearnedStore,
     overrides::Overrides,
-    ring::RingBoard,
     role::RoleWatch,
     source_error::SourceError,
-    sources::SourceContext,
+    sources::{ObservationBoard, SourceContext},
     state::{DelaySummary, NodeState, ServiceState, SharedState, unix_now},
     updates::Updates,
 };
@@ -38,7 +37,7 @@ use observe::{Observed, Observer};
 pub use control_metrics::ControlMetrics;
 pub use metrics::LoopMetrics;
 pub use request_metrics::RequestMetrics;
-pub use service::{ServiceConfig, ServiceSection, service};
+pub use service::{SendWords, ServiceConfig, ServiceSection, service};
 
 /// Between two steps jobs are looked at so that there are so many looks in a period, the step's with them.
 const LOOKS: u32 = 4;
@@ -66,7 +65,7 @@ pub struct LoopContext {
     /// Counters and gauges.
     pub metrics: LoopMetrics,
     /// What proxies told Redis.
-    pub rings: Arc<RingBoard>,
+    pub observations: Arc<ObservationBoard>,
     /// The agent's own queries.
     pub partitions: Arc<Partitions>,
     /// What it runs by.
@@ -200,7 +199,7 @@ impl Service {
                 config.service.clone(),
                 SourceContext {
                     metrics: context.metrics.source.clone(),
-                    rings: Arc::clone(&context.rings),
+                    observations: Arc::clone(&context.observations),
                     partitions: Arc::clone(&context.partitions),
                 },
             ),
@@ -589,7 +588,7 @@ address = "127.0.0.1:8001"
             overrides: Arc::new(Overrides::load(None).unwrap()),
             partitions: Arc::new(Partitions::new(partitions).unwrap()),
             metrics: LoopMetrics::new(&mut catalogue).unwrap(),
-            rings: Arc::default(),
+            observations: Arc::default(),
             config: receiver,
             kept: Arc::default(),
             learned: Arc::default(),

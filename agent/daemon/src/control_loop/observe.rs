@@ -327,7 +327,7 @@ mod tests {
         let partitions = Partitions::new(PartitionMetrics::new(&mut catalogue).unwrap());
         let context = SourceContext {
             metrics: SourceMetrics::new(&mut catalogue).unwrap(),
-            rings: Arc::default(),
+            observations: Arc::default(),
             partitions: Arc::new(partitions.unwrap()),
         };
         Observer::new(service, context)

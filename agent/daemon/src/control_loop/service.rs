@@ -8,7 +8,6 @@ use serde::Deserialize;
 
 use super::settings::{BoundSection, ControllerSection, RulesSection, SlaSection, settings};
 use crate::{
-    agent_check::SendWords,
     health_probe::{HealthConfig, HealthSection, health},
     host_load::{LoadConfig, LoadSection, load},
     jobs::{BacklogConfig, DelaySource, JobsConfig, JobsSection, Listens, backlog, jobs},
@@ -17,6 +16,18 @@ use crate::{
     sources::{SourceConfig, SourceSection, source},
     updates::{UpdatesConfig, UpdatesSection, updates},
 };
+
+/// Which words an answer carries besides health.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SendWords {
+    /// Weight and connection limit.
+    #[default]
+    Both,
+    /// Weight only.
+    Weight,
+    /// Connection limit only.
+    Maxconn,
+}
 
 /// One service on this node.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,37 +68,37 @@ pub struct ServiceConfig {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceSection {
-    pub name: String,
+    pub(super) name: String,
     #[serde(default)]
-    pub identities: Vec<String>,
-    pub address: Option<String>,
-    pub sla: SlaSection,
+    pub(super) identities: Vec<String>,
+    pub(super) address: Option<String>,
+    pub(super) sla: SlaSection,
     #[serde(default)]
-    pub bound: BoundSection,
+    pub(super) bound: BoundSection,
     #[serde(default)]
-    pub controller: ControllerSection,
+    pub(super) controller: ControllerSection,
     #[serde(default)]
-    pub rules: RulesSection,
+    pub(super) rules: RulesSection,
     #[serde(default)]
-    pub output: OutputSection,
-    pub source: SourceSection,
+    pub(super) output: OutputSection,
+    pub(super) source: SourceSection,
     #[serde(default)]
-    pub jobs: JobsSection,
+    pub(super) jobs: JobsSection,
     #[serde(default)]
-    pub load: LoadSection,
-    pub health: Option<HealthSection>,
-    pub ring: Option<RingSection>,
-    pub updates: Option<UpdatesSection>,
-    pub role: Option<RoleSection>,
+    pub(super) load: LoadSection,
+    pub(super) health: Option<HealthSection>,
+    pub(super) ring: Option<RingSection>,
+    pub(super) updates: Option<UpdatesSection>,
+    pub(super) role: Option<RoleSection>,
 }
 
 /// `[service.output]`, as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutputSection {
-    pub full_weight_bound: Option<f64>,
-    pub weight_dead_band: Option<f64>,
-    pub send: Option<String>,
+    full_weight_bound: Option<f64>,
+    weight_dead_band: Option<f64>,
+    send: Option<String>,
 }
 
 /// Checks it.
@@ -189,10 +200,8 @@ pub fn service(
 
 /// Where a service may listen besides.
 fn listens(raw: &ServiceSection) -> Listens<'_> {
-    let url = |url: &String| plimsoll_net::http_url(url).ok().map(|url| url.connect);
-    let probed = raw.health.as_ref();
     Listens {
         address: raw.address.as_deref(),
-        probed: probed.and_then(|it| it.url.as_ref().and_then(url).or_else(|| it.address.clone())),
+        probed: raw.health.as_ref().and_then(HealthSection::address),
     }
 }

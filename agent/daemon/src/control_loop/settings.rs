@@ -15,44 +15,44 @@ use super::ServiceSection;
 #[serde(deny_unknown_fields)]
 pub struct SlaSection {
     #[serde(with = "humantime_serde")]
-    pub delay: Duration,
+    delay: Duration,
     #[serde(default, with = "humantime_serde")]
-    pub settling: Option<Duration>,
-    pub objective: Option<String>,
-    pub set_point: Option<f64>,
+    settling: Option<Duration>,
+    objective: Option<String>,
+    set_point: Option<f64>,
 }
 
 /// `[service.bound]`, as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BoundSection {
-    pub nominal: Option<f64>,
-    pub min: Option<f64>,
-    pub max: Option<f64>,
+    nominal: Option<f64>,
+    min: Option<f64>,
+    max: Option<f64>,
 }
 
 /// `[service.controller]`, as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControllerSection {
-    pub kind: Option<String>,
-    pub gains: Option<String>,
-    pub kp: Option<f64>,
-    pub ki: Option<f64>,
-    pub form: Option<String>,
-    pub gain: Option<f64>,
+    kind: Option<String>,
+    gains: Option<String>,
+    kp: Option<f64>,
+    ki: Option<f64>,
+    form: Option<String>,
+    gain: Option<f64>,
 }
 
 /// `[service.rules]`, as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RulesSection {
-    pub min_samples: Option<u64>,
-    pub window_periods: Option<u32>,
-    pub light_load: Option<f64>,
-    pub headroom: Option<f64>,
-    pub empty_hold_periods: Option<u32>,
-    pub max_failed: Option<f64>,
+    min_samples: Option<u64>,
+    window_periods: Option<u32>,
+    light_load: Option<f64>,
+    headroom: Option<f64>,
+    empty_hold_periods: Option<u32>,
+    max_failed: Option<f64>,
 }
 
 /// Checks them.

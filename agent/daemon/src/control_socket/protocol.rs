@@ -8,7 +8,8 @@ use plimsoll_core::Cost;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    agent_check::{OutputSettings, SendWords},
+    agent_check::OutputSettings,
+    control_loop::SendWords,
     overrides::{ForcedHealth, Overrides},
 };
 

@@ -60,10 +60,10 @@ impl EnvoyConfig {
 #[serde(deny_unknown_fields)]
 pub struct EnvoySection {
     #[serde(default)]
-    pub peers: Vec<String>,
-    pub orca_listen: Option<String>,
+    peers: Vec<String>,
+    orca_listen: Option<String>,
     #[serde(default, with = "humantime_serde")]
-    pub lease: Option<Duration>,
+    lease: Option<Duration>,
 }
 
 /// Checks it.

@@ -34,15 +34,26 @@ pub enum HealthTarget {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HealthSection {
-    pub kind: String,
-    pub address: Option<String>,
-    pub url: Option<String>,
+    kind: String,
+    address: Option<String>,
+    url: Option<String>,
     #[serde(default, with = "humantime_serde")]
-    pub interval: Option<Duration>,
+    interval: Option<Duration>,
     #[serde(default, with = "humantime_serde")]
-    pub timeout: Option<Duration>,
-    pub fall: Option<u32>,
-    pub rise: Option<u32>,
+    timeout: Option<Duration>,
+    fall: Option<u32>,
+    rise: Option<u32>,
+}
+
+impl HealthSection {
+    /// Host and port that are tried, as far as they can be told yet.
+    pub fn address(&self) -> Option<String> {
+        let url = self
+            .url
+            .as_deref()
+            .and_then(|url| plimsoll_net::http_url(url).ok());
+        url.map(|url| url.connect).or_else(|| self.address.clone())
+    }
 }
 
 /// Checks it.

@@ -43,10 +43,10 @@ pub struct NetworkConfig {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadSection {
-    pub kind: Option<String>,
-    pub cgroup: Option<PathBuf>,
-    pub interface: Option<String>,
-    pub speed: Option<f64>,
+    kind: Option<String>,
+    cgroup: Option<PathBuf>,
+    interface: Option<String>,
+    speed: Option<f64>,
 }
 
 /// Checks it.

@@ -225,7 +225,10 @@ fn verdict(problems: Vec<String>) -> (StatusCode, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent_check::{SendWords, ServiceOutput, answer_tests::state};
+    use crate::{
+        agent_check::{ServiceOutput, answer_tests::state},
+        control_loop::SendWords,
+    };
 
     #[test]
     fn a_loop_that_does_not_step_is_stuck() {

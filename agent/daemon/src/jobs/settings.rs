@@ -121,18 +121,18 @@ impl std::fmt::Display for DatabaseKind {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobsSection {
-    pub kind: Option<String>,
-    pub gauge: Option<String>,
-    pub labels: Option<BTreeMap<String, String>>,
-    pub url: Option<String>,
-    pub port: Option<u16>,
-    pub unix: Option<PathBuf>,
+    kind: Option<String>,
+    gauge: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+    url: Option<String>,
+    port: Option<u16>,
+    unix: Option<PathBuf>,
     #[serde(default, with = "humantime_serde")]
-    pub sample_interval: Option<Duration>,
-    pub address: Option<String>,
-    pub user: Option<String>,
-    pub password_file: Option<PathBuf>,
-    pub database: Option<String>,
+    sample_interval: Option<Duration>,
+    address: Option<String>,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    database: Option<String>,
 }
 
 /// What matters of where a service's delays come from.

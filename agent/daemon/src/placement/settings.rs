@@ -29,20 +29,20 @@ fn at_most(key: &str, value: Duration, most: Duration) -> Checked<Duration> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementSection {
-    pub cluster: String,
+    cluster: String,
     #[serde(default, with = "humantime_serde")]
-    pub period: Option<Duration>,
-    pub threshold: Option<f64>,
-    pub gain: Option<f64>,
-    pub moves: Option<bool>,
+    period: Option<Duration>,
+    threshold: Option<f64>,
+    gain: Option<f64>,
+    moves: Option<bool>,
     #[serde(default, with = "humantime_serde")]
-    pub request_limit: Option<Duration>,
+    request_limit: Option<Duration>,
     #[serde(default, with = "humantime_serde")]
-    pub lease: Option<Duration>,
-    pub when_lost: Option<String>,
-    pub initial: Option<String>,
+    lease: Option<Duration>,
+    when_lost: Option<String>,
+    initial: Option<String>,
     #[serde(default)]
-    pub pins: BTreeMap<String, String>,
+    pins: BTreeMap<String, String>,
 }
 
 /// Checks it.

@@ -42,9 +42,6 @@ pub struct RingNode {
 /// The live nodes of a cluster, by name.
 pub type RingNodes = BTreeMap<String, RingNode>;
 
-/// What each proxy counted of this node, as it wrote it.
-pub type Observations = Vec<(String, String)>;
-
 /// A ring and the names of its nodes, by index; empty where an index is free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingState {
@@ -58,7 +55,6 @@ pub struct RingState {
 struct Held {
     ring: Option<Arc<RingState>>,
     changes: VecDeque<Arc<RingDelta>>,
-    observations: Option<(Observations, Instant)>,
     nodes: Option<(Arc<RingNodes>, Instant)>,
     /// When somebody asked for the nodes; at first as if somebody had.
     wanted: Instant,
@@ -69,7 +65,6 @@ impl Default for Held {
         Held {
             ring: None,
             changes: VecDeque::new(),
-            observations: None,
             nodes: None,
             wanted: Instant::now(),
         }
@@ -137,24 +132,6 @@ impl RingBoard {
             let first = changes.iter().position(|change| change.from == version)?;
             Some(changes.iter().skip(first).cloned().collect())
         })
-    }
-
-    /// Puts up what proxies saw.
-    pub fn put_observations(&self, service: &str, seen: Observations) {
-        self.locked(|all| {
-            let held = all.entry(service.to_owned()).or_default();
-            held.observations = Some((seen, Instant::now()));
-        });
-    }
-
-    /// What proxies saw, and when that was read.
-    pub fn observations(&self, service: &str) -> Option<(Observations, Instant)> {
-        self.locked(|all| all.get(service)?.observations.clone())
-    }
-
-    /// When that was.
-    pub fn observed_at(&self, service: &str) -> Option<Instant> {
-        self.locked(|all| Some(all.get(service)?.observations.as_ref()?.1))
     }
 
     /// Puts up the live nodes.

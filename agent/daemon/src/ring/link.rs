@@ -9,10 +9,11 @@ use redis::{Cmd, Value};
 
 use super::{
     exchange::{Answer, Dispatcher, Exchanged},
-    follow::{Observations, RingNode, RingNodes, RingState},
+    follow::{RingNode, RingNodes, RingState},
     server::{Library, Server},
     settings::LinkSettings,
 };
+use crate::sources::Observations;
 
 /// The function library, loaded where it is missing or older.
 const LIBRARY: &str = include_str!("../../../../lua/redis/plimsoll.lua");

@@ -23,6 +23,7 @@ use tracing::{info, warn};
 use crate::{
     health_probe::Health,
     overrides::{ForcedHealth, Overrides},
+    sources::ObservationBoard,
     state::{ServiceState, SharedState, unix_now},
 };
 
@@ -65,6 +66,8 @@ pub struct RingContext {
     pub metrics: RingMetrics,
     /// Where the ring is put.
     pub board: Arc<RingBoard>,
+    /// Where what proxies saw is put.
+    pub observations: Arc<ObservationBoard>,
     /// What it runs by; a reload sends another.
     pub config: watch::Receiver<Arc<RingsConfig>>,
     /// Ends it; the node then leaves the ring.
@@ -211,7 +214,7 @@ impl Member<'_> {
             .await?;
         self.reported = report.bound;
         let version = reported.version;
-        board.put_observations(self.service, reported.seen);
+        self.context.observations.put(self.service, reported.seen);
         if let Some(nodes) = reported.nodes {
             let metrics = &self.context.metrics;
             metrics.show_nodes(self.service, &self.ring.node, &nodes);

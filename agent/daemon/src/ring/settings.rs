@@ -72,26 +72,26 @@ pub struct RingsConfig {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedisSection {
-    pub urls: Vec<String>,
-    pub mode: Option<String>,
-    pub sentinel_master: Option<String>,
-    pub user: Option<String>,
-    pub password_file: Option<PathBuf>,
-    pub ca_file: Option<PathBuf>,
+    urls: Vec<String>,
+    mode: Option<String>,
+    sentinel_master: Option<String>,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
     #[serde(default, with = "humantime_serde")]
-    pub timeout: Option<Duration>,
+    timeout: Option<Duration>,
 }
 
 /// `[service.ring]`, as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RingSection {
-    pub cluster: String,
-    pub node: String,
-    pub slots: Option<u32>,
-    pub dead_band: Option<f64>,
+    cluster: String,
+    node: String,
+    slots: Option<u32>,
+    dead_band: Option<f64>,
     #[serde(default, with = "humantime_serde")]
-    pub lease: Option<Duration>,
+    lease: Option<Duration>,
 }
 
 /// Checks it.

@@ -37,15 +37,15 @@ pub struct RoleConfig {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoleSection {
-    pub address: String,
-    pub user: String,
-    pub password_file: Option<PathBuf>,
-    pub database: Option<String>,
-    pub lock_url: Option<String>,
+    address: String,
+    user: String,
+    password_file: Option<PathBuf>,
+    database: Option<String>,
+    lock_url: Option<String>,
     #[serde(default, with = "humantime_serde")]
-    pub max_lag: Option<Duration>,
+    max_lag: Option<Duration>,
     #[serde(default, with = "humantime_serde")]
-    pub without_primary: Option<Duration>,
+    without_primary: Option<Duration>,
 }
 
 /// Checks it.

@@ -17,10 +17,11 @@ use plimsoll_core::{Sample, Sla};
 use plimsoll_exposition::Selector;
 use plimsoll_scatter::partition::{Board, Partitions};
 
-use crate::{ring::RingBoard, source_error::SourceError};
+use crate::source_error::SourceError;
 
 pub use log_line::{LINE_RESULTS, LOG_FORMAT};
 pub use metrics::SourceMetrics;
+pub use proxies::{ObservationBoard, Observations};
 pub use settings::{LogListen, PrometheusConfig, SourceConfig, SourceSection, source};
 
 /// What sources work with.
@@ -29,7 +30,7 @@ pub struct SourceContext {
     /// Counters and gauges.
     pub metrics: SourceMetrics,
     /// What proxies told Redis.
-    pub rings: Arc<RingBoard>,
+    pub observations: Arc<ObservationBoard>,
     /// The agent's own queries.
     pub partitions: Arc<Partitions>,
 }
@@ -66,8 +67,8 @@ impl Source {
                     .map(Source::HaproxyLog)
             }
             SourceConfig::Proxies => {
-                let (rings, metrics) = (Arc::clone(&context.rings), context.metrics.clone());
-                let source = proxies::ProxiesSource::new(service, rings, metrics);
+                let (board, metrics) = (Arc::clone(&context.observations), context.metrics.clone());
+                let source = proxies::ProxiesSource::new(service, board, metrics);
                 Ok(Source::Proxies(source))
             }
             SourceConfig::Partitions => Ok(Source::Partitions(context.partitions.board(service))),

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -11,17 +11,51 @@ use plimsoll_core::{Cost, HistogramError, Sample, Seconds, dispatch::Observed};
 
 use tracing::warn;
 
-use crate::{ring::RingBoard, source_error::SourceError, sources::SourceMetrics};
+use crate::{source_error::SourceError, sources::SourceMetrics};
 
 /// Proxies report about once a second, and neither they nor the agent keep exact time. Until so long after the last
 /// news there may be some soon, and no step is taken.
 const QUIET: Duration = Duration::from_millis(2500);
 
+/// What each proxy counted of this node, as it wrote it.
+pub type Observations = Vec<(String, String)>;
+
+/// What the proxies counted, by service, and when it was read in Redis.
+#[derive(Debug, Default)]
+pub struct ObservationBoard(Mutex<BTreeMap<String, (Observations, Instant)>>);
+
+impl ObservationBoard {
+    fn locked<T>(
+        &self,
+        look: impl FnOnce(&mut BTreeMap<String, (Observations, Instant)>) -> T,
+    ) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts up what was read now.
+    pub fn put(&self, service: &str, seen: Observations) {
+        self.locked(|all| all.insert(service.to_owned(), (seen, Instant::now())));
+    }
+
+    fn of(&self, service: &str) -> Option<(Observations, Instant)> {
+        self.locked(|all| all.get(service).cloned())
+    }
+
+    fn read_at(&self, service: &str) -> Option<Instant> {
+        self.locked(|all| Some(all.get(service)?.1))
+    }
+
+    /// Takes down what there is of a service.
+    pub fn forget(&self, service: &str) {
+        self.locked(|all| all.remove(service));
+    }
+}
+
 /// The proxies of one service's node.
 #[derive(Debug)]
 pub struct ProxiesSource {
     service: String,
-    board: Arc<RingBoard>,
+    board: Arc<ObservationBoard>,
     metrics: SourceMetrics,
     /// By proxy.
     base: BTreeMap<String, Observed>,
@@ -32,7 +66,7 @@ pub struct ProxiesSource {
 
 impl ProxiesSource {
     /// Nothing is known yet.
-    pub fn new(service: &str, board: Arc<RingBoard>, metrics: SourceMetrics) -> Self {
+    pub fn new(service: &str, board: Arc<ObservationBoard>, metrics: SourceMetrics) -> Self {
         ProxiesSource {
             service: service.to_owned(),
             board,
@@ -45,14 +79,14 @@ impl ProxiesSource {
 
     /// Whether Redis was read since the last call of `observe`.
     pub fn has_news(&self) -> bool {
-        let read = self.board.observed_at(&self.service);
+        let read = self.board.read_at(&self.service);
         self.last
             .is_some_and(|last| read.is_some_and(|at| at > last))
     }
 
     /// What was counted since the last call; `None` the first time.
     pub fn observe(&mut self) -> Result<Option<Sample>, SourceError> {
-        let Some((seen, at)) = self.board.observations(&self.service) else {
+        let Some((seen, at)) = self.board.of(&self.service) else {
             return Err(SourceError::new(
                 "unreachable",
                 "Redis has not been reached yet",
@@ -145,19 +179,19 @@ mod tests {
     use super::*;
     use plimsoll_exposition::Catalogue;
 
-    fn source() -> (ProxiesSource, Arc<RingBoard>) {
-        let board = Arc::new(RingBoard::default());
+    fn source() -> (ProxiesSource, Arc<ObservationBoard>) {
+        let board = Arc::new(ObservationBoard::default());
         let registry = Registry::new();
         let metrics = SourceMetrics::new(&mut Catalogue::new(&registry)).unwrap();
         let source = ProxiesSource::new("s", Arc::clone(&board), metrics);
         (source, board)
     }
 
-    fn put(board: &RingBoard, seen: &[(&str, &str)]) {
+    fn put(board: &ObservationBoard, seen: &[(&str, &str)]) {
         let seen = seen
             .iter()
             .map(|(proxy, line)| ((*proxy).to_owned(), (*line).to_owned()));
-        board.put_observations("s", seen.collect());
+        board.put("s", seen.collect());
     }
 
     #[test]

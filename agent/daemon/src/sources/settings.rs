@@ -52,18 +52,18 @@ pub struct PrometheusConfig {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceSection {
-    pub kind: String,
-    pub url: Option<String>,
-    pub histogram: Option<String>,
-    pub labels: Option<BTreeMap<String, String>>,
-    pub failed: Option<String>,
-    pub cost: Option<String>,
-    pub oldest_age: Option<String>,
+    kind: String,
+    url: Option<String>,
+    histogram: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+    failed: Option<String>,
+    cost: Option<String>,
+    oldest_age: Option<String>,
     #[serde(default, with = "humantime_serde")]
-    pub timeout: Option<Duration>,
-    pub max_body: Option<String>,
-    pub listen: Option<String>,
-    pub node: Option<String>,
+    timeout: Option<Duration>,
+    max_body: Option<String>,
+    listen: Option<String>,
+    node: Option<String>,
 }
 
 /// Where HAProxy's log lines arrive.

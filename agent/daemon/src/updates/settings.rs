@@ -28,10 +28,10 @@ pub struct UpdatesConfig {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpdatesSection {
-    pub url: String,
+    url: String,
     #[serde(default, with = "humantime_serde")]
-    pub longest: Option<Duration>,
-    pub update_cost: Option<f64>,
+    longest: Option<Duration>,
+    update_cost: Option<f64>,
 }
 
 /// Checks it.
