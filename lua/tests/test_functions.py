@@ -477,5 +477,5 @@ def test_agents_of_before_may_leave_the_address_out(cluster):
 def test_the_library_tells_its_version(cluster):
     told = int(re.search(r"^local VERSION = (\d+)$", LIBRARY.read_text(), re.MULTILINE)[1])
     assert cluster.server.fcall_ro("plimsoll_version", 0) == told
-    for user in ("lua/plimsoll/follower.lua", "agent/daemon/src/ring/link.rs"):
+    for user in ("lua/plimsoll/follower.lua", "agent/node/src/ring/link.rs"):
         assert f"LIBRARY_VERSION = {told}" in (ROOT / user).read_text().replace(": i64", "")

@@ -38,7 +38,7 @@ use out::Out;
 pub use postgresql::{Driver, login};
 pub use settings::{
     PartitionConfig, PartitionDatabase, PartitionSection, PartitionServer, PartitionService,
-    databases, partitions,
+    REFERENCE, databases, partitions,
 };
 
 /// Queries that were taken and have not ended. One more is refused: if it waited, those who wait for its rows before they

@@ -7,7 +7,9 @@ use std::{
 };
 
 use plimsoll_net::{DatabaseAddress, HttpUrl};
-use plimsoll_settings::{Checked, ConfigError, MAX_NAME, Secret, at, secret, token, wrong};
+use plimsoll_settings::{
+    Checked, ConfigError, MAX_NAME, Secret, TableReference, at, secret, token, wrong,
+};
 use serde::Deserialize;
 
 /// A part of the data, and what is asked of it.
@@ -210,3 +212,71 @@ fn name(key: String, text: &str) -> Checked<String> {
     }
     Ok(text.to_owned())
 }
+
+/// Of `[[partition]]`, key by key.
+pub const REFERENCE: TableReference = (
+    "[[partition]]",
+    "A part of the data, in a PostgreSQL database of this node or, with `url`, in a service that answers as an agent does; `POST /v1/partition-query` asks it: docs/scatter.md. No TLS.",
+    &[
+        (
+            "name",
+            "1 to 120 visible ASCII characters",
+            "required",
+            "The partition's name, no two alike.",
+        ),
+        (
+            "address",
+            "`host:port` or `unix:///path`",
+            "required, or `url`",
+            "Where PostgreSQL listens.",
+        ),
+        (
+            "user",
+            "1 to 120 visible ASCII characters",
+            "required, or `url`",
+            "Who asks. Should have no right but to read what is asked for.",
+        ),
+        (
+            "password_file",
+            "path",
+            "none",
+            "File with the password, read at start and reload.",
+        ),
+        (
+            "database",
+            "1 to 120 visible ASCII characters",
+            "required, or `url`",
+            "The database's name at the server.",
+        ),
+        (
+            "url",
+            "`http://host[:port]/path`",
+            "none",
+            "The service that is asked in place of a database; the keys above, but for `name`, and `free_sql` do not go with it.",
+        ),
+        (
+            "token_file",
+            "path",
+            "none",
+            "With `url`: file with 16 to 4096 printable characters, read at start and reload, that the service is shown as `Authorization: Bearer …`.",
+        ),
+        (
+            "service",
+            "a `name` of `[[service]]`",
+            "none",
+            "The service in whose backlog and bound the queries count; its `source.kind` must be `partitions`. Without it they count in none.",
+        ),
+        (
+            "queries",
+            "table of name and SQL; with `url`, of name and 1 to 120 visible ASCII characters",
+            "none",
+            "Queries that may be asked for by name: in SQL, with `$1`, `$2`… for parameters, or the name that the service has for each. One at least, or `free_sql`.",
+        ),
+        (
+            "free_sql",
+            "`true`, `false`",
+            "`false`",
+            "Answer any SQL query that only reads; needs `http.token_file`. Functions that `user` may call may still do more than read.",
+        ),
+    ],
+);

@@ -1,0 +1,287 @@
+//! `plimsoll agent --check-config`: what the file says, and with `--probe` what works of it on this machine.
+
+use std::{io, io::Write, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use anyhow::ensure;
+use plimsoll_core::Objective;
+use plimsoll_exposition::Catalogue;
+use plimsoll_net::bind;
+use plimsoll_node::{
+    control_loop::ServiceConfig,
+    ring::{LinkSettings, Server, told},
+};
+use plimsoll_scatter::partition::Partitions;
+use plimsoll_settings::ConfigError;
+use plimsoll_signal::{
+    jobs::{Jobs, JobsConfig},
+    source_error::SourceError,
+    sources::{self, Source, SourceConfig, SourceContext},
+};
+use prometheus::Registry;
+use tokio::time::{Instant, sleep};
+
+use crate::{config::Config, metrics::Metrics, node_command};
+
+/// A first count of jobs, or a second scrape, may take so long.
+const COUNT_LIMIT: Duration = Duration::from_secs(2);
+/// Between two looks for it.
+const COUNT_PAUSE: Duration = Duration::from_millis(20);
+
+/// What was tried, and how it went.
+struct Tried {
+    what: String,
+    result: Result<String, String>,
+}
+
+impl Tried {
+    fn new(what: String, result: Result<String, String>) -> Self {
+        Tried { what, result }
+    }
+}
+
+/// Says what is fine, and fails where something is not.
+pub fn run(path: &Path, config: &Config, probe: bool, out: &mut impl Write) -> anyhow::Result<()> {
+    state_directory(path, config)?;
+    for service in &config.services {
+        writeln!(out, "{}", summary(config, service))?;
+    }
+    writeln!(out, "{}: configuration is fine", path.display())?;
+    if !probe {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let all = runtime.block_on(probes(config))?;
+    // A name server or a database that hangs does not hold this up.
+    runtime.shutdown_background();
+    for Tried { what, result } in &all {
+        match result {
+            Ok(found) => writeln!(out, "ok    {what}: {found}")?,
+            Err(problem) => writeln!(out, "FAIL  {what}: {problem}")?,
+        }
+    }
+    let failed = all.iter().filter(|tried| tried.result.is_err()).count();
+    ensure!(failed == 0, "{failed} of {} probes failed", all.len());
+    Ok(())
+}
+
+fn state_directory(path: &Path, config: &Config) -> Result<(), ConfigError> {
+    let Some(directory) = &config.state_directory else {
+        return Ok(());
+    };
+    let shown = directory.display();
+    let problem = match std::fs::metadata(directory) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => format!("{shown} is no directory"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => format!(
+            "{shown} is not there; make it, for the user that runs the agent: install -d -m 0750 -o plimsoll {shown}"
+        ),
+        Err(error) => format!("{shown}: {error}"),
+    };
+    Err(ConfigError::at(path, "agent.state_directory", problem))
+}
+
+/// A service in one line.
+fn summary(config: &Config, service: &ServiceConfig) -> String {
+    let sla = &service.settings.sla;
+    let source = match &service.source {
+        SourceConfig::Prometheus(source) => {
+            format!("histogram {} at {}", source.histogram, source.url)
+        }
+        SourceConfig::HaproxyLog { listen, node } => {
+            format!("HAProxy's log of {node} at {listen}")
+        }
+        SourceConfig::Proxies => "what proxies tell Redis".to_owned(),
+        SourceConfig::Partitions => "its partitions' queries".to_owned(),
+    };
+    let mut outputs = vec![
+        format!("agent-check {}", config.agent_check_listen),
+        format!("HTTP {}", config.http_listen),
+    ];
+    if let Some(address) = config.envoy.orca_listen {
+        outputs.push(format!("ORCA {address}"));
+    }
+    if let Some(ring) = &service.ring {
+        outputs.push(format!("ring {} as {}", ring.cluster, ring.node));
+    }
+    let whom = match sla.objective {
+        Objective::Mean => "the mean".to_owned(),
+        Objective::Quantile(quantile) => format!("{} %", 100.0 * quantile),
+    };
+    format!(
+        "{}: source: {source}; SLA: {} s for {whom}; outputs: {}",
+        service.name,
+        sla.delay.get(),
+        outputs.join(", ")
+    )
+}
+
+async fn probes(config: &Config) -> anyhow::Result<Vec<Tried>> {
+    let mut all = Vec::new();
+    let socket = config.control_socket.as_deref();
+    let is_running = socket.is_some_and(node_command::answers);
+    let mut listeners = vec![
+        ("http.listen", config.http_listen),
+        ("agent_check.listen", config.agent_check_listen),
+    ];
+    listeners.extend(config.envoy.orca_listen.map(|it| ("envoy.orca_listen", it)));
+    for (key, address) in listeners {
+        all.push(listener(key, address, is_running));
+    }
+    let metrics = Metrics::new(&mut Catalogue::new(&Registry::new()))?;
+    let context = SourceContext {
+        partitions: Arc::new(Partitions::new(metrics.partitions)?),
+        metrics: metrics.loops.source,
+        observations: Arc::default(),
+    };
+    for service in &config.services {
+        all.push(source(service, &context, is_running).await);
+        if let Some(tried) = jobs(service).await {
+            all.push(tried);
+        }
+    }
+    if let Some(settings) = &config.redis {
+        all.push(redis(settings).await);
+    }
+    Ok(all)
+}
+
+fn listener(key: &str, address: SocketAddr, is_running: bool) -> Tried {
+    let result = match bind(address) {
+        Ok(_) => Ok("free".to_owned()),
+        Err(error) => in_use(&error.to_string(), error.kind(), is_running),
+    };
+    Tried::new(format!("{key} {address}"), result)
+}
+
+fn in_use(problem: &str, kind: io::ErrorKind, is_running: bool) -> Result<String, String> {
+    match kind {
+        io::ErrorKind::AddrInUse if is_running => Ok("in use, by the running agent".to_owned()),
+        io::ErrorKind::AddrInUse => Err(
+            "in use: `ss -lnp` as root says by whom; where it is this agent, set control.socket"
+                .to_owned(),
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            Err("is no address of this machine: `ip address` lists them".to_owned())
+        }
+        _ => Err(problem.to_owned()),
+    }
+}
+
+async fn source(service: &ServiceConfig, context: &SourceContext, is_running: bool) -> Tried {
+    let what = |of: &str| format!("{} source: {of}", service.name);
+    match &service.source {
+        SourceConfig::HaproxyLog { listen, .. } => {
+            let result = match sources::check_listen(listen) {
+                Ok(()) => Ok("free".to_owned()),
+                Err(_) if is_running => Ok("in use, by the running agent".to_owned()),
+                Err(error) => Err(format!("{error}; `ss -lnp` as root says who listens where")),
+            };
+            Tried::new(what(&listen.to_string()), result)
+        }
+        SourceConfig::Proxies => {
+            let found = "by way of Redis".to_owned();
+            Tried::new(what("proxies"), Ok(found))
+        }
+        SourceConfig::Partitions => {
+            let found = "counted by the agent itself".to_owned();
+            Tried::new(what("partitions"), Ok(found))
+        }
+        SourceConfig::Prometheus(config) => {
+            let result = scrape(service, context).await;
+            let result = result.map_err(|error| advice(&error, &config.url.to_string()));
+            Tried::new(what(&config.url.to_string()), result)
+        }
+    }
+}
+
+async fn scrape(service: &ServiceConfig, context: &SourceContext) -> Result<String, SourceError> {
+    let (sla, jobs) = (service.settings.sla, service.jobs.in_scrape());
+    let mut source = Source::open(&service.name, &service.source, sla, jobs, context)?;
+    source.observe().await?;
+    let SourceConfig::Prometheus(config) = &service.source else {
+        return Ok("opened".to_owned());
+    };
+    let histogram = format!("histogram {} is there", config.histogram);
+    let JobsConfig::Prometheus {
+        gauge, url: None, ..
+    } = &service.jobs
+    else {
+        return Ok(histogram);
+    };
+    // A first scrape only gives what the next one is compared with.
+    sleep(COUNT_PAUSE).await;
+    match source.observe().await? {
+        Some(sample) if sample.jobs.is_none() => Err(SourceError::new(
+            "no_series",
+            format!("{histogram}, but no series of gauge {gauge}"),
+        )),
+        _ => Ok(format!("{histogram}, and so is gauge {gauge}")),
+    }
+}
+
+/// What went wrong, and what to do about it.
+fn advice(error: &SourceError, url: &str) -> String {
+    let hint = match error.kind {
+        "unreachable" => "does the service run, and listen there?".to_owned(),
+        "timeout" => format!("how long does `curl {url}` take?"),
+        "no_series" => format!(
+            "`curl -s {url} | grep _bucket` lists what there is; the name goes without _bucket"
+        ),
+        "status" => format!("is the path right? `curl -i {url}`"),
+        _ => return error.message.clone(),
+    };
+    format!("{}; {hint}", error.message)
+}
+
+async fn jobs(service: &ServiceConfig) -> Option<Tried> {
+    let (what, hint) = match &service.jobs {
+        JobsConfig::None | JobsConfig::Prometheus { url: None, .. } => return None,
+        JobsConfig::Prometheus {
+            gauge,
+            url: Some(url),
+            ..
+        } => (
+            format!("gauge {gauge} at {url}"),
+            format!("`curl -s {url}` shows what is there"),
+        ),
+        JobsConfig::Sockets { port, .. } => (
+            format!("sockets of port {port}"),
+            format!("`ss -tn sport = :{port}` shows what there is to count"),
+        ),
+        JobsConfig::Database(config) => (
+            format!("{} at {}", config.kind, config.address),
+            "may this user connect, and see other sessions?".to_owned(),
+        ),
+    };
+    let mut jobs = Jobs::open(&service.jobs);
+    let until = Instant::now() + COUNT_LIMIT;
+    let result = loop {
+        match jobs.count().await {
+            Ok(count) => match count.now {
+                Some(now) => break Ok(format!("{now} jobs")),
+                None if Instant::now() > until => break Err(format!("no count; {hint}")),
+                None => sleep(COUNT_PAUSE).await,
+            },
+            Err(error) => break Err(format!("{error}; {hint}")),
+        }
+    };
+    Some(Tried::new(format!("{} jobs: {what}", service.name), result))
+}
+
+async fn redis(settings: &LinkSettings) -> Tried {
+    let what = format!("redis {}", settings.urls.join(", "));
+    let asked = async {
+        let mut server = Server::open(settings).await?;
+        server.query::<String>(&::redis::cmd("PING")).await
+    };
+    let result = match asked.await {
+        Ok(_) => Ok("answers, and may be written to".to_owned()),
+        Err(problem) => Err(format!(
+            "{}; see redis.urls, user, password_file, and the server's protected-mode",
+            told(&problem)
+        )),
+    };
+    Tried::new(what, result)
+}

@@ -1,0 +1,89 @@
+//! The agent's configuration: read, checked as a whole, and only then used.
+
+mod partitions;
+mod parts;
+mod raw;
+mod reference;
+mod resolve;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use plimsoll_node::{
+    control_loop::ServiceConfig, placement::PlacementSettings, ring::LinkSettings,
+};
+use plimsoll_outputs::{agent_check::OnShutdown, envoy::EnvoySettings};
+use plimsoll_scatter::partition::PartitionConfig;
+use plimsoll_settings::{ConfigError, Level, LogFormat};
+
+pub use parts::Parts;
+pub use reference::markdown;
+
+/// A valid configuration with every default filled in.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Sampling period `P`.
+    pub period: Duration,
+    /// Share of `P` each period is moved by at random.
+    pub jitter: f64,
+    /// Least severe level that is logged.
+    pub log_level: Level,
+    /// Text or JSON.
+    pub log_format: LogFormat,
+    /// Where drains and overrides are remembered.
+    pub state_directory: Option<PathBuf>,
+    /// HTTP endpoints.
+    pub http_listen: SocketAddr,
+    /// Who may connect to them, and for load reports; everybody without.
+    pub http_allow: Option<Vec<IpNet>>,
+    /// What a proxy must show to exchange observations for shares.
+    pub http_token: Option<String>,
+    /// Agent checks.
+    pub agent_check_listen: SocketAddr,
+    /// See `OutputSettings`.
+    pub agent_check_allow: Option<Vec<IpNet>>,
+    /// See `OutputSettings`.
+    pub max_proxies_per_address: usize,
+    /// See `OutputSettings`.
+    pub max_connections: usize,
+    /// See `OutputSettings`.
+    pub identity_wait: Duration,
+    /// See `OutputSettings`.
+    pub proxy_lease: Duration,
+    /// See `OutputSettings`.
+    pub on_shutdown: OnShutdown,
+    /// See `OutputSettings`.
+    pub shutdown_grace: Duration,
+    /// Operators' socket.
+    pub control_socket: Option<PathBuf>,
+    /// How to reach Redis.
+    pub redis: Option<LinkSettings>,
+    /// The table of primaries.
+    pub placement: Option<PlacementSettings>,
+    /// What Envoy is answered.
+    pub envoy: EnvoySettings,
+    /// Services, in the file's order; at least one.
+    pub services: Vec<ServiceConfig>,
+    /// Parts of the data that are asked together with those of other nodes, in the file's order.
+    pub partitions: Vec<Arc<PartitionConfig>>,
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::whole_file(path, error.to_string()))?;
+        Config::parse(path, &text)
+    }
+
+    /// Checks a text; `path` is for messages.
+    pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
+        let file = plimsoll_settings::deserialize(path, text)?;
+        resolve::resolve(file).map_err(|wrong| plimsoll_settings::point_at(path, text, wrong))
+    }
+}

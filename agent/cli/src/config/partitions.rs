@@ -1,0 +1,39 @@
+//! What partitions and the rest of the file must agree on.
+
+use plimsoll_scatter::partition::PartitionServer;
+use plimsoll_settings::{Checked, wrong};
+use plimsoll_signal::sources::SourceConfig;
+
+use super::Config;
+
+/// Queries count in the bound of a service that learns of them.
+pub fn services(config: &Config) -> Checked<()> {
+    for (index, partition) in config.partitions.iter().enumerate() {
+        let Some(name) = &partition.service else {
+            continue;
+        };
+        let key = format!("partition[{index}].service");
+        match config.services.iter().find(|service| service.name == *name) {
+            None => return wrong(key, format!("there is no service {name:?}")),
+            Some(service) if service.source != SourceConfig::Partitions => {
+                let problem = format!("the source of service {name:?} must be \"partitions\"");
+                return wrong(key, problem);
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// A query that asks its own agent would wait for itself.
+pub fn elsewhere(config: &Config) -> Checked<()> {
+    let own = config.http_listen.to_string();
+    for (index, partition) in config.partitions.iter().enumerate() {
+        if matches!(&partition.server, PartitionServer::Http(service) if service.url.connect == own)
+        {
+            let problem = "must not be this agent itself";
+            return wrong(format!("partition[{index}].url"), problem);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! What each component gets of the whole.
+
+use std::sync::Arc;
+
+use plimsoll_node::{control_loop::ServiceConfig, placement::PlacementConfig, ring::RingsConfig};
+use plimsoll_outputs::{
+    agent_check::{OutputSettings, ServiceOutput},
+    envoy::{EnvoyConfig, EnvoyService},
+    http::{HttpConfig, HttpService},
+    orca::OrcaConfig,
+};
+use tokio::sync::watch;
+
+use super::Config;
+
+impl Config {
+    /// For the rings' tasks and proxies' exchanges.
+    pub fn rings(&self) -> RingsConfig {
+        let ring = |service: &ServiceConfig| Some((service.name.clone(), service.ring.clone()?));
+        RingsConfig {
+            link: self.redis.clone(),
+            period: self.period,
+            rings: self.services.iter().filter_map(ring).collect(),
+        }
+    }
+
+    /// For the keeper of the table of primaries; nothing where there is none.
+    pub fn placement(&self) -> Option<PlacementConfig> {
+        let (link, settings) = self.redis.clone().zip(self.placement.clone())?;
+        let mut rings = self.services.iter().filter_map(|it| it.ring.as_ref());
+        let ring = rings.find(|ring| ring.cluster == settings.cluster);
+        Some(PlacementConfig {
+            node: ring.map(|ring| ring.node.clone()),
+            link,
+            settings,
+        })
+    }
+
+    /// For Envoy's discovery.
+    pub fn envoy(&self) -> EnvoyConfig {
+        let service = |service: &ServiceConfig| EnvoyService {
+            name: service.name.clone(),
+            address: service.address.clone(),
+            ring_cluster: service.ring.as_ref().map(|ring| ring.cluster.clone()),
+            weight_dead_band: service.weight_dead_band,
+        };
+        EnvoyConfig {
+            settings: self.envoy.clone(),
+            period: self.period,
+            jitter: self.jitter,
+            services: self.services.iter().map(service).collect(),
+        }
+    }
+
+    /// For load reports.
+    pub fn orca(&self) -> OrcaConfig {
+        OrcaConfig {
+            allow: self.http_allow.clone(),
+            period: self.period,
+            services: self.services.iter().map(|it| it.name.clone()).collect(),
+        }
+    }
+
+    /// For the HTTP server.
+    pub fn http(&self) -> HttpConfig {
+        let service = |service: &ServiceConfig| {
+            let limits = service.settings.limits;
+            HttpService {
+                name: service.name.clone(),
+                has_ring: service.ring.is_some(),
+                has_updates: service.updates.is_some(),
+                has_role: service.role.is_some(),
+                first_bound: limits.nominal.unwrap_or(limits.max),
+            }
+        };
+        HttpConfig {
+            allow: self.http_allow.clone(),
+            token: self.http_token.clone(),
+            partitions: self.partitions.clone(),
+            envoy: Arc::new(self.envoy()),
+            orca: Arc::new(self.orca()),
+            services: self.services.iter().map(service).collect(),
+        }
+    }
+
+    /// For the agent-check server.
+    pub fn output_settings(&self) -> OutputSettings {
+        let output = |service: &ServiceConfig| ServiceOutput {
+            name: service.name.clone(),
+            identities: service.identities.clone(),
+            send: service.send,
+        };
+        let mut settings = OutputSettings::new(self.services.iter().map(output).collect());
+        settings.period = self.period;
+        settings.allow = self.agent_check_allow.clone();
+        settings.max_proxies_per_address = self.max_proxies_per_address;
+        settings.max_connections = self.max_connections;
+        settings.identity_wait = self.identity_wait;
+        settings.proxy_lease = self.proxy_lease;
+        settings.on_shutdown = self.on_shutdown;
+        settings.shutdown_grace = self.shutdown_grace;
+        settings
+    }
+}
+
+/// What each component goes by; a reload sends others.
+#[derive(Debug)]
+pub struct Parts {
+    /// For the rings' tasks and proxies' exchanges.
+    pub rings: watch::Sender<Arc<RingsConfig>>,
+    /// For the keeper.
+    pub placement: watch::Sender<Arc<Option<PlacementConfig>>>,
+    /// For Envoy's discovery.
+    pub envoy: watch::Sender<Arc<EnvoyConfig>>,
+    /// For load reports.
+    pub orca: watch::Sender<Arc<OrcaConfig>>,
+    /// For the HTTP server.
+    pub http: watch::Sender<Arc<HttpConfig>>,
+}
+
+impl Parts {
+    /// Of this configuration.
+    pub fn new(config: &Config) -> Self {
+        Parts {
+            rings: watch::Sender::new(Arc::new(config.rings())),
+            placement: watch::Sender::new(Arc::new(config.placement())),
+            envoy: watch::Sender::new(Arc::new(config.envoy())),
+            orca: watch::Sender::new(Arc::new(config.orca())),
+            http: watch::Sender::new(Arc::new(config.http())),
+        }
+    }
+
+    /// Of this one from now on.
+    pub fn send(&self, config: &Config) {
+        self.rings.send_replace(Arc::new(config.rings()));
+        self.placement.send_replace(Arc::new(config.placement()));
+        self.envoy.send_replace(Arc::new(config.envoy()));
+        self.orca.send_replace(Arc::new(config.orca()));
+        self.http.send_replace(Arc::new(config.http()));
+    }
+}

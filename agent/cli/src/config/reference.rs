@@ -1,0 +1,225 @@
+//! The reference of every key, from the same names the parser knows.
+
+use plimsoll_node::{control_loop, placement, ring};
+use plimsoll_outputs::envoy;
+use plimsoll_scatter::partition;
+use plimsoll_settings::TableReference;
+use plimsoll_signal::{
+    health_probe, host_load, jobs, role,
+    sources::{self, log_lines},
+    updates,
+};
+
+const AGENT: TableReference = (
+    "[agent]",
+    "The agent as a whole.",
+    &[
+        (
+            "period",
+            "duration, 10ms to 1day",
+            "`\"1s\"`",
+            "Sampling period *P*: one controller step in each.",
+        ),
+        (
+            "jitter",
+            "0 to 0.5",
+            "`0.05`",
+            "Share of the period each one is moved by at random, so that agents do not act in step.",
+        ),
+        (
+            "log_level",
+            "`error`, `warn`, `info`, `debug`, `trace`",
+            "`\"info\"`",
+            "Least severe level that is logged, to standard error.",
+        ),
+        (
+            "log_format",
+            "`text`, `json`",
+            "`\"text\"`",
+            "How log lines look. Needs a restart to change.",
+        ),
+        (
+            "state_directory",
+            "path",
+            "none",
+            "Keeps drains, operators' overrides and what was learned of the node over a restart; what was learned is dropped when it is 30 days old. Needs a restart to change.",
+        ),
+    ],
+);
+
+const HTTP: TableReference = (
+    "[http]",
+    "What it answers: docs/http-api.md.",
+    &[
+        (
+            "listen",
+            "IP:port",
+            "`\"127.0.0.1:9464\"`",
+            "Needs a restart to change.",
+        ),
+        (
+            "allow",
+            "1 to 256 of network or address, as `192.0.2.0/24`",
+            "all",
+            "Who may connect, and to `envoy.orca_listen`; loopback, too, only where it is named. Others are closed at once and counted.",
+        ),
+        (
+            "token_file",
+            "path",
+            "none",
+            "File with 16 to 4096 printable characters, read at start and reload. `POST` to `/v1/observe`, `/v1/placement` and `/v1/partition-query` must carry them as `Authorization: Bearer …`. Without it whoever reaches `listen` can take shares of every node's bound, and ask the partitions' queries.",
+        ),
+    ],
+);
+
+const AGENT_CHECK: TableReference = (
+    "[agent_check]",
+    "What HAProxy polls; one port for all services.",
+    &[
+        (
+            "listen",
+            "IP:port",
+            "`\"127.0.0.1:9101\"`",
+            "HAProxy on another host needs this node's address here. Needs a restart to change.",
+        ),
+        (
+            "allow",
+            "1 to 256 of network or address, as `192.0.2.0/24`",
+            "all",
+            "Who may ask; others are closed at once and counted. Whoever may can take a share of the bound: name HAProxy's hosts, here or in the firewall.",
+        ),
+        (
+            "max_proxies_per_address",
+            "1 to 64",
+            "`8`",
+            "Proxies of one address that share a service's bound; one that asks under two identities is two. More are told nothing, and counted.",
+        ),
+        (
+            "max_connections",
+            "1 to 65536",
+            "`256`",
+            "Open connections; over that the oldest is closed and counted.",
+        ),
+        (
+            "identity_wait",
+            "duration, 1ms to 1day",
+            "`\"30ms\"`",
+            "How long to wait for the `agent-send` line.",
+        ),
+        (
+            "proxy_lease",
+            "duration, 100ms to 1day",
+            "`\"10s\"`",
+            "A proxy that has not polled for this long gives its share of the bound back.",
+        ),
+        (
+            "on_shutdown",
+            "`drain`, `hold`",
+            "`\"drain\"`",
+            "What proxies are told at the end; `drain` needs `state_directory`.",
+        ),
+        (
+            "shutdown_grace",
+            "duration, 0s to 1day",
+            "`\"3s\"`",
+            "How long the end may wait for each known proxy to hear it.",
+        ),
+    ],
+);
+
+const CONTROL: TableReference = (
+    "[control]",
+    "Operators' overrides (`plimsoll node`).",
+    &[(
+        "socket",
+        "path",
+        "none",
+        "Unix socket, mode 0660. Needs a restart to change.",
+    )],
+);
+
+/// Of every table, in the order of the reference.
+fn tables() -> [TableReference; 21] {
+    [
+        AGENT,
+        HTTP,
+        AGENT_CHECK,
+        CONTROL,
+        ring::REDIS_REFERENCE,
+        placement::REFERENCE,
+        envoy::REFERENCE,
+        control_loop::SERVICE_REFERENCE,
+        control_loop::SLA_REFERENCE,
+        control_loop::BOUND_REFERENCE,
+        control_loop::CONTROLLER_REFERENCE,
+        control_loop::RULES_REFERENCE,
+        control_loop::OUTPUT_REFERENCE,
+        sources::REFERENCE,
+        jobs::REFERENCE,
+        host_load::REFERENCE,
+        health_probe::REFERENCE,
+        ring::RING_REFERENCE,
+        updates::REFERENCE,
+        role::REFERENCE,
+        partition::REFERENCE,
+    ]
+}
+
+/// The whole reference.
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "# Agent configuration\n\n\
+         Written by `plimsoll config-reference`; change it there.\n\n\
+         TOML, read by `plimsoll agent --config FILE`, checked by `--check-config`, tried on this machine by `--check-config --probe`, read again on SIGHUP. \
+         Unknown keys and impossible values are refused with file, line and key, and on a reload the old \
+         configuration stays, as it does where the new one needs a restart. Durations look like `250ms`, `1s`, `1m 30s`. `localhost` is 127.0.0.1 to listen on, and 127.0.0.1 and ::1 to connect to. \
+         `agent/cli/packaging/agent.toml` is an annotated example.\n",
+    );
+    for (table, about, rows) in tables() {
+        text.push_str(&format!(
+            "\n## `{table}`\n\n{about}\n\n| key | values | default | meaning |\n|---|---|---|---|\n"
+        ));
+        for (key, values, default, meaning) in rows {
+            text.push_str(&format!("| `{key}` | {values} | {default} | {meaning} |\n"));
+        }
+    }
+    text.push_str(&log_lines());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+    use plimsoll_settings::expected;
+
+    fn known(table: &str) -> Vec<String> {
+        let service = "[[service]]\nname = \"s\"\n";
+        let text = match table {
+            "[[service]]" => format!("{service}zzz = 1\n"),
+            _ if table.starts_with("[service.") => format!("{service}{table}\nzzz = 1\n"),
+            _ => format!("{table}\nzzz = 1\n"),
+        };
+        let error = Config::parse(Path::new("x"), &text)
+            .map(|_| ())
+            .map_err(|e| e.to_string());
+        expected(&error.err().unwrap_or_default())
+    }
+
+    #[test]
+    fn has_every_key_and_no_other() {
+        for (table, _, rows) in tables() {
+            let mut documented: Vec<_> = rows.iter().map(|row| row.0.to_owned()).collect();
+            if table == "[[service]]" {
+                let inner = tables()
+                    .into_iter()
+                    .filter_map(|t| t.0.strip_prefix("[service."));
+                documented.extend(inner.map(|name| name.trim_end_matches(']').to_owned()));
+            }
+            documented.sort();
+            assert_eq!(documented, known(table), "{table}");
+        }
+    }
+}

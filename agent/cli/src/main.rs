@@ -1,0 +1,96 @@
+//! The `plimsoll` binary: sources -> controller -> outputs, once a period.
+
+mod check;
+mod cli;
+mod cli_docs;
+mod config;
+mod gather_command;
+mod identify;
+mod keep_running;
+mod logging;
+mod metrics;
+mod node_command;
+mod notify;
+mod placement_command;
+mod reload;
+mod ring_command;
+mod simulate;
+mod supervise;
+mod top;
+mod tune;
+
+use std::{io::Write, process::ExitCode, time::Duration};
+
+use clap::{CommandFactory, Parser};
+
+use cli::{AgentArgs, Cli, Command};
+use config::Config;
+
+/// The end does not wait longer than this for a name server or a disk.
+const LAST_CALLS: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("plimsoll: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match command {
+        Command::Agent(args) if args.check_config => {
+            let config = Config::load(&args.config)?;
+            use_crypto();
+            check::run(&args.config, &config, args.probe, &mut out)?;
+        }
+        Command::Agent(args) => {
+            drop(out);
+            agent(args)?;
+        }
+        Command::Node(args) => {
+            drop(out);
+            node_command::run(args)?;
+        }
+        Command::Ring(args) => ring_command::run(args, &mut out)?,
+        Command::Placement(args) => placement_command::run(args, &mut out)?,
+        Command::Top(args) => {
+            drop(out);
+            top::run(args, &mut std::io::stdout())?;
+        }
+        Command::Identify(args) => identify::run(args, &mut out)?,
+        Command::Tune(args) => tune::run(args, &mut out)?,
+        Command::Gather(args) => {
+            drop(out);
+            gather_command::run(args)?;
+        }
+        Command::Partition(args) => plimsoll_scatter::map::run(args, &mut out)?,
+        Command::Simulate(args) => simulate::run(&args, &mut out)?,
+        Command::Completions { shell } => cli_docs::completions(Cli::command(), shell, &mut out),
+        Command::Man => cli_docs::man(Cli::command(), &mut out)?,
+        Command::ConfigReference => out.write_all(config::markdown().as_bytes())?,
+        Command::MetricsReference => out.write_all(metrics::markdown()?.as_bytes())?,
+    }
+    Ok(())
+}
+
+/// Only this one is compiled in; it fails where it is installed already.
+fn use_crypto() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+fn agent(args: AgentArgs) -> anyhow::Result<()> {
+    let config = Config::load(&args.config)?;
+    let log_level = logging::start(config.log_level, config.log_format);
+    use_crypto();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let ended = runtime.block_on(supervise::run(args.config, config, log_level));
+    runtime.shutdown_timeout(LAST_CALLS);
+    ended
+}

@@ -1,0 +1,63 @@
+//! What a SIGHUP may change.
+
+use std::path::Path;
+
+use anyhow::bail;
+use plimsoll_signal::sources::{self, SourceConfig};
+
+use crate::config::Config;
+
+/// The new configuration, if all of it can come into force; the running one is not touched.
+pub fn read(path: &Path, running: &Config) -> anyhow::Result<Config> {
+    let new = Config::load(path)?;
+    let fixed = [
+        ("http.listen", new.http_listen == running.http_listen),
+        (
+            "agent_check.listen",
+            new.agent_check_listen == running.agent_check_listen,
+        ),
+        (
+            "envoy.orca_listen",
+            new.envoy.orca_listen == running.envoy.orca_listen,
+        ),
+        (
+            "control.socket",
+            new.control_socket == running.control_socket,
+        ),
+        (
+            "agent.state_directory",
+            new.state_directory == running.state_directory,
+        ),
+        ("agent.log_format", new.log_format == running.log_format),
+    ];
+    if let Some((key, _)) = fixed.iter().find(|(_, same)| !same) {
+        bail!("{}: {key}: needs a restart to change", path.display());
+    }
+    check_log_listeners(path, &new, Some(running))?;
+    Ok(new)
+}
+
+/// Tries every log listener that is not already this agent's.
+pub fn check_log_listeners(
+    path: &Path,
+    new: &Config,
+    running: Option<&Config>,
+) -> anyhow::Result<()> {
+    let listens = |config: &Config| -> Vec<_> {
+        let of = config.services.iter().map(|service| match &service.source {
+            SourceConfig::HaproxyLog { listen, .. } => Some(listen.clone()),
+            SourceConfig::Prometheus(_) | SourceConfig::Proxies | SourceConfig::Partitions => None,
+        });
+        of.collect()
+    };
+    let held = running.map(listens).unwrap_or_default();
+    for (index, listen) in listens(new).into_iter().enumerate() {
+        if let Some(listen) = listen
+            && !held.contains(&Some(listen.clone()))
+            && let Err(error) = sources::check_listen(&listen)
+        {
+            bail!("{}: service[{index}].{error}", path.display());
+        }
+    }
+    Ok(())
+}

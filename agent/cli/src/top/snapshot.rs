@@ -1,0 +1,330 @@
+//! What the agents say at one time.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use plimsoll_exposition::{Exposition, Labels, Selector};
+use plimsoll_net::{HttpUrl, get};
+use plimsoll_node::overrides::ForcedHealth;
+use plimsoll_outputs::envoy::{Standing, standing};
+use plimsoll_signal::health_probe::Health;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+/// For one agent's answer.
+const TIMEOUT: Duration = Duration::from_secs(1);
+const MAX_BYTES: usize = 1 << 20;
+/// Of what an agent says of itself.
+const MAX_TEXT: usize = 64;
+
+/// All that was heard.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// By agent, then service.
+    pub rows: Vec<Row>,
+    /// Agents that gave no answer, and why.
+    pub silent: Vec<(String, String)>,
+}
+
+/// One service on one node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Where the service is, or the agent where that is not known.
+    pub node: String,
+    pub service: String,
+    /// "up", "down" or "drain".
+    pub standing: &'static str,
+    /// What the controller holds to its set point, and the service's promise, seconds.
+    pub delay: Option<f64>,
+    pub sla_delay: f64,
+    /// In requests.
+    pub bound_jobs: f64,
+    pub jobs: Option<f64>,
+    /// What weights go by, in cost units; `None` while it is not known.
+    pub capacity: Option<f64>,
+    /// How long ago the load line learned it, and whether in a run before this one.
+    pub learned: Option<(f64, bool)>,
+    pub weight_percent: u16,
+    /// Part of the ring's slots.
+    pub ring: Option<f64>,
+    /// Part of the traffic that Envoy is told to refuse.
+    pub shed: f64,
+    /// Finished a second, and failed.
+    pub finished: Option<f64>,
+    pub failed: Option<f64>,
+    pub reason: String,
+    /// What the source last said when it failed, or how blind it is.
+    pub problem: Option<String>,
+}
+
+impl Row {
+    /// Delay over the promise.
+    pub fn load(&self) -> Option<f64> {
+        self.delay.map(|delay| delay / self.sla_delay)
+    }
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    services: BTreeMap<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    address: Option<String>,
+    settings: SaidSettings,
+    decision: SaidDecision,
+    weight_percent: u16,
+    health: Health,
+    #[serde(rename = "override")]
+    set: SaidOverride,
+    finished: f64,
+    failed: f64,
+    jobs: Option<f64>,
+    /// Agents before it do not say.
+    capacity: Option<f64>,
+    learned: Option<SaidLearned>,
+    observed_seconds: Option<f64>,
+    source_error: Option<String>,
+    sight: Option<SaidSight>,
+    shed: SaidShed,
+}
+
+impl Said {
+    fn problem(&self) -> Option<String> {
+        let blind = self.sight.as_ref().filter(|sight| sight.unseen.is_some());
+        let blind = blind.map(|sight| format!("source blind: delay is {:.1} x", sight.ratio));
+        self.source_error.as_deref().map(shown).or(blind)
+    }
+}
+
+#[derive(Deserialize)]
+struct SaidLearned {
+    age_seconds: f64,
+    earlier_run: bool,
+}
+
+#[derive(Deserialize)]
+struct SaidSettings {
+    sla: SaidSla,
+}
+
+#[derive(Deserialize)]
+struct SaidSla {
+    delay: f64,
+}
+
+#[derive(Deserialize)]
+struct SaidDecision {
+    bound_jobs: f64,
+    reason: String,
+    measured_delay: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct SaidOverride {
+    drain: bool,
+    health: Option<ForcedHealth>,
+}
+
+#[derive(Deserialize)]
+struct SaidSight {
+    ratio: f64,
+    unseen: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct SaidShed {
+    fraction: f64,
+}
+
+/// Asks all agents at once.
+pub async fn take(urls: &[HttpUrl], service: Option<&str>) -> Snapshot {
+    let mut asked = JoinSet::new();
+    for (place, url) in urls.iter().enumerate() {
+        let url = url.clone();
+        asked.spawn(async move { (place, url.authority.clone(), ask(&url).await) });
+    }
+    let mut answers = BTreeMap::new();
+    // The tasks cannot panic, and none is cancelled.
+    while let Some(Ok((place, agent, answer))) = asked.join_next().await {
+        answers.insert(place, (agent, answer));
+    }
+    let mut seen = Snapshot::default();
+    for (agent, answer) in answers.into_values() {
+        match answer {
+            Ok(rows) => {
+                let wanted = |row: &Row| service.is_none_or(|service| row.service == service);
+                seen.rows.extend(rows.into_iter().filter(wanted));
+            }
+            Err(problem) => seen.silent.push((agent, shown(&problem))),
+        }
+    }
+    seen
+}
+
+async fn ask(url: &HttpUrl) -> Result<Vec<Row>, String> {
+    let at = |path: &str| HttpUrl {
+        path: path.to_owned(),
+        ..url.clone()
+    };
+    let (node, metrics) = (at("/v1/node"), at("/metrics"));
+    let (node, metrics) = tokio::join!(
+        get(&node, TIMEOUT, MAX_BYTES),
+        get(&metrics, TIMEOUT, MAX_BYTES)
+    );
+    let (status, body) = node.map_err(|error| error.to_string())?;
+    if status != 200 {
+        return Err(format!("answers with status {status}"));
+    }
+    let metrics = metrics.ok().filter(|(status, _)| *status == 200);
+    let ring = |service: &str| ring(&metrics.as_ref()?.1, service);
+    rows(&body, &url.authority, ring)
+}
+
+/// Part of the slots that the node has.
+fn ring(metrics: &[u8], service: &str) -> Option<f64> {
+    let labels = Labels::from([("service".to_owned(), service.to_owned())]);
+    let wanted = Selector::new("plimsoll_ring_realised_ratio", &labels);
+    let found = Exposition::new(metrics).ok()?.gauges(&wanted).ok()?;
+    found.first().copied()
+}
+
+fn rows(body: &[u8], agent: &str, ring: impl Fn(&str) -> Option<f64>) -> Result<Vec<Row>, String> {
+    let answer: Answer = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let services = answer.services.into_iter();
+    let row = |(service, value): (String, Value)| {
+        let said: Said = serde_json::from_value(value)
+            .map_err(|error| format!("services.{}: {error}", shown(&service)))?;
+        let per_second = |count: f64| {
+            said.observed_seconds
+                .filter(|s| *s > 0.0)
+                .map(|seconds| count / seconds)
+        };
+        Ok(Row {
+            node: shown(said.address.as_deref().unwrap_or(agent)),
+            ring: ring(&service),
+            service: shown(&service),
+            standing: match standing(said.health, said.set.health, said.set.drain) {
+                Standing::Unhealthy => "down",
+                Standing::Draining => "drain",
+                Standing::Healthy => "up",
+            },
+            delay: said.decision.measured_delay,
+            sla_delay: said.settings.sla.delay,
+            bound_jobs: said.decision.bound_jobs,
+            jobs: said.jobs,
+            capacity: said.capacity,
+            learned: said
+                .learned
+                .as_ref()
+                .map(|it| (it.age_seconds.clamp(0.0, 1e9), it.earlier_run)),
+            weight_percent: said.weight_percent,
+            shed: said.shed.fraction,
+            finished: per_second(said.finished),
+            failed: per_second(said.failed),
+            reason: shown(&said.decision.reason),
+            problem: said.problem(),
+        })
+    };
+    services.map(row).collect()
+}
+
+/// Others' words, harmless on a terminal.
+fn shown(text: &str) -> String {
+    let printable = |c: char| if c.is_control() { '?' } else { c };
+    text.chars().take(MAX_TEXT).map(printable).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer() -> Value {
+        json!({"version": "0.1.0", "services": {"stocks": {
+            "address": "192.0.2.11:8001", "health": "up", "health_detail": null,
+            "override": {"drain": false, "health": null}, "proxies": [],
+            "settings": {"sla": {"delay": 0.5}, "more": 1},
+            "decision": {"bound_jobs": 64.0, "reason": "over_sla", "measured_delay": 0.75},
+            "weight_percent": 80, "finished": 120, "failed": 2, "jobs": 48.0,
+            "capacity": 61.5, "learned": {"rate": 9.0, "age_seconds": 7300.5, "earlier_run": true},
+            "observed_seconds": 2.0, "source_error": null, "shed": {"fraction": 0.25, "asked": true},
+        }}})
+    }
+
+    fn read(answer: &Value) -> Result<Vec<Row>, String> {
+        rows(answer.to_string().as_bytes(), "agent:9464", |_| Some(0.2))
+    }
+
+    pub fn row() -> Row {
+        read(&answer()).unwrap().remove(0)
+    }
+
+    #[test]
+    fn an_agents_answer_is_read() {
+        let row = row();
+        assert_eq!((row.node.as_str(), row.standing), ("192.0.2.11:8001", "up"));
+        assert_eq!(row.load(), Some(1.5));
+        assert_eq!((row.finished, row.failed), (Some(60.0), Some(1.0)));
+        assert_eq!(
+            (row.ring, row.shed, row.weight_percent),
+            (Some(0.2), 0.25, 80)
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_left_out() {
+        let mut answer = answer();
+        let service = &mut answer["services"]["stocks"];
+        for (key, value) in [
+            ("address", Value::Null),
+            ("jobs", Value::Null),
+            ("capacity", Value::Null),
+            ("learned", Value::Null),
+            ("observed_seconds", json!(0.0)),
+            ("source_error", json!("no\u{1b}[2J answer")),
+        ] {
+            service[key] = value;
+        }
+        service["decision"]["measured_delay"] = Value::Null;
+        let row = read(&answer).unwrap().remove(0);
+        assert_eq!(row.node, "agent:9464");
+        assert_eq!((row.jobs, row.load(), row.finished), (None, None, None));
+        assert_eq!(row.problem.as_deref(), Some("no?[2J answer"));
+    }
+
+    #[test]
+    fn a_blind_source_is_told() {
+        let mut answer = answer();
+        let sight = &mut answer["services"]["stocks"]["sight"];
+        *sight = json!({"ratio": 5.04, "unseen": null});
+        assert_eq!(read(&answer).unwrap()[0].problem, None);
+        answer["services"]["stocks"]["sight"]["unseen"] = json!(0.4);
+        let problem = read(&answer).unwrap().remove(0).problem;
+        assert_eq!(problem.as_deref(), Some("source blind: delay is 5.0 x"));
+    }
+
+    #[test]
+    fn an_operators_word_counts_more_than_the_probe() {
+        for (health, drain, standing) in [
+            (json!("down"), false, "down"),
+            (json!("up"), true, "drain"),
+            (Value::Null, false, "down"),
+        ] {
+            let mut answer = answer();
+            answer["services"]["stocks"]["health"] = json!("down");
+            answer["services"]["stocks"]["override"] = json!({"drain": drain, "health": health});
+            assert_eq!(read(&answer).unwrap()[0].standing, standing);
+        }
+    }
+
+    #[test]
+    fn garbage_is_told() {
+        for body in ["", "[]", "{\"services\": {\"a\": 1}}", "\u{0}"] {
+            assert!(rows(body.as_bytes(), "a", |_| None).is_err(), "{body}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What one service's loop counts and shows.
+
+use plimsoll_core::{Observation, Seconds};
+use plimsoll_exposition::Catalogue;
+use plimsoll_signal::{
+    role::RoleMetrics,
+    sources::{SourceConfig, SourceMetrics},
+    updates::UpdateMetrics,
+};
+
+use super::{ControlMetrics, RequestMetrics, ServiceConfig};
+use crate::{overrides::ServiceOverride, state::ServiceState};
+
+/// Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct LoopMetrics {
+    /// Of decisions.
+    pub control: ControlMetrics,
+    /// Of what finished.
+    pub requests: RequestMetrics,
+    /// Of the sources.
+    pub source: SourceMetrics,
+    /// Of temporal data.
+    pub updates: UpdateMetrics,
+    /// Of databases with replicas.
+    pub role: RoleMetrics,
+}
+
+impl LoopMetrics {
+    /// Registers them.
+    pub fn new(catalogue: &mut Catalogue) -> prometheus::Result<Self> {
+        Ok(LoopMetrics {
+            requests: RequestMetrics::new(catalogue)?,
+            control: ControlMetrics::new(catalogue)?,
+            source: SourceMetrics::new(catalogue)?,
+            updates: UpdateMetrics::new(catalogue)?,
+            role: RoleMetrics::new(catalogue)?,
+        })
+    }
+
+    /// Makes the counters of a service's loop appear with zero.
+    pub fn announce(&self, service: &ServiceConfig) {
+        let from_log = matches!(service.source, SourceConfig::HaproxyLog { .. });
+        self.control.services.announce(&service.name);
+        self.requests.announce(&service.name);
+        self.source.announce(&service.name, from_log);
+        match &service.updates {
+            Some(_) => self.updates.services.announce(&service.name),
+            None => self.updates.services.forget(&service.name),
+        }
+    }
+
+    /// After a period that was observed, which ended at this Unix time.
+    pub fn observed(&self, service: &str, sla: Seconds, observation: &Observation, at: f64) {
+        self.requests.ended(service, sla, observation);
+        self.source.succeeded(service, observation, at);
+    }
+
+    /// Brings the gauges up to date.
+    pub fn show(&self, state: &ServiceState, set: &ServiceOverride) {
+        self.control.show(state, set);
+        self.source
+            .show_unseen(&state.service, state.sight, state.listen_backlog);
+        if let Some(updates) = &state.updates {
+            self.updates.show(&state.service, updates);
+        }
+        match &state.role {
+            Some(role) => self.role.show(&state.service, role),
+            None => self.role.services.forget(&state.service),
+        }
+    }
+
+    /// Takes out all of a service that was removed.
+    pub fn forget(&self, service: &str) {
+        self.control.services.forget(service);
+        self.requests.forget(service);
+        self.source.forget(service);
+        self.updates.services.forget(service);
+        self.role.services.forget(service);
+    }
+}

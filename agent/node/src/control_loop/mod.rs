@@ -1,0 +1,569 @@
+//! One service's loop: observe, step the controller, publish; once a period.
+
+mod control_metrics;
+mod metrics;
+mod observe;
+mod parts;
+mod request_metrics;
+mod service;
+mod settings;
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use plimsoll_core::{
+    Cost, DeadBand, Decision, Flow, FlowMeter, Law, NodeController, Observation, Reason,
+    WeightScale,
+};
+use plimsoll_scatter::partition::Partitions;
+use plimsoll_signal::{
+    health_probe::{Health, Verdict},
+    host_load::HostLoad,
+    role::RoleWatch,
+    source_error::SourceError,
+    sources::{ObservationBoard, SourceContext},
+    updates::Updates,
+};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::{
+    learned::LearnedStore,
+    overrides::Overrides,
+    state::{DelaySummary, NodeState, ServiceState, SharedState, unix_now},
+};
+use observe::{Observed, Observer};
+use parts::{Probe, recalled, start_probe, start_role, start_updates};
+
+pub use control_metrics::ControlMetrics;
+pub use metrics::LoopMetrics;
+pub use request_metrics::RequestMetrics;
+pub use service::{
+    OUTPUT_REFERENCE, SERVICE_REFERENCE, SendWords, ServiceConfig, ServiceSection, service,
+};
+pub use settings::{BOUND_REFERENCE, CONTROLLER_REFERENCE, RULES_REFERENCE, SLA_REFERENCE};
+
+/// Between two steps jobs are looked at so that there are so many looks in a period, the step's with them.
+const LOOKS: u32 = 4;
+/// By how much jobs have to have grown since they last ended a period early.
+const FLOOD_GROWTH: f64 = 1.2;
+
+/// What a loop runs by; a reload sends another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoopConfig {
+    /// Sampling period.
+    pub period: Duration,
+    /// Share of it each period is moved by.
+    pub jitter: f64,
+    /// The service.
+    pub service: ServiceConfig,
+}
+
+/// What a loop works with.
+#[derive(Clone, Debug)]
+pub struct LoopContext {
+    /// Where it publishes.
+    pub state: SharedState,
+    /// What operators set.
+    pub overrides: Arc<Overrides>,
+    /// Counters and gauges.
+    pub metrics: LoopMetrics,
+    /// What proxies told Redis.
+    pub observations: Arc<ObservationBoard>,
+    /// The agent's own queries.
+    pub partitions: Arc<Partitions>,
+    /// What it runs by.
+    pub config: watch::Receiver<LoopConfig>,
+    /// The controller after its last step, so that a loop started again after a panic goes on from
+    /// there.
+    pub kept: Arc<Mutex<Option<NodeController>>>,
+    /// What was learned of the node, in this run and before.
+    pub learned: Arc<LearnedStore>,
+    /// Ends it.
+    pub stop: CancellationToken,
+}
+
+/// Runs until stopped or until nobody can send another configuration.
+pub async fn run(mut context: LoopContext) -> anyhow::Result<()> {
+    let config = context.config.borrow_and_update().clone();
+    context.metrics.announce(&config.service);
+    let mut service = Service::new(config, &context)?;
+    let mut next = Instant::now();
+    let mut look = next;
+    loop {
+        let between = service.config.period / LOOKS;
+        tokio::select! {
+            () = context.stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep_until(next) => {
+                let began = Instant::now();
+                tokio::select! {
+                    () = context.stop.cancelled() => return Ok(()),
+                    () = service.period(&context) => {}
+                }
+                next = began + service.next_period();
+                look = began + between;
+            }
+            // None right before a step.
+            () = tokio::time::sleep_until(look), if look + between / 2 < next => {
+                let now = Instant::now();
+                if service.hurries() || service.has_news() {
+                    next = now;
+                }
+                look = now + between;
+            }
+            changed = service.verdict.changed() => match changed {
+                // Proxies should hear of it before the period is over.
+                Ok(()) => service.publish(&context),
+                // Its sender is a task that only ends by a panic.
+                Err(_) => anyhow::bail!("the health probe ended"),
+            },
+            changed = context.config.changed() => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+                let config = context.config.borrow_and_update().clone();
+                context.metrics.announce(&config.service);
+                service.reconfigure(config, &context)?;
+            }
+        }
+    }
+}
+
+struct Service {
+    config: LoopConfig,
+    controller: NodeController,
+    scale: WeightScale,
+    weight_bound: DeadBand,
+    meter: FlowMeter,
+    observer: Observer,
+    host_load: HostLoad,
+    updates: Option<Updates>,
+    role: Option<RoleWatch>,
+    verdict: watch::Receiver<Verdict>,
+    probe: Probe,
+    last: Last,
+    /// Jobs that ended a period early.
+    hurried: f64,
+}
+
+/// What the last period left to show.
+#[derive(Default)]
+struct Last {
+    finished: u64,
+    failed: u64,
+    delay: Option<DelaySummary>,
+    jobs: Option<f64>,
+    flow: Option<Flow>,
+    seconds: Option<f64>,
+    stepped: Option<Instant>,
+    stepped_at: f64,
+    observed_at: Option<f64>,
+    source_error: Option<String>,
+    load_error: Option<String>,
+    reason: Option<Reason>,
+}
+
+impl Service {
+    fn new(config: LoopConfig, context: &LoopContext) -> anyhow::Result<Self> {
+        let state = context.state.load();
+        let known = state.services.get(&config.service.name);
+        let known = known.map_or_else(Verdict::up, |state| state.probe.clone());
+        let (verdict, probe) = start_probe(&config.service, known);
+        let controller = match lock(&context.kept).clone() {
+            Some(mut kept) => {
+                kept.reconfigure(config.service.settings)?;
+                kept
+            }
+            None => NodeController::new(config.service.settings)?,
+        };
+        let controller = recalled(controller, &config.service, &context.learned);
+        Ok(Service {
+            controller,
+            scale: WeightScale::new(
+                config.service.full_weight_bound,
+                config.service.weight_dead_band,
+            ),
+            weight_bound: DeadBand::new(config.service.weight_dead_band),
+            meter: FlowMeter::default(),
+            observer: Observer::new(
+                config.service.clone(),
+                SourceContext {
+                    metrics: context.metrics.source.clone(),
+                    observations: Arc::clone(&context.observations),
+                    partitions: Arc::clone(&context.partitions),
+                },
+            ),
+            host_load: HostLoad::new(&config.service.load, config.period),
+            updates: start_updates(&config.service, context),
+            role: start_role(&config.service),
+            verdict,
+            probe,
+            last: Last::default(),
+            hurried: 0.0,
+            config,
+        })
+    }
+
+    fn reconfigure(&mut self, config: LoopConfig, context: &LoopContext) -> anyhow::Result<()> {
+        let (old, new) = (&self.config.service, &config.service);
+        self.controller.reconfigure(new.settings)?;
+        self.controller = recalled(self.controller.clone(), new, &context.learned);
+        if (old.full_weight_bound, old.weight_dead_band)
+            != (new.full_weight_bound, new.weight_dead_band)
+        {
+            self.scale = WeightScale::new(new.full_weight_bound, new.weight_dead_band);
+            self.weight_bound = DeadBand::new(new.weight_dead_band);
+        }
+        if old.health != new.health {
+            let known = self.verdict.borrow().clone();
+            (self.verdict, self.probe) = start_probe(new, known);
+        }
+        let is_same = match (&self.updates, &new.updates) {
+            (Some(updates), Some(settings)) => updates.is_for(settings),
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same {
+            self.updates = start_updates(new, context);
+        }
+        let is_same = match (&self.role, &new.role) {
+            (Some(role), Some(config)) => role.is_for(config),
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same {
+            self.role = start_role(new);
+        }
+        self.observer.reconfigure(new.clone());
+        self.host_load.reconfigure(&new.load, config.period);
+        self.config = config;
+        Ok(())
+    }
+
+    fn next_period(&self) -> Duration {
+        let jitter = self.config.jitter * (2.0 * fastrand::f64() - 1.0);
+        self.config.period.mul_f64(1.0 + jitter)
+    }
+
+    async fn period(&mut self, context: &LoopContext) {
+        let list = async {
+            match &self.updates {
+                Some(updates) => Some(updates.fetch().await),
+                None => None,
+            }
+        };
+        let role = async {
+            let role = self.role.as_mut()?;
+            role.look().await.err()
+        };
+        let (observed, load, listed, role_error) = tokio::join!(
+            self.observer.observe(),
+            self.host_load.read(Instant::now()),
+            list,
+            role
+        );
+        self.note_load(context, load.err());
+        let name = &self.config.service.name;
+        if let Some(error) = role_error {
+            context.metrics.source.failed(name, error.kind);
+        }
+        self.controller.force(context.overrides.forced_bound(name));
+        self.last.stepped = Some(Instant::now());
+        self.last.stepped_at = unix_now();
+        let error = match observed {
+            Ok(Observed::Base) => None,
+            Ok(Observed::Period(observation)) => {
+                self.note(&observation);
+                self.step(Some(&*observation));
+                self.measure(&observation);
+                let (service, at) = (&self.config.service, self.last.stepped_at);
+                let sla = service.settings.sla.delay;
+                context
+                    .metrics
+                    .observed(&service.name, sla, &observation, at);
+                None
+            }
+            Err(error) => {
+                context.metrics.source.failed(name, error.kind);
+                let message = error.to_string();
+                // Once a cause, not once a period.
+                if self.last.source_error.as_ref() != Some(&message) {
+                    warn!(service = %name, kind = error.kind, "no observation, the last good bound is held: {message}");
+                }
+                if error.is_late() {
+                    let (waited, jobs) = (self.observer.patience(), self.observer.jobs_when_late());
+                    let decision = self.controller.step_late(waited, jobs);
+                    self.log(&decision);
+                } else {
+                    self.step(None);
+                }
+                self.last.flow = None;
+                self.last.seconds = None;
+                Some(message)
+            }
+        };
+        if error.is_none() && self.last.source_error.is_some() {
+            info!(service = %self.config.service.name, "the source works again");
+        }
+        self.last.source_error = error;
+        if let (Some(updates), Some(listed)) = (&mut self.updates, listed) {
+            let work = self.last.flow.map_or(Cost(0.0), |flow| Cost(flow.ended));
+            let now = std::time::Instant::now();
+            updates.step(listed, &self.controller.decision(), work, now);
+        }
+        self.decided(context);
+    }
+
+    /// Whether jobs, where they are known for nothing, ask for the next step at once.
+    fn hurries(&mut self) -> bool {
+        let jobs = self
+            .observer
+            .jobs_now()
+            .filter(|_| self.last.stepped.is_some());
+        let Some(jobs) = jobs.filter(|jobs| self.controller.is_flooded(*jobs)) else {
+            self.hurried = 0.0;
+            return false;
+        };
+        // Idle connections may count as jobs: as many as before are no news.
+        let is_news = jobs > FLOOD_GROWTH * self.hurried;
+        if is_news {
+            self.hurried = jobs;
+        }
+        is_news
+    }
+
+    /// Whether the source has what the next step waits for.
+    fn has_news(&self) -> bool {
+        let rested = self.last.stepped.map(|stepped| stepped.elapsed());
+        rested.is_some_and(|rested| rested >= self.config.period / 2) && self.observer.has_news()
+    }
+
+    /// Hands a decision on.
+    fn decided(&mut self, context: &LoopContext) {
+        *lock(&context.kept) = Some(self.controller.clone());
+        let service = &self.config.service.name;
+        let now = std::time::Instant::now();
+        context
+            .learned
+            .note(service, self.controller.learned(), now);
+        self.publish(context);
+        if self.last.reason.is_some() {
+            let state = context.state.load();
+            if let Some(state) = state.services.get(&self.config.service.name) {
+                context.metrics.control.stepped(state);
+            }
+        }
+    }
+
+    fn step(&mut self, observation: Option<&Observation>) {
+        let decision = self.controller.step(observation);
+        self.log(&decision);
+    }
+
+    fn log(&mut self, decision: &Decision) {
+        let service = &self.config.service.name;
+        let (bound, was) = (decision.bound.get(), decision.previous.get());
+        let delay = decision.measured_delay.map(|d| d.get());
+        if self.last.reason.replace(decision.reason) == Some(decision.reason) {
+            debug!(%service, reason = %decision.reason, bound, was, delay, error = decision.error, "step");
+        } else {
+            info!(%service, reason = %decision.reason, bound, was, delay, error = decision.error, "bound follows another rule");
+        }
+    }
+
+    fn note(&mut self, observation: &Observation) {
+        let delays = &observation.delays;
+        let quantile = |q| delays.quantile(q);
+        if let (Some(mean), Some(p50), Some(p95), Some(p99)) =
+            (delays.mean(), quantile(0.5), quantile(0.95), quantile(0.99))
+        {
+            self.last.delay = Some(DelaySummary {
+                mean,
+                p50,
+                p95,
+                p99,
+            });
+        }
+        self.last.finished = delays.count();
+        self.last.failed = observation.failed;
+        self.last.jobs = observation.jobs;
+        self.last.seconds = Some(observation.period.get());
+        self.last.observed_at = Some(self.last.stepped_at);
+    }
+
+    fn note_load(&mut self, context: &LoopContext, error: Option<SourceError>) {
+        let service = self.config.service.name.as_str();
+        let error = error.map(|error| error.to_string());
+        if let Some(message) = &error {
+            context.metrics.source.failed(service, "load");
+            // Once a cause, not once a period.
+            if self.last.load_error != error {
+                warn!(%service, kind = "load", "the host's load cannot be read, the last one stands for a while: {message}");
+            }
+        } else if self.last.load_error.is_some() {
+            info!(%service, "the host's load is known again");
+        }
+        self.last.load_error = error;
+    }
+
+    /// The host's load; where that is not asked for or not known, the delay over the SLA's target.
+    fn load(&self) -> f64 {
+        let target = self.config.service.settings.sla.target().get();
+        let delay = self.controller.decision().control_delay;
+        let of_delay = || delay.map_or(0.0, |delay| delay.get() / target);
+        let of_host = self.host_load.load(Instant::now());
+        of_host.unwrap_or_else(of_delay)
+    }
+
+    fn measure(&mut self, observation: &Observation) {
+        let decision = self.controller.decision();
+        // What is shed is one fraction for all nodes, which cannot hold each at the few jobs of a standing bound.
+        let bound = decision.capacity.unwrap_or(decision.bound).get();
+        let mean_cost = decision.mean_cost.get();
+        self.last.flow = self.meter.measure(observation, mean_cost, bound);
+    }
+
+    fn publish(&mut self, context: &LoopContext) {
+        let Some(stepped) = self.last.stepped else {
+            return;
+        };
+        let decision = self.controller.decision();
+        let probe = self.verdict.borrow_and_update().clone();
+        let role = self.role.as_ref();
+        let role = role.map(|role| role.state(std::time::Instant::now()));
+        let stale = role.as_ref().filter(|role| !role.takes_reads);
+        let (health, health_detail) = match (probe.health, stale) {
+            (Health::Up, Some(role)) => (Health::Down, role.detail.clone()),
+            (health, _) => (health, probe.detail.clone()),
+        };
+        let set = context.overrides.of(&self.config.service.name);
+        let is_load_line = self.config.service.settings.law == Law::LoadLine;
+        let capacity = match decision.capacity.filter(|_| set.bound.is_none()) {
+            // An operator's bound stands for the capacity as well.
+            None if is_load_line && set.bound.is_none() => None,
+            capacity => Some(capacity.unwrap_or(decision.bound)),
+        };
+        let carried = capacity.unwrap_or(decision.bound).get();
+        let weight_bound = match set.weight_percent {
+            Some(percent) => {
+                let full = self.config.service.full_weight_bound;
+                full.map_or(carried, Cost::get) * f64::from(percent) / 100.0
+            }
+            None => self.weight_bound.hold(carried),
+        };
+        let last = &self.last;
+        let state = Arc::new(ServiceState {
+            service: self.config.service.name.clone(),
+            address: self.config.service.address.clone(),
+            settings: self.config.service.settings,
+            decision,
+            weight_percent: self.scale.percent(capacity),
+            capacity,
+            weight_bound: Cost(weight_bound),
+            flow: last.flow,
+            observed_seconds: last.seconds,
+            health,
+            health_detail,
+            probe,
+            role,
+            finished: last.finished,
+            failed: last.failed,
+            delay: last.delay,
+            jobs: last.jobs,
+            host_load: self.host_load.known(Instant::now()),
+            load: self.load(),
+            updates: self
+                .updates
+                .as_ref()
+                .map(|updates| Arc::new(updates.state())),
+            backlog: last.jobs.map(|jobs| Cost(jobs * decision.mean_cost.get())),
+            stepped_at: last.stepped_at,
+            stepped: stepped.into_std(),
+            observed_at: last.observed_at,
+            source_error: last.source_error.clone(),
+            listen_backlog: self.observer.listen_backlog(),
+            sight: self.observer.sight(),
+        });
+        context.metrics.show(&state, &set);
+        context.state.rcu(|all| {
+            let mut services = all.services.clone();
+            services.insert(state.service.clone(), Arc::clone(&state));
+            NodeState { services }
+        });
+    }
+}
+
+fn lock(kept: &Mutex<Option<NodeController>>) -> std::sync::MutexGuard<'_, Option<NodeController>> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use arc_swap::ArcSwap;
+    use plimsoll_scatter::partition::PartitionMetrics;
+    use prometheus::Registry;
+
+    use super::*;
+    use plimsoll_exposition::Catalogue;
+
+    const CONFIG: &str = r#"
+name = "stocks"
+[sla]
+delay = "1s"
+[bound]
+nominal = 64
+[source]
+kind = "haproxy-log"
+listen = "udp://127.0.0.1:5514"
+node = "queries/node1"
+[health]
+kind = "tcp"
+address = "127.0.0.1:8001"
+"#;
+
+    #[tokio::test]
+    async fn a_loop_started_again_goes_on_from_the_last_good_step() {
+        let period = Duration::from_secs(1);
+        let section = toml::from_str(CONFIG).unwrap();
+        let config = LoopConfig {
+            period,
+            jitter: 0.05,
+            service: service("service[0]", section, period, false).unwrap(),
+        };
+        let (_sender, receiver) = watch::channel(config.clone());
+        let registry = Registry::new();
+        let mut catalogue = Catalogue::new(&registry);
+        let partitions = PartitionMetrics::new(&mut catalogue).unwrap();
+        let context = LoopContext {
+            state: Arc::new(ArcSwap::from_pointee(NodeState::default())),
+            overrides: Arc::new(Overrides::load(None).unwrap()),
+            partitions: Arc::new(Partitions::new(partitions).unwrap()),
+            metrics: LoopMetrics::new(&mut catalogue).unwrap(),
+            observations: Arc::default(),
+            config: receiver,
+            kept: Arc::default(),
+            learned: Arc::default(),
+            stop: CancellationToken::new(),
+        };
+        let mut first = Service::new(config.clone(), &context).unwrap();
+        first.controller.force(Some(Cost(20.0)));
+        first.controller.step(None);
+        first.last.stepped = Some(Instant::now());
+        let (sender, down) = watch::channel(Verdict {
+            health: Health::Down,
+            detail: Some("refused".into()),
+        });
+        first.verdict = down;
+        first.publish(&context);
+        *lock(&context.kept) = Some(first.controller.clone());
+        drop((first, sender));
+
+        let again = Service::new(config, &context).unwrap();
+        assert_eq!(again.controller.decision().bound, Cost(20.0));
+        assert_eq!(again.verdict.borrow().health, Health::Down);
+    }
+}

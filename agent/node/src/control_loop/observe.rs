@@ -1,0 +1,363 @@
+//! Delay source and job source together.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use plimsoll_core::{BlindWatch, Observation, Sample, Seconds, Sight, Waiting};
+use plimsoll_signal::{
+    jobs::{BacklogConfig, JobCount, Jobs, JobsConfig, OwnScrapes, Sockets, Wanted},
+    source_error::SourceError,
+    sources::{Source, SourceConfig, SourceContext},
+};
+use tracing::{info, warn};
+
+use crate::control_loop::ServiceConfig;
+
+/// What a look gave.
+pub enum Observed {
+    /// Only something to compare the next one with.
+    Base,
+    /// A period.
+    Period(Box<Observation>),
+}
+
+/// The sources of one service, opened when they are first needed and again after a change.
+pub struct Observer {
+    config: ServiceConfig,
+    context: SourceContext,
+    source: Option<Source>,
+    jobs: Option<Jobs>,
+    jobs_error: Option<String>,
+    backlog: Option<Sockets>,
+    backlog_error: Option<String>,
+    /// What waited to be accepted in the last period.
+    waited: JobCount,
+    own_scrapes: OwnScrapes,
+    /// Jobs that the application had taken in when it last told.
+    taken_in: Option<f64>,
+    blind: BlindWatch,
+    sight: Option<Sight>,
+}
+
+impl Observer {
+    /// Nothing is open yet.
+    pub fn new(config: ServiceConfig, context: SourceContext) -> Self {
+        Observer {
+            config,
+            context,
+            source: None,
+            jobs: None,
+            jobs_error: None,
+            backlog: None,
+            backlog_error: None,
+            waited: JobCount::default(),
+            own_scrapes: OwnScrapes::default(),
+            taken_in: None,
+            blind: BlindWatch::default(),
+            sight: None,
+        }
+    }
+
+    /// Closes what changed; what did not keeps its counts.
+    pub fn reconfigure(&mut self, config: ServiceConfig) {
+        let jobs_changed = config.jobs != self.config.jobs;
+        let is_scrape = matches!(config.source, SourceConfig::Prometheus(_));
+        // Its buckets are held against the SLA.
+        let sla_changed = is_scrape && config.settings.sla != self.config.settings.sla;
+        if config.source != self.config.source || jobs_changed || sla_changed {
+            self.source = None;
+        }
+        if config.source != self.config.source || config.backlog != self.config.backlog {
+            self.backlog = None;
+            self.backlog_error = None;
+            self.waited = JobCount::default();
+            self.taken_in = None;
+            self.blind = BlindWatch::default();
+            self.sight = None;
+        }
+        if jobs_changed {
+            self.jobs = None;
+        }
+        self.config = config;
+    }
+
+    /// One look.
+    pub async fn observe(&mut self) -> Result<Observed, SourceError> {
+        let source = match &mut self.source {
+            Some(source) => source,
+            none => none.insert(Source::open(
+                &self.config.name,
+                &self.config.source,
+                self.config.settings.sla,
+                self.config.jobs.in_scrape(),
+                &self.context,
+            )?),
+        };
+        let jobs = self
+            .jobs
+            .get_or_insert_with(|| Jobs::open(&self.config.jobs));
+        if self.backlog.is_none() {
+            let open = |config| open_backlog(config, &self.own_scrapes);
+            self.backlog = self.config.backlog.as_ref().map(open);
+        }
+        self.own_scrapes.fetch_add(1, Ordering::Relaxed);
+        let (sample, counted) = tokio::join!(source.observe(), jobs.count());
+        if !matches!(&sample, Err(error) if error.left_waiting) {
+            // Connections are accepted in turn: an answer means that none before it waits.
+            match &sample {
+                Err(error) if error.is_late() => self.own_scrapes.fetch_sub(1, Ordering::Relaxed),
+                _ => self.own_scrapes.swap(0, Ordering::Relaxed),
+            };
+        }
+        self.look_at_backlog().await;
+        let scraped = match &self.config.jobs {
+            JobsConfig::Prometheus {
+                gauge, url: None, ..
+            } => Some(gauge),
+            _ => None,
+        };
+        match (&sample, &counted, scraped) {
+            (_, Err(error), _) => self.note_jobs(Some(error.to_string())),
+            (_, Ok(_), None) => self.note_jobs(None),
+            (Ok(Some(sample)), Ok(_), Some(gauge)) => {
+                let missing = || format!("no series of gauge {gauge} in the source's scrape");
+                self.note_jobs(sample.jobs.is_none().then(missing));
+            }
+            _ => {}
+        }
+        let Some(sample) = sample? else {
+            return Ok(Observed::Base);
+        };
+        // Delays alone are worth a step.
+        let counted = counted.unwrap_or_default();
+        if matches!(self.config.source, SourceConfig::Prometheus(_)) {
+            let observation = self.with_waiting(sample, counted);
+            return Ok(Observed::Period(Box::new(observation)));
+        }
+        Ok(Observed::Period(Box::new(Observation {
+            period: sample.period,
+            delays: sample.delays,
+            failed: sample.failed,
+            left: sample.left,
+            finished_cost: sample.finished_cost,
+            mean_jobs: counted.mean.or(sample.mean_jobs),
+            refused_share: sample.refused_share,
+            jobs: counted.now.or(sample.jobs),
+            peak_jobs: counted.peak.or(sample.peak_jobs),
+            oldest_age: sample.oldest_age,
+            unseen: None,
+        })))
+    }
+
+    /// What waits in the node though the application does not know of it yet: connections in its listen backlog,
+    /// and how the delays it tells compare with all.
+    fn with_waiting(&mut self, sample: Sample, counted: JobCount) -> Observation {
+        let has_gauge = matches!(self.config.jobs, JobsConfig::Prometheus { .. });
+        let gauge = counted.now.or(sample.jobs).filter(|_| has_gauge);
+        let (sum, seconds) = (sample.delays.sum(), sample.period.get());
+        let by_little = (seconds > 0.0).then(|| sum.get() / seconds);
+        let backlog = self.waited;
+        let taken_in = if has_gauge { gauge } else { by_little };
+        // A gauge is of one moment, in which a short queue may be gone.
+        let mean_in = taken_in.map(|taken| taken.max(by_little.unwrap_or(0.0)));
+        self.taken_in = taken_in;
+        let beside = |waits: Option<f64>| Some(taken_in? + waits?);
+        let (mean, now) = match gauge {
+            Some(_) => (mean_in, gauge),
+            None => (counted.mean, counted.now),
+        };
+        let ended = (sample.delays.count() + sample.failed) as f64;
+        let is_counted = backlog.mean.is_some() || gauge.is_some();
+        let sight = is_counted.then(|| {
+            let waiting = Waiting {
+                period: sample.period,
+                delays: sum,
+                ended,
+                listen_backlog: backlog.mean.unwrap_or(0.0),
+                gauge,
+                oldest_age: sample.oldest_age,
+            };
+            self.blind.step(&waiting, self.config.settings.sla.delay)
+        });
+        self.note_sight(sight.flatten());
+        Observation {
+            period: sample.period,
+            delays: sample.delays,
+            failed: sample.failed,
+            left: sample.left,
+            finished_cost: sample.finished_cost,
+            mean_jobs: mean_in
+                .zip(backlog.mean)
+                .map(|(taken, waits)| taken + waits)
+                .or(mean),
+            refused_share: None,
+            jobs: beside(backlog.now).or(now),
+            peak_jobs: beside(backlog.peak).or(counted.peak),
+            oldest_age: sample.oldest_age,
+            unseen: self.sight.and_then(|sight| sight.unseen),
+        }
+    }
+
+    /// Jobs in the node although its source did not answer in time: those that wait now, and those it had taken
+    /// in when it last answered.
+    pub fn jobs_when_late(&self) -> Option<f64> {
+        Some(self.waited.now? + self.taken_in.unwrap_or(0.0))
+    }
+
+    /// How long an answer is waited for.
+    pub fn patience(&self) -> Seconds {
+        match &self.config.source {
+            SourceConfig::Prometheus(scrape) => Seconds::from(scrape.timeout),
+            _ => Seconds(0.0),
+        }
+    }
+
+    /// Connections that wait to be accepted, on average over the last period.
+    pub fn listen_backlog(&self) -> Option<f64> {
+        self.waited.mean
+    }
+
+    /// How the source's delays compare with jobs over throughput.
+    pub fn sight(&self) -> Option<Sight> {
+        self.sight
+    }
+
+    async fn look_at_backlog(&mut self) {
+        let (Some(backlog), Some(config)) = (&mut self.backlog, &self.config.backlog) else {
+            return;
+        };
+        let service = self.config.name.as_str();
+        let error = match backlog.take().await {
+            Ok(waited) => {
+                self.waited = waited;
+                if self.backlog_error.is_some() {
+                    info!(%service, "the listen backlog is known again");
+                }
+                None
+            }
+            Err(error) => {
+                self.waited = JobCount::default();
+                if config.is_asked {
+                    self.context.metrics.failed(service, "jobs");
+                }
+                // Once a cause, not once a period.
+                let message = error.to_string();
+                if self.backlog_error.as_ref() != Some(&message) {
+                    warn!(%service, kind = "jobs", "the listen backlog is unknown, what the application knows counts: {message}");
+                }
+                Some(message)
+            }
+        };
+        self.backlog_error = error;
+    }
+
+    fn note_sight(&mut self, sight: Option<Sight>) {
+        let service = self.config.name.as_str();
+        let unseen = |sight: Option<Sight>| sight.and_then(|sight| sight.unseen);
+        match (unseen(self.sight), unseen(sight)) {
+            (None, Some(unseen)) => {
+                let ratio = sight.map_or(1.0, |sight| sight.ratio);
+                warn!(%service, "the source is blind: requests take {ratio:.1} times as long as it says, they wait {:.3} s where it does not look", unseen.get());
+            }
+            (Some(_), None) => info!(%service, "the source sees all delay again"),
+            _ => {}
+        }
+        self.sight = sight;
+    }
+
+    /// The newest count of jobs, where it costs nothing to know: no scrape, and no question to a database.
+    pub fn jobs_now(&self) -> Option<f64> {
+        let waiting = self.backlog.as_ref().and_then(Sockets::newest);
+        let in_node = |waiting: f64| Some(waiting + self.taken_in?);
+        let counted = || self.jobs.as_ref().and_then(Jobs::newest);
+        let known = waiting.and_then(in_node).or_else(counted);
+        known.or_else(|| self.source.as_ref()?.jobs_now())
+    }
+
+    /// Whether there is something new to observe already.
+    pub fn has_news(&self) -> bool {
+        self.source.as_ref().is_some_and(Source::has_news)
+    }
+
+    fn note_jobs(&mut self, error: Option<String>) {
+        let service = self.config.name.as_str();
+        if let Some(message) = &error {
+            self.context.metrics.failed(service, "jobs");
+            // Once a cause, not once a period.
+            if self.jobs_error != error {
+                warn!(%service, kind = "jobs", "jobs are unknown, delays alone count: {message}");
+            }
+        } else if self.jobs_error.is_some() {
+            info!(%service, "jobs are known again");
+        }
+        self.jobs_error = error;
+    }
+}
+
+fn open_backlog(config: &BacklogConfig, own: &OwnScrapes) -> Sockets {
+    let own = match config.has_scrapes {
+        true => Arc::clone(own),
+        false => OwnScrapes::default(),
+    };
+    let wanted = Wanted::ListenBacklog(config.socket.clone());
+    Sockets::watch(wanted, config.sample_interval, own)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::{
+        net::{TcpListener, TcpStream},
+        time::Duration,
+    };
+
+    use prometheus::Registry;
+
+    use super::super::service;
+    use super::*;
+    use plimsoll_exposition::Catalogue;
+    use plimsoll_scatter::partition::{PartitionMetrics, Partitions};
+    use plimsoll_signal::sources::SourceMetrics;
+
+    fn observer(tables: &str) -> Observer {
+        let section = format!("name = \"s\"\n[sla]\ndelay = \"1s\"\n{tables}");
+        let section = toml::from_str(&section).unwrap();
+        let service = service("service[0]", section, Duration::from_secs(1), false).unwrap();
+        let registry = Registry::new();
+        let mut catalogue = Catalogue::new(&registry);
+        let partitions = Partitions::new(PartitionMetrics::new(&mut catalogue).unwrap());
+        let context = SourceContext {
+            metrics: SourceMetrics::new(&mut catalogue).unwrap(),
+            observations: Arc::default(),
+            partitions: Arc::new(partitions.unwrap()),
+        };
+        Observer::new(service, context)
+    }
+
+    #[tokio::test]
+    async fn jobs_are_known_between_steps_where_that_costs_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let _client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let _served = listener.accept().unwrap();
+        let source =
+            "[source]\nkind = \"prometheus\"\nurl = \"http://localhost:1/\"\nhistogram = \"h\"\n";
+        let jobs = format!("[jobs]\nkind = \"sockets\"\nport = {port}\n");
+        let mut sockets = observer(&format!("{source}{jobs}"));
+        assert_eq!(sockets.jobs_now(), None, "nothing was opened yet");
+        assert!(sockets.observe().await.is_err(), "the source is not there");
+        let counted = async {
+            while sockets.jobs_now() != Some(1.0) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), counted)
+            .await
+            .unwrap();
+
+        // A gauge would be another scrape.
+        let gauge = "[jobs]\nkind = \"prometheus\"\ngauge = \"g\"\n";
+        let mut scraped = observer(&format!("{source}{gauge}"));
+        assert!(scraped.observe().await.is_err());
+        assert_eq!(scraped.jobs_now(), None);
+    }
+}

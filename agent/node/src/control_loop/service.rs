@@ -1,0 +1,271 @@
+//! `[[service]]`: a service on this node, put together from what its parts own.
+
+use std::time::Duration;
+
+use plimsoll_core::{Cost, Law, Settings};
+use plimsoll_settings::{Checked, MAX_NAME, TableReference, at, number, word, wrong};
+use plimsoll_signal::{
+    health_probe::{HealthConfig, HealthSection, health},
+    host_load::{LoadConfig, LoadSection, load},
+    jobs::{BacklogConfig, DelaySource, JobsConfig, JobsSection, Listens, backlog, jobs},
+    role::{RoleConfig, RoleSection, role},
+    sources::{SourceConfig, SourceSection, source},
+    updates::{UpdatesConfig, UpdatesSection, updates},
+};
+use serde::Deserialize;
+
+use super::settings::{BoundSection, ControllerSection, RulesSection, SlaSection, settings};
+use crate::ring::{RingSection, RingSettings, ring};
+
+/// Which words an answer carries besides health.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SendWords {
+    /// Weight and connection limit.
+    #[default]
+    Both,
+    /// Weight only.
+    Weight,
+    /// Connection limit only.
+    Maxconn,
+}
+
+impl SendWords {
+    /// Whether answers carry a weight.
+    pub fn weight(self) -> bool {
+        self != SendWords::Maxconn
+    }
+
+    /// Whether answers carry a connection limit.
+    pub fn maxconn(self) -> bool {
+        self != SendWords::Weight
+    }
+}
+
+/// One service on this node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServiceConfig {
+    /// Its name.
+    pub name: String,
+    /// Further `agent-send` identities.
+    pub identities: Vec<String>,
+    /// "host:port" that proxies connect to.
+    pub address: Option<String>,
+    /// What its controller is told.
+    pub settings: Settings,
+    /// The bound that stands for a weight of 100 %.
+    pub full_weight_bound: Option<Cost>,
+    /// Relative change under which a weight stays.
+    pub weight_dead_band: f64,
+    /// Words in the answers.
+    pub send: SendWords,
+    /// Where delays come from.
+    pub source: SourceConfig,
+    /// Where the number of jobs comes from.
+    pub jobs: JobsConfig,
+    /// Where requests wait that the service has not taken in, where that can be looked at.
+    pub backlog: Option<BacklogConfig>,
+    /// What stands for the node's load.
+    pub load: LoadConfig,
+    /// The local probe.
+    pub health: Option<HealthConfig>,
+    /// Its place in a ring.
+    pub ring: Option<RingSettings>,
+    /// Its temporal data, where their update periods adapt.
+    pub updates: Option<UpdatesConfig>,
+    /// Whether its database may be written to, and read from.
+    pub role: Option<RoleConfig>,
+}
+
+/// As it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceSection {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) identities: Vec<String>,
+    pub(super) address: Option<String>,
+    pub(super) sla: SlaSection,
+    #[serde(default)]
+    pub(super) bound: BoundSection,
+    #[serde(default)]
+    pub(super) controller: ControllerSection,
+    #[serde(default)]
+    pub(super) rules: RulesSection,
+    #[serde(default)]
+    pub(super) output: OutputSection,
+    pub(super) source: SourceSection,
+    #[serde(default)]
+    pub(super) jobs: JobsSection,
+    #[serde(default)]
+    pub(super) load: LoadSection,
+    pub(super) health: Option<HealthSection>,
+    pub(super) ring: Option<RingSection>,
+    pub(super) updates: Option<UpdatesSection>,
+    pub(super) role: Option<RoleSection>,
+}
+
+/// `[service.output]`, as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputSection {
+    full_weight_bound: Option<f64>,
+    weight_dead_band: Option<f64>,
+    send: Option<String>,
+}
+
+/// Checks it.
+pub fn service(
+    path: &str,
+    raw: ServiceSection,
+    period: Duration,
+    has_peers: bool,
+) -> Checked<ServiceConfig> {
+    for (key, name) in std::iter::once(("name".to_owned(), &raw.name)).chain(
+        raw.identities
+            .iter()
+            .enumerate()
+            .map(|(i, name)| (format!("identities[{i}]"), name)),
+    ) {
+        let fine = !name.is_empty()
+            && name.len() <= MAX_NAME
+            && name.bytes().all(|b| b.is_ascii_graphic());
+        if !fine {
+            return wrong(
+                format!("{path}.{key}"),
+                format!(
+                    "must be 1 to {MAX_NAME} printable ASCII characters without blanks, is {name:?}"
+                ),
+            );
+        }
+    }
+    let settings = settings(path, &raw)?;
+    let twice_nominal = settings.limits.nominal.map(|nominal| 2.0 * nominal.get());
+    let by_law = twice_nominal.filter(|_| settings.law != Law::LoadLine);
+    let full_weight_bound = raw.output.full_weight_bound.or(by_law);
+    if let Some(full) = full_weight_bound
+        && !(full.is_finite() && full > 0.0)
+    {
+        return wrong(
+            format!("{path}.output.full_weight_bound"),
+            format!("must be above 0, is {full}"),
+        );
+    }
+    let source = source(&format!("{path}.source"), &raw.source, period)?;
+    let delays = DelaySource {
+        scraped: match &source {
+            SourceConfig::Prometheus(scrape) => Some(&scrape.url),
+            _ => None,
+        },
+        counts_jobs: source == SourceConfig::Partitions,
+    };
+    Ok(ServiceConfig {
+        settings,
+        full_weight_bound: full_weight_bound.map(Cost),
+        weight_dead_band: number(
+            &format!("{path}.output.weight_dead_band"),
+            raw.output.weight_dead_band.unwrap_or(0.05),
+            0.0..=0.5,
+        )?,
+        send: word(
+            &format!("{path}.output.send"),
+            raw.output.send.as_deref(),
+            SendWords::Both,
+            &[
+                ("both", SendWords::Both),
+                ("weight", SendWords::Weight),
+                ("maxconn", SendWords::Maxconn),
+            ],
+        )?,
+        jobs: jobs(&format!("{path}.jobs"), &raw.jobs, &delays, period)?,
+        backlog: backlog(&format!("{path}.jobs"), &raw.jobs, &listens(&raw), &delays)?,
+        source,
+        load: load(&format!("{path}.load"), &raw.load)?,
+        health: raw
+            .health
+            .as_ref()
+            .map(|h| health(&format!("{path}.health"), h))
+            .transpose()?,
+        ring: raw
+            .ring
+            .as_ref()
+            .map(|r| ring(&format!("{path}.ring"), r, period))
+            .transpose()?,
+        updates: raw
+            .updates
+            .as_ref()
+            .map(|u| updates(&format!("{path}.updates"), u, period))
+            .transpose()?,
+        role: raw
+            .role
+            .as_ref()
+            .map(|r| role(&format!("{path}.role"), r, period, has_peers))
+            .transpose()?,
+        address: raw
+            .address
+            .as_deref()
+            .map(|address| at(&format!("{path}.address"), plimsoll_net::host_port(address)))
+            .transpose()?,
+        name: raw.name,
+        identities: raw.identities,
+    })
+}
+
+/// Where a service may listen besides.
+fn listens(raw: &ServiceSection) -> Listens<'_> {
+    Listens {
+        address: raw.address.as_deref(),
+        probed: raw.health.as_ref().and_then(HealthSection::address),
+    }
+}
+
+/// Of `[[service]]`, key by key.
+pub const SERVICE_REFERENCE: TableReference = (
+    "[[service]]",
+    "One service on this node; at least one.",
+    &[
+        (
+            "name",
+            "1 to 120 printable characters",
+            "required",
+            "Also a valid `agent-send` identity.",
+        ),
+        (
+            "identities",
+            "list of the same",
+            "`[]`",
+            "Further `agent-send` identities, by custom `backend/server`. No two services share one.",
+        ),
+        (
+            "address",
+            "host:port; IP address (IPv6 in brackets) or name",
+            "none",
+            "Where proxies connect to for this node's service. Shown in `/v1/node`.",
+        ),
+    ],
+);
+
+/// Of `[service.output]`, key by key.
+pub const OUTPUT_REFERENCE: TableReference = (
+    "[service.output]",
+    "What HAProxy is told.",
+    &[
+        (
+            "full_weight_bound",
+            "above 0, cost units",
+            "2 × `nominal`; `load-line`: the most this node could carry of late",
+            "The bound that stands for 100 %; where it is set, the same on all nodes of a backend.",
+        ),
+        (
+            "weight_dead_band",
+            "0 to 0.5",
+            "`0.05`",
+            "A weight stays while it is off by no more than this share of itself.",
+        ),
+        (
+            "send",
+            "`both`, `weight`, `maxconn`",
+            "`\"both\"`",
+            "Words in the answer.",
+        ),
+    ],
+);

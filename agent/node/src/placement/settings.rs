@@ -1,0 +1,165 @@
+//! `[placement]`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use plimsoll_core::placement::{ObjectSet, PlanSettings};
+use plimsoll_settings::{Checked, TableReference, duration, number, word, wrong};
+
+use serde::Deserialize;
+
+use super::{Initial, PlacementSettings, WhenLost};
+use crate::ring::ring_name;
+
+/// As many as leave at a time.
+const MAX_PINS: usize = 1024;
+const MILLI: Duration = Duration::from_millis(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn at_most(key: &str, value: Duration, most: Duration) -> Checked<Duration> {
+    match value <= most {
+        true => Ok(value),
+        false => wrong(
+            key,
+            format!("must be at most {}", humantime::format_duration(most)),
+        ),
+    }
+}
+
+/// As it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlacementSection {
+    cluster: String,
+    #[serde(default, with = "humantime_serde")]
+    period: Option<Duration>,
+    threshold: Option<f64>,
+    gain: Option<f64>,
+    moves: Option<bool>,
+    #[serde(default, with = "humantime_serde")]
+    request_limit: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    lease: Option<Duration>,
+    when_lost: Option<String>,
+    initial: Option<String>,
+    #[serde(default)]
+    pins: BTreeMap<String, String>,
+}
+
+/// Checks it.
+pub fn placement(raw: &PlacementSection) -> Checked<PlacementSettings> {
+    let second = Duration::from_secs(1);
+    let period = duration("placement.period", raw.period, second, 100 * MILLI)?;
+    let period = at_most("placement.period", period, 60 * second)?;
+    let lease = (10 * second).max(3 * period);
+    let lease = duration("placement.lease", raw.lease, lease, 3 * period)?;
+    let limit = raw.request_limit;
+    let limit = duration("placement.request_limit", limit, 60 * second, 100 * MILLI)?;
+    let default = PlanSettings::default();
+    let threshold = raw.threshold.unwrap_or(default.threshold);
+    let gain = raw.gain.unwrap_or(default.gain);
+    Ok(PlacementSettings {
+        cluster: ring_name("placement.cluster".into(), &raw.cluster)?,
+        period,
+        plan: PlanSettings {
+            threshold: number("placement.threshold", threshold, 0.0..=10.0)?,
+            gain: number("placement.gain", gain, 0.0..=1.0)?,
+        },
+        moves: raw.moves.unwrap_or(true),
+        request_limit: at_most("placement.request_limit", limit, HOUR)?,
+        lease: at_most("placement.lease", lease, HOUR)?,
+        when_lost: word(
+            "placement.when_lost",
+            raw.when_lost.as_deref(),
+            WhenLost::Serve,
+            &[("serve", WhenLost::Serve), ("hold", WhenLost::Hold)],
+        )?,
+        initial: match raw.initial.as_deref() {
+            None | Some("even") => Initial::Even,
+            Some(node) => Initial::Node(ring_name("placement.initial".into(), node)?),
+        },
+        pins: pins(&raw.pins)?,
+    })
+}
+
+fn pins(raw: &BTreeMap<String, String>) -> Checked<BTreeMap<ObjectSet, String>> {
+    if raw.len() > MAX_PINS {
+        let problem = format!("may be {MAX_PINS}, are {}", raw.len());
+        return wrong("placement.pins", problem);
+    }
+    let pin = |(set, node): (&String, &String)| {
+        let key = format!("placement.pins.{set}");
+        match set.parse::<ObjectSet>() {
+            Ok(set) => Ok((set, ring_name(key, node)?)),
+            Err(problem) => wrong(key, problem.to_string()),
+        }
+    };
+    raw.iter().map(pin).collect()
+}
+
+/// Of `[placement]`, key by key.
+pub const REFERENCE: TableReference = (
+    "[placement]",
+    "Which node is the primary of which object set: docs/placement.md. Needs `[redis]`, and a `[service.ring]` of the same cluster. All agents of a cluster have the same.",
+    &[
+        (
+            "cluster",
+            "1 to 120 of `A-Za-z0-9._:/-`",
+            "required",
+            "The `cluster` of a `[service.ring]`: its nodes are the primaries, their bounds what they may hold.",
+        ),
+        (
+            "period",
+            "duration, 100ms to 1m",
+            "`\"1s\"`",
+            "Between two looks at loads, each of which may end in a plan.",
+        ),
+        (
+            "threshold",
+            "0 to 10",
+            "`0.2`",
+            "Nothing moves while the standard deviation of the primaries' loads is at most this part of their mean, and what chance makes.",
+        ),
+        (
+            "gain",
+            "0 to 1",
+            "`0.5`",
+            "Nothing moves unless that takes away this part of the variance.",
+        ),
+        (
+            "moves",
+            "`true`, `false`",
+            "`true`",
+            "`false`: only what is pinned, what an operator moves and what has no live primary.",
+        ),
+        (
+            "request_limit",
+            "duration, 100ms to 1hour",
+            "`\"60s\"`",
+            "No request that writes runs for longer, which the proxies' time-outs have to see to: `timeout server` in HAProxy, the route's `timeout` in Envoy.",
+        ),
+        (
+            "lease",
+            "duration, 3 periods to 1hour",
+            "`\"10s\"`, at least 3 periods",
+            "A keeper that is not heard for so long is replaced, a dispatcher is silent, a node that has left the ring is down.",
+        ),
+        (
+            "when_lost",
+            "`serve`, `hold`",
+            "`\"serve\"`",
+            "What a dispatcher does that cannot reach Redis for a lease: goes on with its table, and nothing moves; or lets nobody in, and is taken for gone. `hold` asks for settings of a Redis that has replicas: docs/placement.md.",
+        ),
+        (
+            "initial",
+            "`even`, or a node's name",
+            "`\"even\"`",
+            "Where the rests are in a table that is made from nothing.",
+        ),
+        (
+            "pins",
+            "table: object set = node; up to 1024",
+            "none",
+            "`[placement.pins]`, such as `\"=A17\" = \"node3\"`: never moved by a plan, not even when that node is down.",
+        ),
+    ],
+);

@@ -1,0 +1,346 @@
+//! The shared ring: this node's bound goes to Redis once a period, the ring comes back.
+//!
+//! Redis is never in the way: while it is gone the agent controls and answers as before, and the last
+//! ring is still served.
+
+mod exchange;
+mod follow;
+mod link;
+mod metrics;
+mod server;
+mod settings;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use plimsoll_core::ring::RingTable;
+use plimsoll_signal::{health_probe::Health, sources::ObservationBoard};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::{
+    overrides::{ForcedHealth, Overrides},
+    state::{ServiceState, SharedState, unix_now},
+};
+
+pub use exchange::{Dispatcher, ExchangeError, Exchanges, Wish};
+pub use follow::{RingBoard, RingNode, RingNodes, RingState};
+use link::{Link, Report};
+pub use link::{live_nodes, ring_keys};
+pub use metrics::RingMetrics;
+pub use server::{Library, Server, told};
+pub use settings::{
+    LinkMode, LinkSettings, REDIS_REFERENCE, RING_REFERENCE, RedisSection, RingSection,
+    RingSettings, RingsConfig, redis, ring, ring_name,
+};
+
+/// First wait after a failure; doubles up to [`MAX_WAIT`], with jitter.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// See [`FIRST_WAIT`]. At most an eighth of a lease: once Redis is back, all nodes must have reported
+/// before the first of them settles the ring.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+/// After so many leases the table is read though its version is the same: somebody else may have
+/// written to it.
+const REREAD_LEASES: u32 = 10;
+/// As in the function library.
+const LAST_VERSION: u64 = 1_000_000_000_000_000;
+/// Between two reports the decision is looked at so many times a period.
+const LOOKS: u32 = 4;
+/// A bound that changed by more than this part of what was reported is reported at once.
+const NEWS: f64 = 0.1;
+/// A ring made from nothing waits for this share of a lease, so that all nodes can report before.
+const SETTLE_SHARE: f64 = 0.5;
+
+/// What the task works with.
+#[derive(Clone, Debug)]
+pub struct RingContext {
+    /// Where decisions are published.
+    pub state: SharedState,
+    /// What operators set.
+    pub overrides: Arc<Overrides>,
+    /// Counters and gauges.
+    pub metrics: RingMetrics,
+    /// Where the ring is put.
+    pub board: Arc<RingBoard>,
+    /// Where what proxies saw is put.
+    pub observations: Arc<ObservationBoard>,
+    /// What it runs by; a reload sends another.
+    pub config: watch::Receiver<Arc<RingsConfig>>,
+    /// Ends it; the node then leaves the ring.
+    pub stop: CancellationToken,
+}
+
+/// Reports and follows one service's ring until stopped.
+pub async fn run(service: String, context: RingContext) -> anyhow::Result<()> {
+    let metrics = context.metrics.clone();
+    let ended = follow(&service, context).await;
+    // Only now: it was shown to the last.
+    metrics.forget(&service);
+    ended
+}
+
+async fn follow(service: &str, mut context: RingContext) -> anyhow::Result<()> {
+    // Tells two agents of one name apart, and an agent from the one it was before a restart.
+    let instance = format!("{:x}.{:x}", std::process::id(), fastrand::u64(..));
+    let mut wait = FIRST_WAIT;
+    let mut said: Option<String> = None;
+    let mut placed = None;
+    loop {
+        let config = Arc::clone(&context.config.borrow_and_update());
+        let Some((link, ring)) = settings_of(&config, service) else {
+            return Ok(());
+        };
+        if placed.as_ref() != Some(ring) {
+            context.metrics.placed(service, ring);
+            placed = Some(ring.clone());
+        }
+        let mut member = Member {
+            service,
+            instance: &instance,
+            ring,
+            context: &context,
+            reported: 0.0,
+        };
+        let ended = tokio::select! {
+            ended = member.stay(link, config.period, &mut wait, &mut said) => ended,
+            _ = changed(context.config.clone()) => continue,
+            () = context.stop.cancelled() => {
+                member.leave(link).await;
+                return Ok(());
+            }
+        };
+        let problem = told(&ended);
+        context.metrics.failed(service);
+        if said.as_ref() != Some(&problem) {
+            warn!(%service, cluster = ring.cluster, "Redis: {problem}; the last ring stays, trying again");
+            said = Some(problem);
+        }
+        let jittered = wait.mul_f64(0.5 + fastrand::f64());
+        wait = (2 * wait).min(MAX_WAIT).min(ring.lease / 8);
+        tokio::select! {
+            () = tokio::time::sleep(jittered) => {}
+            () = context.stop.cancelled() => return Ok(()),
+        }
+    }
+}
+
+fn settings_of<'a>(
+    config: &'a RingsConfig,
+    service: &str,
+) -> Option<(&'a LinkSettings, &'a RingSettings)> {
+    Some((config.link.as_ref()?, config.rings.get(service)?))
+}
+
+async fn changed(mut config: watch::Receiver<Arc<RingsConfig>>) {
+    if config.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+struct Member<'a> {
+    service: &'a str,
+    instance: &'a str,
+    ring: &'a RingSettings,
+    context: &'a RingContext,
+    /// The bound that Redis was told last.
+    reported: f64,
+}
+
+impl Member<'_> {
+    /// Reports each period, and at once what cannot wait for it; ends with what went wrong.
+    async fn stay(
+        &mut self,
+        link: &LinkSettings,
+        period: Duration,
+        wait: &mut Duration,
+        said: &mut Option<String>,
+    ) -> anyhow::Error {
+        let mut link = match Link::open(link, &self.ring.cluster).await {
+            Ok(link) => link,
+            Err(problem) => return problem,
+        };
+        let mut read = None;
+        loop {
+            if let Err(problem) = self.period(&mut link, &mut read).await {
+                return problem;
+            }
+            if said.take().is_some() {
+                info!(
+                    service = self.service,
+                    cluster = self.ring.cluster,
+                    "Redis: in touch again"
+                );
+            }
+            *wait = FIRST_WAIT;
+            self.rest(period).await;
+        }
+    }
+
+    /// Until the next report is due.
+    async fn rest(&self, period: Duration) {
+        let end = Instant::now() + period.mul_f64(0.95 + 0.1 * fastrand::f64());
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            tokio::time::sleep(left.min(period / LOOKS)).await;
+            if Instant::now() >= end || self.has_news() {
+                return;
+            }
+        }
+    }
+
+    fn has_news(&self) -> bool {
+        let all = self.context.state.load();
+        all.services.get(self.service).is_some_and(|state| {
+            let bound = self.report(state, self.ring.lease).bound;
+            (bound - self.reported).abs() > NEWS * self.reported
+        })
+    }
+
+    /// One exchange; `read` is when the table was read last over this connection.
+    async fn period(&mut self, link: &mut Link, read: &mut Option<Instant>) -> anyhow::Result<()> {
+        let all = self.context.state.load();
+        let Some(state) = all.services.get(self.service) else {
+            // Before the first step there is nothing to say.
+            return Ok(());
+        };
+        let board = &self.context.board;
+        let report = self.report(state, self.ring.lease);
+        let reported = link
+            .report(&report, board.wants_nodes(self.service))
+            .await?;
+        self.reported = report.bound;
+        let version = reported.version;
+        self.context.observations.put(self.service, reported.seen);
+        if let Some(nodes) = reported.nodes {
+            let metrics = &self.context.metrics;
+            metrics.show_nodes(self.service, &self.ring.node, &nodes);
+            board.put_nodes(self.service, Arc::new(nodes));
+        }
+        self.context
+            .metrics
+            .reported(self.service, unix_now(), version);
+        let held = board.of(self.service);
+        let known = held.as_ref().map_or(0, |ring| ring.table.version());
+        if version == 0 {
+            if let Some(ring) = held.filter(|ring| ring.table.slots() == self.ring.slots) {
+                // Redis came back empty: what it had is still known here.
+                link.restore(known, &ring, self.settle()).await?;
+            }
+            return Ok(());
+        }
+        let due = read.is_none_or(|at| at.elapsed() >= REREAD_LEASES * self.ring.lease);
+        if version != known || due {
+            *read = Some(Instant::now());
+            self.follow(link, version, held).await?;
+            if let Some(ring) = board.of(self.service) {
+                let metrics = &self.context.metrics;
+                metrics.show_ring(self.service, &self.ring.node, &ring);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the ring of Redis over, and gives it a new version where the number alone would leave
+    /// followers with another table: a failover may lose the last changes and count them again.
+    async fn follow(
+        &self,
+        link: &mut Link,
+        version: u64,
+        held: Option<Arc<RingState>>,
+    ) -> anyhow::Result<()> {
+        let known = held.as_ref().map_or(0, |ring| ring.table.version());
+        let next = version.max(known).min(LAST_VERSION - 1) + 1;
+        match (link.ring().await?, held) {
+            (Some(ring), Some(held)) if ring == *held => {}
+            (Some(ring), Some(_)) if ring.table.version() <= known && known < LAST_VERSION => {
+                warn!(
+                    service = self.service,
+                    cluster = self.ring.cluster,
+                    "Redis lost changes of the ring after version {}: its ring goes on as version {next}",
+                    ring.table.version()
+                );
+                link.restore(next, &ring, Duration::ZERO).await?;
+            }
+            (Some(ring), _) => {
+                let moved = self.context.board.put(self.service, ring);
+                self.context.metrics.moved(self.service, moved);
+            }
+            (None, held) => {
+                warn!(
+                    service = self.service,
+                    cluster = self.ring.cluster,
+                    "the ring in Redis is damaged: somebody else wrote to {}; mending it",
+                    link.ring_key()
+                );
+                let ring = match held.filter(|ring| ring.table.slots() == self.ring.slots) {
+                    Some(ring) => ring,
+                    // Nobody knows who had what.
+                    None => Arc::new(RingState {
+                        table: RingTable::empty(self.ring.slots)?,
+                        names: Vec::new(),
+                    }),
+                };
+                link.restore(next, &ring, Duration::ZERO).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&self) -> Duration {
+        self.ring.lease.mul_f64(SETTLE_SHARE)
+    }
+
+    fn report<'a>(&'a self, state: &'a ServiceState, lease: Duration) -> Report<'a> {
+        let set = self.context.overrides.of(self.service);
+        let down = match set.health {
+            Some(health) => health == ForcedHealth::Down,
+            None => state.health == Health::Down,
+        };
+        let out = down || set.drain;
+        let decision = &state.decision;
+        let bound = set.bound.unwrap_or(decision.bound).get();
+        Report {
+            node: &self.ring.node,
+            instance: self.instance,
+            bound: if out { 0.0 } else { bound },
+            bound_jobs: if out {
+                0.0
+            } else {
+                bound / decision.mean_cost.get()
+            },
+            mean_cost: decision.mean_cost.get(),
+            jobs: state.jobs.unwrap_or(0.0),
+            load: state.load,
+            lease,
+            slots: self.ring.slots,
+            dead_band: self.ring.dead_band,
+            settle: self.settle(),
+            address: state.address.as_deref(),
+            capacity: set.bound.or(state.capacity).map(|it| it.get()),
+        }
+    }
+
+    /// Says goodbye, so that the others need not wait for the lease.
+    async fn leave(&self, link: &LinkSettings) {
+        let all = self.context.state.load();
+        let Some(state) = all.services.get(self.service) else {
+            return;
+        };
+        let left = async {
+            let mut link = Link::open(link, &self.ring.cluster).await?;
+            link.report(&self.report(state, Duration::ZERO), false)
+                .await?;
+            anyhow::Ok(())
+        };
+        if let Err(problem) = left.await {
+            warn!(
+                service = self.service,
+                "left without telling Redis: {}",
+                told(&problem)
+            );
+        }
+    }
+}

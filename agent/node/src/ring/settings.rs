@@ -1,0 +1,320 @@
+//! `[redis]` and `[service.ring]`.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use plimsoll_settings::{
+    Checked, MAX_NAME, MILLI, TableReference, duration, number, secret, word, wrong,
+};
+use serde::Deserialize;
+
+/// Of the function library.
+const MIN_LEASE: Duration = Duration::from_millis(100);
+
+/// A service's place in a ring.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RingSettings {
+    /// The cluster, part of every key.
+    pub cluster: String,
+    /// This node's name in the ring; the proxies' name of its server.
+    pub node: String,
+    /// `H`.
+    pub slots: u32,
+    /// Relative change of a share under which no key moves.
+    pub dead_band: f64,
+    /// Without a report for this long the node leaves the ring.
+    pub lease: Duration,
+}
+
+/// How Redis runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkMode {
+    /// One server, or several addresses of which one is to be written to.
+    Single,
+    /// The addresses are sentinels.
+    Sentinel,
+    /// The addresses are seeds of a Redis Cluster.
+    Cluster,
+}
+
+/// How to reach Redis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkSettings {
+    /// How it runs.
+    pub mode: LinkMode,
+    /// `redis://host:port`, `rediss://` for TLS.
+    pub urls: Vec<String>,
+    /// The name sentinels know it by.
+    pub sentinel_master: String,
+    /// ACL user.
+    pub user: Option<String>,
+    /// Its password.
+    pub password: Option<String>,
+    /// Certificates that are trusted in place of the system's, PEM.
+    pub ca: Option<Vec<u8>>,
+    /// For connecting, and for each answer.
+    pub timeout: Duration,
+}
+
+/// The rings that this agent is in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RingsConfig {
+    /// How to reach Redis.
+    pub link: Option<LinkSettings>,
+    /// Between two reports.
+    pub period: Duration,
+    /// By service.
+    pub rings: BTreeMap<String, RingSettings>,
+}
+
+/// `[redis]`, as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RedisSection {
+    urls: Vec<String>,
+    mode: Option<String>,
+    sentinel_master: Option<String>,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
+    #[serde(default, with = "humantime_serde")]
+    timeout: Option<Duration>,
+}
+
+/// `[service.ring]`, as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RingSection {
+    cluster: String,
+    node: String,
+    slots: Option<u32>,
+    dead_band: Option<f64>,
+    #[serde(default, with = "humantime_serde")]
+    lease: Option<Duration>,
+}
+
+/// Checks it.
+pub fn redis(raw: &RedisSection) -> Checked<LinkSettings> {
+    if raw.urls.is_empty() || raw.urls.len() > 16 {
+        return wrong(
+            "redis.urls",
+            format!("must name 1 to 16 servers, names {}", raw.urls.len()),
+        );
+    }
+    for (index, url) in raw.urls.iter().enumerate() {
+        let rest = url
+            .strip_prefix("redis://")
+            .or_else(|| url.strip_prefix("rediss://"));
+        if rest.is_none_or(|rest| rest.contains('@') || rest.contains('/') || !rest.contains(':')) {
+            return wrong(
+                format!("redis.urls[{index}]"),
+                format!(
+                    "must be redis://host:port or rediss://host:port (TLS), is {:?}; a user goes into redis.user",
+                    plimsoll_net::without_user(url)
+                ),
+            );
+        }
+    }
+    let mode = word(
+        "redis.mode",
+        raw.mode.as_deref(),
+        LinkMode::Single,
+        &[
+            ("single", LinkMode::Single),
+            ("sentinel", LinkMode::Sentinel),
+            ("cluster", LinkMode::Cluster),
+        ],
+    )?;
+    if mode != LinkMode::Sentinel && raw.sentinel_master.is_some() {
+        return wrong(
+            "redis.sentinel_master",
+            "applies to mode = \"sentinel\" only",
+        );
+    }
+    let password = raw.password_file.as_deref();
+    let password = password.map(|file| secret("redis.password_file", file));
+    let password = password.transpose()?;
+    if raw.user.is_some() && password.is_none() {
+        return wrong("redis.user", "needs redis.password_file");
+    }
+    let ca = raw.ca_file.as_deref().map(certificates).transpose()?;
+    if ca.is_some() && !raw.urls.iter().all(|url| url.starts_with("rediss://")) {
+        return wrong(
+            "redis.ca_file",
+            "needs rediss:// in every one of redis.urls",
+        );
+    }
+    Ok(LinkSettings {
+        mode,
+        urls: raw.urls.clone(),
+        sentinel_master: raw
+            .sentinel_master
+            .clone()
+            .unwrap_or_else(|| "mymaster".into()),
+        user: raw.user.clone(),
+        password,
+        ca,
+        timeout: duration(
+            "redis.timeout",
+            raw.timeout,
+            Duration::from_millis(500),
+            MILLI,
+        )?,
+    })
+}
+
+/// A PEM file with certificates in it, so that a mistake is told at the start.
+fn certificates(file: &Path) -> Checked<Vec<u8>> {
+    use rustls::pki_types::{CertificateDer, pem::PemObject};
+    let told = |problem: String| wrong("redis.ca_file", format!("{}: {problem}", file.display()));
+    let text = match std::fs::read(file) {
+        Ok(text) => text,
+        Err(error) => return told(error.to_string()),
+    };
+    let mut trusted = rustls::RootCertStore::empty();
+    for found in CertificateDer::pem_slice_iter(&text) {
+        let added = found
+            .map_err(|error| error.to_string())
+            .and_then(|found| trusted.add(found).map_err(|error| error.to_string()));
+        if let Err(problem) = added {
+            return told(problem);
+        }
+    }
+    if trusted.is_empty() {
+        return told("holds no PEM certificate".into());
+    }
+    Ok(text)
+}
+
+/// What Redis takes as a name.
+pub fn ring_name(key: String, name: &str) -> Checked<String> {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || b"._:/-".contains(&b);
+    if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(fine) {
+        return wrong(
+            key,
+            format!("must be 1 to {MAX_NAME} of A-Z a-z 0-9 . _ : / -, is {name:?}"),
+        );
+    }
+    Ok(name.to_owned())
+}
+
+/// Checks it.
+pub fn ring(path: &str, raw: &RingSection, period: Duration) -> Checked<RingSettings> {
+    let slots = raw.slots.unwrap_or(plimsoll_core::ring::DEFAULT_SLOTS);
+    if !(1..=plimsoll_core::ring::MAX_SLOTS).contains(&slots) {
+        return wrong(
+            format!("{path}.slots"),
+            format!(
+                "must be from 1 to {}, is {slots}",
+                plimsoll_core::ring::MAX_SLOTS
+            ),
+        );
+    }
+    let default = (3 * period).max(MIN_LEASE);
+    let lease = duration(
+        &format!("{path}.lease"),
+        raw.lease,
+        default,
+        (2 * period).max(MIN_LEASE),
+    )?;
+    if lease > Duration::from_secs(3600) {
+        return wrong(format!("{path}.lease"), "must be at most 1hour");
+    }
+    Ok(RingSettings {
+        cluster: ring_name(format!("{path}.cluster"), &raw.cluster)?,
+        node: ring_name(format!("{path}.node"), &raw.node)?,
+        slots,
+        dead_band: number(
+            &format!("{path}.dead_band"),
+            raw.dead_band.unwrap_or(0.05),
+            0.0..=1.0,
+        )?,
+        lease,
+    })
+}
+
+/// Of `[redis]`, key by key.
+pub const REDIS_REFERENCE: TableReference = (
+    "[redis]",
+    "The Redis (7.0 or later) or Valkey that shares rings among proxies. Needed for `[service.ring]` and `[placement]`.",
+    &[
+        (
+            "urls",
+            "1 to 16 of `redis://host:port`, `rediss://` for TLS",
+            "required",
+            "Servers; the first that may be written to is used.",
+        ),
+        (
+            "mode",
+            "`single`, `sentinel`, `cluster`",
+            "`\"single\"`",
+            "What the URLs are: servers, sentinels, or seeds of a Redis Cluster.",
+        ),
+        (
+            "sentinel_master",
+            "name",
+            "`\"mymaster\"`",
+            "What sentinels call it.",
+        ),
+        ("user", "name", "none", "ACL user; needs `password_file`."),
+        (
+            "password_file",
+            "path",
+            "none",
+            "File with the password, read at start and reload.",
+        ),
+        (
+            "ca_file",
+            "path",
+            "the system's",
+            "PEM file with the authorities that are trusted for `rediss://`, in place of the system's; read at start and reload.",
+        ),
+        (
+            "timeout",
+            "duration, 1ms to 1day",
+            "`\"500ms\"`",
+            "For connecting, and for each answer.",
+        ),
+    ],
+);
+
+/// Of `[service.ring]`, key by key.
+pub const RING_REFERENCE: TableReference = (
+    "[service.ring]",
+    "This node's place in a ring that proxies share through Redis.",
+    &[
+        (
+            "cluster",
+            "1 to 120 of `A-Za-z0-9._:/-`",
+            "required",
+            "Nodes and proxies of one ring; part of every key in Redis.",
+        ),
+        (
+            "node",
+            "the same",
+            "required",
+            "This node's name: the name of its server in the proxies.",
+        ),
+        (
+            "slots",
+            "1 to 1048576",
+            "`16384`",
+            "Slots of the hash circle, *H*; the same on all nodes.",
+        ),
+        (
+            "dead_band",
+            "0 to 1",
+            "`0.05`",
+            "No key moves while every node's share is off by less than this part of itself.",
+        ),
+        (
+            "lease",
+            "duration, 2 periods and 100ms to 1hour",
+            "3 periods, at least 100ms",
+            "Without a report for this long the node leaves the ring.",
+        ),
+    ],
+);

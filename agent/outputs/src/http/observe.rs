@@ -1,0 +1,229 @@
+//! `POST /v1/observe`: a proxy's dispatchers exchange what they saw for shares, through this agent.
+
+use std::{collections::BTreeSet, ops::RangeInclusive};
+
+use axum::{
+    Json,
+    body::Body,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use plimsoll_net::{NEEDS_TOKEN, Refusal, Whole, parse_body, shows_token};
+use plimsoll_node::ring::{Dispatcher, ExchangeError, Wish};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::HttpContext;
+
+/// Exchanges under way; each may hold what it is answered.
+pub const MAX_EXCHANGES: usize = 16;
+const NO_RING: &str = "this agent follows no ring";
+const MAX_BYTES: usize = 4 << 20;
+const MAX_DISPATCHERS: usize = 256;
+
+// As in the function library.
+const MAX_NODES: usize = 255;
+const MAX_NAME: usize = 128;
+const MAX_OBSERVATION: usize = 2048;
+const LEASE_SECONDS: RangeInclusive<f64> = 0.1..=3600.0;
+const MOST: f64 = 1e15;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Observed {
+    service: Option<String>,
+    dispatchers: Vec<Dispatcher>,
+}
+
+/// One exchange.
+pub async fn observe(
+    State(context): State<HttpContext>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let (result, response) = match exchange(&context, &headers, body).await {
+        Ok(response) => ("carried", response),
+        Err((status, problem)) => {
+            let result = match status {
+                StatusCode::UNAUTHORIZED => "unauthorized",
+                StatusCode::TOO_MANY_REQUESTS => "busy",
+                StatusCode::SERVICE_UNAVAILABLE => "redis",
+                _ => "refused",
+            };
+            (result, refused((status, problem)))
+        }
+    };
+    context.exchanged.with_label_values(&[result]).inc();
+    response
+}
+
+/// Why not, as it is answered.
+pub fn refused((status, problem): Refusal) -> Response {
+    let answer = (status, Json(json!({ "problem": problem })));
+    let mut response = answer.into_response();
+    if status == StatusCode::UNAUTHORIZED {
+        let scheme = header::HeaderValue::from_static("Bearer");
+        response
+            .headers_mut()
+            .insert(header::WWW_AUTHENTICATE, scheme);
+    }
+    response
+}
+
+async fn exchange(
+    context: &HttpContext,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let entrance = Entrance {
+        permits: &context.exchange_permits,
+        what: "exchanges",
+        most: MAX_EXCHANGES,
+        max_bytes: MAX_BYTES,
+    };
+    let is_there = || {
+        let config = context.config.borrow();
+        match config.services.iter().any(|service| service.has_ring) {
+            true => Ok(()),
+            false => Err((StatusCode::NOT_FOUND, NO_RING.to_owned())),
+        }
+    };
+    // Held to the end, for what was read of it is as large.
+    let (asked, _permit) = entrance.pass(context, headers, is_there, body).await?;
+    let bad = |problem| (StatusCode::BAD_REQUEST, problem);
+    let Observed {
+        service,
+        dispatchers,
+    } = parse_body(&asked).map_err(bad)?;
+    check(&dispatchers).map_err(bad)?;
+    let exchanges = &context.exchanges;
+    match exchanges.exchange(service.as_deref(), &dispatchers).await {
+        Ok(answer) => Ok(Json(answer).into_response()),
+        Err(ExchangeError::Ambiguous) => Err(bad(
+            "service: say which; this agent follows several rings".into(),
+        )),
+        Err(ExchangeError::NoRing) => Err((
+            StatusCode::NOT_FOUND,
+            match service {
+                Some(service) => format!("service: this agent follows no ring of {service:?}"),
+                None => NO_RING.into(),
+            },
+        )),
+        Err(ExchangeError::Redis(problem)) => {
+            Err((StatusCode::SERVICE_UNAVAILABLE, format!("Redis: {problem}")))
+        }
+    }
+}
+
+/// Who may ask, how many at once, and how much.
+pub struct Entrance<'a> {
+    /// As many as `most`.
+    pub permits: &'a Semaphore,
+    /// Of what, for people.
+    pub what: &'static str,
+    /// At once.
+    pub most: usize,
+    /// Of a body.
+    pub max_bytes: usize,
+}
+
+impl<'a> Entrance<'a> {
+    /// The body, and the place that its request has for as long as this is held; nothing is read where nothing is
+    /// there that could be asked.
+    pub async fn pass(
+        self,
+        context: &HttpContext,
+        headers: &HeaderMap,
+        is_there: impl FnOnce() -> Result<(), Refusal>,
+        body: Body,
+    ) -> Result<(Whole, SemaphorePermit<'a>), Refusal> {
+        if !may_observe(context, headers) {
+            return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
+        }
+        is_there()?;
+        // Before the place, which bodies that never come would keep.
+        let body = context.bodies.read(body, self.max_bytes).await?;
+        let Ok(permit) = self.permits.try_acquire() else {
+            let Entrance { most, what, .. } = self;
+            let problem = format!("{most} {what} are under way, which is the most");
+            return Err((StatusCode::TOO_MANY_REQUESTS, problem));
+        };
+        Ok((body, permit))
+    }
+}
+
+/// Whether it shows the token, where there is one.
+pub fn may_observe(context: &HttpContext, headers: &HeaderMap) -> bool {
+    let config = context.config.borrow();
+    shows_token(config.token.as_deref(), headers)
+}
+
+/// What the library would refuse, each by its place in the body.
+fn check(dispatchers: &[Dispatcher]) -> Result<(), String> {
+    at_most("dispatchers", dispatchers.len(), MAX_DISPATCHERS)?;
+    let mut names = BTreeSet::new();
+    for (i, dispatcher) in dispatchers.iter().enumerate() {
+        let path = format!("dispatchers[{i}]");
+        name(&format!("{path}.name"), &dispatcher.name)?;
+        once(&mut names, &format!("{path}.name"), &dispatcher.name)?;
+        name(&format!("{path}.instance"), &dispatcher.instance)?;
+        let lease = dispatcher.lease_seconds;
+        if lease != 0.0 && !LEASE_SECONDS.contains(&lease) {
+            let (least, most) = (LEASE_SECONDS.start(), LEASE_SECONDS.end());
+            return Err(format!(
+                "{path}.lease_seconds: must be 0, or from {least} to {most}, is {lease}"
+            ));
+        }
+        at_most(&format!("{path}.nodes"), dispatcher.nodes.len(), MAX_NODES)?;
+        let mut nodes = BTreeSet::new();
+        for (i, wish) in dispatcher.nodes.iter().enumerate() {
+            let path = format!("{path}.nodes[{i}]");
+            check_wish(&path, wish)?;
+            once(&mut nodes, &format!("{path}.name"), &wish.name)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_wish(path: &str, wish: &Wish) -> Result<(), String> {
+    name(&format!("{path}.name"), &wish.name)?;
+    for (field, value) in [("demand", wish.demand), ("held", wish.held)] {
+        if !(0.0..=MOST).contains(&value) {
+            return Err(format!(
+                "{path}.{field}: must be from 0 to 1e15, is {value}"
+            ));
+        }
+    }
+    let printable = |b: u8| b == b' ' || b.is_ascii_graphic();
+    let text = &wish.observation;
+    if text.len() > MAX_OBSERVATION || !text.bytes().all(printable) {
+        return Err(format!(
+            "{path}.observation: must be at most {MAX_OBSERVATION} printable ASCII characters"
+        ));
+    }
+    Ok(())
+}
+
+fn at_most(path: &str, count: usize, most: usize) -> Result<(), String> {
+    match count <= most {
+        true => Ok(()),
+        false => Err(format!("{path}: may be {most}, are {count}")),
+    }
+}
+
+fn name(path: &str, text: &str) -> Result<(), String> {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || b"._:/-".contains(&b);
+    if (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(fine) {
+        return Ok(());
+    }
+    Err(format!("{path}: must be 1 to {MAX_NAME} of A-Za-z0-9._:/-"))
+}
+
+fn once<'a>(seen: &mut BTreeSet<&'a str>, path: &str, text: &'a str) -> Result<(), String> {
+    match seen.insert(text) {
+        true => Ok(()),
+        false => Err(format!("{path}: {text:?} is there twice")),
+    }
+}

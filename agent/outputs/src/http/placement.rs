@@ -1,0 +1,94 @@
+//! `/v1/placement`: how the table is, for people; and a dispatcher's or an operator's way to Redis.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+};
+use plimsoll_net::{Refusal, parse_body};
+use plimsoll_node::placement::{GateError, Message};
+use serde_json::json;
+
+use super::{
+    HttpContext,
+    observe::{Entrance, refused},
+};
+
+/// Messages under way; each may hold what it is answered.
+pub const MAX_MESSAGES: usize = 16;
+const MAX_BYTES: usize = 1 << 20;
+/// As in the function library.
+const MAX_SETS: usize = 1024;
+const MAX_SET: usize = 128 + 4;
+const MOST: f64 = 1e15;
+
+/// The summary.
+pub async fn show(State(context): State<HttpContext>) -> Response {
+    match context.placement.show().await {
+        Ok(view) => Json(view).into_response(),
+        Err(error) => refused(refusal(error)),
+    }
+}
+
+/// One message.
+pub async fn carry(State(context): State<HttpContext>, headers: HeaderMap, body: Body) -> Response {
+    match exchange(&context, &headers, body).await {
+        Ok(response) => response,
+        Err(problem) => refused(problem),
+    }
+}
+
+async fn exchange(
+    context: &HttpContext,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let entrance = Entrance {
+        permits: &context.placement_permits,
+        what: "messages",
+        most: MAX_MESSAGES,
+        max_bytes: MAX_BYTES,
+    };
+    let is_there = || context.placement.is_there().map_err(refusal);
+    let (asked, _permit) = entrance.pass(context, headers, is_there, body).await?;
+    let bad = |problem| (StatusCode::BAD_REQUEST, problem);
+    let message: Message = parse_body(&asked).map_err(bad)?;
+    check(&message).map_err(bad)?;
+    let answer = context.placement.carry(&message).await;
+    let answer = answer.map_err(refusal)?;
+    Ok(Json(json!(answer)).into_response())
+}
+
+/// What would be other words in Redis than it is here; the library checks the rest.
+fn check(message: &Message) -> Result<(), String> {
+    let Message { busy, loads, .. } = message;
+    for (field, count) in [("busy", busy.len()), ("loads", loads.len())] {
+        if count > MAX_SETS {
+            return Err(format!("{field}: may be {MAX_SETS}, are {count}"));
+        }
+    }
+    for (field, set) in busy
+        .iter()
+        .map(|set| ("busy", set))
+        .chain(loads.keys().map(|set| ("loads", set)))
+    {
+        if set.is_empty() || set.len() > MAX_SET || !set.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(format!("{field}: {set:?} is no object set"));
+        }
+    }
+    match loads.iter().find(|(_, cost)| !(0.0..=MOST).contains(*cost)) {
+        Some((set, cost)) => Err(format!("loads: {set} must be from 0 to 1e15, is {cost}")),
+        None => Ok(()),
+    }
+}
+
+fn refusal(error: GateError) -> Refusal {
+    match error {
+        GateError::NoPlacement(problem) => (StatusCode::NOT_FOUND, problem),
+        GateError::Refused(problem) => (StatusCode::BAD_REQUEST, problem),
+        GateError::Conflict(problem) => (StatusCode::CONFLICT, problem),
+        GateError::Redis(problem) => (StatusCode::SERVICE_UNAVAILABLE, format!("Redis: {problem}")),
+    }
+}

@@ -1,0 +1,7 @@
+//! What proxies, operators and people are told: agent checks, endpoint discovery, load reports, HTTP and the control socket.
+
+pub mod agent_check;
+pub mod control_socket;
+pub mod envoy;
+pub mod http;
+pub mod orca;

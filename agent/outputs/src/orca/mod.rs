@@ -1,0 +1,259 @@
+//! Load reports as ORCA has them: out of band over gRPC
+//! (`xds.service.orca.v3.OpenRcaService/StreamCoreMetrics`), and as the text of a response header.
+
+mod connection;
+mod message;
+mod report;
+
+use std::{
+    convert::Infallible,
+    future::{Future, Ready, ready},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use plimsoll_net::{Door, Places, is_allowed};
+use plimsoll_node::state::{NodeState, ServiceState, SharedState};
+use prometheus::{Gauge, IntCounterVec};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, watch},
+    time::MissedTickBehavior,
+};
+use tokio_stream::{Stream, StreamExt, wrappers::IntervalStream};
+use tokio_util::sync::CancellationToken;
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{Service, http},
+    server::{Grpc, NamedService, ServerStreamingService},
+    transport::Server,
+};
+use tonic_prost::ProstCodec;
+
+use connection::{OpenStream, Streams};
+use message::{OrcaLoadReport, OrcaLoadReportRequest};
+
+/// Streams at a time, over all connections; an Envoy or a gRPC client has one.
+const MAX_STREAMS: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
+const MAX_STREAMS_PER_CONNECTION: u32 = 64;
+/// Of one request.
+const MAX_BYTES: usize = 16 << 10;
+const MAX_HEADER_BYTES: u32 = 16 << 10;
+/// The shortest time between two reports.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+/// The longest.
+const MAX_INTERVAL: Duration = Duration::from_secs(3600);
+/// The other end is asked whether it is there.
+const PING: Duration = Duration::from_secs(20);
+/// A connection silent for longer is closed, so pings must be answered.
+const SILENCE: Duration = Duration::from_secs(45);
+
+/// Who may ask for reports, and of what.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OrcaConfig {
+    /// Networks that may connect; all without.
+    pub allow: Option<Vec<IpNet>>,
+    /// Between two reports, where a client does not say.
+    pub period: Duration,
+    /// This node's.
+    pub services: Vec<String>,
+}
+
+/// What reports are made of.
+#[derive(Clone)]
+pub struct OrcaContext {
+    /// This node's last decisions.
+    pub state: SharedState,
+    /// What it runs by.
+    pub config: watch::Receiver<Arc<OrcaConfig>>,
+    /// Open streams.
+    pub streams: Gauge,
+    /// Connections that were closed, by reason.
+    pub closed: IntCounterVec,
+}
+
+/// Serves `StreamCoreMetrics` until `stop`.
+pub async fn serve(
+    listener: TcpListener,
+    context: OrcaContext,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let config = context.config.clone();
+    let door = Door {
+        listener,
+        places: Places::new(MAX_CONNECTIONS),
+        allows: Box::new(move |address| is_allowed(config.borrow().allow.as_deref(), address)),
+        closed: context.closed.clone(),
+        silence: SILENCE,
+        head: None,
+    };
+    let service = Reports {
+        context,
+        permits: Arc::new(Semaphore::new(MAX_STREAMS)),
+    };
+    let served = Server::builder()
+        .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
+        .http2_max_header_list_size(MAX_HEADER_BYTES)
+        .http2_keepalive_interval(Some(PING))
+        .add_service(service)
+        .serve_with_incoming(connection::accept(door));
+    // Not graceful: streams have no end.
+    tokio::select! {
+        served = served => Ok(served?),
+        () = stop.cancelled() => Ok(()),
+    }
+}
+
+/// The value of the response header `endpoint-load-metrics` for a service; the only one's where none is
+/// named.
+pub fn header(
+    state: &NodeState,
+    config: &OrcaConfig,
+    service: Option<&str>,
+) -> Result<String, OrcaError> {
+    let service = match service {
+        Some(service) => service,
+        None => only(config).ok_or(OrcaError::Ambiguous)?,
+    };
+    let state = state.services.get(service).ok_or(OrcaError::Unknown)?;
+    Ok(report::text(&report::of(state)))
+}
+
+/// Why there is no report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrcaError {
+    /// There are several services.
+    Ambiguous,
+    /// None of this name, or it was not stepped yet.
+    Unknown,
+}
+
+fn only(config: &OrcaConfig) -> Option<&str> {
+    match &config.services[..] {
+        [service] => Some(service),
+        _ => None,
+    }
+}
+
+/// The service that a client's `:authority` names, without its port; the only one whatever it names.
+fn service_of(config: &OrcaConfig, authority: &str) -> Result<String, Status> {
+    let host = authority
+        .rsplit_once(':')
+        .map_or(authority, |(host, _)| host);
+    let named = |name: &&str| *name == authority || *name == host;
+    let mut names = config.services.iter().map(String::as_str);
+    if let Some(name) = names.find(named).or_else(|| only(config)) {
+        return Ok(name.to_owned());
+    }
+    Err(Status::invalid_argument(format!(
+        "this agent has several services: name one as the authority, not {authority:?}"
+    )))
+}
+
+#[derive(Clone)]
+struct Reports {
+    context: OrcaContext,
+    permits: Arc<Semaphore>,
+}
+
+impl NamedService for Reports {
+    const NAME: &'static str = "xds.service.orca.v3.OpenRcaService";
+}
+
+impl Service<http::Request<Body>> for Reports {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        if request.uri().path() != "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics" {
+            let refusal = Status::unimplemented("only StreamCoreMetrics is");
+            return Box::pin(ready(Ok(refusal.into_http())));
+        }
+        let authority = request.uri().authority();
+        let method = StreamCoreMetrics {
+            reports: self.clone(),
+            authority: authority.map(ToString::to_string).unwrap_or_default(),
+        };
+        Box::pin(async move {
+            let codec: ProstCodec<OrcaLoadReport, OrcaLoadReportRequest> = ProstCodec::default();
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_BYTES);
+            Ok(grpc.server_streaming(method, request).await)
+        })
+    }
+}
+
+struct StreamCoreMetrics {
+    reports: Reports,
+    authority: String,
+}
+
+type ReportStream = Pin<Box<dyn Stream<Item = Result<OrcaLoadReport, Status>> + Send>>;
+
+impl ServerStreamingService<OrcaLoadReportRequest> for StreamCoreMetrics {
+    type Response = OrcaLoadReport;
+    type ResponseStream = ReportStream;
+    type Future = Ready<Result<tonic::Response<ReportStream>, Status>>;
+
+    fn call(&mut self, request: tonic::Request<OrcaLoadReportRequest>) -> Self::Future {
+        let kept = request.extensions().get::<Streams>().map(Streams::open);
+        ready(
+            self.reports
+                .stream(&request.into_inner(), &self.authority, kept),
+        )
+    }
+}
+
+impl Reports {
+    fn stream(
+        &self,
+        request: &OrcaLoadReportRequest,
+        authority: &str,
+        kept: Option<OpenStream>,
+    ) -> Result<tonic::Response<ReportStream>, Status> {
+        let config = self.context.config.borrow();
+        let service = service_of(&config, authority)?;
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            return Err(Status::resource_exhausted("too many streams"));
+        };
+        let wanted = request.report_interval.and_then(|it| it.positive());
+        let interval = wanted.unwrap_or(config.period);
+        let mut ticks = tokio::time::interval(interval.clamp(MIN_INTERVAL, MAX_INTERVAL));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let state = Arc::clone(&self.context.state);
+        let open = Open::new(&self.context.streams);
+        let reports = IntervalStream::new(ticks).filter_map(move |_| {
+            // Held as long as the stream.
+            let _held = (&permit, &open, &kept);
+            let all = state.load();
+            let state: Option<&Arc<ServiceState>> = all.services.get(&service);
+            state.map(|state| Ok(report::of(state)))
+        });
+        Ok(tonic::Response::new(Box::pin(reports)))
+    }
+}
+
+/// An open stream in the gauge.
+struct Open(Gauge);
+
+impl Open {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Open(gauge.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

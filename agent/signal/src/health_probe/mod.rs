@@ -1,0 +1,83 @@
+//! Probes the service locally and says when it went down or came up.
+
+mod settings;
+
+use plimsoll_net::get;
+use serde::Deserialize;
+use serde::Serialize;
+use tokio::{net::TcpStream, sync::watch};
+
+pub use settings::{HealthConfig, HealthSection, HealthTarget, REFERENCE, health};
+
+/// How a service's node is, apart from its bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// No probe is configured, or it passes; and the database, where there is one, is fresh.
+    Up,
+    /// The local probe fails, or the database may not be read from.
+    Down,
+}
+
+/// Health and, where it is down, why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Up until `fall` probes in a row fail.
+    pub health: Health,
+    /// The last failure.
+    pub detail: Option<String>,
+}
+
+impl Verdict {
+    /// Where nothing is known to be wrong.
+    pub fn up() -> Self {
+        Verdict {
+            health: Health::Up,
+            detail: None,
+        }
+    }
+}
+
+/// Probes until nobody listens any more.
+pub async fn run(config: HealthConfig, verdict: watch::Sender<Verdict>) {
+    let mut ticks = tokio::time::interval(config.interval);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut same = 0;
+    while !verdict.is_closed() {
+        ticks.tick().await;
+        let probed = probe(&config).await;
+        let was_up = verdict.borrow().health == Health::Up;
+        if probed.is_ok() == was_up {
+            same = 0;
+            continue;
+        }
+        same += 1;
+        match probed {
+            Ok(()) if same >= config.rise => verdict.send_replace(Verdict::up()),
+            Err(why) if same >= config.fall => verdict.send_replace(Verdict {
+                health: Health::Down,
+                detail: Some(why),
+            }),
+            _ => continue,
+        };
+        same = 0;
+    }
+}
+
+async fn probe(config: &HealthConfig) -> Result<(), String> {
+    match &config.target {
+        HealthTarget::Tcp(address) => {
+            let connected = tokio::time::timeout(config.timeout, TcpStream::connect(address)).await;
+            match connected {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(error)) => Err(format!("connect to {address}: {error}")),
+                Err(_) => Err(format!("connect to {address}: timeout")),
+            }
+        }
+        HealthTarget::Http(url) => match get(url, config.timeout, 1 << 20).await {
+            Ok((200..=399, _)) => Ok(()),
+            Ok((status, _)) => Err(format!("{url}: status {status}")),
+            Err(error) => Err(error.message),
+        },
+    }
+}

@@ -1,0 +1,146 @@
+//! `[service.health]`: the local probe.
+
+use std::time::Duration;
+
+use plimsoll_net::HttpUrl;
+use plimsoll_settings::{Checked, MILLI, TableReference, at, duration, only_for, required, wrong};
+use serde::Deserialize;
+
+/// The local probe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HealthConfig {
+    /// What is tried.
+    pub target: HealthTarget,
+    /// Time between probes.
+    pub interval: Duration,
+    /// A probe without an answer by then fails.
+    pub timeout: Duration,
+    /// Failures in a row until down.
+    pub fall: u32,
+    /// Successes in a row until up.
+    pub rise: u32,
+}
+
+/// What a probe tries.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HealthTarget {
+    /// Connecting to this host and port.
+    Tcp(String),
+    /// A GET that must be answered with 2xx or 3xx.
+    Http(HttpUrl),
+}
+
+/// As it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HealthSection {
+    kind: String,
+    address: Option<String>,
+    url: Option<String>,
+    #[serde(default, with = "humantime_serde")]
+    interval: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    timeout: Option<Duration>,
+    fall: Option<u32>,
+    rise: Option<u32>,
+}
+
+impl HealthSection {
+    /// Host and port that are tried, as far as they can be told yet.
+    pub fn address(&self) -> Option<String> {
+        let url = self
+            .url
+            .as_deref()
+            .and_then(|url| plimsoll_net::http_url(url).ok());
+        url.map(|url| url.connect).or_else(|| self.address.clone())
+    }
+}
+
+/// Checks it.
+pub fn health(path: &str, raw: &HealthSection) -> Checked<HealthConfig> {
+    let target = match raw.kind.as_str() {
+        "tcp" => {
+            only_for(path, "tcp", &[("url", raw.url.is_some())])?;
+            let address = required(format!("{path}.address"), raw.address.as_ref(), "tcp")?;
+            HealthTarget::Tcp(at(
+                &format!("{path}.address"),
+                plimsoll_net::host_port(address),
+            )?)
+        }
+        "http" => {
+            only_for(path, "http", &[("address", raw.address.is_some())])?;
+            let url = required(format!("{path}.url"), raw.url.as_ref(), "http")?;
+            HealthTarget::Http(at(&format!("{path}.url"), plimsoll_net::http_url(url))?)
+        }
+        other => {
+            return wrong(
+                format!("{path}.kind"),
+                format!("must be one of \"tcp\", \"http\", is {other:?}"),
+            );
+        }
+    };
+    let times = |key: &str, value: Option<u32>, default| match value.unwrap_or(default) {
+        value @ 1..=1000 => Ok(value),
+        value => wrong(
+            format!("{path}.{key}"),
+            format!("must be from 1 to 1000, is {value}"),
+        ),
+    };
+    Ok(HealthConfig {
+        target,
+        interval: duration(
+            &format!("{path}.interval"),
+            raw.interval,
+            Duration::from_secs(1),
+            10 * MILLI,
+        )?,
+        timeout: duration(
+            &format!("{path}.timeout"),
+            raw.timeout,
+            Duration::from_millis(500),
+            MILLI,
+        )?,
+        fall: times("fall", raw.fall, 3)?,
+        rise: times("rise", raw.rise, 2)?,
+    })
+}
+
+/// Of `[service.health]`, key by key.
+pub const REFERENCE: TableReference = (
+    "[service.health]",
+    "A local probe; without this table the node is always up.",
+    &[
+        (
+            "kind",
+            "`tcp`, `http`",
+            "required",
+            "A connect, or a GET answered with 2xx or 3xx.",
+        ),
+        (
+            "address",
+            "host:port",
+            "required for `tcp`",
+            "Where to connect.",
+        ),
+        (
+            "url",
+            "`http://host[:port]/path`",
+            "required for `http`",
+            "What to get.",
+        ),
+        (
+            "interval",
+            "duration, 10ms to 1day",
+            "`\"1s\"`",
+            "Time between probes.",
+        ),
+        (
+            "timeout",
+            "duration, 1ms to 1day",
+            "`\"500ms\"`",
+            "For one probe.",
+        ),
+        ("fall", "1 to 1000", "`3`", "Failures in a row until down."),
+        ("rise", "1 to 1000", "`2`", "Successes in a row until up."),
+    ],
+);

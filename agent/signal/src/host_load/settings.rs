@@ -1,0 +1,160 @@
+//! `[service.load]`: what stands for the node's load.
+
+use std::path::PathBuf;
+
+use plimsoll_settings::{Checked, TableReference, number, only_for, wrong};
+use serde::Deserialize;
+
+/// What schedulers are told is the node's load.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LoadConfig {
+    /// The delay over the SLA's target.
+    Delay,
+    /// The host's; the sum of the parts.
+    Host(HostLoadConfig),
+}
+
+/// Parts of the host's load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostLoadConfig {
+    /// Of CPUs.
+    pub cpu: Option<CpuConfig>,
+    /// Of the network.
+    pub network: Option<NetworkConfig>,
+}
+
+/// Whose CPU load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CpuConfig {
+    /// A control group in place of the agent's own.
+    pub cgroup: Option<PathBuf>,
+}
+
+/// Which interface's load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetworkConfig {
+    /// This one; without it all but the loopback.
+    pub interface: Option<String>,
+    /// Its speed in bits per second, in place of the kernel's.
+    pub speed: Option<f64>,
+}
+
+/// As it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadSection {
+    kind: Option<String>,
+    cgroup: Option<PathBuf>,
+    interface: Option<String>,
+    speed: Option<f64>,
+}
+
+/// Checks it.
+pub fn load(path: &str, raw: &LoadSection) -> Checked<LoadConfig> {
+    let kind = raw.kind.as_deref().unwrap_or("delay");
+    let (of_cpu, of_network) = match kind {
+        "delay" => (false, false),
+        "cpu" => (true, false),
+        "network" => (false, true),
+        "cpu+network" => (true, true),
+        other => {
+            return wrong(
+                format!("{path}.kind"),
+                format!(
+                    "must be one of \"delay\", \"cpu\", \"network\", \"cpu+network\", is {other:?}"
+                ),
+            );
+        }
+    };
+    if !of_cpu {
+        only_for(path, kind, &[("cgroup", raw.cgroup.is_some())])?;
+    }
+    if !of_network {
+        let keys = [
+            ("interface", raw.interface.is_some()),
+            ("speed", raw.speed.is_some()),
+        ];
+        only_for(path, kind, &keys)?;
+    }
+    if !(of_cpu || of_network) {
+        return Ok(LoadConfig::Delay);
+    }
+    let cpu = of_cpu.then(|| cgroup(path, raw)).transpose()?;
+    let network = of_network.then(|| network(path, raw)).transpose()?;
+    Ok(LoadConfig::Host(HostLoadConfig { cpu, network }))
+}
+
+fn cgroup(path: &str, raw: &LoadSection) -> Checked<CpuConfig> {
+    if let Some(cgroup) = &raw.cgroup {
+        let leads_up = |part| part == std::path::Component::ParentDir;
+        if !cgroup.is_absolute() || cgroup.components().any(leads_up) {
+            return wrong(
+                format!("{path}.cgroup"),
+                format!(
+                    "must be a path such as \"/system.slice/mariadb.service\", without \"..\", is {cgroup:?}"
+                ),
+            );
+        }
+    }
+    Ok(CpuConfig {
+        cgroup: raw.cgroup.clone(),
+    })
+}
+
+fn network(path: &str, raw: &LoadSection) -> Checked<NetworkConfig> {
+    if let Some(name) = &raw.interface {
+        let fine = |b: u8| b.is_ascii_graphic() && b != b'/';
+        // As the kernel has it.
+        if !(1..=15).contains(&name.len()) || !name.bytes().all(fine) || name.starts_with('.') {
+            return wrong(
+                format!("{path}.interface"),
+                format!("must be an interface's name such as \"eth0\", is {name:?}"),
+            );
+        }
+    }
+    if let Some(speed) = raw.speed {
+        if raw.interface.is_none() {
+            return wrong(
+                format!("{path}.speed"),
+                format!("needs {path}.interface: it is the speed of one interface"),
+            );
+        }
+        number(&format!("{path}.speed"), speed, 1e3..=1e13)?;
+    }
+    Ok(NetworkConfig {
+        interface: raw.interface.clone(),
+        speed: raw.speed,
+    })
+}
+
+/// Of `[service.load]`, key by key.
+pub const REFERENCE: TableReference = (
+    "[service.load]",
+    "What the schedulers `load_informed` of the second tier take for this node's load, and what the metrics show: docs/load-and-jobs.md. The same kind on all nodes of a ring.",
+    &[
+        (
+            "kind",
+            "`delay`, `cpu`, `network`, `cpu+network`",
+            "`\"delay\"`",
+            "The delay over the SLA's target; the CPUs' load; the load of the busiest network interface; or the sum of both. While the host's load cannot be read, the last one stands for 10s or three periods, and the delay's after that.",
+        ),
+        (
+            "cgroup",
+            "path below `/sys/fs/cgroup`",
+            "the agent's own",
+            "Control group of the service, such as `/system.slice/mariadb.service`. Where it or one above it is limited to fewer CPUs than there are, by quota or by number, the CPU load is that of what it may use; otherwise that of the machine.",
+        ),
+        (
+            "interface",
+            "interface name",
+            "all but `lo`",
+            "Network interface whose load counts; of all of those whose speed is known, the busiest.",
+        ),
+        (
+            "speed",
+            "1e3 to 1e13, bits per second",
+            "the kernel's",
+            "Speed of `interface`, each way. Virtual interfaces often have none or a wrong one in `/sys/class/net/*/speed`.",
+        ),
+    ],
+);

@@ -1,0 +1,461 @@
+//! `[service.jobs]`: where the number of jobs comes from.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use plimsoll_exposition::{Labels, Selector};
+use plimsoll_net::{DatabaseAddress, HttpUrl};
+use plimsoll_settings::{
+    Checked, MAX_NAME, MILLI, READ_TIMEOUT, Secret, TableReference, at, duration, metric_name,
+    only_for, required, secret, wrong,
+};
+use serde::Deserialize;
+
+/// Where the number of jobs comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JobsConfig {
+    /// Unknown.
+    None,
+    /// A gauge; without a URL in the source's own scrape.
+    Prometheus {
+        /// Its name.
+        gauge: String,
+        /// Labels it must have.
+        labels: Labels,
+        /// Where, if not in the source's scrape.
+        url: Option<HttpUrl>,
+        /// For reading it there.
+        timeout: Duration,
+    },
+    /// Established TCP connections to a local port.
+    Sockets {
+        /// The port.
+        port: u16,
+        /// Time between looks.
+        sample_interval: Duration,
+    },
+    /// Active clients of a database.
+    Database(DatabaseConfig),
+}
+
+impl JobsConfig {
+    /// What is read in the source's own scrape.
+    pub fn in_scrape(&self) -> Option<Selector> {
+        match self {
+            JobsConfig::Prometheus {
+                gauge,
+                labels,
+                url: None,
+                ..
+            } => Some(Selector::new(gauge, labels)),
+            _ => None,
+        }
+    }
+}
+
+/// Connections that wait to be accepted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BacklogConfig {
+    /// For whom.
+    pub socket: ListenSocket,
+    /// Time between looks.
+    pub sample_interval: Duration,
+    /// By `service.jobs`; otherwise found by the agent, and no loss where it is not there.
+    pub is_asked: bool,
+    /// The source's scrapes wait there, too.
+    pub has_scrapes: bool,
+}
+
+/// What a service listens on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ListenSocket {
+    /// The first of these TCP ports that has a listener.
+    Ports(Vec<u16>),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+/// A database that is asked for its active clients, or its role.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DatabaseConfig {
+    /// The table that has it: `jobs` or `role`.
+    pub table: &'static str,
+    /// Whose protocol it talks.
+    pub kind: DatabaseKind,
+    /// Where it is.
+    pub address: DatabaseAddress,
+    /// Who asks.
+    pub user: String,
+    /// Its password.
+    pub password: Option<Secret>,
+    /// For each question.
+    pub timeout: Duration,
+}
+
+/// Databases whose protocol the agent talks.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DatabaseKind {
+    /// MySQL or MariaDB.
+    MySql,
+    /// PostgreSQL.
+    PostgreSql {
+        /// One of the server's databases to connect to; the count is of all of them.
+        database: String,
+    },
+}
+
+impl std::fmt::Display for DatabaseKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            DatabaseKind::MySql => "mysql",
+            DatabaseKind::PostgreSql { .. } => "postgresql",
+        })
+    }
+}
+
+/// As it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobsSection {
+    kind: Option<String>,
+    gauge: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+    url: Option<String>,
+    port: Option<u16>,
+    unix: Option<PathBuf>,
+    #[serde(default, with = "humantime_serde")]
+    sample_interval: Option<Duration>,
+    address: Option<String>,
+    user: Option<String>,
+    password_file: Option<PathBuf>,
+    database: Option<String>,
+}
+
+/// What matters of where a service's delays come from.
+pub struct DelaySource<'a> {
+    /// Its own metrics are scraped here.
+    pub scraped: Option<&'a HttpUrl>,
+    /// It knows the jobs itself.
+    pub counts_jobs: bool,
+}
+
+/// Where the file says, elsewhere, that a service listens.
+pub struct Listens<'a> {
+    /// `service.address`.
+    pub address: Option<&'a str>,
+    /// `service.health.address`, or what is connected to for its `url`.
+    pub probed: Option<String>,
+}
+
+/// Checks it.
+pub fn jobs(
+    path: &str,
+    raw: &JobsSection,
+    source: &DelaySource<'_>,
+    period: Duration,
+) -> Checked<JobsConfig> {
+    let kind = raw.kind.as_deref().unwrap_or("none");
+    if source.counts_jobs && kind != "none" {
+        let problem = "does not apply to source.kind = \"partitions\", which counts its own";
+        return wrong(format!("{path}.kind"), problem);
+    }
+    let of_gauge = [
+        ("gauge", raw.gauge.is_some()),
+        ("labels", raw.labels.is_some()),
+        ("url", raw.url.is_some()),
+    ];
+    let of_sockets = [
+        ("port", raw.port.is_some()),
+        ("sample_interval", raw.sample_interval.is_some()),
+    ];
+    let of_backlog = [("unix", raw.unix.is_some())];
+    let of_databases = [
+        ("address", raw.address.is_some()),
+        ("user", raw.user.is_some()),
+        ("password_file", raw.password_file.is_some()),
+    ];
+    let of_postgresql = [("database", raw.database.is_some())];
+    if !matches!(kind, "mysql" | "postgresql") {
+        only_for(path, kind, &of_databases)?;
+    }
+    if kind != "postgresql" {
+        only_for(path, kind, &of_postgresql)?;
+    }
+    if kind != "backlog" {
+        only_for(path, kind, &of_backlog)?;
+    }
+    match kind {
+        // What the application has taken in is known from its delays.
+        "backlog" => only_for(path, kind, &of_gauge).map(|()| JobsConfig::None),
+        "none" => {
+            only_for(path, kind, &of_gauge)?;
+            only_for(path, kind, &of_sockets)?;
+            Ok(JobsConfig::None)
+        }
+        "prometheus" => {
+            only_for(path, kind, &of_sockets)?;
+            let gauge = required(format!("{path}.gauge"), raw.gauge.as_ref(), kind)?;
+            metric_name(&format!("{path}.gauge"), gauge)?;
+            let url = raw
+                .url
+                .as_deref()
+                .map(|url| at(&format!("{path}.url"), plimsoll_net::http_url(url)))
+                .transpose()?;
+            let url = match source.scraped {
+                // One scrape serves both.
+                Some(scraped) => url.filter(|url| url != scraped),
+                None if url.is_none() => {
+                    return wrong(
+                        format!("{path}.url"),
+                        "is required where the source is not a scrape",
+                    );
+                }
+                None => url,
+            };
+            Ok(JobsConfig::Prometheus {
+                gauge: gauge.clone(),
+                labels: raw.labels.clone().unwrap_or_default(),
+                url,
+                timeout: period.min(READ_TIMEOUT),
+            })
+        }
+        "sockets" => {
+            only_for(path, kind, &of_gauge)?;
+            match raw.port {
+                Some(port) => Ok(JobsConfig::Sockets {
+                    port: above_0(path, port)?,
+                    sample_interval: sample_interval(path, raw)?,
+                }),
+                None => wrong(format!("{path}.port"), "is required for kind = \"sockets\""),
+            }
+        }
+        "mysql" | "postgresql" => {
+            only_for(path, kind, &of_gauge)?;
+            only_for(path, kind, &of_sockets)?;
+            let login = Login {
+                table: "jobs",
+                kind,
+                address: raw.address.as_ref(),
+                user: raw.user.as_ref(),
+                password_file: raw.password_file.as_deref(),
+                database: raw.database.as_deref(),
+            };
+            database(path, login, period).map(JobsConfig::Database)
+        }
+        other => wrong(
+            format!("{path}.kind"),
+            format!(
+                "must be one of \"prometheus\", \"backlog\", \"sockets\", \"mysql\", \"postgresql\", \"none\", is {other:?}"
+            ),
+        ),
+    }
+}
+
+/// Where a service whose own histogram is the source has requests that it does not see yet.
+pub fn backlog(
+    path: &str,
+    raw: &JobsSection,
+    listens: &Listens<'_>,
+    source: &DelaySource<'_>,
+) -> Checked<Option<BacklogConfig>> {
+    let Some(scraped) = source.scraped else {
+        if raw.kind.as_deref() == Some("backlog") {
+            let problem = "\"backlog\" is for source.kind = \"prometheus\": what a proxy sees contains the wait";
+            return wrong(format!("{path}.kind"), problem);
+        }
+        return Ok(None);
+    };
+    let is_asked = raw.kind.as_deref() == Some("backlog");
+    let socket = match (raw.kind.as_deref(), raw.port, &raw.unix) {
+        (Some("backlog"), Some(port), None) => ListenSocket::Ports(vec![above_0(path, port)?]),
+        (Some("backlog"), None, Some(file)) if file.is_absolute() => {
+            ListenSocket::Unix(file.clone())
+        }
+        (Some("backlog"), None, Some(file)) => {
+            let problem = format!(
+                "must be an absolute path, is {:?}",
+                file.display().to_string()
+            );
+            return wrong(format!("{path}.unix"), problem);
+        }
+        (Some("backlog"), ..) => {
+            let problem = "or unix, one of them, is required for kind = \"backlog\"";
+            return wrong(format!("{path}.port"), problem);
+        }
+        (None | Some("prometheus"), ..) => match own_ports(listens, scraped) {
+            ports if ports.is_empty() => return Ok(None),
+            ports => ListenSocket::Ports(ports),
+        },
+        _ => return Ok(None),
+    };
+    let own = port_of(&scraped.connect);
+    Ok(Some(BacklogConfig {
+        has_scrapes: matches!((&socket, own), (ListenSocket::Ports(it), Some(own)) if *it == [own]),
+        socket,
+        sample_interval: sample_interval(path, raw)?,
+        is_asked,
+    }))
+}
+
+/// Ports that the service may listen on, the likeliest first: metrics may have a port of their own.
+fn own_ports(listens: &Listens<'_>, scraped: &HttpUrl) -> Vec<u16> {
+    let mut ports = Vec::new();
+    ports.extend(listens.address.and_then(port_of));
+    let probed = listens.probed.as_deref().filter(|it| is_loopback(it));
+    ports.extend(probed.and_then(port_of));
+    if is_loopback(&scraped.connect) {
+        ports.extend(port_of(&scraped.connect));
+    }
+    let mut seen = Vec::new();
+    ports.retain(|port| {
+        let is_new = !seen.contains(port);
+        seen.push(*port);
+        is_new
+    });
+    ports
+}
+
+fn port_of(address: &str) -> Option<u16> {
+    let (_, port) = address.rsplit_once(':')?;
+    port.parse().ok().filter(|port| *port > 0)
+}
+
+fn is_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+fn above_0(path: &str, port: u16) -> Checked<u16> {
+    match port {
+        0 => wrong(format!("{path}.port"), "must be from 1 to 65535, is 0"),
+        port => Ok(port),
+    }
+}
+
+fn sample_interval(path: &str, raw: &JobsSection) -> Checked<Duration> {
+    let key = format!("{path}.sample_interval");
+    duration(&key, raw.sample_interval, 100 * MILLI, 10 * MILLI)
+}
+
+/// Keys of a database that is asked.
+pub struct Login<'a> {
+    /// The last part of the table's name.
+    pub table: &'static str,
+    /// `mysql` or `postgresql`.
+    pub kind: &'a str,
+    /// Where it is.
+    pub address: Option<&'a String>,
+    /// Who asks.
+    pub user: Option<&'a String>,
+    /// What has the password.
+    pub password_file: Option<&'a Path>,
+    /// Which of the server's.
+    pub database: Option<&'a str>,
+}
+
+/// Checks it.
+pub fn database(path: &str, raw: Login<'_>, period: Duration) -> Checked<DatabaseConfig> {
+    let kind = raw.kind;
+    let text = |key: &str, text: &str| {
+        // The protocols end it with a zero.
+        if text.is_empty() || text.len() > MAX_NAME || text.contains('\0') {
+            let problem = format!("must have 1 to {MAX_NAME} bytes, none of them zero");
+            return wrong(format!("{path}.{key}"), problem);
+        }
+        Ok(text.to_owned())
+    };
+    let address = required(format!("{path}.address"), raw.address, kind)?;
+    let user = required(format!("{path}.user"), raw.user, kind)?;
+    let password = raw.password_file;
+    let password = password.map(|file| secret(&format!("{path}.password_file"), file));
+    Ok(DatabaseConfig {
+        table: raw.table,
+        kind: match kind {
+            "mysql" => DatabaseKind::MySql,
+            _ => DatabaseKind::PostgreSql {
+                database: text("database", raw.database.unwrap_or("postgres"))?,
+            },
+        },
+        address: at(
+            &format!("{path}.address"),
+            plimsoll_net::database_address(address),
+        )?,
+        user: text("user", user)?,
+        password: password.transpose()?.map(Secret::new),
+        timeout: period.min(READ_TIMEOUT),
+    })
+}
+
+/// Of `[service.jobs]`, key by key.
+pub const REFERENCE: TableReference = (
+    "[service.jobs]",
+    "Where the number of jobs in the node comes from.",
+    &[
+        (
+            "kind",
+            "`prometheus`, `backlog`, `sockets`, `mysql`, `postgresql`, `none`",
+            "with source `prometheus` `backlog` where the port is known, else `\"none\"`",
+            "A gauge, connections that wait to be accepted, established ones, the active clients of a database, or unknown: docs/load-and-jobs.md.",
+        ),
+        (
+            "gauge",
+            "metric name",
+            "required for `prometheus`",
+            "All matching series are added up.",
+        ),
+        ("labels", "table", "`{}`", "Labels they must have."),
+        (
+            "url",
+            "`http://host[:port]/path`",
+            "the source's",
+            "Where the gauge is.",
+        ),
+        (
+            "port",
+            "1 to 65535",
+            "required for `sockets`; for `backlog` this or `unix`",
+            "Local port; all its listeners count together. For `sockets` an idle kept-alive connection counts too.",
+        ),
+        (
+            "unix",
+            "path",
+            "none",
+            "Of `backlog`: the unix socket that the service listens on, such as PHP-FPM's.",
+        ),
+        (
+            "sample_interval",
+            "duration, 10ms to 1day",
+            "`\"100ms\"`",
+            "Time between looks, so that the peak is known. A look is followed by a rest of 332 times what it took, of 1 s at most, so that looks take 0.3 % of a core at most.",
+        ),
+        (
+            "address",
+            "host:port, `unix:///path`",
+            "required for `mysql`, `postgresql`",
+            "Where the database (MySQL, MariaDB; PostgreSQL) listens; no TLS. The path is that of the socket itself, such as `unix:///run/postgresql/.s.PGSQL.5432`.",
+        ),
+        (
+            "user",
+            "1 to 120 bytes",
+            "required for `mysql`, `postgresql`",
+            "Who asks, once a period. In MySQL it needs no privilege but to log in, in PostgreSQL the role `pg_monitor` or `pg_read_all_stats`.",
+        ),
+        (
+            "password_file",
+            "path",
+            "none",
+            "File with the password, read at start and reload.",
+        ),
+        (
+            "database",
+            "1 to 120 bytes",
+            "`\"postgres\"`",
+            "Of `postgresql`: the database to connect to. Active clients of all databases count.",
+        ),
+    ],
+);

@@ -1,0 +1,161 @@
+//! `[service.role]`: whether the node's database may be written to, and read from.
+
+use std::{path::PathBuf, time::Duration};
+
+use plimsoll_core::{Seconds, role::RoleSettings};
+use plimsoll_net::HttpUrl;
+use plimsoll_settings::{Checked, READ_TIMEOUT, TableReference, at, duration};
+use serde::Deserialize;
+
+use crate::jobs::{DatabaseConfig, Login, database};
+
+const MAX_LAG: Duration = Duration::from_secs(10);
+/// Patroni's `ttl` where it is not set.
+const WITHOUT_PRIMARY: Duration = Duration::from_secs(30);
+/// From one look to the next, and for what a proxy takes to hear of it.
+const NOTICE_PERIODS: u32 = 2;
+/// More for one that asks another node's agent, which asks this one once a period.
+const PEER_PERIODS: u32 = 1;
+/// Less would leave no room between fresh and stale.
+const MIN_LAG_PERIODS: u32 = 5;
+const HOLD_PERIODS: u32 = 3;
+
+/// A database that is asked what it is among its replicas.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoleConfig {
+    /// The database.
+    pub database: DatabaseConfig,
+    /// What answers 200 while it holds the leader's lock.
+    pub lock: Option<HttpUrl>,
+    /// For that answer.
+    pub timeout: Duration,
+    /// Limits.
+    pub settings: RoleSettings,
+}
+
+/// As it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RoleSection {
+    address: String,
+    user: String,
+    password_file: Option<PathBuf>,
+    database: Option<String>,
+    lock_url: Option<String>,
+    #[serde(default, with = "humantime_serde")]
+    max_lag: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    without_primary: Option<Duration>,
+}
+
+/// Checks it.
+pub fn role(
+    path: &str,
+    raw: &RoleSection,
+    period: Duration,
+    has_peers: bool,
+) -> Checked<RoleConfig> {
+    let login = Login {
+        table: "role",
+        kind: "postgresql",
+        address: Some(&raw.address),
+        user: Some(&raw.user),
+        password_file: raw.password_file.as_deref(),
+        database: raw.database.as_deref(),
+    };
+    let least = MIN_LAG_PERIODS * period;
+    let max_lag = duration(
+        &format!("{path}.max_lag"),
+        raw.max_lag,
+        MAX_LAG.max(least),
+        least,
+    )?;
+    let without_primary = duration(
+        &format!("{path}.without_primary"),
+        raw.without_primary,
+        WITHOUT_PRIMARY,
+        Duration::ZERO,
+    )?;
+    let notice = NOTICE_PERIODS + if has_peers { PEER_PERIODS } else { 0 };
+    let lock = raw.lock_url.as_deref();
+    let lock = lock.map(|url| at(&format!("{path}.lock_url"), plimsoll_net::http_url(url)));
+    Ok(RoleConfig {
+        database: database(path, login, period)?,
+        lock: lock.transpose()?,
+        timeout: period.min(READ_TIMEOUT),
+        settings: RoleSettings {
+            max_lag: Seconds::from(max_lag),
+            without_primary: Seconds::from(without_primary),
+            notice: Seconds::from(notice * period),
+            hold: Seconds::from(HOLD_PERIODS * period),
+        },
+    })
+}
+
+/// Of `[service.role]`, key by key.
+pub const REFERENCE: TableReference = (
+    "[service.role]",
+    "What this node's PostgreSQL is among its replicas: only the primary takes writes (`GET /v1/role`), and a standby that is too far behind answers no reads: docs/failover.md.",
+    &[
+        (
+            "address",
+            "host:port, `unix:///path`",
+            "required",
+            "Where PostgreSQL listens; no TLS. The path is that of the socket itself.",
+        ),
+        (
+            "user",
+            "1 to 120 bytes",
+            "required",
+            "Who asks, once a period; needs the role `pg_monitor` or `pg_read_all_stats`.",
+        ),
+        (
+            "password_file",
+            "path",
+            "none",
+            "File with the password, read at start and reload.",
+        ),
+        (
+            "database",
+            "1 to 120 bytes",
+            "`\"postgres\"`",
+            "The database to connect to.",
+        ),
+        (
+            "lock_url",
+            "`http://host[:port]/path`",
+            "none",
+            "What answers 200 while this node holds the leader's lock, such as Patroni's `http://127.0.0.1:8008/primary`; without that answer it takes no writes, even if its PostgreSQL would. No TLS.",
+        ),
+        (
+            "max_lag",
+            "duration, 5 periods to 1day",
+            "`\"10s\"`, at least 5 periods",
+            "A standby that may be further behind its primary answers no reads. It stops two periods before that, three where `envoy.peers` tell Envoy of each other, and begins again after three looks at half of it or less.",
+        ),
+        (
+            "without_primary",
+            "duration, 0s to 1day",
+            "`\"30s\"`",
+            "The same limit, where it is larger, for a standby that was fresh when its primary stopped feeding it; so that reads go on while there is no primary. At least Patroni's `ttl` and some seconds.",
+        ),
+    ],
+);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_that_asks_another_nodes_agent_hears_a_period_later() {
+        let table = "address = \"127.0.0.1:5432\"\nuser = \"plimsoll\"";
+        let raw: RoleSection = toml::from_str(table).unwrap();
+        let period = Duration::from_millis(500);
+        let notice = |has_peers| {
+            let config = role("service[0].role", &raw, period, has_peers);
+            config.unwrap().settings.notice
+        };
+        assert_eq!((notice(false), notice(true)), (Seconds(1.0), Seconds(1.5)));
+    }
+}
