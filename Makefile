@@ -105,7 +105,7 @@ simulate: build ## Run the simulator's scenarios and write agent/sim/report.md
 	mv agent/sim/report.new agent/sim/report.md
 
 check: lint test-lua ## Check formatting and lints, run the unit tests and an end-to-end test of each proxy
-	$(CARGO) test --locked -p plimsoll-core -p plimsoll-science -p plimsoll-sim -p envoy-wasm
+	$(CARGO) test --locked --workspace --exclude plimsoll --exclude stocks
 	$(CARGO) test --locked -p plimsoll --bins
 	$(CARGO) test --locked -p plimsoll --test agent_check_haproxy weight_and_limit_reach_haproxy
 	$(PYTHON) -m pytest -q -k test_weights_move_traffic envoy-wasm/tests/test_native.py
