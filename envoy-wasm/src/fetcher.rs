@@ -1,13 +1,15 @@
 //! What the VM that talks to an agent for all of its process does: it sends what the workers tell, follows
 //! the ring, and shares what comes back.
 
+use plimsoll_core::wire::MAX_DISPATCHERS;
+
 use crate::{
     board::Board,
     call::{Call, ask, in_query, read},
     config::Settings,
     follower::LOOK,
     host,
-    wire::{Answer, MAX_DISPATCHERS, Ring, RingView, Told, exchange},
+    wire::{Answer, Ring, RingView, Told, exchange},
 };
 
 /// An agent may keep a follower waiting for news of the ring this long, seconds.

@@ -5,16 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_core::{
     dispatch::{NodeReport, NodeShare},
     ring::{MAX_NODES, MAX_SLOTS, NOBODY, RingDelta, RingTable},
+    wire::{MAX_DISPATCHERS, MAX_NUMBER},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::config::is_name;
 
-/// Bounds, costs and counts are below this.
-const MOST: f64 = 1e15;
 const MAX_ADDRESS: usize = 255;
-/// The most dispatchers that are told of in one exchange.
-pub const MAX_DISPATCHERS: usize = 256;
 
 /// What a worker tells the VM that talks to agents.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
@@ -48,7 +45,7 @@ impl Told {
     /// It told this before it could know of its newest shares: it may hold all that it ever was granted.
     pub fn hold_all(&mut self) {
         for node in &mut self.nodes {
-            node.held = MOST;
+            node.held = MAX_NUMBER;
         }
     }
 }
@@ -104,7 +101,7 @@ pub fn exchange(service: Option<&str>, lease: f64, told: &[Told], live: &[String
             name,
             demand: 0.0,
             // A worker that knows nothing of it may have been granted a share that it has not seen yet.
-            held: MOST,
+            held: MAX_NUMBER,
             observation: "2 0 0 0 0 - -",
         }));
         nodes.truncate(MAX_NODES);
@@ -205,7 +202,10 @@ impl Answer {
                 return Err("a node's name is none".to_owned());
             }
             let numbers = [node.bound_jobs, node.mean_cost, node.jobs, node.load];
-            if !numbers.iter().all(|number| (0.0..=MOST).contains(number)) {
+            if !numbers
+                .iter()
+                .all(|number| (0.0..=MAX_NUMBER).contains(number))
+            {
                 return Err(format!("nodes.{name}: numbers must be within 0..1e15"));
             }
             if node
@@ -220,7 +220,7 @@ impl Answer {
             if let AnswerDispatcher::Granted { granted, .. } = dispatcher
                 && !granted
                     .values()
-                    .all(|granted| (0.0..=MOST).contains(granted))
+                    .all(|granted| (0.0..=MAX_NUMBER).contains(granted))
             {
                 return Err(format!(
                     "dispatchers.{name}.granted: must be within 0..1e15"

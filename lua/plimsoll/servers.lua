@@ -7,7 +7,7 @@ Servers.__index = Servers
 -- A look takes about 10 µs, so a few at a time.
 local EVERY_MS, AT_ONCE = 100, 20
 -- A ring has no more nodes, and Redis takes no more from a dispatcher.
-local MOST = 255
+local MAX_NODES = 255
 
 --- The servers of a backend; nil and why where HAProxy has none of that name.
 function M.new(backend_name)
@@ -19,8 +19,8 @@ function M.new(backend_name)
   for name in pairs(backend.servers) do
     names[#names + 1] = name
   end
-  if #names > MOST then
-    return nil, ("backend: %s has %d servers, the most is %d"):format(backend_name, #names, MOST)
+  if #names > MAX_NODES then
+    return nil, ("backend: %s has %d servers, the most is %d"):format(backend_name, #names, MAX_NODES)
   end
   table.sort(names)
   return setmetatable({ names = names, servers = backend.servers, at = 0, had = {} }, Servers)

@@ -9,7 +9,7 @@ local M = {}
 
 local SPACE, DASH = byte(" -", 1, 2)
 -- Of items, and of jobs and load.
-local MAX_ANSWERS, MOST = 1000, 1e9
+local MAX_ANSWERS, MAX_NUMBER = 1000, 1e9
 -- No text is a number.
 local COUNT = 1
 
@@ -55,7 +55,7 @@ end
 -- One that is infinite would be in the sums for ever. NaN is not within anything.
 local function bounded(word)
   local value = tonumber(word)
-  return value and value >= 0 and value <= MOST and value or nil
+  return value and value >= 0 and value <= MAX_NUMBER and value or nil
 end
 
 --- Reads a text that is not remembered.

@@ -12,7 +12,7 @@ use support::{
 
 const FULL: Script = Script::Work(100, 5.0);
 const LIGHT: Script = Script::Work(100, 0.005);
-const LONGEST: f64 = 5.0;
+const MAX_PERIOD: f64 = 5.0;
 
 /// A service of twenty items, of which the first is read a hundred times a second or so, and its agent.
 struct Setup {
@@ -114,12 +114,12 @@ fn cold_items_give_way_under_overload_and_come_back_after_it() {
         (&json!(0), &json!({}))
     );
     let relaxed = setup.relax();
-    assert_eq!(relaxed["longest"], LONGEST);
+    assert_eq!(relaxed["longest"], MAX_PERIOD);
     let periods = relaxed["periods"].as_object().unwrap();
     assert!(!periods.contains_key("S0000"), "hot: {relaxed}");
     for period in periods.values() {
         let period = period.as_f64().unwrap();
-        assert!(0.5 < period && period <= LONGEST, "{relaxed}");
+        assert!(0.5 < period && period <= MAX_PERIOD, "{relaxed}");
     }
     let gauge = |name: &str| setup.count(&format!("plimsoll_update_{name}"));
     setup.wait("the metrics", |_| {
@@ -127,7 +127,7 @@ fn cold_items_give_way_under_overload_and_come_back_after_it() {
         let wanted = gauge("rate{periods=\"wanted\",service=\"stocks\"}");
         let sound = gauge("items{service=\"stocks\"}") == 20.0
             && gauge("items_relaxed{service=\"stocks\"}") == 19.0
-            && gauge("longest_period_seconds{service=\"stocks\"}") <= LONGEST
+            && gauge("longest_period_seconds{service=\"stocks\"}") <= MAX_PERIOD
             && gauge("made_total{service=\"stocks\"}") > 0.0;
         (sound && own == 40.0 && wanted < own).then_some(())
     });
@@ -294,7 +294,7 @@ fn a_feed_that_has_the_periods_hears_nothing_new() {
     let mut lines = lines.lines();
     assert_eq!(
         lines.next().unwrap(),
-        format!("{} {LONGEST}", periods["version"])
+        format!("{} {MAX_PERIOD}", periods["version"])
     );
     let lines: Vec<(&str, &str)> = lines.map(|it| it.split_once(' ').unwrap()).collect();
     assert_eq!(lines.len(), 19);

@@ -39,7 +39,7 @@ const FEW: f64 = 0.5;
 /// Of the items that are to come back, this part does in each period.
 const BACK_PART: usize = 8;
 /// Time that is said to have passed is no longer than this.
-const LONGEST: f64 = 60.0;
+const MAX_PASSED: f64 = 60.0;
 
 /// What an operator sets.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -250,7 +250,7 @@ impl UpdatePeriods {
             return false;
         }
         let version = self.version;
-        self.count(passed.min(LONGEST));
+        self.count(passed.min(MAX_PASSED));
         self.forget();
         match pressure {
             Pressure::Over(part) => {

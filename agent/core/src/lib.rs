@@ -23,6 +23,7 @@ mod shed;
 mod sla;
 mod units;
 mod weight;
+pub mod wire;
 
 pub use blind::{BlindWatch, Sight, Waiting};
 pub use buckets::{Advice, advise};

@@ -7,11 +7,11 @@ use plimsoll_core::{
 };
 use proptest::prelude::*;
 
-const LONGEST: f64 = 5.0;
+const MAX_PERIOD: f64 = 5.0;
 
 fn periods() -> UpdatePeriods {
     UpdatePeriods::new(FreshnessSettings {
-        longest: Seconds(LONGEST),
+        longest: Seconds(MAX_PERIOD),
         update_cost: Cost(1.0),
     })
 }
@@ -44,8 +44,8 @@ fn cold_items_are_updated_as_often_as_they_are_read_and_hot_ones_as_before() {
     found.accessed("hot", 4.0);
     assert!(found.step(Seconds(1.0), Pressure::Over(1.0), Cost(1e9)));
     assert!((period(&found, "cool") - 2.5).abs() < 1e-9);
-    assert_eq!(period(&found, "cold"), LONGEST);
-    assert_eq!(period(&found, "never"), LONGEST);
+    assert_eq!(period(&found, "cold"), MAX_PERIOD);
+    assert_eq!(period(&found, "never"), MAX_PERIOD);
     assert_eq!(period(&found, "hot"), 0.5);
     assert_eq!(found.relaxed_count(), 3);
     let names: Vec<&str> = found.relaxed().map(|(name, _)| name).collect();
@@ -80,14 +80,14 @@ fn nothing_is_relaxed_without_overload_or_before_it_has_been_watched() {
     found.declare("new", Seconds(0.5)).unwrap();
     found.step(Seconds(1.0), Pressure::Over(1.0), Cost(1e9));
     assert_eq!(period(&found, "new"), 0.5);
-    assert_eq!(period(&found, "cold"), LONGEST);
+    assert_eq!(period(&found, "cold"), MAX_PERIOD);
 }
 
 #[test]
 fn an_item_that_is_read_again_is_fresh_again_under_overload_too() {
     let mut found = watched(&[("share", 0.1)]);
     found.step(Seconds(1.0), Pressure::Over(1.0), Cost(1e9));
-    assert_eq!(period(&found, "share"), LONGEST);
+    assert_eq!(period(&found, "share"), MAX_PERIOD);
     for _ in 0..10 {
         found.accessed("share", 100.0);
         found.step(Seconds(1.0), Pressure::Over(1.0), Cost(1e9));
@@ -282,7 +282,7 @@ proptest! {
             prop_assert_eq!(changed, found.version() != version);
             for (n, own) in own.iter().enumerate() {
                 let now = period(&found, &format!("i{n}"));
-                prop_assert!(now >= *own && now <= own.max(LONGEST), "{} of {}", now, own);
+                prop_assert!(now >= *own && now <= own.max(MAX_PERIOD), "{} of {}", now, own);
             }
             let relaxed: Vec<_> = found.relaxed().collect();
             prop_assert_eq!(relaxed.len(), found.relaxed_count());
@@ -305,7 +305,7 @@ fn items_that_are_gone_are_gone_from_all_counts() {
     assert_eq!((found.len(), found.relaxed_count()), (1, 1));
     assert!(found.version() > version);
     assert_eq!(found.period("a"), None);
-    assert_eq!(found.longest_period(), Some(Seconds(LONGEST)));
+    assert_eq!(found.longest_period(), Some(Seconds(MAX_PERIOD)));
     found.retain(|_| false);
     assert_eq!((found.longest_period(), found.relaxed_count()), (None, 0));
 }

@@ -9,7 +9,7 @@ const MAX_SERIES: usize = 1000;
 /// Gauges above this are a mistake, such as a point in time where an age is wanted.
 const MAX_GAUGE: f64 = 1e9;
 /// Counts above this are not exact in the exposition's floating point.
-const MOST: f64 = 9_007_199_254_740_992.0;
+const MAX_COUNT: f64 = 9_007_199_254_740_992.0;
 
 /// A metric and the labels its series must have.
 #[derive(Clone, Debug)]
@@ -163,7 +163,7 @@ impl<'a> Exposition<'a> {
                     )));
                 };
                 if sum {
-                    if !(0.0..=MOST).contains(&value) {
+                    if !(0.0..=MAX_COUNT).contains(&value) {
                         return Err(ExpositionError::malformed(format!("{name}_sum is {value}")));
                     }
                     partial.sum = Some(value);
@@ -231,7 +231,7 @@ fn few_enough(name: &str, count: usize) -> Result<(), ExpositionError> {
 }
 
 fn count(name: &str, value: f64) -> Result<f64, ExpositionError> {
-    if (0.0..=MOST).contains(&value) {
+    if (0.0..=MAX_COUNT).contains(&value) {
         return Ok(value);
     }
     Err(ExpositionError::malformed(format!(

@@ -18,8 +18,8 @@ const HALVINGS: usize = 60;
 /// Within this of its end the answer to a step has settled.
 pub const SETTLED: f64 = 0.02;
 /// Periods of an answer to a step, at the least and at the most.
-const SHORTEST: usize = 20;
-const LONGEST: usize = 10_000;
+const MIN_PERIODS: usize = 20;
+const MAX_PERIODS: usize = 10_000;
 
 /// The loop: `C(z) G(z)` open, with the target as its input when closed.
 #[derive(Clone, Debug)]
@@ -154,7 +154,7 @@ impl ControlLoop {
     /// False where the answer to a step goes too far over the target, or is not settled after so many
     /// periods; true where that is not seen soon after.
     pub(crate) fn may_settle(&self, periods: usize, overshoot: f64) -> bool {
-        let seen = periods.min(LONGEST).saturating_add(SHORTEST);
+        let seen = periods.min(MAX_PERIODS).saturating_add(MIN_PERIODS);
         let mut answer = StepResponse::new(&self.open.0, &self.characteristic);
         (0..seen).all(|k| {
             let delay = answer.next();
@@ -167,7 +167,7 @@ impl ControlLoop {
         let slowest = poles.first().map_or(0.0, |pole| pole.norm());
         // Until the slowest part is a thousandth of what it was, and as long again.
         let periods = 2.0 * 1e-3f64.ln() / slowest.max(f64::MIN_POSITIVE).ln();
-        let periods = (periods as usize).clamp(SHORTEST, LONGEST);
+        let periods = (periods as usize).clamp(MIN_PERIODS, MAX_PERIODS);
         let delay = StepResponse::new(&self.open.0, &self.characteristic).take(periods);
         let to_bound = self.controller.0.times(&self.plant.1);
         let bound = StepResponse::new(&to_bound, &self.characteristic).take(periods);

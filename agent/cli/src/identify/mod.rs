@@ -14,8 +14,8 @@ use plimsoll_science::identify;
 use report::Report;
 use trace::Columns;
 
-const SHORTEST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const MIN_RECORDING: Duration = Duration::from_secs(1);
+const MAX_RECORDING: Duration = Duration::from_secs(24 * 3600);
 
 /// Arguments of `identify`.
 #[derive(Args, Clone, Debug)]
@@ -59,7 +59,7 @@ pub struct IdentifyArgs {
 
 fn lasting(text: &str) -> Result<Duration, String> {
     let lasting = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    match (SHORTEST..=LONGEST).contains(&lasting) {
+    match (MIN_RECORDING..=MAX_RECORDING).contains(&lasting) {
         true => Ok(lasting),
         false => Err("must be from 1s to 24h".to_owned()),
     }

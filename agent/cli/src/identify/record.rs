@@ -19,8 +19,8 @@ const MAX_BYTES: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Looks a period, so that none is missed, and the least and the most time between two.
 const LOOKS: f64 = 4.0;
-const SHORTEST: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_secs(1);
+const MIN_PAUSE: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 const COLUMNS: &str = "time,delay,backlog,jobs,bound,finished\n";
 
 #[derive(Deserialize)]
@@ -85,12 +85,12 @@ async fn watch(
     let began = Instant::now();
     let (mut heard, mut last_step) = (None::<Instant>, f64::NEG_INFINITY);
     while began.elapsed() < lasting {
-        let mut pause = LONGEST;
+        let mut pause = MAX_PAUSE;
         match ask(&url, service).await? {
             Ok(said) => {
                 heard = Some(Instant::now());
                 let period = said.observed_seconds.unwrap_or(1.0).max(0.0);
-                pause = Duration::try_from_secs_f64(period / LOOKS).unwrap_or(LONGEST);
+                pause = Duration::try_from_secs_f64(period / LOOKS).unwrap_or(MAX_PAUSE);
                 if said.stepped_at != last_step {
                     last_step = said.stepped_at;
                     keep(&line(&said))?;
@@ -100,7 +100,7 @@ async fn watch(
             Err(_) if heard.is_some_and(|heard| heard.elapsed() < PATIENCE) => {}
             Err(problem) => bail!("no agent to record: {problem}"),
         }
-        tokio::time::sleep(pause.clamp(SHORTEST, LONGEST)).await;
+        tokio::time::sleep(pause.clamp(MIN_PAUSE, MAX_PAUSE)).await;
     }
     Ok(trace)
 }

@@ -23,8 +23,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use snapshot::Snapshot;
 
 /// Asking agents more often is of no use: they decide once a period.
-const SHORTEST: Duration = Duration::from_millis(200);
-const LONGEST: Duration = Duration::from_secs(60);
+const MIN_INTERVAL: Duration = Duration::from_millis(200);
+const MAX_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Arguments of `top`.
 #[derive(Args, Clone, Debug)]
@@ -57,7 +57,7 @@ pub struct TopArgs {
 
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    match (SHORTEST..=LONGEST).contains(&interval) {
+    match (MIN_INTERVAL..=MAX_INTERVAL).contains(&interval) {
         true => Ok(interval),
         false => Err("must be from 200ms to 60s".to_owned()),
     }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::MAX_COST;
-use crate::{DelayHistogram, HistogramError};
+use crate::{DelayHistogram, HistogramError, wire::MAX_NUMBER};
 
 /// Buckets of delays; the last has all that are above the ends of the others.
 const BUCKETS: usize = 57;
@@ -16,8 +16,6 @@ const BUCKETS: usize = 57;
 const FIRST_END_SECONDS: f64 = 0.001;
 /// By how much each bucket ends later than the one before.
 const RATIO: f64 = 1.2;
-/// More than any dispatcher counts, and exact as a float.
-const MAX_NUMBER: f64 = 1e15;
 /// More than one dispatcher finishes between two looks.
 const MAX_AT_ONCE: u64 = 100_000_000;
 /// The longest a request may take where no bucket says so.

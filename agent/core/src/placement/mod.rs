@@ -57,7 +57,7 @@ pub const MAX_NAMED: usize = 16_384;
 /// Dispatchers, at most.
 pub const MAX_DISPATCHERS: usize = 4096;
 /// The longest name of an object set, in bytes.
-pub const MAX_NAME_BYTES: usize = 128;
+pub const MAX_NAME_BYTES: usize = crate::wire::MAX_NAME_BYTES;
 
 /// Why a text names no object set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

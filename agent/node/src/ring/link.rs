@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
-use plimsoll_core::ring::RingTable;
+use plimsoll_core::{ring::RingTable, wire::MAX_NUMBER};
 use plimsoll_net::host_port;
 use plimsoll_signal::sources::Observations;
 use redis::{Cmd, Value};
@@ -21,8 +21,6 @@ const LIBRARY: &str = include_str!("../../../../lua/redis/plimsoll.lua");
 const LIBRARY_VERSION: i64 = 8;
 /// What stands for a capacity that is not known.
 const UNKNOWN: f64 = -1.0;
-/// The most a number may be, as in the library.
-const MOST: f64 = 1e15;
 
 /// What an agent reports.
 pub struct Report<'a> {
@@ -302,7 +300,7 @@ fn parse_nodes(answer: Value) -> anyhow::Result<(u64, RingNodes)> {
 
 fn amount(value: &Value) -> Option<f64> {
     let amount: f64 = text(value).parse().ok()?;
-    (0.0..=MOST).contains(&amount).then_some(amount)
+    (0.0..=MAX_NUMBER).contains(&amount).then_some(amount)
 }
 
 fn parse_ring(answer: Vec<Value>) -> anyhow::Result<RingState> {

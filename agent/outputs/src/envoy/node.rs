@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_core::Flow;
+use plimsoll_core::{Flow, wire::MAX_NUMBER};
 use plimsoll_node::{
     overrides::{ForcedHealth, ServiceOverride},
     ring::RingNode,
@@ -11,9 +11,6 @@ use plimsoll_node::{
 use plimsoll_signal::health_probe::Health;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
-
-/// More than any bound or backlog.
-const MOST: f64 = 1e15;
 
 /// Whether a node takes traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +200,7 @@ fn check(said: ServiceAnswer) -> Result<Option<Node>, String> {
         ("backlog", backlog, 0.0),
         ("shed.fraction", 1.0 - said.shed.fraction, 0.0),
     ] {
-        if !(least..=MOST).contains(&value) {
+        if !(least..=MAX_NUMBER).contains(&value) {
             return Err(format!("{key}: cannot be {value}"));
         }
     }
@@ -215,7 +212,7 @@ fn check(said: ServiceAnswer) -> Result<Option<Node>, String> {
     };
     let flow = said
         .flow
-        .filter(|flow| flow.is_sound() && most(flow) <= MOST);
+        .filter(|flow| flow.is_sound() && most(flow) <= MAX_NUMBER);
     Ok(Some(Node {
         address,
         standing: standing(said.health, said.set.health, said.set.drain),

@@ -1,6 +1,6 @@
 //! `POST /v1/observe`: a proxy's dispatchers exchange what they saw for shares, through this agent.
 
-use std::{collections::BTreeSet, ops::RangeInclusive};
+use std::collections::BTreeSet;
 
 use axum::{
     Json,
@@ -8,6 +8,9 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
+};
+use plimsoll_core::wire::{
+    LEASE_SECONDS, MAX_DISPATCHERS, MAX_NAME_BYTES, MAX_NODES, MAX_NUMBER, MAX_OBSERVATION_BYTES,
 };
 use plimsoll_net::{NEEDS_TOKEN, Refusal, Whole, parse_body, shows_token};
 use plimsoll_node::ring::{Dispatcher, ExchangeError, Wish};
@@ -21,14 +24,6 @@ use super::HttpContext;
 pub const MAX_EXCHANGES: usize = 16;
 const NO_RING: &str = "this agent follows no ring";
 const MAX_BYTES: usize = 4 << 20;
-const MAX_DISPATCHERS: usize = 256;
-
-// As in the function library.
-const MAX_NODES: usize = 255;
-const MAX_NAME: usize = 128;
-const MAX_OBSERVATION: usize = 2048;
-const LEASE_SECONDS: RangeInclusive<f64> = 0.1..=3600.0;
-const MOST: f64 = 1e15;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -190,7 +185,7 @@ fn check(dispatchers: &[Dispatcher]) -> Result<(), String> {
 fn check_wish(path: &str, wish: &Wish) -> Result<(), String> {
     name(&format!("{path}.name"), &wish.name)?;
     for (field, value) in [("demand", wish.demand), ("held", wish.held)] {
-        if !(0.0..=MOST).contains(&value) {
+        if !(0.0..=MAX_NUMBER).contains(&value) {
             return Err(format!(
                 "{path}.{field}: must be from 0 to 1e15, is {value}"
             ));
@@ -198,9 +193,9 @@ fn check_wish(path: &str, wish: &Wish) -> Result<(), String> {
     }
     let printable = |b: u8| b == b' ' || b.is_ascii_graphic();
     let text = &wish.observation;
-    if text.len() > MAX_OBSERVATION || !text.bytes().all(printable) {
+    if text.len() > MAX_OBSERVATION_BYTES || !text.bytes().all(printable) {
         return Err(format!(
-            "{path}.observation: must be at most {MAX_OBSERVATION} printable ASCII characters"
+            "{path}.observation: must be at most {MAX_OBSERVATION_BYTES} printable ASCII characters"
         ));
     }
     Ok(())
@@ -215,10 +210,12 @@ fn at_most(path: &str, count: usize, most: usize) -> Result<(), String> {
 
 fn name(path: &str, text: &str) -> Result<(), String> {
     let fine = |b: u8| b.is_ascii_alphanumeric() || b"._:/-".contains(&b);
-    if (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(fine) {
+    if (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(fine) {
         return Ok(());
     }
-    Err(format!("{path}: must be 1 to {MAX_NAME} of A-Za-z0-9._:/-"))
+    Err(format!(
+        "{path}: must be 1 to {MAX_NAME_BYTES} of A-Za-z0-9._:/-"
+    ))
 }
 
 fn once<'a>(seen: &mut BTreeSet<&'a str>, path: &str, text: &'a str) -> Result<(), String> {

@@ -7,6 +7,7 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
+use plimsoll_core::wire::MAX_NUMBER;
 use plimsoll_net::{Refusal, parse_body};
 use plimsoll_node::placement::{GateError, Message};
 use serde_json::json;
@@ -22,7 +23,6 @@ const MAX_BYTES: usize = 1 << 20;
 /// As in the function library.
 const MAX_SETS: usize = 1024;
 const MAX_SET: usize = 128 + 4;
-const MOST: f64 = 1e15;
 
 /// The summary.
 pub async fn show(State(context): State<HttpContext>) -> Response {
@@ -78,7 +78,10 @@ fn check(message: &Message) -> Result<(), String> {
             return Err(format!("{field}: {set:?} is no object set"));
         }
     }
-    match loads.iter().find(|(_, cost)| !(0.0..=MOST).contains(*cost)) {
+    match loads
+        .iter()
+        .find(|(_, cost)| !(0.0..=MAX_NUMBER).contains(*cost))
+    {
         Some((set, cost)) => Err(format!("loads: {set} must be from 0 to 1e15, is {cost}")),
         None => Ok(()),
     }

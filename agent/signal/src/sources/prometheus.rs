@@ -10,7 +10,7 @@ use tracing::warn;
 use crate::{source_error::SourceError, sources::PrometheusConfig};
 
 /// More requests, or items a request, than this in one period are a mistake in the counters.
-const MOST: f64 = 1e9;
+const MAX_ENDED: f64 = 1e9;
 
 /// A scrape and what the last good one said.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl PrometheusSource {
         let failed = self.failures.add(failed);
         let cost = self.costs.add(cost);
         let finished = delays.count() as f64;
-        if finished.max(failed) > MOST || cost > MOST * finished.max(1.0) {
+        if finished.max(failed) > MAX_ENDED || cost > MAX_ENDED * finished.max(1.0) {
             return Err(SourceError::new(
                 "garbage",
                 format!(

@@ -23,8 +23,8 @@ pub enum Kind {
 }
 
 const FIRST: f64 = 20.0;
-const LEAST: f64 = 20.0;
-const MOST: f64 = 200.0;
+const MIN_JOBS: f64 = 20.0;
+const MAX_JOBS: f64 = 200.0;
 const BACK_OFF: f64 = 0.9;
 const SMOOTHING: f64 = 0.2;
 const TOLERANCE: f64 = 1.5;
@@ -91,9 +91,9 @@ impl Policy for Limited {
             Kind::Static(_) => {}
             Kind::Aimd => {
                 if !ended.is_good() || ended.delay > self.sla {
-                    limit.jobs = (limit.jobs * BACK_OFF).max(LEAST);
+                    limit.jobs = (limit.jobs * BACK_OFF).max(MIN_JOBS);
                 } else if 2.0 * had >= limit.jobs {
-                    limit.jobs = (limit.jobs + 1.0).min(MOST);
+                    limit.jobs = (limit.jobs + 1.0).min(MAX_JOBS);
                 }
             }
             Kind::Gradient2 if ended.is_good() && ended.delay > 0.0 => {
@@ -110,7 +110,7 @@ impl Policy for Limited {
                 let gradient = (TOLERANCE * limit.long / ended.delay).clamp(0.5, 1.0);
                 let wanted = limit.jobs * gradient + QUEUE;
                 limit.jobs =
-                    (limit.jobs * (1.0 - SMOOTHING) + wanted * SMOOTHING).clamp(LEAST, MOST);
+                    (limit.jobs * (1.0 - SMOOTHING) + wanted * SMOOTHING).clamp(MIN_JOBS, MAX_JOBS);
             }
             Kind::Gradient2 => {}
         }

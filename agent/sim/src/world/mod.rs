@@ -1,5 +1,8 @@
 //! Clients, proxies and nodes in one clock.
 
+mod changes;
+mod endings;
+
 use plimsoll_core::{DelayHistogram, dispatch::Held, ring::key_hash};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -9,8 +12,8 @@ use crate::{
     events::{Event, Events, Time},
     measure::{Outcome, Recorder},
     node::{Health, Node, Offer},
-    policy::{self, Ask, Ended, Placed, Policy},
-    scenario::{DelayFrom, Scenario, ScenarioError, State},
+    policy::{self, Ask, Placed, Policy},
+    scenario::{DelayFrom, Scenario, ScenarioError},
 };
 
 /// Health checks every half second, and the second failure counts (haproxy/examples).
@@ -417,154 +420,6 @@ impl<'a> World<'a> {
         self.next_request(slot);
     }
 
-    /// A transaction has left a node; the others apply what it `committed`.
-    fn wrote(&mut self, slot: u32, node: u32, committed: bool) {
-        let (Some(writes), request) = (self.scenario.writes, &self.requests[slot as usize]) else {
-            return;
-        };
-        if !request.writes {
-            return;
-        }
-        let items = request.items;
-        let running = &mut self.writers[request.key as usize];
-        if let Some(place) = running.iter().position(|at| *at == node) {
-            running.swap_remove(place);
-        }
-        if committed {
-            for other in (0..self.nodes.len() as u32).filter(|other| *other != node) {
-                self.nodes[other as usize].apply(self.now, items, writes.apply);
-                self.plan(other);
-            }
-        }
-    }
-
-    /// The policy hears of the end of an attempt.
-    fn tell(&mut self, slot: u32, status: Option<u16>) {
-        let proxy = self.proxy(slot);
-        let request = &mut self.requests[slot as usize];
-        let Some(node) = request.node.take() else {
-            return;
-        };
-        let ended = Ended {
-            now: self.now.get(),
-            proxy,
-            node: node as usize,
-            delay: self.now.get() - request.accepted.max(request.sent).get(),
-            found: request.found,
-            key: request.key,
-            items: request.items,
-            status,
-        };
-        self.policy.ended(&ended, request.held.take());
-    }
-
-    fn fail(&mut self, slot: u32, refused_connection: bool) {
-        let request = &mut self.requests[slot as usize];
-        if refused_connection {
-            request.accepted = self.now;
-        }
-        let again = refused_connection && !std::mem::replace(&mut request.redispatched, true);
-        self.tell(slot, if refused_connection { None } else { Some(500) });
-        if again {
-            return self.arrive(slot);
-        }
-        let sent = self.requests[slot as usize].sent.get();
-        if !self.try_again(slot) {
-            self.recorder.failed(self.now.get(), sent);
-            self.next_request(slot);
-        }
-    }
-
-    fn refuse(&mut self, slot: u32) {
-        let sent = self.requests[slot as usize].sent.get();
-        if !self.try_again(slot) {
-            self.recorder.refused(self.now.get(), sent);
-            self.next_request(slot);
-        }
-    }
-
-    /// The client tries the same again later, if it has tries left.
-    fn try_again(&mut self, slot: u32) -> bool {
-        let request = &mut self.requests[slot as usize];
-        if request.tries >= self.scenario.clients.retries {
-            return false;
-        }
-        request.tries += 1;
-        request.redispatched = false;
-        request.held_since = None;
-        request.syns = 0;
-        request.turn = request.turn.wrapping_add(1);
-        let (client, tries) = (request.client, request.tries);
-        let wait = self.crowd.back_off(client, tries);
-        self.wait_for(slot);
-        self.events.put(self.now.after(wait), Event::Arrive(slot));
-        true
-    }
-
-    fn give_up(&mut self, slot: u32) {
-        let request = &self.requests[slot as usize];
-        if request.orphaned {
-            return;
-        }
-        let (client, key, items, writes, sent, tries) = (
-            request.client,
-            request.key,
-            request.items,
-            request.writes,
-            request.sent,
-            request.tries,
-        );
-        let swallowed = request
-            .node
-            .is_some_and(|node| self.nodes[node as usize].forget(slot));
-        // The proxy closes the connection; the node does not notice and works on.
-        self.tell(slot, None);
-        self.requests[slot as usize].orphaned = true;
-        if swallowed {
-            self.release_slot(slot);
-        }
-        let now = self.now.get();
-        if tries < self.scenario.clients.retries {
-            let again = self.free_slot();
-            let fresh = &mut self.requests[again as usize];
-            *fresh = Request {
-                client,
-                turn: fresh.turn.wrapping_add(1),
-                key,
-                items,
-                writes,
-                sent,
-                tries,
-                ..Request::default()
-            };
-            self.try_again(again);
-        } else {
-            self.recorder.failed(now, sent.get());
-            self.pause(client);
-        }
-    }
-
-    /// The client thinks, and sends again.
-    fn pause(&mut self, client: u32) {
-        if self.scenario.clients.count > 0 {
-            let pause = self.crowd.pause(client, self.now.get());
-            self.events
-                .put(self.now.after(pause.max(MIN_PAUSE)), Event::Send(client));
-        }
-    }
-
-    fn next_request(&mut self, slot: u32) {
-        let client = self.requests[slot as usize].client;
-        self.release_slot(slot);
-        self.pause(client);
-    }
-
-    fn release_slot(&mut self, slot: u32) {
-        let request = &mut self.requests[slot as usize];
-        request.turn = request.turn.wrapping_add(1);
-        self.free.push(slot);
-    }
-
     fn period(&mut self, node: u32) {
         let place = node as usize;
         let seen = self.nodes[place].observe(self.now);
@@ -595,51 +450,5 @@ impl<'a> World<'a> {
             self.period(node);
         }
         self.events.put(self.now.after(between), Event::Look(node));
-    }
-
-    fn change(&mut self, index: u32) {
-        let change = self.scenario.changes[index as usize];
-        for node in change.node..change.node + change.count {
-            let place = node as usize;
-            if change.to == State::Contended {
-                self.nodes[place].contend(self.now, change.value.unwrap_or(0.0));
-                self.plan(node);
-                continue;
-            }
-            let was_down = self.nodes[place].health == Health::Down;
-            self.nodes[place].health = match change.to {
-                State::Good | State::Slow | State::Contended => Health::Good,
-                State::Down => Health::Down,
-                State::BlackHole => Health::BlackHole,
-                State::Failing => Health::Failing(change.value.unwrap_or(1.0)),
-            };
-            let speed = match change.to {
-                State::Slow => change.value.unwrap_or(1.0),
-                _ => 1.0,
-            };
-            self.nodes[place].set_speed(self.now, speed);
-            // What a black hole has taken never comes back.
-            if change.to != State::BlackHole {
-                let lost = match change.to {
-                    State::Down => self.nodes[place].drop_all(self.now),
-                    _ => self.nodes[place].drop_swallowed(),
-                };
-                for slot in lost {
-                    self.wrote(slot, node, false);
-                    if self.requests[slot as usize].orphaned {
-                        self.release_slot(slot);
-                    } else {
-                        self.fail(slot, false);
-                    }
-                }
-            }
-            self.plan(node);
-            let is_down = change.to == State::Down;
-            if was_down != is_down {
-                let wait = HEALTH_CHECK * (1.0 + self.chances.random::<f64>());
-                let event = Event::Health { node, up: !is_down };
-                self.events.put(self.now.after(wait), event);
-            }
-        }
     }
 }

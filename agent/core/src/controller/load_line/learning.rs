@@ -1,0 +1,129 @@
+//! What periods teach: rate, unloaded delay, spread and correction.
+
+use super::{
+    CLEARLY, DISOBEYED, FASTER, FIRST_JOBS, FIRST_RISE, FIRST_SIGN, FULL, LIGHT, LOWERED, LoadLine,
+    MIN_SEEN, Mode, Period, RAISED, RATE_SAMPLES, SAMPLES, SLOWER, SPREAD_WEIGHT, SPREADS,
+    UNHURRIED, UNQUEUED,
+};
+use crate::{DelayHistogram, Observation, Seconds};
+
+impl LoadLine {
+    pub(super) fn period(&mut self, seen: &Observation, late: Option<&DelayHistogram>) -> Period {
+        let late_count = late.map_or(0, DelayHistogram::count) as f64;
+        let ended = seen.delays.count() as f64 + late_count;
+        let sum = seen.delays.sum().get() + late.map_or(0.0, |late| late.sum().get());
+        // What took that long was there while nothing ended.
+        let empty = std::mem::take(&mut self.empty_seconds).min(sum / ended);
+        let seconds = seen.period.get().max(1e-3) + empty;
+        let by_little = seen.mean_jobs.unwrap_or(sum / seconds);
+        let before = self.jobs_before;
+        self.jobs_before = seen.jobs;
+        let counted = seen
+            .jobs
+            .map_or(0.0, |jobs| (jobs + before.unwrap_or(jobs)) / 2.0);
+        let jobs = by_little.max(counted);
+        let rate = ended / seconds;
+        Period {
+            ended,
+            seconds,
+            rate,
+            jobs,
+            delay: jobs / rate,
+            refused: seen.refused_share,
+        }
+    }
+
+    /// What the objective came to over enough samples.
+    pub(super) fn judge(&mut self, measured: Option<Seconds>, target: f64, use_of: f64) {
+        let (Some(measured), Some(mean)) = (measured, self.window.mean()) else {
+            return;
+        };
+        if mean > 0.0 && use_of >= 0.5 * FULL {
+            let spread = (measured.get() / mean).clamp(SPREADS.0, SPREADS.1);
+            self.spread += SPREAD_WEIGHT * (spread - self.spread);
+        }
+        if self.rate.is_none() || use_of > DISOBEYED {
+            return;
+        }
+        let error = ((target - measured.get()) / target).max(-1.0);
+        self.is_late = error < 0.0;
+        if error < 0.0 && use_of >= 0.5 * FULL {
+            // What lowers no bound any more would only wind down.
+            let least = self.least_correction(target).min(self.correction);
+            self.correction = (self.correction * (1.0 + LOWERED * error)).max(least);
+        } else {
+            self.correction = (self.correction * RAISED).min(1.0);
+        }
+    }
+
+    /// Brings rate and unloaded delay up to date.
+    pub(super) fn learn(&mut self, period: &Period, is_full: bool, foretold: f64, target: f64) {
+        let Some(rate) = self.rate else {
+            let unloaded = self.unloaded.unwrap_or(0.0);
+            let waits = period.delay.max(foretold);
+            let is_queue = foretold * period.rate > FIRST_JOBS || period.jobs > FIRST_JOBS;
+            // What was let in stays, and is no longer as fast.
+            let is_slower = is_full && self.unloaded_seen() && waits > CLEARLY * unloaded;
+            let is_late = waits > FIRST_SIGN * target && waits > FIRST_RISE * unloaded;
+            if is_queue && (is_late || is_slower) {
+                self.rate = Some(period.rate.max(self.recent.rate()));
+                self.rate_samples = period.ended;
+                if self
+                    .unloaded
+                    .is_none_or(|known| known > period.delay / CLEARLY)
+                {
+                    self.unloaded = Some(period.delay / 2.0);
+                    self.rested = 0.0;
+                }
+            } else {
+                self.rest(period);
+            }
+            return;
+        };
+        let recent = self.recent.rate();
+        if is_full || foretold > target {
+            let weight = period.ended / (self.rate_samples + period.ended);
+            self.rate_samples = (self.rate_samples + period.ended).min(RATE_SAMPLES);
+            if self.mode != Mode::Standing && (recent - rate).abs() > self.recent.noise() * rate {
+                // Another node than it was.
+                self.rate_samples = self.recent.ended;
+                self.rate = Some(recent);
+                return;
+            }
+            // A bound that starves the node must not pass for what it can do.
+            if self.mode != Mode::Standing || foretold > target {
+                self.rate = Some(rate + weight * (period.rate - rate));
+            }
+        } else if recent > rate * (1.0 + self.recent.noise()) {
+            // It does more than it was thought to.
+            self.rate = Some(recent);
+        } else if recent > UNHURRIED * rate
+            && period.delay < UNQUEUED * self.unloaded.unwrap_or(0.0)
+        {
+            // Whoever gets no more than was learned would never show more.
+            self.rate = Some(recent / UNHURRIED);
+        }
+        if period.ended >= MIN_SEEN && period.delay < self.unloaded.unwrap_or(0.0) {
+            self.unloaded = Some(period.delay);
+        }
+        if !is_full && period.rate < LIGHT * rate {
+            self.rest(period);
+        }
+    }
+
+    /// A period in which nothing waited.
+    pub(super) fn rest(&mut self, period: &Period) {
+        let delay = period.delay;
+        self.unloaded = Some(self.unloaded.map_or(delay, |known| {
+            let weight = if delay < known { FASTER } else { SLOWER };
+            let share = (period.ended / SAMPLES as f64).min(1.0);
+            known + weight * share * (delay - known)
+        }));
+        self.rested += period.ended;
+    }
+
+    /// Whether `unloaded` is from a node that was not full.
+    pub(super) fn unloaded_seen(&self) -> bool {
+        self.rested >= SAMPLES as f64
+    }
+}

@@ -1,0 +1,127 @@
+//! When a queue is taken for a standing one, and how few jobs are tried then.
+
+use super::{
+    CONTENDED, CONTENTION_SEEN, DESCENT, DRAINED, GROWTH, HARMED, LEVEL_SAMPLES, LOW, LoadLine,
+    MAX_PAUSE, Mode, PRESSED, Period, RATE_SAMPLES, RELEASED, REMEMBERED, RESERVE_DECAY, Recent,
+    STANDING_KNOWN, STANDING_UNKNOWN, UNHARMED,
+};
+
+impl LoadLine {
+    /// Whether the queue stands. Returns whether the node was starved.
+    pub(super) fn change_mode(
+        &mut self,
+        period: &Period,
+        rate: f64,
+        is_full: bool,
+        use_of: f64,
+        target: f64,
+    ) -> bool {
+        match self.mode {
+            Mode::Burst => {
+                if is_full {
+                    self.burst_rate
+                        .add(period.ended, period.seconds, RATE_SAMPLES);
+                }
+                let needed = if self.since_standing < REMEMBERED || period.refused.is_some() {
+                    STANDING_KNOWN
+                } else {
+                    STANDING_UNKNOWN
+                };
+                let pressed = period.refused.is_none_or(|refused| refused >= PRESSED);
+                if self.full_periods >= needed && pressed {
+                    self.mode = Mode::Standing;
+                    self.since_standing = 0;
+                    self.standing_rate = Recent::default();
+                    self.best = 0.0;
+                    if !self.unloaded_seen() && self.pauses == 0 {
+                        // Where that is too little, throughput tells at once.
+                        let low = LOW * target;
+                        self.unloaded = Some(self.unloaded.map_or(low, |known| known.min(low)));
+                    }
+                }
+                false
+            }
+            Mode::Standing => {
+                let is_over = match period.refused {
+                    Some(refused) if refused < RELEASED => true,
+                    Some(refused) if refused >= PRESSED => false,
+                    _ => use_of < DRAINED,
+                };
+                if is_over {
+                    self.mode = Mode::Burst;
+                    self.full_periods = 0;
+                    return false;
+                }
+                self.since_standing = 0;
+                if self.unloaded_seen() && is_full && self.is_contended() {
+                    self.reserve = self.reserve.min(CONTENDED);
+                }
+                let here = self.standing_rate.rate();
+                let starved = here < rate * (1.0 - self.standing_rate.noise());
+                if starved {
+                    self.give_back(here, rate, target);
+                } else {
+                    self.descend(here, target);
+                    if here > rate * (1.0 + self.standing_rate.noise()) {
+                        self.rate = Some(here);
+                    }
+                }
+                starved
+            }
+        }
+    }
+
+    /// Throughput fell with the bound.
+    pub(super) fn give_back(&mut self, here: f64, rate: f64, target: f64) {
+        if self.unloaded_seen() {
+            self.reserve *= GROWTH;
+        } else {
+            let more = (GROWTH - 1.0) * self.busy(rate, target) / rate;
+            self.unloaded = self.unloaded.map(|known| known + more);
+            self.rest_from_descent();
+        }
+        self.standing_rate = Recent::default();
+        if self.busy(rate, target) >= rate * target / self.spread {
+            // No bound gives it back: the node is slower.
+            self.rate = Some(here);
+            self.reserve = 1.0;
+        }
+    }
+
+    /// It did not: fewer jobs may do, where it is not known what an unloaded node needs.
+    pub(super) fn descend(&mut self, here: f64, target: f64) {
+        if self.reserve > 1.0 {
+            self.reserve = (self.reserve * RESERVE_DECAY).max(1.0);
+        }
+        self.pause = self.pause.saturating_sub(1);
+        if self.unloaded_seen() || self.pause > 0 || self.standing_rate.ended < LEVEL_SAMPLES {
+            return;
+        }
+        if self.unloaded.unwrap_or(0.0) <= LOW * target && !self.is_contended() {
+            return;
+        }
+        let by = if here >= self.best * (1.0 - UNHARMED) {
+            self.best = self.best.max(here);
+            DESCENT
+        } else if here < self.best * (1.0 - HARMED) {
+            self.rest_from_descent();
+            1.0 / DESCENT
+        } else {
+            return;
+        };
+        self.unloaded = self.unloaded.map(|known| known * by);
+        self.standing_rate = Recent::default();
+    }
+
+    /// Whether fewer jobs do more, clearly.
+    pub(super) fn is_contended(&self) -> bool {
+        let (few, many) = (&self.standing_rate, &self.burst_rate);
+        let chance = few.noise().hypot(many.noise());
+        many.ended > 0.0 && few.rate() > many.rate() * (1.0 + (0.5 * chance).max(CONTENTION_SEEN))
+    }
+
+    pub(super) fn rest_from_descent(&mut self) {
+        self.pauses = (2 * self.pauses + 4).min(MAX_PAUSE);
+        self.pause = self.pauses;
+    }
+}

@@ -1,0 +1,28 @@
+//! Limits that the function library has, too.
+
+use plimsoll_core::wire::{
+    LEASE_SECONDS, MAX_NAME_BYTES, MAX_NODES, MAX_NUMBER, MAX_OBSERVATION_BYTES,
+};
+
+const LIBRARY: &str = include_str!("../../../lua/redis/plimsoll.lua");
+
+/// What the library says, as a number.
+fn told(name: &str) -> Option<f64> {
+    let start = format!("local {name} = ");
+    let line = LIBRARY.lines().find_map(|line| line.strip_prefix(&start))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[test]
+fn the_function_library_has_the_same_limits() {
+    for (name, limit) in [
+        ("MAX_NODES", MAX_NODES as f64),
+        ("MAX_NAME", MAX_NAME_BYTES as f64),
+        ("MAX_OBSERVATION_BYTES", MAX_OBSERVATION_BYTES as f64),
+        ("MAX_LEASE_MS", 1000.0 * LEASE_SECONDS.end()),
+        ("MIN_LEASE_MS", 1000.0 * LEASE_SECONDS.start()),
+        ("MAX_NUMBER", MAX_NUMBER),
+    ] {
+        assert_eq!(told(name), Some(limit), "{name}");
+    }
+}
