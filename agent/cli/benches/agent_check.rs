@@ -6,16 +6,18 @@
 
 use std::{
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UdpSocket},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const POLLING: Duration = Duration::from_secs(15);
 const PACED: Duration = Duration::from_secs(5);
+const LOGGED: Duration = Duration::from_secs(10);
+const LINES_PER_SECOND: u64 = 1000;
 const FLAT_OUT: Duration = Duration::from_secs(5);
 const LINE: &[u8] = b"queries/node1 bench\n";
 
@@ -70,8 +72,37 @@ fn source() -> u16 {
     port
 }
 
-fn start() -> Agent {
-    let (check_port, http_port, source) = (free_port(), free_port(), source());
+/// A scrape for delays and jobs.
+fn scraped() -> String {
+    let port = source();
+    format!(
+        r#"
+[service.source]
+kind = "prometheus"
+url = "http://127.0.0.1:{port}/metrics"
+histogram = "work_seconds"
+labels = {{ class = "query" }}
+[service.jobs]
+kind = "prometheus"
+gauge = "work_jobs"
+"#
+    )
+}
+
+/// HAProxy's log for both.
+fn logged(port: u16) -> String {
+    format!(
+        r#"
+[service.source]
+kind = "haproxy-log"
+listen = "udp://127.0.0.1:{port}"
+node = "queries/node1"
+"#
+    )
+}
+
+fn start(source: &str) -> Agent {
+    let (check_port, http_port) = (free_port(), free_port());
     let directory = tempfile::tempdir().unwrap();
     let config = format!(
         r#"
@@ -91,15 +122,7 @@ identities = ["queries/node1"]
 delay = "1s"
 [service.bound]
 nominal = 64
-[service.source]
-kind = "prometheus"
-url = "http://127.0.0.1:{source}/metrics"
-histogram = "work_seconds"
-labels = {{ class = "query" }}
-[service.jobs]
-kind = "prometheus"
-gauge = "work_jobs"
-"#,
+{source}"#,
         dir = directory.path().display()
     );
     let file = directory.path().join("agent.toml");
@@ -172,6 +195,25 @@ impl Agent {
                 .unwrap();
             }
             rounds += 1;
+        }
+        (self.cpu() - before).as_secs_f64() / start.elapsed().as_secs_f64()
+    }
+
+    /// 1,000 of HAProxy's log lines a second: CPU share of one core.
+    fn told(&self, port: u16) -> f64 {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (start, before) = (Instant::now(), self.cpu());
+        for request in 0..LOGGED.as_secs() * LINES_PER_SECOND {
+            let due = Duration::from_micros(request * 1_000_000 / LINES_PER_SECOND);
+            std::thread::sleep(due.saturating_sub(start.elapsed()));
+            let written = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            let line = format!(
+                "plimsoll queries/node1 0 0 29 1 0/30 @{}/{request}/3/lb1/7 200 -- 80",
+                written.as_millis()
+            );
+            socket
+                .send_to(line.as_bytes(), ("127.0.0.1", port))
+                .unwrap();
         }
         (self.cpu() - before).as_secs_f64() / start.elapsed().as_secs_f64()
     }
@@ -249,7 +291,7 @@ fn main() {
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
-    let agent = start();
+    let agent = start(&scraped());
     let share = 100.0 * agent.polled();
     let (resident, _) = agent.resident();
     row(
@@ -297,5 +339,16 @@ fn main() {
         format!("{peak:.1} MiB"),
         "<= 20 MiB",
         peak <= 20.0,
+    );
+    drop(agent);
+
+    let port = free_port();
+    let agent = start(&logged(port));
+    let share = 100.0 * agent.told(port);
+    row(
+        "CPU, 1,000 log lines/s, P = 1 s",
+        format!("{share:.2} %"),
+        "<= 1 %",
+        share <= 1.0,
     );
 }

@@ -154,9 +154,10 @@ impl Agent {
             proxies: Arc::clone(&proxies),
             metrics: check_metrics.clone(),
         };
+        let gauges = check_context.clone();
         let http_context = HttpContext {
             registry,
-            metrics: check_metrics.clone(),
+            before_scrape: Arc::new(move || gauges.show_proxies()),
             state: Arc::clone(&state),
             settings: Arc::clone(&settings),
             overrides: Arc::clone(&overrides),

@@ -11,7 +11,7 @@ mod proxies;
 mod server;
 mod settings;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use arc_swap::ArcSwap;
 use plimsoll_node::{overrides::Overrides, state::SharedState};
@@ -39,4 +39,21 @@ pub struct AgentCheckContext {
     pub proxies: Arc<Proxies>,
     /// Counters.
     pub metrics: AgentCheckMetrics,
+}
+
+impl AgentCheckContext {
+    /// Brings the gauges of proxies up to date.
+    pub fn show_proxies(&self) {
+        let (settings, now) = (self.settings.load(), Instant::now());
+        for service in settings.services() {
+            let sharing = self
+                .proxies
+                .sharing(&service.name, now, settings.proxy_lease);
+            let gauge = self
+                .metrics
+                .proxies
+                .with_label_values(&[service.name.as_str()]);
+            gauge.set(sharing as f64);
+        }
+    }
 }

@@ -42,7 +42,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agent_check::{AgentCheckMetrics, OutputSettings, Proxies, SharedOutputSettings},
+    agent_check::{OutputSettings, Proxies, SharedOutputSettings},
     envoy::{EnvoyBoard, EnvoyConfig},
     orca::OrcaConfig,
 };
@@ -94,8 +94,8 @@ pub struct HttpService {
 pub struct HttpContext {
     /// All metrics.
     pub registry: Registry,
-    /// The agent-check server's, to bring its gauges up to date.
-    pub metrics: AgentCheckMetrics,
+    /// Brings gauges up to date that nobody sets otherwise.
+    pub before_scrape: Arc<dyn Fn() + Send + Sync>,
     /// The last decisions.
     pub state: SharedState,
     /// Services and limits.
@@ -174,17 +174,7 @@ fn router(context: HttpContext) -> Router {
 }
 
 async fn metrics(State(context): State<HttpContext>) -> Response {
-    let settings = context.settings.load();
-    for service in settings.services() {
-        let sharing = context
-            .proxies
-            .sharing(&service.name, Instant::now(), settings.proxy_lease);
-        let gauge = context
-            .metrics
-            .proxies
-            .with_label_values(&[service.name.as_str()]);
-        gauge.set(sharing as f64);
-    }
+    (context.before_scrape)();
     scrape(&context.registry)
 }
 
