@@ -76,7 +76,7 @@ pub struct ServiceConfig {
     pub role: Option<RoleConfig>,
 }
 
-/// As it is written.
+/// `[[service]]`, as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceSection {
@@ -113,7 +113,7 @@ pub struct OutputSection {
     send: Option<String>,
 }
 
-/// Checks it.
+/// Checks `[[service]]`, which is at `path`.
 pub fn service(
     path: &str,
     raw: ServiceSection,

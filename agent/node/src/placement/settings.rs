@@ -25,7 +25,7 @@ fn at_most(key: &str, value: Duration, most: Duration) -> Checked<Duration> {
     }
 }
 
-/// As it is written.
+/// `[placement]`, as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementSection {
@@ -45,7 +45,7 @@ pub struct PlacementSection {
     pins: BTreeMap<String, String>,
 }
 
-/// Checks it.
+/// Checks `[placement]`.
 pub fn placement(raw: &PlacementSection) -> Checked<PlacementSettings> {
     let second = Duration::from_secs(1);
     let period = duration("placement.period", raw.period, second, 100 * MILLI)?;

@@ -96,7 +96,7 @@ pub struct RingSection {
     lease: Option<Duration>,
 }
 
-/// Checks it.
+/// Checks `[redis]`.
 pub fn redis(raw: &RedisSection) -> Checked<LinkSettings> {
     if raw.urls.is_empty() || raw.urls.len() > 16 {
         return wrong(
@@ -201,7 +201,7 @@ pub fn ring_name(key: String, name: &str) -> Checked<String> {
     Ok(name.to_owned())
 }
 
-/// Checks it.
+/// Checks `[service.ring]`, which is at `path`.
 pub fn ring(path: &str, raw: &RingSection, period: Duration) -> Checked<RingSettings> {
     let slots = raw.slots.unwrap_or(plimsoll_core::ring::DEFAULT_SLOTS);
     if !(1..=plimsoll_core::ring::MAX_SLOTS).contains(&slots) {

@@ -55,7 +55,7 @@ impl EnvoyConfig {
     }
 }
 
-/// As it is written.
+/// `[envoy]`, as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EnvoySection {
@@ -66,7 +66,7 @@ pub struct EnvoySection {
     lease: Option<Duration>,
 }
 
-/// Checks it.
+/// Checks `[envoy]`.
 pub fn envoy(raw: &EnvoySection, period: Duration) -> Checked<EnvoySettings> {
     if raw.peers.len() > MAX_PEERS {
         return wrong(

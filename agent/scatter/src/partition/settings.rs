@@ -58,7 +58,7 @@ pub struct PartitionService {
     pub token: Option<Secret>,
 }
 
-/// As it is written.
+/// `[[partition]]`, as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartitionSection {

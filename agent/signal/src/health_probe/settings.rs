@@ -30,7 +30,7 @@ pub enum HealthTarget {
     Http(HttpUrl),
 }
 
-/// As it is written.
+/// `[service.health]`, as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HealthSection {
@@ -56,7 +56,7 @@ impl HealthSection {
     }
 }
 
-/// Checks it.
+/// Checks `[service.health]`, which is at `path`.
 pub fn health(path: &str, raw: &HealthSection) -> Checked<HealthConfig> {
     let target = match raw.kind.as_str() {
         "tcp" => {

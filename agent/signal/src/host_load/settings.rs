@@ -39,7 +39,7 @@ pub struct NetworkConfig {
     pub speed: Option<f64>,
 }
 
-/// As it is written.
+/// `[service.load]`, as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadSection {
@@ -49,7 +49,7 @@ pub struct LoadSection {
     speed: Option<f64>,
 }
 
-/// Checks it.
+/// Checks `[service.load]`, which is at `path`.
 pub fn load(path: &str, raw: &LoadSection) -> Checked<LoadConfig> {
     let kind = raw.kind.as_deref().unwrap_or("delay");
     let (of_cpu, of_network) = match kind {

@@ -117,7 +117,7 @@ impl std::fmt::Display for DatabaseKind {
     }
 }
 
-/// As it is written.
+/// `[service.jobs]`, as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobsSection {
@@ -151,7 +151,7 @@ pub struct Listens<'a> {
     pub probed: Option<String>,
 }
 
-/// Checks it.
+/// Checks `[service.jobs]`, which is at `path`.
 pub fn jobs(
     path: &str,
     raw: &JobsSection,
@@ -358,7 +358,7 @@ pub struct Login<'a> {
     pub database: Option<&'a str>,
 }
 
-/// Checks it.
+/// Checks where a database is, and who asks it.
 pub fn database(path: &str, raw: Login<'_>, period: Duration) -> Checked<DatabaseConfig> {
     let kind = raw.kind;
     let text = |key: &str, text: &str| {

@@ -33,7 +33,7 @@ pub struct RoleConfig {
     pub settings: RoleSettings,
 }
 
-/// As it is written.
+/// `[service.role]`, as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoleSection {
@@ -48,7 +48,7 @@ pub struct RoleSection {
     without_primary: Option<Duration>,
 }
 
-/// Checks it.
+/// Checks `[service.role]`, which is at `path`.
 pub fn role(
     path: &str,
     raw: &RoleSection,

@@ -49,7 +49,7 @@ pub struct PrometheusConfig {
     pub max_body: usize,
 }
 
-/// As it is written.
+/// `[service.source]`, as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceSection {
@@ -104,7 +104,7 @@ pub fn log_listen(text: &str) -> Result<LogListen, String> {
     }
 }
 
-/// Checks it.
+/// Checks `[service.source]`, which is at `path`.
 pub fn source(path: &str, raw: &SourceSection, period: Duration) -> Checked<SourceConfig> {
     match raw.kind.as_str() {
         "prometheus" => {

@@ -24,7 +24,7 @@ pub struct UpdatesConfig {
     pub settings: FreshnessSettings,
 }
 
-/// As it is written.
+/// `[service.updates]`, as it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpdatesSection {
@@ -34,7 +34,7 @@ pub struct UpdatesSection {
     update_cost: Option<f64>,
 }
 
-/// Checks it.
+/// Checks `[service.updates]`, which is at `path`.
 pub fn updates(path: &str, raw: &UpdatesSection, period: Duration) -> Checked<UpdatesConfig> {
     let longest = duration(&format!("{path}.longest"), raw.longest, MAX_PERIOD, MILLI)?;
     let update_cost = number(
