@@ -1,11 +1,13 @@
-"""The dashboards as Grafana reads them."""
+"""The dashboards as Grafana reads them, and where the rules are."""
 
 import json
 from typing import Any
 
+from compose.lab.topology import ROOT
 from dashboards import ALL
 from dashboards.parts import encoded
 
+RULES = ROOT / "dashboards" / "rules" / "plimsoll.yaml"
 BUILT = {name: json.loads(encoded(dashboard())) for name, dashboard in ALL.items()}
 
 

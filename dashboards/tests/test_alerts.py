@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from compose.lab.topology import ROOT
+from dashboards.tests.built import RULES as FILE
 
-FILE = ROOT / "dashboards" / "rules" / "plimsoll.yaml"
 CASES = Path(__file__).with_name("alerts.yaml")
 RUNBOOK = "https://github.com/plimsoll/plimsoll/blob/main/docs/runbook.md#"
 SEVERITIES = {"critical", "warning"}

@@ -15,10 +15,10 @@ import yaml
 from compose.lab import machine
 from compose.lab.processes import Processes, answers, free_ports, wait_until
 from compose.scatter.databases import Databases
-from compose.scatter.tests.test_scatter import needs_programs
+from compose.scatter.tests.programs import needs_programs
 from dashboards.preview.recording import Prometheus, Span, every
 from dashboards.tests.built import BUILT, panels
-from dashboards.tests.test_queries import Recorded, assert_chosen, assert_shown, numbers
+from dashboards.tests.recorded import Recorded, assert_chosen, assert_shown, numbers
 
 READY_SECONDS = 20
 AGENT = """\

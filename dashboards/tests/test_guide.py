@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 
 from compose.lab.topology import ROOT
+from dashboards.tests.built import RULES
 from dashboards.tests.recorded_run import FILE, notation
-from dashboards.tests.test_alerts import FILE as RULES
 
 GUIDE = ROOT / "docs" / "observability.md"
 LABELS = {"cluster": "stocks", "job": "plimsoll", "service": "stocks"}

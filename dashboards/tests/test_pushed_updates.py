@@ -8,11 +8,11 @@ import yaml
 
 from compose.lab import machine
 from compose.lab.processes import answers, free_ports, start_tied
-from compose.lab.tests.test_lab import needs_programs
+from compose.lab.tests.programs import needs_programs
 from dashboards.preview.recording import Prometheus, Span, every
 from dashboards.tests.built import BUILT, panels
-from dashboards.tests.test_queries import PUSHED, numbers
-from lua.tests.test_updates import Site, eventually, site  # noqa: F401 (a fixture)
+from dashboards.tests.recorded import PUSHED, numbers
+from lua.tests.updates_site import Site, eventually, site  # noqa: F401 (a fixture)
 
 
 def scraping(address: str) -> str:

@@ -1,24 +1,21 @@
 """Every query of every panel, put to a real Prometheus that scraped a real lab run."""
 
-import math
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from compose.lab.tests.test_lab import needs_programs
+from compose.lab.tests.programs import needs_programs
 from compose.lab.topology import ROOT
-from dashboards.preview.recording import Answer, Prometheus, Span, every, record
-from dashboards.tests.built import BUILT, panels, variables
+from dashboards.preview.recording import Prometheus, Span, every, record
+from dashboards.tests.built import BUILT
+from dashboards.tests.recorded import Recorded, assert_chosen, assert_shown, numbers
 
 POLICIES = ("lua-fc-hash", "wasm-fc-hash", "fc-prop-updates")
 # More than two nodes can do: their bounds move, and some is refused.
@@ -27,25 +24,8 @@ RUN = ["--nodes", "2", "--clients", "700", "--duration", "17", "--policies", " "
 LAST_SECONDS = (4, 3, 2, 1)
 # All object sets begin at one node of two.
 PLACEMENT = ["--nodes", "2", "--duration", "25", "--scenario", "placement", "--policies", "placement"]
-# Of HAProxys that updates are pushed through, which the lab has none of: test_pushed_updates.py has.
-PUSHED = "plimsoll_pushed_update"
 # All but those of what the recorded runs do not have: test_gathers.py has them.
 OF_THE_LAB = [name for name in BUILT if name != "gathers"]
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """A run, and the last moments of each policy's clients."""
-
-    prometheus: Prometheus
-    span: Span
-    last: list[float]
-
-    def ask(self, expr: str, instant: bool) -> Answer:
-        """What a panel gets; as of now is as of the end of a policy."""
-        if not instant:
-            return self.prometheus.over(expr, self.span)
-        return [series for at in self.last for series in self.prometheus.at(expr, at)]
 
 
 @contextmanager
@@ -89,46 +69,6 @@ def recorded_placement(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rec
 def recorded_for(name: str, request: pytest.FixtureRequest) -> Recorded:
     """The run that has what a dashboard asks for."""
     return request.getfixturevalue("recorded_placement" if name == "placement" else "recorded")
-
-
-def numbers(series: dict[str, Any]) -> Iterator[float]:
-    for _, value in series.get("values") or [series["value"]]:
-        if not math.isnan(float(value)):
-            yield float(value)
-
-
-def assert_shown(recorded: Recorded, name: str) -> None:
-    """No panel of a dashboard is empty or slow, or has series without a name."""
-    values = every(BUILT[name])
-    empty, slow, nameless = [], [], []
-    for panel in panels(BUILT[name]):
-        for target in (one for one in panel["targets"] if PUSHED not in one["expr"]):
-            expr = recorded.span.filled(target["expr"], values)
-            began = time.monotonic()
-            found = recorded.ask(expr, target.get("instant", False))
-            took = time.monotonic() - began
-            if not any(True for series in found for _ in numbers(series)):
-                empty.append(f"{panel['title']}: {expr}")
-            if took > 1:
-                slow.append(f"{panel['title']}: {took:.2f} s: {expr}")
-            for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
-                if any(label not in series["metric"] for series in found):
-                    nameless.append(f"{panel['title']}: {label}: {expr}")
-    assert empty == []
-    assert slow == []
-    assert nameless == []
-
-
-def assert_chosen(recorded: Recorded, name: str) -> None:
-    """Every variable of a dashboard has values."""
-    span = recorded.span
-    for one, variable in variables(BUILT[name]).items():
-        if PUSHED in variable["query"]:
-            continue
-        selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]).groups()
-        match = span.filled(selector, every(BUILT[name]))
-        asked = {"match[]": match, "start": span.start, "end": span.end}
-        assert recorded.prometheus.get(f"label/{label}/values", **asked), one
 
 
 @needs_programs

@@ -1,6 +1,7 @@
 """The house: which crate may know which, and no circles within one (ARCHITECTURE.md)."""
 
 import re
+import subprocess
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
@@ -142,6 +143,13 @@ def test_no_crate_has_over_10_000_lines_without_its_tests():
         for name, crate in CRATES.items()
     }
     assert not {name: lines for name, lines in sizes.items() if lines > 10_000}
+
+
+def test_nothing_imports_a_test_file():
+    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
+    imported = re.compile(r"^(?:from|import) \S*\.test_\w+", re.MULTILINE)
+    users = {name for name in listed.stdout.split() if (ROOT / name).exists()}
+    assert not {name for name in users if imported.search((ROOT / name).read_text())}
 
 
 def test_a_circle_is_found():

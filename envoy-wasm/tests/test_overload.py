@@ -8,7 +8,7 @@ from envoy_site import Envoy, Site
 
 from compose.lab.processes import free_ports
 from compose.lab.topology import ROOT
-from lua.tests.test_haproxy import CONFIG, POLICY, SETTINGS, Proxy
+from lua.tests.haproxy import CONFIG, POLICY, SETTINGS, Proxy
 from lua.tests.traffic import Load, until
 
 BOUNDS = {"node1": 40, "node2": 20}

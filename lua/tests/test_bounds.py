@@ -10,7 +10,7 @@ import pytest
 from compose.lab.processes import free_ports
 from compose.lab.topology import ROOT
 from lua.tests.conftest import Cluster, Redis
-from lua.tests.test_haproxy import CONFIG, POLICY, SETTINGS, Proxy
+from lua.tests.haproxy import CONFIG, POLICY, SETTINGS, Proxy
 from lua.tests.traffic import Load, Nodes, until
 
 THREADS, PERIOD = 2, 0.1

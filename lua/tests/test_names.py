@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 
+from lua.tests.haproxy import eventually
 from lua.tests.primaries import Site, ask
 from lua.tests.primaries import eventually as until
-from lua.tests.test_haproxy import eventually
-from lua.tests.test_redis_faults import Balancer, Server, at, one, stack
+from lua.tests.redis_site import Balancer, Server, at, one, stack
 
 # Fixtures.
 __all__ = ["one", "stack"]

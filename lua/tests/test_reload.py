@@ -16,7 +16,7 @@ from compose.lab import machine, proxy
 from compose.lab.processes import free_ports, start_tied
 from compose.lab.topology import ROOT
 from lua.tests.conftest import Cluster, Redis
-from lua.tests.test_haproxy import CONFIG, POLICY, SETTINGS, eventually
+from lua.tests.haproxy import CONFIG, POLICY, SETTINGS, eventually
 from lua.tests.traffic import Load, Nodes, until
 
 THREADS, BOUND = 2, 8

@@ -7,12 +7,12 @@ import pytest
 
 from compose.lab import proxy
 from lua.tests.conftest import Cluster
+from lua.tests.haproxy import eventually
 from lua.tests.haproxys import haproxy
 from lua.tests.primaries import Site as Placement
 from lua.tests.primaries import ask
-from lua.tests.test_haproxy import eventually
-from lua.tests.test_redis_faults import Balancer, Listener, at, follows_a_change, one, stack
-from lua.tests.test_updates import Site
+from lua.tests.redis_site import Balancer, Listener, at, follows_a_change, one, stack
+from lua.tests.updates_site import Site
 
 # Fixtures.
 __all__ = ["haproxy", "one", "stack"]

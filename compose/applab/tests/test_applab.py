@@ -14,7 +14,7 @@ import pytest
 from compose.apps import catalog
 from compose.lab import machine
 from compose.lab.errors import LabError
-from compose.lab.tests.test_lab import marked, until
+from compose.lab.tests.programs import marked, until
 from compose.lab.topology import ROOT
 
 COMMAND = [sys.executable, "-m", "compose.applab", "--app", "go", "--quick"]

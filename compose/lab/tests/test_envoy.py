@@ -11,8 +11,8 @@ import yaml
 from compose.lab import envoy, machine, render, stack
 from compose.lab.errors import LabError
 from compose.lab.processes import TIED, free_ports
-from compose.lab.tests.test_lab import until
-from compose.lab.tests.test_render import PORTS
+from compose.lab.tests.ports import PORTS
+from compose.lab.tests.programs import until
 from compose.lab.topology import load
 
 POLICIES = [

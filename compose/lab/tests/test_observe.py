@@ -16,7 +16,7 @@ from compose.lab.errors import LabError
 from compose.lab.observe import Prometheus, Target
 from compose.lab.processes import answers
 from compose.lab.scenario import scenario
-from compose.lab.tests.test_lab import marked, needs_programs, until
+from compose.lab.tests.programs import marked, needs_programs, until
 from compose.lab.topology import load
 
 

@@ -14,7 +14,7 @@ from compose.lab.collector import Collector
 from compose.lab.errors import LabError
 from compose.lab.placement import Sets, Watch, best
 from compose.lab.processes import Processes, free_ports, wait_until
-from compose.lab.tests.test_render import PORTS
+from compose.lab.tests.ports import PORTS
 
 
 def fullest(loads: dict[str, float], capacities: dict[str, float], placed: dict[str, str]) -> float:

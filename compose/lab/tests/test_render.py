@@ -9,17 +9,8 @@ import pytest
 
 from compose.lab import machine, render, stack, swept, topology
 from compose.lab.errors import LabError
+from compose.lab.tests.ports import PORTS
 
-PORTS = render.Ports(
-    20080,
-    20404,
-    20100,
-    20099,
-    [20101 + n for n in range(7)],
-    [20201 + n for n in range(7)],
-    [20301 + n for n in range(7)],
-    20379,
-)
 POLICIES = [
     *("rr", "leastconn", "random2", "static-maxconn", "prop"),
     *("fc-prop", "fc-prop-mean", "fc-hash", "lua-fc-hash", "lua-job-informed-on-access", "placement"),

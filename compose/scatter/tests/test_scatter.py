@@ -7,23 +7,12 @@ import sys
 import numpy as np
 import pytest
 
-from compose.lab import machine
-from compose.lab.errors import LabError
 from compose.lab.topology import ROOT
 from compose.scatter import data, figures
 from compose.scatter.measure import Answer
+from compose.scatter.tests.programs import needs_programs
 
 ROWS = 3000
-
-
-def _built() -> bool:
-    try:
-        return bool(machine.binary("plimsoll") and machine.postgres("postgres"))
-    except LabError:
-        return False
-
-
-needs_programs = pytest.mark.skipif(not _built(), reason="needs `make tools build`")
 
 
 def test_molecules_have_the_papers_sizes_and_its_growth_of_hits():

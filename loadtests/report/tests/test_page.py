@@ -2,42 +2,18 @@
 
 import json
 import re
-from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
 
 from loadtests.report.picture import NAMES
 from loadtests.report.tests.conftest import Run, request, sample, steady
+from loadtests.report.tests.told import page
 
 HOSTILE = "<script>alert('x')&\"$_{$"
 BOUNDS = [
     sample(t, capacity=1000, bound=500 + t, reason="under_sla" if t % 2 else "over_sla") for t in range(30)
 ]
-
-
-class Page(HTMLParser):
-    """Tags with their attributes, and what is written in them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        self.words.append(data.strip())
-
-    def labels(self) -> list[str]:
-        return [attributes["aria-label"] for tag, attributes in self.tags if tag == "svg"]
-
-
-def page(run) -> Page:
-    assert run.report() == 0
-    return Page((run.directory / "report.html").read_text())
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import pytest
 
 from loadtests.report.criteria import criteria
 from loadtests.report.tests.conftest import Run, request
-from loadtests.report.tests.test_page import page
-from loadtests.report.tests.test_report_records import complaint
+from loadtests.report.tests.told import complaint, page
 
 WRITES = "t_s,delay_s,outcome,node,set"
 TABLE = "t_s,version,set,state"

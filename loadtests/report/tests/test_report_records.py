@@ -9,18 +9,9 @@ from pathlib import Path
 import pytest
 
 from loadtests.report.tests.conftest import NODES, REQUESTS, request, sample, steady
+from loadtests.report.tests.told import complaint
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def complaint(run, capsys) -> str:
-    assert run.report() == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert not (run.directory / "summary.json").exists()
-    assert not (run.directory / "report.html").exists()
-    assert err.startswith("report: ") and err.count("\n") == 1
-    return err.removeprefix("report: ").rstrip("\n")
 
 
 @pytest.fixture
