@@ -228,7 +228,9 @@ fn all_or_nothing_and_some() {
     let lines = cluster.whole(json!({"query": "fails", "partial": true}));
     assert_eq!(
         each(&lines, "state"),
-        ["answered", "answered", "answered", "refused"]
+        ["answered", "answered", "answered", "refused"],
+        "{:?}",
+        lines.last()
     );
     assert_eq!(each(&lines, "rows"), [5000, 5000, 5000, 999]);
     assert_eq!(lines.len(), 2 + 15_999);

@@ -6,8 +6,8 @@
 mod vectors;
 
 use plimsoll_core::ring::{
-    DEFAULT_SLOTS, NOBODY, RingTable, key_hash, probe_hash, rendezvous, ring_sizes, ring_weights,
-    slot_of_hash, worth_moving,
+    DEFAULT_SLOTS, NOBODY, RingTable, key_hash, probe_hash, ring_sizes, ring_weights, slot_of_hash,
+    worth_moving,
 };
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::json;
@@ -193,30 +193,6 @@ fn candidates() {
     compare(
         "candidates.json",
         "the nodes to try for a hash, in order, on the table of these owners",
-        cases,
-    );
-}
-
-#[test]
-fn rendezvous_choices() {
-    let mut random = SmallRng::seed_from_u64(5);
-    let mut cases = Vec::new();
-    for nodes in [1, 2, 5, 40] {
-        let names: Vec<String> = (1..=nodes).map(|n| format!("node{n}")).collect();
-        let weights = bounds(&mut random, nodes);
-        for n in 0..24 {
-            let key = format!("S{n:04}");
-            let pairs = names
-                .iter()
-                .map(String::as_str)
-                .zip(weights.iter().copied());
-            let node = rendezvous(key.as_bytes(), pairs);
-            cases.push(json!({"key": hex(key.as_bytes()), "nodes": names, "weights": weights, "node": node}));
-        }
-    }
-    compare(
-        "rendezvous.json",
-        "weighted rendezvous hashing: the node of a key, null where every weight is 0",
         cases,
     );
 }

@@ -92,6 +92,14 @@ pub fn free_port() -> u16 {
     }
 }
 
+/// Listens there. A child that another test starts has a copy of every socket until it runs its program, so that a port
+/// may be taken for a moment by whoever closed it.
+pub fn listen(port: u16) -> TcpListener {
+    wait_for("the port is free", || {
+        TcpListener::bind(("127.0.0.1", port)).ok()
+    })
+}
+
 /// A data service in miniature: a hundred requests of half a second between any two scrapes.
 pub struct Service {
     pub port: u16,
@@ -105,7 +113,7 @@ impl Service {
     }
 
     pub fn on(port: u16) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+        let listener = listen(port);
         let port = listener.local_addr().unwrap().port();
         let gone = Arc::new(AtomicBool::new(false));
         let is_gone = Arc::clone(&gone);

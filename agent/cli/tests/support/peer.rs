@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -93,7 +93,7 @@ impl Peer {
     }
 
     pub fn on(port: u16, script: Script) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+        let listener = super::listen(port);
         let mut peer = Peer {
             port: listener.local_addr().unwrap().port(),
             script: Arc::new(Mutex::new(script)),

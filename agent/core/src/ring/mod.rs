@@ -5,12 +5,10 @@
 //! have too much. The table depends on its past, so it is shared under a version.
 
 mod hash;
-mod rendezvous;
 mod sizes;
 mod table;
 
 pub use hash::{key_hash, probe_hash, slot_of_hash};
-pub use rendezvous::rendezvous;
 pub use sizes::{SizesError, ring_sizes, ring_weights, worth_moving};
 pub use table::{Candidates, RingDelta, RingError, RingTable};
 

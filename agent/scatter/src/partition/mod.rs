@@ -247,15 +247,19 @@ async fn serve(
     let (left, ended) = connector.run(&asked, &mut out).await;
     metrics.sent(out.rows(), out.bytes());
     let delay = asked.since.elapsed().saturating_sub(out.waited());
-    match ended {
+    let failed = match ended {
         Ok(()) => {
             metrics.answered(delay);
             if let Some(place) = &out.place {
                 place.answered(delay, out.rows());
             }
+            None
         }
         // Neither who left nor how short a deadline was is a failure of the node's.
-        Err(_) if out.is_gone() => out.place.iter().for_each(|place| place.left(delay)),
+        Err(_) if out.is_gone() => {
+            out.place.iter().for_each(|place| place.left(delay));
+            None
+        }
         Err(trouble) => {
             tracing::debug!(partition = asked.partition.name, "query: {trouble}");
             metrics.ends(trouble.state());
@@ -264,10 +268,15 @@ async fn serve(
                 (Some(place), Trouble::Down(_)) => place.failed(),
                 _ => {}
             }
-            out.fail(trouble);
+            Some(trouble)
         }
-    }
-    // Who asked does not wait for the rest.
-    let _kept = out.close();
-    left.finish().await;
+    };
+    let told = async move {
+        if let Some(trouble) = failed {
+            out.fail(trouble).await;
+        }
+        out.close()
+    };
+    // Who asked does not wait for the rest, nor the rest for who asked.
+    let (_kept, ()) = tokio::join!(told, left.finish());
 }

@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tokio::sync::{
-    mpsc::{self, error::TrySendError},
-    oneshot,
+use tokio::{
+    sync::{
+        mpsc::{self, error::TrySendError},
+        oneshot,
+    },
+    time::timeout,
 };
 use tokio_util::bytes::Bytes;
 
@@ -15,6 +18,8 @@ use super::{Trouble, board::Place, cores::Core};
 const CHUNK_BYTES: usize = 64 << 10;
 /// Chunks that wait for who asked.
 const CHUNKS: usize = 2;
+/// Until who asked has taken so much that there is room for why it ends.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Where the lines go.
 pub struct Out {
@@ -119,16 +124,19 @@ impl Out {
     }
 
     /// In place of the answer, or of the rest of it.
-    pub fn fail(&mut self, trouble: Trouble) {
+    pub async fn fail(&mut self, trouble: Trouble) {
         if let Some(begun) = self.begun.take() {
             let _ = begun.send(Err(trouble));
             return;
         }
         let error = json!({ "state": trouble.state(), "problem": trouble.to_string() });
         self.line(json!({ "error": error }).to_string().as_bytes());
-        // Who takes nothing is not waited for.
         let chunk = std::mem::take(&mut self.chunk);
-        let _ = self.chunks.try_send(chunk.into());
+        if let Err(TrySendError::Full(chunk)) = self.chunks.try_send(chunk.into()) {
+            self.core.rest();
+            // Who takes nothing is not waited for.
+            let _ = timeout(LAST_WORD, self.chunks.send(chunk)).await;
+        }
     }
 
     /// Sends what there is, and has a core again. A failure shows in `gone`.
@@ -167,5 +175,35 @@ impl Out {
         };
         self.chunk.extend(text.iter().map(blank));
         self.chunk.push(b'\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::cores::Cores, *};
+
+    #[tokio::test]
+    async fn why_an_answer_ends_is_told_to_a_slow_reader() {
+        let core = Cores::new(1).query();
+        core.work().await;
+        let (mut out, (_begins, mut lines)) = Out::new(core, None);
+        for _ in 0..CHUNKS {
+            out.row(&[b'1'; CHUNK_BYTES]).await;
+        }
+        let ended = async {
+            out.fail(Trouble::Refused("division by zero".to_owned()))
+                .await;
+            drop(out);
+        };
+        let read = async {
+            let mut last = Bytes::new();
+            while let Some(chunk) = lines.recv().await {
+                tokio::task::yield_now().await;
+                last = chunk;
+            }
+            last
+        };
+        let ((), last) = tokio::join!(ended, read);
+        assert!(last.ends_with(b"\"problem\":\"division by zero\",\"state\":\"refused\"}}\n"));
     }
 }
