@@ -36,18 +36,15 @@ pub enum FetchFailure {
 }
 
 impl FetchFailure {
-    /// Every one, as metrics have it.
-    pub const LABELS: [&str; 5] = [
-        "unreachable",
-        "timeout",
-        "garbage",
-        "truncated",
-        "too_large",
-    ];
-
     /// As metrics have it.
     pub fn label(self) -> &'static str {
-        Self::LABELS[self as usize]
+        match self {
+            FetchFailure::Unreachable => "unreachable",
+            FetchFailure::Timeout => "timeout",
+            FetchFailure::Malformed => "garbage",
+            FetchFailure::Truncated => "truncated",
+            FetchFailure::TooLarge => "too_large",
+        }
     }
 }
 

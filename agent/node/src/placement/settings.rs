@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use plimsoll_core::placement::{ObjectSet, PlanSettings};
-use plimsoll_settings::{Checked, TableReference, duration, number, word, wrong};
+use plimsoll_settings::{Checked, MILLI, TableReference, duration, number, word, wrong};
 
 use serde::Deserialize;
 
@@ -12,7 +12,6 @@ use crate::ring::ring_name;
 
 /// As many as leave at a time.
 const MAX_PINS: usize = 1024;
-const MILLI: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn at_most(key: &str, value: Duration, most: Duration) -> Checked<Duration> {

@@ -131,12 +131,8 @@ impl Out {
         }
         let error = json!({ "state": trouble.state(), "problem": trouble.to_string() });
         self.line(json!({ "error": error }).to_string().as_bytes());
-        let chunk = std::mem::take(&mut self.chunk);
-        if let Err(TrySendError::Full(chunk)) = self.chunks.try_send(chunk.into()) {
-            self.core.rest();
-            // Who takes nothing is not waited for.
-            let _ = timeout(LAST_WORD, self.chunks.send(chunk)).await;
-        }
+        // Who takes nothing is not waited for.
+        let _ = timeout(LAST_WORD, self.send()).await;
     }
 
     /// Sends what there is, and has a core again. A failure shows in `gone`.

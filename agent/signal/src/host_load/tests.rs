@@ -428,5 +428,4 @@ fn of_this_machine() {
     assert!(network.read(&roots, 1.0).unwrap().unwrap() < 99.1);
 }
 
-#[path = "loop_tests.rs"]
 mod loops;
