@@ -1,0 +1,3 @@
+"""The harness' fixtures, for the tests of all areas."""
+
+pytest_plugins = ["tests.harness.fixtures"]

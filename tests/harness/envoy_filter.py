@@ -1,0 +1,80 @@
+"""The builds of Plimsoll's filter for Envoy: the same tests run over each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from tests.harness import ROOT, programs
+
+
+@dataclass(frozen=True)
+class Filter:
+    """How Envoy is told of a build, and what it shows of it."""
+
+    name: str
+    # Where a package has it, and where it is built.
+    installed: str
+    built: Callable[[], Path]
+    # Where an entry of `http_filters` has its configuration.
+    configuration: tuple[str, ...]
+    # Statistics in the admin interface are `<prefix><name><label><cluster>`.
+    prefix: str
+    label: str
+    # Dispatchers of a process besides its workers'.
+    more_dispatchers: int
+
+    @property
+    def examples(self) -> Path:
+        return ROOT / f"envoy-{self.name}" / "examples"
+
+
+FILTERS = {
+    found.name: found
+    for found in (
+        Filter(
+            name="wasm",
+            installed="/usr/share/plimsoll/envoy_wasm.wasm",
+            built=programs.wasm,
+            configuration=("config", "configuration"),
+            prefix="wasmcustom.plimsoll_",
+            label=".cluster.",
+            # The main thread has a VM as well.
+            more_dispatchers=1,
+        ),
+        Filter(
+            name="module",
+            installed="/usr/lib/plimsoll/libplimsoll.so",
+            built=programs.dynamic_module,
+            configuration=("filter_config",),
+            prefix="dynamicmodulescustom.plimsoll_",
+            label=".plimsoll_cluster.",
+            more_dispatchers=0,
+        ),
+    )
+}
+
+
+def with_built(text: str) -> str:
+    """A configuration with what is built, where it has a filter."""
+    for kind in FILTERS.values():
+        if kind.installed in text:
+            text = text.replace(kind.installed, str(kind.built()))
+    return text
+
+
+def configuration_of(entry: dict[str, Any]) -> dict[str, Any]:
+    """The filter's own, of its entry in `http_filters`."""
+    typed = entry["typed_config"]
+    kind = next(kind for kind in FILTERS.values() if kind.configuration[0] in typed)
+    return reduce(dict.__getitem__, kind.configuration, typed)
+
+
+def statistic(name: str) -> str:
+    """A statistic's name without what is common to a filter's; others stay as they are."""
+    for kind in FILTERS.values():
+        if name.startswith(kind.prefix):
+            found, _, cluster = name.removeprefix(kind.prefix).partition(kind.label)
+            return found if cluster == "test" else f"{found}.cluster.{cluster}"
+    return name
