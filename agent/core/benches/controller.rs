@@ -24,6 +24,7 @@ fn step(c: &mut Criterion) {
             form: PiForm::Velocity,
         },
         mpl: false,
+        mode: ServiceMode::Enforce,
         self_tuned: false,
         rules: Rules::default(),
     };
@@ -33,17 +34,12 @@ fn step(c: &mut Criterion) {
         delays.record(Seconds(0.5 + f64::from(i) / 1000.0));
     }
     let observation = Observation {
-        period: Seconds(1.0),
-        delays,
         failed: 3,
-        left: None,
         finished_cost: Some(Cost(40_000.0)),
-        mean_jobs: None,
-        refused_share: None,
         jobs: Some(60.0),
         peak_jobs: Some(64.0),
         oldest_age: Some(Seconds(0.9)),
-        unseen: None,
+        ..Observation::new(Seconds(1.0), delays)
     };
     c.bench_function("controller step", |b| {
         b.iter(|| black_box(controller.step(Some(black_box(&observation)))));

@@ -10,14 +10,13 @@ pub mod dispatch;
 pub mod freshness;
 pub mod gather;
 mod histogram;
-pub mod host;
+mod md5;
 mod mpl;
 mod observation;
 pub mod placement;
 mod reason;
 pub mod ring;
 pub mod role;
-mod sample;
 pub mod schedule;
 mod shed;
 mod sla;
@@ -28,13 +27,13 @@ pub mod wire;
 pub use blind::{BlindWatch, Sight, Waiting};
 pub use buckets::{Advice, advise};
 pub use controller::{
-    BoundLimits, Decision, Law, Learned, NodeController, PiForm, PiGains, Rules, Settings,
-    SettingsError,
+    BoundLimits, Decision, Law, Learned, NodeController, PiForm, PiGains, Rules, ServiceMode,
+    Settings, SettingsError,
 };
 pub use histogram::{DelayHistogram, HistogramError};
+pub use md5::md5_word;
 pub use observation::Observation;
 pub use reason::Reason;
-pub use sample::Sample;
 pub use shed::{Flow, FlowMeter, Shedder};
 pub use sla::{Objective, Sla};
 pub use units::{Cost, Seconds};

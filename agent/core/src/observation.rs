@@ -35,6 +35,23 @@ pub struct Observation {
 }
 
 impl Observation {
+    /// Nothing is known but these.
+    pub fn new(period: Seconds, delays: DelayHistogram) -> Self {
+        Observation {
+            period,
+            delays,
+            failed: 0,
+            left: None,
+            finished_cost: None,
+            mean_jobs: None,
+            refused_share: None,
+            jobs: None,
+            peak_jobs: None,
+            oldest_age: None,
+            unseen: None,
+        }
+    }
+
     /// What clients who left show of delays, where those up to `target` are none.
     pub(crate) fn left_late(&self, target: Seconds) -> Option<DelayHistogram> {
         let late = self.left.as_ref()?.above(target);

@@ -1,4 +1,4 @@
-//! Limits of what agents, proxies and Redis tell each other. The function library, `lua/redis/plimsoll.lua`, has the same.
+//! Limits of what agents, proxies and Redis tell each other. The function library, `lua/redis/`, has the same.
 
 use std::ops::RangeInclusive;
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use plimsoll_core::{
-    BoundLimits, Cost, Law, NodeController, Objective, Rules, Seconds, Settings, Sla,
+    BoundLimits, Cost, Law, NodeController, Objective, Rules, Seconds, ServiceMode, Settings, Sla,
     freshness::{FreshnessSettings, ItemError, MAX_ITEMS, Pressure, UpdatePeriods},
 };
 use proptest::prelude::*;
@@ -206,6 +206,7 @@ fn pressure_is_what_the_controller_decided() {
         },
         law: Law::Fixed,
         mpl: false,
+        mode: ServiceMode::Enforce,
         self_tuned: false,
         rules: Rules::default(),
     };

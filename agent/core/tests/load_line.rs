@@ -17,6 +17,7 @@ fn settings(nominal: Option<f64>) -> Settings {
         },
         law: Law::LoadLine,
         mpl: false,
+        mode: ServiceMode::Enforce,
         self_tuned: false,
         rules: Rules::default(),
     }

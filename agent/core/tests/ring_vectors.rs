@@ -72,7 +72,7 @@ fn keys() {
     });
     compare(
         "keys.json",
-        "key in hex; hash: last 4 bytes of its MD5, big-endian; its slot of 1, 3, 1000, 16384, 65536; the hashes of probes 1, 2, 63",
+        "key in hex; hash: its XXH32; its slot of 1, 3, 1000, 16384, 65536; the hashes of probes 1, 2, 63",
         cases.collect(),
     );
 }

@@ -4,7 +4,10 @@ use plimsoll_core::wire::{
     LEASE_SECONDS, MAX_NAME_BYTES, MAX_NODES, MAX_NUMBER, MAX_OBSERVATION_BYTES,
 };
 
-const LIBRARY: &str = include_str!("../../../lua/redis/plimsoll.lua");
+const LIBRARY: &str = concat!(
+    include_str!("../../../lua/redis/prelude.lua"),
+    include_str!("../../../lua/redis/plimsoll/1-records.lua"),
+);
 
 /// What the library says, as a number.
 fn told(name: &str) -> Option<f64> {

@@ -3,7 +3,7 @@
 
 use plimsoll_core::{
     BoundLimits, Cost, DelayHistogram, Law, NodeController, Objective, Observation, PiForm,
-    PiGains, Rules, Seconds, Settings, Sla,
+    PiGains, Rules, Seconds, ServiceMode, Settings, Sla,
 };
 use plimsoll_science::{Arx, ControlLoop};
 
@@ -26,6 +26,7 @@ fn found(a: f64, b: f64, settling: f64) -> PiGains {
             form: PiForm::Velocity,
         },
         mpl: false,
+        mode: ServiceMode::Enforce,
         self_tuned: true,
         rules: Rules::default(),
     })
@@ -42,17 +43,8 @@ fn found(a: f64, b: f64, settling: f64) -> PiGains {
             assert!(delays.record(Seconds(delay)));
         }
         let seen = Observation {
-            period: Seconds(1.0),
-            delays,
-            failed: 0,
-            left: None,
-            finished_cost: None,
-            mean_jobs: None,
-            refused_share: None,
-            jobs: None,
             peak_jobs: Some(bound),
-            oldest_age: None,
-            unseen: None,
+            ..Observation::new(Seconds(1.0), delays)
         };
         bound = controller.step(Some(&seen)).bound.get();
     }

@@ -12,7 +12,9 @@ mod tuner;
 mod window;
 
 pub use load_line::Learned;
-pub use settings::{BoundLimits, Law, PiForm, PiGains, Rules, Settings, SettingsError};
+pub use settings::{
+    BoundLimits, Law, PiForm, PiGains, Rules, ServiceMode, Settings, SettingsError,
+};
 
 use serde::Serialize;
 
@@ -157,6 +159,13 @@ impl NodeController {
         if other_loop || settings.self_tuned != self.settings.self_tuned {
             self.tuner = Tuner::default();
         }
+        if settings.mode != self.settings.mode {
+            // The bound stays; delays from before are not its doing, or were.
+            self.law.reset();
+            self.tuner.gap();
+            self.window.clear();
+            self.load_line.mode_changed();
+        }
         self.settings = settings;
         self.bound = self
             .bound
@@ -204,7 +213,11 @@ impl NodeController {
         };
         let wanted = match cautious {
             Some(jobs) => (jobs * mean_cost).min(self.bound),
-            None => self.bound * DEEPEST_CUT,
+            None if self.observes() && self.decision.reason == Reason::SourceLate => self.bound,
+            None => {
+                self.begin_anew();
+                self.bound * DEEPEST_CUT
+            }
         };
         let error = sla.relative_error(waited);
         self.law.hold(Some(error));
@@ -240,7 +253,7 @@ impl NodeController {
     }
 
     fn decide(&mut self, wanted: f64, reason: Reason, signal: Signal) -> Decision {
-        let previous = self.bound;
+        let previous = self.decision.bound;
         let (bound, reason) = match self.forced {
             Some(forced) => {
                 self.law.reset();
@@ -253,7 +266,7 @@ impl NodeController {
         let mean_cost = self.mean_cost();
         self.decision = Decision {
             bound: Cost(bound),
-            previous: Cost(previous),
+            previous,
             reason,
             error: signal.error,
             measured_delay: signal.measured,
@@ -269,7 +282,8 @@ impl NodeController {
 
     /// The multiprogramming level, where that is less than what the delay lets in.
     fn capped(&mut self, observation: &Observation, wanted: f64, reason: Reason) -> (f64, Reason) {
-        if !self.settings.mpl {
+        // A limit that is not applied shows nothing of the curve.
+        if !self.settings.mpl || self.observes() {
             return (wanted, reason);
         }
         let mean_cost = self.mean_cost();
@@ -371,6 +385,10 @@ impl NodeController {
 
     /// Half of what was let in: of the bound where that was in use, of what there was otherwise.
     fn cut_deep(&mut self) -> f64 {
+        if let Some(cut) = self.after_cut.filter(|_| self.observes()) {
+            // The first was not applied, so there is nothing for a second to answer.
+            return cut;
+        }
         let in_use = self.bound.min(self.recent_peak.max(self.mean_cost()));
         let cut = (DEEPEST_CUT * in_use).max(self.mean_cost());
         self.after_cut = Some(cut);
@@ -400,7 +418,12 @@ impl NodeController {
             bound_jobs: self.decision.bound_jobs,
             peak_jobs: self.recent_peak / mean_cost,
             hint_jobs: hint.map(|hint| hint.get() / mean_cost),
+            is_applied: !self.observes(),
         }
+    }
+
+    fn observes(&self) -> bool {
+        self.settings.mode.observes()
     }
 
     /// Brings mean cost and recent peak up to date; returns the period's peak backlog.

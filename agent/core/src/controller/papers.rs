@@ -31,6 +31,7 @@ impl NodeController {
                 control: Some(wait),
             };
             self.law.hold(Some(error));
+            self.begin_anew();
             return (self.bound * DEEPEST_CUT, Reason::Stalled, signal);
         }
         self.stalled_seconds = 0.0;
@@ -74,8 +75,9 @@ impl NodeController {
             measured,
             control: Some(control),
         };
+        self.begin_anew();
         let over_bound = self.over_bound(foretold, observation.jobs);
-        self.learn(control, failing || over_bound.is_some());
+        self.learn(control, failing || over_bound.is_some() || self.observes());
         let before = self.law;
         let wanted = self.law_wants(error, control);
         if !matches!(self.settings.law, Law::Pi { .. }) {
@@ -124,6 +126,14 @@ impl NodeController {
             direction(error, wanted - self.bound)
         };
         (wanted, reason, signal)
+    }
+
+    /// While nobody is told, each step answers what is in the node as the first one would: an integrator whose bound
+    /// is not applied would only wind up or down.
+    pub(super) fn begin_anew(&mut self) {
+        if self.observes() {
+            self.bound = self.recent_peak.max(self.nominal());
+        }
     }
 
     /// Has the gains follow what the node did with the bound that it had.

@@ -1,6 +1,6 @@
 //! What a controller is told.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Cost, Objective, Sla};
 
@@ -107,9 +107,37 @@ impl Default for Rules {
     }
 }
 
+/// Whether proxies are told what is decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServiceMode {
+    /// They are.
+    #[default]
+    Enforce,
+    /// They are not: the bound is only shown, so what it sets in motion cannot be seen.
+    Observe,
+}
+
+impl ServiceMode {
+    /// Whether nobody is told.
+    pub fn observes(self) -> bool {
+        self == ServiceMode::Observe
+    }
+
+    /// As in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ServiceMode::Enforce => "enforce",
+            ServiceMode::Observe => "observe",
+        }
+    }
+}
+
 /// Everything a controller is told.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Settings {
+    /// Whether the bound is applied.
+    pub mode: ServiceMode,
     /// What was promised.
     pub sla: Sla,
     /// Where the bound may move.

@@ -13,6 +13,17 @@ impl Dispatcher {
         found.or_else(|| self.nodes.iter().position(with))
     }
 
+    /// How a node suits who is not placed by [`Dispatcher::admit`], less is better; none where it takes no work. Without
+    /// fresh news, or an open node, all of them suit, those best that have least in flight.
+    pub fn fallback(&self, place: Option<usize>, now: f64, cost: f64) -> Option<f64> {
+        let node = place.and_then(|place| self.nodes.get(place));
+        if self.is_stale(now) || !self.nodes.iter().any(Node::is_open) {
+            return Some(node.map_or(0.0, |node| node.usage().2));
+        }
+        node.filter(|node| node.is_open())
+            .map(|node| node.filled(cost))
+    }
+
     /// A node's name, address, cost in flight and requests in flight.
     pub fn usage(&self) -> impl Iterator<Item = (&str, &str, f64, u64)> {
         self.nodes.iter().map(Node::usage)

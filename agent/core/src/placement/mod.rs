@@ -29,7 +29,7 @@ pub use replication::{NoHold, Replication};
 pub use steward::{Heard, NodeNow, Reading, Step, Steward, StewardSettings};
 pub use table::{Delta, Gap, NoSet, ObjectSet, State, Table};
 
-use crate::ring::key_hash;
+use crate::md5_word;
 
 /// A node, by a number that is never given to another one.
 pub type NodeId = u32;
@@ -104,5 +104,5 @@ pub fn check_name(name: &str) -> Result<(), NameError> {
 
 /// The entry that a name shares with others while it has none of its own.
 pub fn rest_of(name: &str) -> u16 {
-    (key_hash(name.as_bytes()) % u32::from(RESTS)) as u16
+    (md5_word(name.as_bytes()) % u32::from(RESTS)) as u16
 }

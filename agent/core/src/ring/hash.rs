@@ -1,12 +1,11 @@
-//! From keys to slots. HAProxy's `digest(md5),bytes(12,4)` and Redis' `sha1hex` siblings see the
-//! same bits, so that every proxy finds the same slot.
+//! From keys to slots.
 
-use md5::{Digest, Md5};
+use xxhash_rust::xxh32::xxh32;
 
-/// The least significant 32 bits of the key's MD5 (RFC 1321), read as one big-endian number.
+/// The key's XXH32 without a seed, as HAProxy's converter `xxh32` has it, so that every proxy finds the same slot.
+/// MD5 would take HAProxy 5,000 instructions more a request, where it needs 26,000 to pass one on.
 pub fn key_hash(key: &[u8]) -> u32 {
-    let digest: [u8; 16] = Md5::digest(key).into();
-    u32::from_be_bytes([digest[12], digest[13], digest[14], digest[15]])
+    xxh32(key, 0)
 }
 
 /// The slot of a hash: the top bits, so that neighbours on the circle stay neighbours for any `slots`.

@@ -1,5 +1,7 @@
 //! The slot table, its changes and its look-ups.
 
+use std::sync::Arc;
+
 use super::{MAX_NODES, MAX_SLOTS, NOBODY, key_hash, probe_hash, slot_of_hash};
 
 /// A table that was handed over and cannot be.
@@ -64,7 +66,8 @@ pub struct RingDelta {
 pub struct RingTable {
     version: u64,
     nodes: usize,
-    owners: Vec<u8>,
+    /// Shared, for all workers of a process have the same ring.
+    owners: Arc<[u8]>,
 }
 
 impl RingTable {
@@ -76,7 +79,7 @@ impl RingTable {
         Ok(RingTable {
             version: 0,
             nodes: 0,
-            owners: vec![NOBODY; slots as usize],
+            owners: vec![NOBODY; slots as usize].into(),
         })
     }
 
@@ -94,7 +97,7 @@ impl RingTable {
         Ok(RingTable {
             version,
             nodes,
-            owners,
+            owners: owners.into(),
         })
     }
 
@@ -188,7 +191,7 @@ impl RingTable {
             }
             check_owner(*slot, *owner, nodes)?;
         }
-        let mut owners = self.owners.clone();
+        let mut owners = self.owners.to_vec();
         for (slot, owner) in &delta.moves {
             owners[*slot as usize] = *owner;
         }
@@ -201,7 +204,7 @@ impl RingTable {
         if newer.owners.len() != self.owners.len() {
             return Err(RingError::Slots(newer.owners.len()));
         }
-        let changed = self.owners.iter().zip(&newer.owners).enumerate();
+        let changed = self.owners.iter().zip(newer.owners()).enumerate();
         Ok(RingDelta {
             from: self.version,
             to: newer.version,

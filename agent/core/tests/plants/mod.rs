@@ -30,6 +30,7 @@ pub fn settings(delay: f64, objective: Objective, nominal: f64) -> Settings {
             form: PiForm::Velocity,
         },
         mpl: false,
+        mode: ServiceMode::Enforce,
         self_tuned: false,
         rules: Rules::default(),
     }
@@ -45,17 +46,9 @@ pub fn histogram(delays: &[f64]) -> DelayHistogram {
 
 pub fn observation(period: f64, delays: &[f64], jobs: f64) -> Observation {
     Observation {
-        period: Seconds(period),
-        delays: histogram(delays),
-        failed: 0,
-        left: None,
-        finished_cost: None,
-        mean_jobs: None,
-        refused_share: None,
         jobs: Some(jobs),
         peak_jobs: Some(jobs),
-        oldest_age: None,
-        unseen: None,
+        ..Observation::new(Seconds(period), histogram(delays))
     }
 }
 

@@ -34,7 +34,13 @@ impl LoadLine {
     }
 
     /// What the objective came to over enough samples.
-    pub(super) fn judge(&mut self, measured: Option<Seconds>, target: f64, use_of: f64) {
+    pub(super) fn judge(
+        &mut self,
+        measured: Option<Seconds>,
+        target: f64,
+        use_of: f64,
+        is_applied: bool,
+    ) {
         let (Some(measured), Some(mean)) = (measured, self.window.mean()) else {
             return;
         };
@@ -48,9 +54,11 @@ impl LoadLine {
         let error = ((target - measured.get()) / target).max(-1.0);
         self.is_late = error < 0.0;
         if error < 0.0 && use_of >= 0.5 * FULL {
-            // What lowers no bound any more would only wind down.
-            let least = self.least_correction(target).min(self.correction);
-            self.correction = (self.correction * (1.0 + LOWERED * error)).max(least);
+            if is_applied {
+                // What lowers no bound any more would only wind down.
+                let least = self.least_correction(target).min(self.correction);
+                self.correction = (self.correction * (1.0 + LOWERED * error)).max(least);
+            }
         } else {
             self.correction = (self.correction * RAISED).min(1.0);
         }

@@ -251,6 +251,9 @@ pub(super) struct Frame {
     pub(super) peak_jobs: f64,
     /// The bound to begin with, in jobs.
     pub(super) hint_jobs: Option<f64>,
+    /// Whether proxies are told the bound. Where they are not, delays and throughput are no answer to it, and
+    /// what goes by their answers must stay as it is.
+    pub(super) is_applied: bool,
 }
 
 /// A period in jobs and seconds.
@@ -344,7 +347,7 @@ impl LoadLine {
         let measured = self.window.objective(&frame.sla);
         let measured = measured.map(|measured| Seconds(measured.get() + unseen));
         if self.window.ended() >= SAMPLES || self.window.periods() >= PERIODS {
-            self.judge(measured, target, use_of);
+            self.judge(measured, target, use_of, frame.is_applied);
             self.window.clear();
         }
         let foretold = seen.jobs.map_or(0.0, |jobs| jobs / period.rate);
@@ -365,7 +368,7 @@ impl LoadLine {
             };
             return stepped(self.open(frame).max(grown), Reason::Open);
         };
-        let starved = self.change_mode(&period, rate, is_full, use_of, target);
+        let starved = self.change_mode(&period, rate, is_full, use_of, frame);
         let is_blind = unseen > 0.0;
         let burst = self.burst(rate, target);
         let (jobs, of_mode) = match self.mode {
@@ -382,6 +385,12 @@ impl LoadLine {
             of_mode
         };
         stepped(jobs, reason)
+    }
+
+    /// From now on the bound is applied, or no longer.
+    pub(super) fn mode_changed(&mut self) {
+        self.window.clear();
+        self.standing_rate = Recent::default();
     }
 
     /// A period in which nothing ended.

@@ -1,9 +1,9 @@
 //! When a queue is taken for a standing one, and how few jobs are tried then.
 
 use super::{
-    CONTENDED, CONTENTION_SEEN, DESCENT, DRAINED, GROWTH, HARMED, LEVEL_SAMPLES, LOW, LoadLine,
-    MAX_PAUSE, Mode, PRESSED, Period, RATE_SAMPLES, RELEASED, REMEMBERED, RESERVE_DECAY, Recent,
-    STANDING_KNOWN, STANDING_UNKNOWN, UNHARMED,
+    CONTENDED, CONTENTION_SEEN, DESCENT, DRAINED, Frame, GROWTH, HARMED, LEVEL_SAMPLES, LOW,
+    LoadLine, MAX_PAUSE, Mode, PRESSED, Period, RATE_SAMPLES, RELEASED, REMEMBERED, RESERVE_DECAY,
+    Recent, STANDING_KNOWN, STANDING_UNKNOWN, UNHARMED,
 };
 
 impl LoadLine {
@@ -14,8 +14,9 @@ impl LoadLine {
         rate: f64,
         is_full: bool,
         use_of: f64,
-        target: f64,
+        frame: &Frame,
     ) -> bool {
+        let target = frame.sla.target().get();
         match self.mode {
             Mode::Burst => {
                 if is_full {
@@ -33,7 +34,7 @@ impl LoadLine {
                     self.since_standing = 0;
                     self.standing_rate = Recent::default();
                     self.best = 0.0;
-                    if !self.unloaded_seen() && self.pauses == 0 {
+                    if frame.is_applied && !self.unloaded_seen() && self.pauses == 0 {
                         // Where that is too little, throughput tells at once.
                         let low = LOW * target;
                         self.unloaded = Some(self.unloaded.map_or(low, |known| known.min(low)));
@@ -53,6 +54,14 @@ impl LoadLine {
                     return false;
                 }
                 self.since_standing = 0;
+                if !frame.is_applied {
+                    // Throughput is no answer to a bound that is only shown.
+                    let here = self.standing_rate.rate();
+                    if here > rate * (1.0 + self.standing_rate.noise()) {
+                        self.rate = Some(here);
+                    }
+                    return false;
+                }
                 if self.unloaded_seen() && is_full && self.is_contended() {
                     self.reserve = self.reserve.min(CONTENDED);
                 }

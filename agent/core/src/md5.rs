@@ -1,0 +1,21 @@
+//! A hash that PostgreSQL and HAProxy's Lua have too.
+
+use ::md5::{Digest, Md5};
+
+/// The last 4 bytes of a key's MD5 (RFC 1321), read as one big-endian number.
+pub fn md5_word(key: &[u8]) -> u32 {
+    let digest: [u8; 16] = Md5::digest(key).into();
+    u32::from_be_bytes([digest[12], digest[13], digest[14], digest[15]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::md5_word;
+
+    #[test]
+    fn md5_is_read_as_the_rfc_has_it() {
+        // RFC 1321, A.5: MD5("a") = 0cc175b9c0f1b6a831c399e269772661
+        assert_eq!(md5_word(b"a"), 0x6977_2661);
+        assert_eq!(md5_word(b""), 0xecf8_427e);
+    }
+}
