@@ -1,5 +1,5 @@
-//! Registers families of metrics and describes them in one go, so that the reference
-//! (docs/metrics.md) cannot differ from what is exported.
+//! Registers metric families and describes them in one place, so that the reference
+//! (docs/metrics.md) cannot differ from the exported metrics.
 
 use std::{collections::HashMap, fmt::Debug, sync::Arc};
 
@@ -8,7 +8,7 @@ use prometheus::{
     core::{Atomic, Collector, GenericCounterVec, MetricVec, MetricVecBuilder},
 };
 
-/// A label and the values it can have.
+/// A label and its possible values.
 #[derive(Clone, Debug)]
 pub struct Label {
     /// Its name.
@@ -22,24 +22,24 @@ pub struct Label {
 pub enum Values {
     /// These and no others.
     OneOf(Vec<&'static str>),
-    /// What they are, and thereby how many.
+    /// A description of the values, which also bounds their number.
     Are(&'static str),
 }
 
 impl Label {
-    /// With a closed set of values.
+    /// A label with a closed set of values.
     pub fn one_of(name: &'static str, values: impl Into<Vec<&'static str>>) -> Self {
         let values = Values::OneOf(values.into());
         Label { name, values }
     }
 
-    /// With values that the configuration bounds.
+    /// A label whose values the configuration bounds.
     pub fn are(name: &'static str, values: &'static str) -> Self {
         let values = Values::Are(values);
         Label { name, values }
     }
 
-    /// The service.
+    /// The label `service`.
     pub fn service() -> Self {
         Label::are("service", SERVICE)
     }
@@ -47,40 +47,40 @@ impl Label {
 
 const SERVICE: &str = "a `name` of `[[service]]`";
 
-/// What a family is.
+/// Description of a metric family.
 #[derive(Clone, Debug)]
 pub struct Family {
     /// Its name.
     pub name: &'static str,
     /// counter, gauge or histogram.
     pub kind: &'static str,
-    /// What is counted or measured.
+    /// Unit of what is counted or measured.
     pub unit: &'static str,
-    /// One sentence or two; the HELP text.
+    /// The HELP text, one or two sentences.
     pub help: &'static str,
     /// Its labels.
     pub labels: Vec<Label>,
 }
 
-/// A family with series of each service.
+/// A family with series for each service.
 trait PerService: Debug + Send + Sync {
-    /// Makes a service's counters appear with zero, so that the first event is a change.
+    /// Creates a service's counters at zero, so that the first event is a change.
     fn announce(&self, service: &str);
-    /// Takes out every series of a service.
+    /// Removes every series of a service.
     fn forget(&self, service: &str);
 }
 
-/// Families of one part of the agent that have series of each service.
+/// Families of one part of the agent that have series for each service.
 #[derive(Clone, Debug, Default)]
 pub struct Services(Vec<Arc<dyn PerService>>);
 
 impl Services {
-    /// Makes a service's counters appear with zero.
+    /// Creates a service's counters at zero.
     pub fn announce(&self, service: &str) {
         self.0.iter().for_each(|family| family.announce(service));
     }
 
-    /// Takes out every series of a service.
+    /// Removes every series of a service.
     pub fn forget(&self, service: &str) {
         self.0.iter().for_each(|family| family.forget(service));
     }
@@ -94,7 +94,7 @@ pub struct Catalogue<'a> {
 }
 
 impl<'a> Catalogue<'a> {
-    /// Nothing is registered yet.
+    /// An empty catalogue.
     pub fn new(registry: &'a Registry) -> Self {
         Catalogue {
             registry,
@@ -103,17 +103,17 @@ impl<'a> Catalogue<'a> {
         }
     }
 
-    /// Begins a section.
+    /// Starts a section.
     pub fn section(&mut self, title: &'static str) {
         self.sections.push((title, Vec::new()));
     }
 
-    /// All of it.
+    /// All sections with their families.
     pub fn sections(&self) -> &[(&'static str, Vec<Family>)] {
         &self.sections
     }
 
-    /// The families registered since the last call that have series of each service.
+    /// The families registered since the last call that have series for each service.
     pub fn services(&mut self) -> Services {
         std::mem::take(&mut self.services)
     }
@@ -145,7 +145,7 @@ impl<'a> Catalogue<'a> {
         Ok(gauges.with_label_values::<&str>(&[]))
     }
 
-    /// Counters of whole things.
+    /// Counters of whole numbers.
     pub fn counters(
         &mut self,
         name: &'static str,
@@ -157,7 +157,7 @@ impl<'a> Catalogue<'a> {
         self.count(name, unit, help, labels, counters)
     }
 
-    /// Counters of amounts.
+    /// Counters of fractional amounts.
     pub fn amounts(
         &mut self,
         name: &'static str,
@@ -201,7 +201,7 @@ impl<'a> Catalogue<'a> {
         Ok(counters)
     }
 
-    /// Anything else.
+    /// Registers a collector of any kind.
     pub fn register(
         &mut self,
         name: &'static str,
@@ -235,7 +235,7 @@ fn of_services(labels: &[Label]) -> bool {
     labels.iter().any(|label| label.name == "service")
 }
 
-/// Counters, and the label values besides the service that can be told beforehand.
+/// Counters, and the combinations of label values, other than the service, that are known in advance.
 #[derive(Debug)]
 struct Counted<P: Atomic> {
     counters: GenericCounterVec<P>,
@@ -267,7 +267,7 @@ impl PerService for GaugeVec {
     }
 }
 
-/// Every combination of values; the service's is left empty. None where some label's are not known.
+/// Every combination of label values, with the service left empty; none if some label's values are not known.
 fn combinations(labels: &[Label]) -> Vec<HashMap<&'static str, &'static str>> {
     let mut all = vec![HashMap::new()];
     for label in labels {
@@ -289,7 +289,7 @@ fn combinations(labels: &[Label]) -> Vec<HashMap<&'static str, &'static str>> {
     all
 }
 
-/// Sets a gauge, or removes it where the value is not known: the one of a while ago would pass for that of now.
+/// Sets a gauge, or removes it if the value is unknown, so that an old value does not pass for a current one.
 pub fn show(gauge: &GaugeVec, labels: &[&str], value: Option<f64>) {
     match value {
         Some(value) => gauge.with_label_values(labels).set(value),

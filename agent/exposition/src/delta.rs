@@ -1,4 +1,4 @@
-//! From counters that only grow to what a period added, whatever happens to the counters.
+//! The increase of cumulative counters in a period, also when counters are reset or disappear.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,9 +6,9 @@ use plimsoll_core::DelayHistogram;
 
 use crate::{ExpositionError, HistogramSeries};
 
-/// Series remembered at least, though a scrape lacks them.
+/// Up to this many series, those missing from a scrape are still remembered.
 const MAX_REMEMBERED: usize = 2000;
-/// Relative error of a sum of floating point numbers, generously.
+/// Generous bound on the relative error of a sum of floating point numbers.
 const WAVER: f64 = 1e-9;
 
 /// Last values of a counter's series.
@@ -16,8 +16,8 @@ const WAVER: f64 = 1e-9;
 pub struct CounterDelta(BTreeMap<String, f64>);
 
 impl CounterDelta {
-    /// What was added since the last call. A series that dropped was restarted at zero; one that is
-    /// new began at zero.
+    /// The increase since the last call. A series that dropped was restarted at zero; a new one
+    /// started at zero.
     pub fn add(&mut self, now: BTreeMap<String, f64>) -> f64 {
         forget_gone(&mut self.0, &now);
         let mut added = 0.0;
@@ -41,14 +41,14 @@ pub struct HistogramDelta {
     base: BTreeMap<String, HistogramSeries>,
 }
 
-/// What a scrape says beside the last one.
+/// A scrape compared with the last one.
 #[derive(Debug)]
 pub enum Delta {
-    /// The first: only a base.
+    /// The first scrape: only a base.
     First,
-    /// The buckets are others than before: only a new base.
+    /// The buckets have changed: only a new base.
     OtherBuckets,
-    /// What was added.
+    /// The increase.
     Added(DelayHistogram),
 }
 
@@ -58,7 +58,7 @@ impl HistogramDelta {
         self.bounds.as_deref().unwrap_or_default()
     }
 
-    /// Compares with the last call. On an error the old base stays.
+    /// Compares with the last call. On an error the old base is kept.
     pub fn add(
         &mut self,
         now: BTreeMap<String, HistogramSeries>,
@@ -111,7 +111,7 @@ impl HistogramDelta {
     }
 }
 
-/// A series that is gone may come back with its old counts, so it is kept, but not for ever.
+/// A missing series may come back with its old counts, so it is remembered while there are few.
 fn forget_gone<T>(base: &mut BTreeMap<String, T>, now: &BTreeMap<String, T>) {
     if base.len() > MAX_REMEMBERED {
         base.retain(|labels, _| now.contains_key(labels));

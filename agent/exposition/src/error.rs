@@ -1,15 +1,15 @@
 //! Why a scrape cannot be used.
 
-/// The message may quote the other program.
+/// An error in a scrape; the message may quote the other program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExpositionError {
-    /// It is malformed.
+    /// The scrape is malformed.
     #[error("{0}")]
     Malformed(String),
-    /// It broke off.
+    /// The scrape is truncated.
     #[error("{0}")]
     Truncated(String),
-    /// It has no series that was asked for.
+    /// The scrape has none of the selected series.
     #[error("{0}")]
     NoSeries(String),
 }

@@ -1,5 +1,5 @@
-//! Prometheus' text format, both ways: families of metrics that describe themselves, and the series of another program's
-//! scrape with what was added since the last one.
+//! Prometheus' text format, written and read: metric families that describe themselves, and the series of another
+//! program's scrape with their increase since the last one.
 
 mod catalogue;
 mod delta;
@@ -13,5 +13,5 @@ pub use delta::{CounterDelta, Delta, HistogramDelta};
 pub use error::ExpositionError;
 pub use text::{Exposition, HistogramSeries, Selector};
 
-/// Labels that a series must have, with these values.
+/// Labels and values that a series must have.
 pub type Labels = BTreeMap<String, String>;

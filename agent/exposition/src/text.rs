@@ -1,4 +1,4 @@
-//! Reads the wanted series out of a Prometheus text exposition.
+//! Reads selected series from a Prometheus text exposition.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Series of `name` that have these labels, and maybe more.
+    /// Selects series of `name` that have at least these labels.
     pub fn new(name: &str, labels: &Labels) -> Self {
         Selector {
             name: name.to_owned(),
@@ -47,7 +47,7 @@ struct Partial {
     count: Option<f64>,
 }
 
-/// A whole, checked text.
+/// A complete, checked text.
 #[derive(Clone, Copy, Debug)]
 pub struct Exposition<'a>(&'a str);
 
@@ -55,7 +55,7 @@ pub struct Exposition<'a>(&'a str);
 type LabelledValue<'a> = (Vec<(&'a str, String)>, f64);
 
 impl<'a> Exposition<'a> {
-    /// Refuses what is not text or does not end in a line end.
+    /// Refuses a body that is not text or does not end with a line end.
     pub fn new(body: &'a [u8]) -> Result<Self, ExpositionError> {
         let text = std::str::from_utf8(body)
             .map_err(|_| ExpositionError::malformed("the body is not UTF-8 text"))?;
@@ -108,7 +108,7 @@ impl<'a> Exposition<'a> {
         Ok(found)
     }
 
-    /// Values of a gauge's series, each one possible as jobs or seconds.
+    /// Values of a gauge's series, each plausible as jobs or seconds.
     pub fn gauges(&self, selector: &Selector) -> Result<Vec<f64>, ExpositionError> {
         self.series(&selector.name, &selector.labels)
             .map(|series| {
@@ -125,7 +125,7 @@ impl<'a> Exposition<'a> {
             .collect()
     }
 
-    /// A histogram's series by their labels without `le`; an error where there is none or one lacks
+    /// A histogram's series by their labels without `le`; an error if there is none or one lacks
     /// a part.
     pub fn histogram(
         &self,

@@ -1,4 +1,4 @@
-//! Addresses as they are written.
+//! Parses addresses.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -7,12 +7,12 @@ use std::{
 
 use ipnet::IpNet;
 
-/// A plain `http://` address, taken apart.
+/// A parsed `http://` address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpUrl {
     /// Host and port to connect to.
     pub connect: String,
-    /// For the `host` header.
+    /// Value of the `host` header.
     pub authority: String,
     /// Path and query.
     pub path: String,
@@ -32,7 +32,7 @@ impl std::str::FromStr for HttpUrl {
     }
 }
 
-/// Where a database listens.
+/// The address of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatabaseAddress {
     /// Host and port.
@@ -50,7 +50,7 @@ impl std::fmt::Display for DatabaseAddress {
     }
 }
 
-/// `host:port` or `unix:///path`.
+/// Parses `host:port` or `unix:///path`.
 pub fn database_address(text: &str) -> Result<DatabaseAddress, String> {
     match text.strip_prefix("unix://") {
         Some(path) if path.starts_with('/') => Ok(DatabaseAddress::Unix(path.into())),
@@ -59,7 +59,7 @@ pub fn database_address(text: &str) -> Result<DatabaseAddress, String> {
     }
 }
 
-/// Where to listen: IP and port. `localhost` is 127.0.0.1.
+/// Parses an address to listen on: IP and port. `localhost` is 127.0.0.1.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     let address = match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}").parse().ok(),
@@ -73,7 +73,7 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// `192.0.2.0/24`, or one address.
+/// Parses a network such as `192.0.2.0/24`, or one address.
 pub fn network(text: &str) -> Result<IpNet, String> {
     let network = text.parse().ok();
     let network = network.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
@@ -84,7 +84,7 @@ pub fn network(text: &str) -> Result<IpNet, String> {
     })
 }
 
-/// An address to be shown: whose user, and with it a password, is left out.
+/// The address without its user and password, safe to show.
 pub fn without_user(text: &str) -> String {
     match text.rsplit_once('@') {
         Some((before, host)) => {
@@ -95,7 +95,7 @@ pub fn without_user(text: &str) -> String {
     }
 }
 
-/// Host and port to connect to; the host is an IP address (IPv6 in brackets) or a name.
+/// Checks host and port to connect to; the host is an IP address (IPv6 in brackets) or a name.
 pub fn host_port(text: &str) -> Result<String, String> {
     let fits = || {
         let (host, port) = text.rsplit_once(':')?;
@@ -123,7 +123,7 @@ pub fn host_port(text: &str) -> Result<String, String> {
     }
 }
 
-/// `http://host[:port]/path`.
+/// Parses `http://host[:port]/path`.
 pub fn http_url(text: &str) -> Result<HttpUrl, String> {
     let problem = || {
         format!(

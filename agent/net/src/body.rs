@@ -1,4 +1,4 @@
-//! Bodies of requests, within limits of size and time, and of memory for all of them.
+//! Reads request bodies within limits of size and time, and a memory limit for all of them.
 
 use std::{
     collections::BTreeMap,
@@ -14,18 +14,18 @@ use axum::{
 use http_body_util::BodyExt;
 use tokio_util::sync::CancellationToken;
 
-/// A body that takes longer would keep others out.
+/// Timeout for a body, so that a slow one does not keep others out.
 const WAIT: Duration = Duration::from_secs(2);
-/// Bytes of all bodies that are being read or answered.
+/// Memory limit for all bodies that are being read or answered.
 const MAX_BYTES: usize = 8 << 20;
 
-/// Bodies are kept in parts while they come: freed large blocks would stay with the allocator.
+/// Bodies are kept in parts while they arrive: freed large blocks would stay with the allocator.
 const PART: usize = 64 << 10;
 
-/// Why not.
+/// Why a body is refused.
 pub type Refusal = (StatusCode, String);
 
-/// The memory that bodies have together.
+/// The memory shared by all bodies.
 #[derive(Debug)]
 pub struct Bodies(Mutex<State>);
 
@@ -33,7 +33,7 @@ pub struct Bodies(Mutex<State>);
 struct State {
     left: usize,
     next: u64,
-    /// Those that are not whole yet, oldest first.
+    /// Incomplete bodies, oldest first.
     unfinished: BTreeMap<u64, Unfinished>,
 }
 
@@ -54,8 +54,8 @@ impl Default for Bodies {
 }
 
 impl Bodies {
-    /// The whole body, of at most so many bytes. Where the memory does not suffice for all, the body that began first
-    /// gives way: fair ones are there at once.
+    /// Reads the whole body, of at most `most` bytes. If memory runs out, the oldest incomplete body is evicted:
+    /// well-behaved clients send theirs at once.
     pub async fn read(self: &Arc<Self>, body: Body, most: usize) -> Result<Whole, Refusal> {
         if body.size_hint().lower() > most as u64 {
             return Err(too_large(most));
@@ -100,7 +100,7 @@ impl Bodies {
 }
 
 impl State {
-    /// Whether it may have them.
+    /// Reserves memory for a body; false if there is none or the body was evicted.
     fn take(&mut self, number: u64, bytes: usize) -> bool {
         while self.left < bytes {
             match self.unfinished.pop_first() {
@@ -120,14 +120,14 @@ impl State {
     }
 }
 
-/// A body that is there, and its part of the memory.
+/// A complete body and the memory it holds.
 #[derive(Debug)]
 pub struct Whole {
-    /// Until it is whole.
+    /// Used until the body is complete.
     parts: Vec<Vec<u8>>,
     text: Vec<u8>,
     number: u64,
-    /// Once it is whole.
+    /// Set once the body is complete.
     kept: usize,
     bodies: Arc<Bodies>,
 }
@@ -163,7 +163,7 @@ impl Whole {
         }
     }
 
-    /// Whether it did not have to give way meanwhile.
+    /// Completes the body; false if it was evicted meanwhile.
     fn finish(&mut self) -> bool {
         let parts = std::mem::take(&mut self.parts);
         self.text = parts.concat();

@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 client: one connection a request, everything bounded.
+//! A small HTTP/1.1 client: one connection per request, everything bounded.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -17,26 +17,26 @@ use tokio::{
 
 use crate::HttpUrl;
 
-/// A longer message would let a peer write whatever it likes into a log.
+/// Limits how much of its own text a peer can get into a log.
 const MAX_MESSAGE: usize = 400;
 
 /// How a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FetchFailure {
-    /// There is no connection, or it broke off.
+    /// There is no connection, or it broke.
     Unreachable,
-    /// There was no whole answer in time.
+    /// There was no complete answer in time.
     Timeout,
-    /// The answer is no HTTP.
+    /// The answer is not HTTP.
     Malformed,
-    /// The answer broke off.
+    /// The answer was cut short.
     Truncated,
     /// The body is larger than allowed.
     TooLarge,
 }
 
 impl FetchFailure {
-    /// As metrics have it.
+    /// The value of the metrics' label.
     pub fn label(self) -> &'static str {
         match self {
             FetchFailure::Unreachable => "unreachable",
@@ -54,9 +54,9 @@ impl FetchFailure {
 pub struct FetchError {
     /// How it failed.
     pub failure: FetchFailure,
-    /// The whole story; printable, and of bounded length.
+    /// The full message; printable, and of bounded length.
     pub message: String,
-    /// Whether the connection was open when the client gave up: it may wait for the server still.
+    /// Whether the connection was open when the client gave up: it may still be waiting at the server.
     pub left_waiting: bool,
 }
 
@@ -70,13 +70,13 @@ impl FetchError {
     }
 }
 
-/// What may be logged of a text that quotes a peer.
+/// A text that quotes a peer, made safe to log.
 pub fn printable(text: &str) -> String {
     let printable = |c: char| if c.is_control() { '?' } else { c };
     text.chars().take(MAX_MESSAGE).map(printable).collect()
 }
 
-/// Status and body. `timeout` is for the whole exchange.
+/// Sends a GET request; returns status and body. `timeout` is for the whole exchange.
 pub async fn get(
     url: &HttpUrl,
     timeout: Duration,
@@ -86,7 +86,7 @@ pub async fn get(
     within(url, request, timeout, max_body).await
 }
 
-/// The same with a body of JSON, and a token where there is one.
+/// Sends a POST request with a JSON body and an optional token; otherwise as [`get`].
 pub async fn post(
     url: &HttpUrl,
     token: Option<&str>,
@@ -146,7 +146,7 @@ async fn connect(url: &HttpUrl, is_local: &mut bool) -> Result<TcpStream, FetchE
     stream.map_err(|e| unreachable(url, &e))
 }
 
-/// Only packets to itself does a node send from the address they go to. Nothing is sent to find out.
+/// A node uses the destination as source address only for packets to itself. The check sends no packet.
 fn is_of_this_node(address: &SocketAddr) -> bool {
     let unspecified = match address {
         SocketAddr::V4(_) => SocketAddr::from(([0; 4], 0)),

@@ -1,4 +1,4 @@
-//! Connections to a port, each in a place that it gives up when it is silent, late or the idlest of too many.
+//! Connections to a port, each closed when it is silent, late or the idlest of too many.
 
 use std::{
     future::Future,
@@ -26,17 +26,16 @@ use tracing::warn;
 
 use crate::{Entered, Place, Places};
 
-/// Wait after a failed accept: most likely there are no files left.
+/// Pause after a failed accept: most likely the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Why connections are closed by us, as the metric has it.
+/// Reasons for closing connections, as in the metric.
 pub const CLOSED: [&str; 4] = ["crowded", "full", "not_allowed", "late"];
 
-/// Connections the kernel may hold for the next accept. A full queue costs a client a second, the
-/// time until it tries again.
+/// Listen backlog. A full queue costs a client a second, the time until it tries again.
 const BACKLOG: u32 = 4096;
 
-/// Binds the port with a long queue.
+/// Binds the port with a long listen backlog.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()
@@ -48,30 +47,30 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Whether an address is in one of the networks; everybody is where there is no list.
+/// Whether an address is in one of the networks; without a list, every address is allowed.
 pub fn is_allowed(networks: Option<&[IpNet]>, address: IpAddr) -> bool {
     let address = address.to_canonical();
     networks.is_none_or(|networks| networks.iter().any(|it| it.contains(&address)))
 }
 
-/// Who may come in, and for how long.
+/// Which connections are accepted, and their timeouts.
 pub struct Door {
-    /// Where they come.
+    /// The port.
     pub listener: TcpListener,
-    /// How many.
+    /// Limits their number.
     pub places: Arc<Places>,
-    /// Whether this address may.
+    /// Whether this address may connect.
     pub allows: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
-    /// Counts those that were closed, by reason.
+    /// Counts closed connections by reason.
     pub closed: IntCounterVec,
-    /// A connection ends whose peer neither says nor takes anything for so long.
+    /// Idle timeout: closes a connection whose peer neither sends nor reads anything for so long.
     pub silence: Duration,
-    /// Likewise where the head of a request is not whole after so long.
+    /// Closes a connection if the head of a request is not complete after so long.
     pub head: Option<Duration>,
 }
 
 impl Door {
-    /// The next that may stay.
+    /// The next connection that is let in.
     pub async fn accept(&self) -> Connection {
         loop {
             self.places.settled().await;
@@ -115,7 +114,7 @@ fn is_peer_gone(error: &io::Error) -> bool {
     )
 }
 
-/// One of them.
+/// An accepted connection.
 pub struct Connection {
     stream: Pin<Box<TimeoutStream<TcpStream>>>,
     peer: SocketAddr,
@@ -125,21 +124,21 @@ pub struct Connection {
     closed: IntCounterVec,
 }
 
-/// The limit for a head that is under way.
+/// The timeout for the head being received.
 struct Head {
     limit: Duration,
     due: Pin<Box<Sleep>>,
-    /// Of which head.
+    /// The head that `due` is for, as counted by `heads`.
     due_for: u64,
     heads: Heads,
 }
 
-/// How many heads came, and answers went: as many between two requests, or else one more.
+/// Counts received heads plus sent answers: even between requests, odd during one.
 #[derive(Clone, Debug, Default)]
 pub struct Heads(Arc<AtomicU64>);
 
 impl Heads {
-    /// A head came, or the answer to it has gone.
+    /// A head was received, or its answer was sent.
     pub fn next(&self) {
         self.0.fetch_add(1, Ordering::AcqRel);
     }
@@ -150,7 +149,7 @@ impl Heads {
 }
 
 impl Head {
-    /// A new connection was opened to say something.
+    /// Starts the timeout at once: a new connection is expected to send a request.
     fn new(limit: Duration) -> Self {
         Head {
             limit,
@@ -188,20 +187,30 @@ impl Connection {
         }
     }
 
-    /// Where it comes from.
+    /// Address of the peer.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Whose turn it is is said here.
+    /// The place, which is told who has to act next.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Where the heads that came are counted.
+    /// The counter of heads and answers.
     pub fn heads(&self) -> Heads {
         let head = self.head.as_ref();
         head.map(|head| head.heads.clone()).unwrap_or_default()
+    }
+
+    /// It is the peer's turn if it is slow to read an answer, or was sent all of it.
+    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        let is_answered = |head: &Head| head.heads.get().is_multiple_of(2);
+        let is_its_turn = |head: &Head| written.is_pending() || is_answered(head);
+        if self.head.as_ref().is_some_and(is_its_turn) {
+            self.place.waits_for_peer();
+        }
+        written
     }
 
     fn poll_stay(&mut self, context: &mut Context<'_>) -> io::Result<()> {
@@ -243,7 +252,8 @@ impl AsyncWrite for Connection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.poll_stay(context)?;
-        self.stream.as_mut().poll_write(context, bytes)
+        let written = self.stream.as_mut().poll_write(context, bytes);
+        self.wrote(written)
     }
 
     fn poll_write_vectored(
@@ -252,7 +262,8 @@ impl AsyncWrite for Connection {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.poll_stay(context)?;
-        self.stream.as_mut().poll_write_vectored(context, parts)
+        let written = self.stream.as_mut().poll_write_vectored(context, parts);
+        self.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,4 +1,4 @@
-//! What every HTTP endpoint needs.
+//! Helpers for HTTP endpoints.
 
 use axum::{
     http::{HeaderMap, StatusCode, header},
@@ -8,10 +8,10 @@ use prometheus::{Registry, TextEncoder};
 use serde::de::DeserializeOwned;
 use subtle::ConstantTimeEq;
 
-/// What who may not is told.
+/// Message for a request without a valid token.
 pub const NEEDS_TOKEN: &str = "needs the token of http.token_file, as Authorization: Bearer …";
 
-/// Whether the token is shown, where there is one.
+/// Whether the request has the token; always true if none is configured.
 pub fn shows_token(token: Option<&str>, headers: &HeaderMap) -> bool {
     let Some(token) = token else { return true };
     let shown = headers.get(header::AUTHORIZATION).map(|it| it.as_bytes());
@@ -22,7 +22,7 @@ pub fn shows_token(token: Option<&str>, headers: &HeaderMap) -> bool {
     shown.is_some_and(|shown| bool::from(shown.ct_eq(token.as_bytes())))
 }
 
-/// A body; what is wrong with it by its place.
+/// Parses a JSON body; errors name the place.
 pub fn parse_body<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let observed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
@@ -37,7 +37,7 @@ pub fn parse_body<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     Ok(observed)
 }
 
-/// All metrics, as Prometheus reads them.
+/// All metrics in Prometheus' text format.
 pub fn scrape(registry: &Registry) -> Response {
     match TextEncoder::new().encode_to_string(&registry.gather()) {
         Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),

@@ -1,6 +1,7 @@
-//! Addresses, an HTTP client, and listeners and HTTP servers that nobody can fill.
+//! Addresses, backoff, an HTTP client, and listeners and HTTP servers with connection limits that evict idle clients.
 
 mod address;
+mod backoff;
 mod body;
 mod client;
 mod connection;
@@ -12,6 +13,7 @@ mod socket;
 pub use address::{
     DatabaseAddress, HttpUrl, address, database_address, host_port, http_url, network, without_user,
 };
+pub use backoff::{Backoff, backoff};
 pub use body::{Bodies, Refusal, Whole};
 pub use client::{FetchError, FetchFailure, get, post, printable};
 pub use connection::{CLOSED, Connection, Door, Heads, bind, is_allowed};

@@ -1,4 +1,4 @@
-//! The open connections of a port, and which of them gives way where there are too many.
+//! The open connections of a port, and which of them is evicted when there are too many.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -10,15 +10,15 @@ use std::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// A connection that has asked nothing for this long gives way before one that was answered; the request of a fair one
-/// is there sooner.
+/// A connection that has sent no request for this long is evicted before one that was answered; a well-behaved client
+/// sends its request sooner.
 const NEWCOMER: Duration = Duration::from_millis(500);
 
 /// The connections of one port.
 #[derive(Debug)]
 pub struct Places {
     most: usize,
-    /// From one address.
+    /// Limit for one address.
     most_from_one: usize,
     open: Mutex<Open>,
     left: Notify,
@@ -27,7 +27,7 @@ pub struct Places {
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    /// Sockets that are not closed yet, those of connections that gave way among them.
+    /// Sockets that are not closed yet, including those of evicted connections.
     sockets: usize,
     connections: HashMap<u64, Entry>,
     from: HashMap<IpAddr, Origin>,
@@ -37,9 +37,9 @@ struct Open {
 #[derive(Debug)]
 struct Entry {
     origin: IpAddr,
-    /// Nothing while it waits for us.
+    /// `None` while it waits for us.
     idle: Option<Since>,
-    /// It has asked something.
+    /// It has sent a request.
     proved: bool,
     gives_way: CancellationToken,
 }
@@ -56,7 +56,7 @@ struct Since {
     at: Instant,
 }
 
-/// Connections whose peer is to do something, longest first.
+/// Connections that wait for their peer, longest first.
 #[derive(Debug, Default)]
 struct Idle {
     unproved: BTreeSet<(Instant, u64)>,
@@ -71,7 +71,7 @@ impl Idle {
         }
     }
 
-    /// Who gives way first.
+    /// The connection to evict first.
     fn first(&self, now: Instant) -> Option<u64> {
         let unproved = self.unproved.first();
         let late = unproved.filter(|(at, _)| now.saturating_duration_since(*at) >= NEWCOMER);
@@ -80,18 +80,18 @@ impl Idle {
     }
 }
 
-/// What became of a newcomer.
+/// Result for a new connection.
 #[derive(Debug)]
 pub enum Entered {
     /// There was room.
     Free(Place),
-    /// Another one gave way.
+    /// Another connection was evicted.
     InPlaceOf(Place),
-    /// All wait for us.
+    /// No place: all connections that could be evicted wait for us.
     Full,
 }
 
-/// A connection's place, until the last of its copies is dropped.
+/// A connection's place, held until its last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Place(Arc<Held>);
 
@@ -103,7 +103,7 @@ struct Held {
 }
 
 impl Places {
-    /// So many; of one address, or one IPv6 network of 64 bits, three quarters of them.
+    /// Allows `most` connections, three quarters of them from one address or one IPv6 /64 network.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Places {
             most,
@@ -113,8 +113,8 @@ impl Places {
         })
     }
 
-    /// Takes a place. Where there is none, the idlest connection gives way: of those of the same address, where that
-    /// has as many as one may.
+    /// Takes a place. If there is none, the idlest connection is evicted; if the address is at its own limit, the
+    /// idlest of that address.
     pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Entered {
         let (now, origin) = (Instant::now(), origin(peer));
         let mut open = self.lock();
@@ -157,7 +157,7 @@ impl Places {
         }
     }
 
-    /// Waits until no more sockets are open than there are places.
+    /// Waits until there are no more open sockets than places.
     pub async fn settled(&self) {
         while self.lock().sockets > self.most {
             self.left.notified().await;
@@ -206,7 +206,7 @@ impl Open {
 }
 
 impl Place {
-    /// The peer has asked something, and waits for us: it does not give way.
+    /// The peer has sent a request and waits for us, so it is not evicted.
     pub fn waits_for_us(&self) {
         let mut open = self.0.places.lock();
         if let Some(entry) = open.connections.get_mut(&self.0.number) {
@@ -215,7 +215,7 @@ impl Place {
         open.set_idle(self.0.number, None);
     }
 
-    /// The peer, which has asked something, is to do something: send the rest, take the answer, ask again.
+    /// The peer has sent a request, and we wait for it: to send the rest, read the answer or send another request.
     pub fn waits_for_peer(&self) {
         let mut open = self.0.places.lock();
         if let Some(entry) = open.connections.get_mut(&self.0.number) {
@@ -224,7 +224,7 @@ impl Place {
         open.set_idle(self.0.number, Some(Instant::now()));
     }
 
-    /// Cancelled when it has to give way.
+    /// Cancelled when the connection is evicted.
     pub fn gives_way(&self) -> &CancellationToken {
         &self.0.gives_way
     }
@@ -240,7 +240,7 @@ impl Drop for Held {
     }
 }
 
-/// Whoever has one IPv6 address has all of its network.
+/// The address that counts for limits; for IPv6 its /64 network, since a client has all of it.
 fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

@@ -1,8 +1,8 @@
-//! An HTTP/1.1 server that nobody can fill with requests that never come.
+//! An HTTP/1.1 server that clients cannot block with requests that never arrive.
 
 use std::{
     net::IpAddr,
-    pin::{Pin, pin},
+    pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
@@ -17,7 +17,11 @@ use hyper::{
     server::conn::http1,
     service::{Service, service_fn},
 };
-use hyper_util::{rt::TokioIo, service::TowerToHyperService};
+use hyper_util::{
+    rt::TokioIo,
+    server::graceful::{GracefulShutdown, Watcher},
+    service::TowerToHyperService,
+};
 use prometheus::IntCounterVec;
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -25,17 +29,17 @@ use tracing::debug;
 
 use crate::{Connection, Door, Heads, Place, Places};
 
-/// Open connections. With those of the agent checks and of logs they stay under the 1024 files that a
-/// process may have open where nothing else is set.
+/// Maximum of open connections. With agent checks and logs it stays under 1024, the default limit of open files
+/// for a process.
 const MAX_CONNECTIONS: usize = 512;
-/// More than the longest wait for a ring.
+/// Idle timeout; longer than the longest wait for a ring.
 const MAX_SILENCE: Duration = Duration::from_secs(75);
-/// The request line and all headers.
+/// Maximum size of the request line and all headers.
 const MAX_HEAD_BYTES: usize = 16 << 10;
-/// For a head, from the connection's begin or its own.
+/// Timeout for a head, from the start of the connection or of the head.
 const MAX_HEAD_TIME: Duration = Duration::from_secs(5);
 
-/// Serves until `stop`, and what is under way then to its end.
+/// Serves until `stop`, then completes the requests in progress.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -52,27 +56,25 @@ pub async fn serve(
         head: Some(MAX_HEAD_TIME),
     };
     let service = TowerToHyperService::new(router);
+    let graceful = GracefulShutdown::new();
+    // Aborts them where nobody waits for their end.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             Some(_) = connections.join_next() => {}
             connection = door.accept() => {
-                connections.spawn(answer(connection, service.clone(), stop.clone()));
+                connections.spawn(answer(connection, service.clone(), graceful.watcher()));
                 // A flood must not keep this worker from its other tasks.
                 tokio::task::consume_budget().await;
             }
         }
     }
     drop(door);
-    while connections.join_next().await.is_some() {}
+    graceful.shutdown().await;
 }
 
-async fn answer(
-    connection: Connection,
-    service: TowerToHyperService<Router>,
-    stop: CancellationToken,
-) {
+async fn answer(connection: Connection, service: TowerToHyperService<Router>, watcher: Watcher) {
     let (peer, turn) = (connection.peer(), Turn::of(&connection));
     let service = service_fn(move |request: Request<Incoming>| {
         let (turn, service) = (turn.clone(), service.clone());
@@ -86,20 +88,12 @@ async fn answer(
     let served = http1::Builder::new()
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(connection), service);
-    let mut served = pin!(served);
-    let ended = tokio::select! {
-        ended = served.as_mut() => ended,
-        () = stop.cancelled() => {
-            served.as_mut().graceful_shutdown();
-            served.await
-        }
-    };
-    if let Err(error) = ended {
+    if let Err(error) = watcher.watch(served).await {
         debug!(%peer, %error, "HTTP connection broke off");
     }
 }
 
-/// Whose turn it is.
+/// Tracks whether the peer or the server has to act next.
 #[derive(Clone)]
 struct Turn {
     place: Place,
@@ -114,20 +108,22 @@ impl Turn {
         }
     }
 
-    /// The peer's until the body is there, then ours.
+    /// Our turn, except while we wait for the body.
     fn request(&self, request: Request<Incoming>) -> Request<Body> {
-        if request.body().is_end_stream() {
-            self.place.waits_for_us();
-        } else {
-            self.place.waits_for_peer();
-        }
+        self.place.waits_for_us();
         let place = self.place.clone();
-        request.map(|body| Body::new(Asked { body, place }))
+        request.map(|body| {
+            Body::new(Asked {
+                body,
+                place,
+                is_awaited: false,
+            })
+        })
     }
 
-    /// Ours while there is nothing to take.
+    /// Our turn until the answer is written, which the connection detects.
     fn answer(self, body: Body) -> Body {
-        self.place.waits_for_peer();
+        self.place.waits_for_us();
         Body::new(Answered { body, turn: self })
     }
 }
@@ -136,6 +132,7 @@ impl Turn {
 struct Asked {
     body: Incoming,
     place: Place,
+    is_awaited: bool,
 }
 
 impl HttpBody for Asked {
@@ -149,6 +146,10 @@ impl HttpBody for Asked {
         let frame = Pin::new(&mut self.body).poll_frame(context);
         if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
             self.place.waits_for_us();
+        } else if frame.is_pending() && !self.is_awaited {
+            // Once: who trickles does not become less idle.
+            self.is_awaited = true;
+            self.place.waits_for_peer();
         }
         frame
     }
@@ -177,9 +178,8 @@ impl HttpBody for Answered {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        match frame.is_pending() {
-            true => self.turn.place.waits_for_us(),
-            false => self.turn.place.waits_for_peer(),
+        if frame.is_pending() {
+            self.turn.place.waits_for_us();
         }
         frame
     }
@@ -195,7 +195,6 @@ impl HttpBody for Answered {
 
 impl Drop for Answered {
     fn drop(&mut self) {
-        self.turn.place.waits_for_peer();
         self.turn.heads.next();
     }
 }

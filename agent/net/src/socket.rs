@@ -9,11 +9,11 @@ use tokio::{
 
 use crate::DatabaseAddress;
 
-/// By port or in the file system.
+/// A TCP or Unix socket.
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 
-/// Connects.
+/// Connects to a database.
 pub async fn connect(address: &DatabaseAddress) -> Result<Box<dyn Socket>, String> {
     let opened: io::Result<Box<dyn Socket>> = match address {
         DatabaseAddress::Tcp(address) => TcpStream::connect(address).await.and_then(|stream| {

@@ -2,6 +2,7 @@
 //! through Redis: the ring and the table of primaries.
 
 pub mod control_loop;
+pub mod functions;
 mod kept_file;
 pub mod learned;
 pub mod overrides;

@@ -36,6 +36,9 @@ pub struct ServiceState {
     pub weight_bound: Cost,
     /// What went through in the last period; unknown while the source fails.
     pub flow: Option<Flow>,
+    /// Cost a second that would have been refused in the last period, had proxies been told its bound; only where
+    /// they are not.
+    pub would_refuse: Option<f64>,
     /// Whether it may be asked to read: by the local probe, and by the database's role.
     pub health: Health,
     /// Why it is down, in a few words.
@@ -76,6 +79,13 @@ pub struct ServiceState {
     pub listen_backlog: Option<f64>,
     /// How the source's delays compare with jobs over throughput, where both are known.
     pub sight: Option<Sight>,
+}
+
+impl ServiceState {
+    /// Whether proxies are told nothing.
+    pub fn observes(&self) -> bool {
+        self.settings.mode.observes()
+    }
 }
 
 /// The delay distribution in four figures.

@@ -1,4 +1,4 @@
-//! Checks of values, each by its key.
+//! Checks of values; errors name the key.
 
 use std::{ops::RangeInclusive, path::Path, time::Duration};
 
@@ -7,17 +7,17 @@ use plimsoll_net::network;
 
 use crate::{Level, LogFormat, Wrong, one_of};
 
-/// What was checked, or what is wrong with it.
+/// The checked value, or its error.
 pub type Checked<T> = Result<T, Wrong>;
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// A millisecond.
 pub const MILLI: Duration = Duration::from_millis(1);
-/// How long reading metrics may take, unless the period is shorter.
+/// Timeout for reading metrics, unless the period is shorter.
 pub const READ_TIMEOUT: Duration = Duration::from_millis(500);
-/// In a list of who may connect.
+/// Maximum length of a list of networks that may connect.
 const MAX_NETWORKS: usize = 256;
-/// Fits in an agent-check line together with the proxy's name.
+/// Maximum length of a name; fits in an agent-check line together with the proxy's name.
 pub const MAX_NAME: usize = 120;
 
 /// An error at this key.
@@ -33,12 +33,12 @@ pub fn at<T>(key: &str, value: Result<T, String>) -> Checked<T> {
     value.or_else(|problem| wrong(key, problem))
 }
 
-/// One of a few words; the default where there is none.
+/// One of a few words; the default if there is none.
 pub fn word<T: Copy>(key: &str, text: Option<&str>, default: T, words: &[(&str, T)]) -> Checked<T> {
     text.map_or(Ok(default), |text| at(key, one_of(text, words)))
 }
 
-/// `error` to `trace`; `info` where there is none.
+/// `error` to `trace`; the default is `info`.
 pub fn log_level(key: &str, text: Option<&str>) -> Checked<Level> {
     let levels = [
         ("error", tracing::Level::ERROR),
@@ -50,13 +50,13 @@ pub fn log_level(key: &str, text: Option<&str>) -> Checked<Level> {
     word(key, text, tracing::Level::INFO, &levels).map(Level)
 }
 
-/// `text` or `json`; `text` where there is none.
+/// `text` or `json`; the default is `text`.
 pub fn log_format(key: &str, text: Option<&str>) -> Checked<LogFormat> {
     let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
     word(key, text, LogFormat::Text, &formats)
 }
 
-/// Within `least` and a day.
+/// A duration from `least` to a day.
 pub fn duration(
     key: &str,
     value: Option<Duration>,
@@ -74,7 +74,7 @@ pub fn duration(
     Ok(value)
 }
 
-/// Within the range, ends included.
+/// A number within the range, ends included.
 pub fn number(key: &str, value: f64, range: RangeInclusive<f64>) -> Checked<f64> {
     if range.contains(&value) {
         return Ok(value);
@@ -89,7 +89,7 @@ pub fn number(key: &str, value: f64, range: RangeInclusive<f64>) -> Checked<f64>
     )
 }
 
-/// A value that this kind must have.
+/// A value that this kind requires.
 pub fn required<'a>(key: String, value: Option<&'a String>, kind: &str) -> Checked<&'a String> {
     match value {
         Some(value) => Ok(value),
@@ -108,7 +108,7 @@ pub fn only_for(table: &str, kind: &str, others: &[(&str, bool)]) -> Checked<()>
     }
 }
 
-/// A list of networks; one that names nobody is a mistake.
+/// A list of networks; an empty one is refused.
 pub fn networks(key: &str, texts: Option<&[String]>) -> Checked<Option<Vec<IpNet>>> {
     let Some(texts) = texts else { return Ok(None) };
     if texts.is_empty() || texts.len() > MAX_NETWORKS {
@@ -123,7 +123,7 @@ pub fn networks(key: &str, texts: Option<&[String]>) -> Checked<Option<Vec<IpNet
     networks.collect::<Checked<_>>().map(Some)
 }
 
-/// The text of a file, without the end of its last line.
+/// The text of a file, without the line ends at its end.
 pub fn secret(key: &str, file: &Path) -> Checked<String> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
@@ -131,7 +131,7 @@ pub fn secret(key: &str, file: &Path) -> Checked<String> {
     }
 }
 
-/// A secret that fits in a header.
+/// A secret that may be sent in a header.
 pub fn token(key: &str, file: Option<&Path>) -> Checked<Option<String>> {
     let Some(file) = file else { return Ok(None) };
     let token = secret(key, file)?;
@@ -147,7 +147,7 @@ pub fn token(key: &str, file: Option<&Path>) -> Checked<Option<String>> {
     Ok(Some(token))
 }
 
-/// A name that Prometheus takes.
+/// A metric name that Prometheus accepts.
 pub fn metric_name(key: &str, name: &str) -> Checked<()> {
     let fine = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b':';
     if name.is_empty() || !name.bytes().all(fine) || name.as_bytes()[0].is_ascii_digit() {

@@ -2,6 +2,7 @@
 
 mod check;
 mod locate;
+mod reference;
 mod values;
 
 pub use check::{
@@ -9,10 +10,5 @@ pub use check::{
     networks, number, only_for, required, secret, token, word, wrong,
 };
 pub use locate::{ConfigError, Wrong, deserialize, expected, point_at};
+pub use reference::{KeyReference, TableReference, markdown};
 pub use values::{HttpSection, Level, LogFormat, Secret, bytes, one_of};
-
-/// A key of a configuration file, as its reference has it: name, values with unit and range, default, meaning.
-pub type KeyReference = (&'static str, &'static str, &'static str, &'static str);
-
-/// A table of it: its header, what it is about, and its keys.
-pub type TableReference = (&'static str, &'static str, &'static [KeyReference]);

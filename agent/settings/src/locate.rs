@@ -1,11 +1,11 @@
-//! From a wrong value to its line.
+//! Finds the line of a wrong value.
 
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 
-/// What is wrong in a file, and where.
+/// An error in a file, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     file: PathBuf,
@@ -15,7 +15,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// About the file as such.
+    /// An error of the file as a whole.
     pub fn whole_file(file: &Path, problem: String) -> Self {
         ConfigError {
             file: file.to_owned(),
@@ -25,7 +25,7 @@ impl ConfigError {
         }
     }
 
-    /// About a key of a file that was read before.
+    /// An error at a key; reads the file again to find the line.
     pub fn at(file: &Path, key: &str, problem: String) -> Self {
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let key = key.to_owned();
@@ -51,13 +51,13 @@ impl std::error::Error for ConfigError {}
 /// A wrong value by its path: tables and keys by name, array members by number.
 #[derive(Clone, Debug)]
 pub struct Wrong {
-    /// Such as `service[0].sla.delay`.
+    /// Path of the key, such as `service[0].sla.delay`.
     pub key: String,
     /// What it must be.
     pub problem: String,
 }
 
-/// Reads the text; syntax, types and unknown keys are wrong here.
+/// Parses the text; reports errors of syntax and type, and unknown keys.
 pub fn deserialize<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
     let error = |key: String, error: &toml::de::Error| ConfigError {
         file: path.to_owned(),
@@ -89,8 +89,8 @@ pub fn deserialize<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Co
     })
 }
 
-/// A value of a wrong type is not shown where it may be a secret: under such a key, or a text, which may be an address
-/// with a password, in place of a table.
+/// Hides a value of the wrong type if it may be a secret: under the key of a secret, or a text in place of a table,
+/// which may be an address with a password.
 fn without_secrets(key: &str, problem: &str) -> String {
     let found = problem
         .strip_prefix("invalid type: ")
@@ -156,7 +156,7 @@ fn line_of_key(text: &str, key: &str) -> Option<usize> {
     offset.map(|offset| line_of(text, offset))
 }
 
-/// The keys that a parser lists, sorted, when it meets one that it does not know.
+/// The keys that a parser's error about an unknown key lists, sorted.
 pub fn expected(error: &str) -> Vec<String> {
     let (_, list) = error.split_once("expected").unwrap_or_default();
     let mut names: Vec<_> = list

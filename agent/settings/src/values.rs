@@ -1,4 +1,4 @@
-//! Values that several programs have.
+//! Values shared by several programs.
 
 use std::path::PathBuf;
 
@@ -16,30 +16,30 @@ pub struct HttpSection {
     pub token_file: Option<PathBuf>,
 }
 
-/// Least severe level that is logged.
+/// The least severe level that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level(pub tracing::Level);
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
-    /// One object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// A text that is not shown.
+/// A text that `Debug` does not show.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps it.
+    /// Wraps the text.
     pub fn new(text: String) -> Self {
         Secret(text)
     }
 
-    /// The text, for whom it is meant.
+    /// The secret text itself.
     pub fn text(&self) -> &str {
         &self.0
     }
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// A number of bytes, with B, KiB, MiB or none.
+/// Parses a number of bytes, with the unit B, KiB, MiB or none.
 pub fn bytes(text: &str) -> Result<usize, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -67,7 +67,7 @@ pub fn bytes(text: &str) -> Result<usize, String> {
         .ok_or_else(|| format!("must be bytes such as \"512KiB\" or \"4MiB\", is {text:?}"))
 }
 
-/// One of a few words.
+/// Looks up one of a few words.
 pub fn one_of<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
     let found = words.iter().find(|(word, _)| *word == text);
     found.map(|(_, value)| *value).ok_or_else(|| {

@@ -7,6 +7,7 @@
 mod clients;
 mod events;
 mod measure;
+mod names;
 mod node;
 mod policy;
 mod report;
@@ -20,7 +21,7 @@ use std::sync::{
 };
 
 pub use measure::{Outcome, Second};
-pub use policy::NAMES as POLICIES;
+pub use names::NAMES as POLICIES;
 pub use report::section;
 pub use scenario::{Change, NAMES as SCENARIOS, Phase, Scenario, ScenarioError, State};
 use summary::summarise;

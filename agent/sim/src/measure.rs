@@ -1,6 +1,6 @@
 //! What a run showed.
 
-use crate::policy::UpdateLoad;
+use crate::scenario::UpdateLoad;
 
 /// Sums of one second, by the time at which things ended; `offered` by the time they were sent.
 #[derive(Clone, Copy, Debug, Default)]

@@ -465,17 +465,12 @@ impl Node {
         let swallowed = self.swallowed.iter().map(|(_, since)| *since);
         let oldest = requests.map(|job| job.since).chain(swallowed).min();
         Some(Observation {
-            period: Seconds(now.get() - seen.since.get()),
             finished_cost: (seen.delays.count() > 0).then_some(Cost(seen.cost)),
-            mean_jobs: None,
-            refused_share: None,
-            delays: seen.delays,
             failed: seen.failed,
-            left: None,
             jobs: Some(self.requests() as f64),
             peak_jobs: Some(seen.peak as f64),
             oldest_age: oldest.map(|since| Seconds(now.get() - since.get())),
-            unseen: None,
+            ..Observation::new(Seconds(now.get() - seen.since.get()), seen.delays)
         })
     }
 }

@@ -113,7 +113,7 @@ fn every_policy_gets_the_same_open_work_and_loses_none_of_it() {
 
 #[test]
 fn a_node_that_is_down_gets_nothing_and_what_it_had_is_lost() {
-    let text = "about = 'test'\nsla_seconds = 1.0\nseconds = 60.0\npolicies = ['rr']\n[clients]\nitems = [80, 80]\n\
+    let text = "about = 'test'\nsla_seconds = 1.0\nseconds = 60.0\npolicies = ['rr']\n[clients]\nkeys = 1000\nitems = [80, 80]\n\
                 phases = [{ from = 0.0, load = 0.4 }]\n[[nodes]]\ncount = 2\ncores = 8\nworkers = 8\nitem_seconds = 0.001\n\
                 [[changes]]\nat = 20.0\nnode = 1\nto = 'down'\n[[changes]]\nat = 40.0\nnode = 1\nto = 'good'\n";
     let scenario = Scenario::parse("test.toml", text).unwrap();

@@ -3,7 +3,7 @@
 use plimsoll_core::{Cost, Objective, Reason};
 use plimsoll_exposition::{Catalogue, Label, Services, show};
 use plimsoll_signal::health_probe::Health;
-use prometheus::{GaugeVec, IntCounterVec, Result};
+use prometheus::{CounterVec, GaugeVec, IntCounterVec, Result};
 
 use crate::{overrides::ServiceOverride, state::ServiceState};
 
@@ -36,6 +36,8 @@ pub struct ControlMetrics {
     mean_cost: GaugeVec,
     weight: GaugeVec,
     up: GaugeVec,
+    observes: GaugeVec,
+    would_refuse: CounterVec,
     overridden: GaugeVec,
     gain: GaugeVec,
     bound_changes: IntCounterVec,
@@ -174,6 +176,17 @@ impl ControlMetrics {
                 "1 or 0",
                 "Whether the service passes its local probe, where one is configured, and its database may be read from, where `service.role` says.",
             )?,
+            observes: gauge(
+                "plimsoll_observes",
+                "1 or 0",
+                "Whether proxies are told nothing (`mode = \"observe\"`): then bound, capacity and weight are what they would be told.",
+            )?,
+            would_refuse: catalogue.amounts(
+                "plimsoll_would_refuse_total",
+                COST,
+                "Work that the bound would have had refused while proxies are told nothing: what came over it, as long as jobs are known.",
+                &service,
+            )?,
             overridden: catalogue.gauges(
                 "plimsoll_override",
                 "1 or 0",
@@ -211,6 +224,13 @@ impl ControlMetrics {
         }
     }
 
+    /// After a period in which nobody was told the bound.
+    pub fn would_refuse(&self, service: &str, cost: Cost) {
+        self.would_refuse
+            .with_label_values(&[service])
+            .inc_by(cost.get());
+    }
+
     /// Brings the gauges up to date.
     pub fn show(&self, state: &ServiceState, set: &ServiceOverride) {
         let service = [state.service.as_str()];
@@ -229,6 +249,7 @@ impl ControlMetrics {
             (&self.mean_cost, decision.mean_cost.get()),
             (&self.weight, state.weight_percent.into()),
             (&self.up, truth(state.health == Health::Up)),
+            (&self.observes, truth(state.observes())),
         ] {
             gauge.with_label_values(&service).set(value);
         }

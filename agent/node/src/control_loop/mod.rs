@@ -5,6 +5,7 @@ mod metrics;
 mod observe;
 mod parts;
 mod publish;
+mod refusals;
 mod request_metrics;
 mod service;
 mod settings;
@@ -36,6 +37,7 @@ use crate::{
 };
 use observe::{Observed, Observer};
 use parts::{Probe, recalled, start_probe, start_role, start_updates};
+use refusals::RefusalMeter;
 
 pub use control_metrics::ControlMetrics;
 pub use metrics::LoopMetrics;
@@ -126,6 +128,8 @@ pub async fn run(mut context: LoopContext) -> anyhow::Result<()> {
                 let config = context.config.borrow_and_update().clone();
                 context.metrics.announce(&config.service);
                 service.reconfigure(config, &context)?;
+                // Another mode takes effect at once.
+                service.publish(&context);
             }
         }
     }
@@ -137,6 +141,7 @@ struct Service {
     scale: WeightScale,
     weight_bound: DeadBand,
     meter: FlowMeter,
+    refusals: RefusalMeter,
     observer: Observer,
     host_load: HostLoad,
     updates: Option<Updates>,
@@ -156,6 +161,7 @@ struct Last {
     delay: Option<DelaySummary>,
     jobs: Option<f64>,
     flow: Option<Flow>,
+    would_refuse: Option<f64>,
     seconds: Option<f64>,
     stepped: Option<Instant>,
     stepped_at: f64,
@@ -187,6 +193,7 @@ impl Service {
             ),
             weight_bound: DeadBand::new(config.service.weight_dead_band),
             meter: FlowMeter::default(),
+            refusals: RefusalMeter::default(),
             observer: Observer::new(
                 config.service.clone(),
                 SourceContext {
@@ -220,8 +227,10 @@ impl Service {
             let known = self.verdict.borrow().clone();
             (self.verdict, self.probe) = start_probe(new, known);
         }
+        // Nothing of what was held back stays held back while nobody is told, nor the other way round.
+        let is_other_mode = old.settings.mode != new.settings.mode;
         let is_same = match (&self.updates, &new.updates) {
-            (Some(updates), Some(settings)) => updates.is_for(settings),
+            (Some(updates), Some(settings)) => updates.is_for(settings) && !is_other_mode,
             (None, None) => true,
             _ => false,
         };
@@ -278,6 +287,7 @@ impl Service {
                 self.note(&observation);
                 self.step(Some(&*observation));
                 self.measure(&observation);
+                self.note_refusals(context, &observation);
                 let (service, at) = (&self.config.service, self.last.stepped_at);
                 let sla = service.settings.sla.delay;
                 context
@@ -300,6 +310,7 @@ impl Service {
                     self.step(None);
                 }
                 self.last.flow = None;
+                self.last.would_refuse = None;
                 self.last.seconds = None;
                 Some(message)
             }
@@ -308,7 +319,8 @@ impl Service {
             info!(service = %self.config.service.name, "the source works again");
         }
         self.last.source_error = error;
-        if let (Some(updates), Some(listed)) = (&mut self.updates, listed) {
+        let obeyed = !self.config.service.settings.mode.observes();
+        if let (Some(updates), Some(listed), true) = (&mut self.updates, listed, obeyed) {
             let work = self.last.flow.map_or(Cost(0.0), |flow| Cost(flow.ended));
             let now = std::time::Instant::now();
             updates.step(listed, &self.controller.decision(), work, now);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use plimsoll_core::{BlindWatch, Observation, Sample, Seconds, Sight, Waiting};
+use plimsoll_core::{BlindWatch, Observation, Seconds, Sight, Waiting};
 use plimsoll_signal::{
     jobs::{BacklogConfig, JobCount, Jobs, JobsConfig, OwnScrapes, Sockets, Wanted},
     source_error::SourceError,
@@ -100,10 +100,10 @@ impl Observer {
             self.backlog = self.config.backlog.as_ref().map(open);
         }
         self.own_scrapes.fetch_add(1, Ordering::Relaxed);
-        let (sample, counted) = tokio::join!(source.observe(), jobs.count());
-        if !matches!(&sample, Err(error) if error.left_waiting) {
+        let (seen, counted) = tokio::join!(source.observe(), jobs.count());
+        if !matches!(&seen, Err(error) if error.left_waiting) {
             // Connections are accepted in turn: an answer means that none before it waits.
-            match &sample {
+            match &seen {
                 Err(error) if error.is_late() => self.own_scrapes.fetch_sub(1, Ordering::Relaxed),
                 _ => self.own_scrapes.swap(0, Ordering::Relaxed),
             };
@@ -115,45 +115,36 @@ impl Observer {
             } => Some(gauge),
             _ => None,
         };
-        match (&sample, &counted, scraped) {
+        match (&seen, &counted, scraped) {
             (_, Err(error), _) => self.note_jobs(Some(error.to_string())),
             (_, Ok(_), None) => self.note_jobs(None),
-            (Ok(Some(sample)), Ok(_), Some(gauge)) => {
+            (Ok(Some(seen)), Ok(_), Some(gauge)) => {
                 let missing = || format!("no series of gauge {gauge} in the source's scrape");
-                self.note_jobs(sample.jobs.is_none().then(missing));
+                self.note_jobs(seen.jobs.is_none().then(missing));
             }
             _ => {}
         }
-        let Some(sample) = sample? else {
+        let Some(mut seen) = seen? else {
             return Ok(Observed::Base);
         };
         // Delays alone are worth a step.
         let counted = counted.unwrap_or_default();
         if matches!(self.config.source, SourceConfig::Prometheus(_)) {
-            let observation = self.with_waiting(sample, counted);
-            return Ok(Observed::Period(Box::new(observation)));
+            self.add_waiting(&mut seen, counted);
+        } else {
+            seen.mean_jobs = counted.mean.or(seen.mean_jobs);
+            seen.jobs = counted.now.or(seen.jobs);
+            seen.peak_jobs = counted.peak.or(seen.peak_jobs);
         }
-        Ok(Observed::Period(Box::new(Observation {
-            period: sample.period,
-            delays: sample.delays,
-            failed: sample.failed,
-            left: sample.left,
-            finished_cost: sample.finished_cost,
-            mean_jobs: counted.mean.or(sample.mean_jobs),
-            refused_share: sample.refused_share,
-            jobs: counted.now.or(sample.jobs),
-            peak_jobs: counted.peak.or(sample.peak_jobs),
-            oldest_age: sample.oldest_age,
-            unseen: None,
-        })))
+        Ok(Observed::Period(Box::new(seen)))
     }
 
     /// What waits in the node though the application does not know of it yet: connections in its listen backlog,
     /// and how the delays it tells compare with all.
-    fn with_waiting(&mut self, sample: Sample, counted: JobCount) -> Observation {
+    fn add_waiting(&mut self, seen: &mut Observation, counted: JobCount) {
         let has_gauge = matches!(self.config.jobs, JobsConfig::Prometheus { .. });
-        let gauge = counted.now.or(sample.jobs).filter(|_| has_gauge);
-        let (sum, seconds) = (sample.delays.sum(), sample.period.get());
+        let gauge = counted.now.or(seen.jobs).filter(|_| has_gauge);
+        let (sum, seconds) = (seen.delays.sum(), seen.period.get());
         let by_little = (seconds > 0.0).then(|| sum.get() / seconds);
         let backlog = self.waited;
         let taken_in = if has_gauge { gauge } else { by_little };
@@ -165,36 +156,25 @@ impl Observer {
             Some(_) => (mean_in, gauge),
             None => (counted.mean, counted.now),
         };
-        let ended = (sample.delays.count() + sample.failed) as f64;
+        let ended = (seen.delays.count() + seen.failed) as f64;
         let is_counted = backlog.mean.is_some() || gauge.is_some();
         let sight = is_counted.then(|| {
             let waiting = Waiting {
-                period: sample.period,
+                period: seen.period,
                 delays: sum,
                 ended,
                 listen_backlog: backlog.mean.unwrap_or(0.0),
                 gauge,
-                oldest_age: sample.oldest_age,
+                oldest_age: seen.oldest_age,
             };
             self.blind.step(&waiting, self.config.settings.sla.delay)
         });
         self.note_sight(sight.flatten());
-        Observation {
-            period: sample.period,
-            delays: sample.delays,
-            failed: sample.failed,
-            left: sample.left,
-            finished_cost: sample.finished_cost,
-            mean_jobs: mean_in
-                .zip(backlog.mean)
-                .map(|(taken, waits)| taken + waits)
-                .or(mean),
-            refused_share: None,
-            jobs: beside(backlog.now).or(now),
-            peak_jobs: beside(backlog.peak).or(counted.peak),
-            oldest_age: sample.oldest_age,
-            unseen: self.sight.and_then(|sight| sight.unseen),
-        }
+        let mean_in = mean_in.zip(backlog.mean);
+        seen.mean_jobs = mean_in.map(|(taken, waits)| taken + waits).or(mean);
+        seen.jobs = beside(backlog.now).or(now);
+        seen.peak_jobs = beside(backlog.peak).or(counted.peak);
+        seen.unseen = self.sight.and_then(|sight| sight.unseen);
     }
 
     /// Jobs in the node although its source did not answer in time: those that wait now, and those it had taken

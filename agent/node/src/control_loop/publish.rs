@@ -7,7 +7,7 @@ use plimsoll_signal::{health_probe::Health, source_error::SourceError};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{LoopContext, Service};
+use super::{LoopContext, Service, refusals::RefusalMeter};
 use crate::state::{DelaySummary, NodeState, ServiceState};
 
 impl Service {
@@ -63,6 +63,26 @@ impl Service {
         self.last.flow = self.meter.measure(observation, mean_cost, bound);
     }
 
+    /// What would have been refused under the bound that held in the period.
+    pub(super) fn note_refusals(&mut self, context: &LoopContext, observation: &Observation) {
+        let service = &self.config.service;
+        let flow = self.last.flow.filter(|_| service.settings.mode.observes());
+        let Some(flow) = flow else {
+            self.refusals = RefusalMeter::default();
+            self.last.would_refuse = None;
+            return;
+        };
+        let decision = self.controller.decision();
+        let (mean_cost, bound) = (decision.mean_cost, decision.previous);
+        let refused = self.refusals.step(observation, &flow, mean_cost, bound);
+        if let Some(refused) = refused {
+            let control = &context.metrics.control;
+            control.would_refuse(&service.name, refused);
+        }
+        let seconds = observation.period.get();
+        self.last.would_refuse = refused.map(|refused| refused.get() / seconds);
+    }
+
     pub(super) fn publish(&mut self, context: &LoopContext) {
         let Some(stepped) = self.last.stepped else {
             return;
@@ -101,6 +121,7 @@ impl Service {
             capacity,
             weight_bound: Cost(weight_bound),
             flow: last.flow,
+            would_refuse: last.would_refuse,
             observed_seconds: last.seconds,
             health,
             health_detail,

@@ -226,18 +226,11 @@ mod tests {
     use super::*;
 
     fn period(bounds: &[f64], counts: &[u64], sum: f64) -> Observation {
+        let delays = DelayHistogram::from_counts(bounds.into(), counts.to_vec(), sum).unwrap();
         Observation {
-            period: Seconds(1.0),
-            delays: DelayHistogram::from_counts(bounds.into(), counts.to_vec(), sum).unwrap(),
             failed: 1,
-            left: None,
             finished_cost: Some(Cost(80.0)),
-            mean_jobs: None,
-            refused_share: None,
-            jobs: None,
-            peak_jobs: None,
-            oldest_age: None,
-            unseen: None,
+            ..Observation::new(Seconds(1.0), delays)
         }
     }
 

@@ -81,6 +81,7 @@ pub struct ServiceConfig {
 #[serde(deny_unknown_fields)]
 pub struct ServiceSection {
     pub(super) name: String,
+    pub(super) mode: Option<String>,
     #[serde(default)]
     pub(super) identities: Vec<String>,
     pub(super) address: Option<String>,
@@ -228,6 +229,12 @@ pub const SERVICE_REFERENCE: TableReference = (
             "1 to 120 printable characters",
             "required",
             "Also a valid `agent-send` identity.",
+        ),
+        (
+            "mode",
+            "`enforce`, `observe`",
+            "`\"enforce\"`",
+            "`observe`: no proxy is told anything that changes anything; what it would be told is shown in `/v1/node`, metrics and `plimsoll top`. HAProxy's agent checks get an answer without weight, `maxconn` or state, Envoy the mean weight and an empty load report; the node is not in the ring in Redis, no update period is made longer, and no partition query is refused for its bound. `/v1/role` answers as ever.",
         ),
         (
             "identities",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_core::{
-    BoundLimits, Cost, Law, Objective, PiForm, PiGains, Rules, Seconds, Settings, Sla,
+    BoundLimits, Cost, Law, Objective, PiForm, PiGains, Rules, Seconds, ServiceMode, Settings, Sla,
 };
 use plimsoll_settings::{Checked, TableReference, Wrong, at, only_for, word, wrong};
 use serde::Deserialize;
@@ -115,6 +115,12 @@ pub fn settings(path: &str, raw: &ServiceSection) -> Checked<Settings> {
     )?;
     let rules = Rules::default();
     let settings = Settings {
+        mode: word(
+            &format!("{path}.mode"),
+            raw.mode.as_deref(),
+            ServiceMode::Enforce,
+            &[ServiceMode::Enforce, ServiceMode::Observe].map(|mode| (mode.as_str(), mode)),
+        )?,
         sla: Sla {
             delay: Seconds(delay),
             settling: Seconds(raw.sla.settling.map_or(10.0, |d| d.as_secs_f64())),

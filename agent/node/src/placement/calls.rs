@@ -6,13 +6,9 @@ use anyhow::{Context, bail};
 use redis::{Cmd, Value};
 
 use super::{PlacementSettings, replication::Standing};
-use crate::ring::{Library, LinkMode, LinkSettings, RingNodes, Server, live_nodes, ring_keys};
-
-/// The function library, loaded where it is missing or older.
-const LIBRARY: Library = Library {
-    text: include_str!("../../../../lua/redis/placement.lua"),
-    asks: "plimsoll_placement_version",
-    version: 2,
+use crate::{
+    functions,
+    ring::{LinkMode, LinkSettings, RingNodes, Server, live_nodes, ring_keys},
 };
 
 /// What to be the keeper was answered.
@@ -190,7 +186,7 @@ impl Calls {
             ":gone",
         ];
         let keys = parts.map(|part| format!("plimsoll:{{{cluster}}}:placement{part}"));
-        server.load(&LIBRARY, &keys[0]).await?;
+        server.load(&functions::PLACEMENT, &keys[0]).await?;
         Ok(Calls {
             server,
             keys,

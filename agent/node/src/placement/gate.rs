@@ -348,6 +348,8 @@ impl Gate {
         let keeper = (!status.lease_left.is_zero()).then_some(&status.keeper);
         json!({
             "cluster": placement.cluster,
+            "when_lost": placement.when_lost.word(),
+            "lease_seconds": seconds(placement.lease),
             "generation": status.generation,
             "version": status.version,
             "open_in_seconds": seconds(status.open_in),

@@ -17,6 +17,7 @@ use std::{
 };
 
 use plimsoll_core::placement::{ObjectSet, PlanSettings, StewardSettings};
+use plimsoll_net::{Backoff, backoff};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -30,9 +31,9 @@ pub use settings::{PlacementSection, REFERENCE, placement};
 use term::{Keeper, Term};
 use words::Entries;
 
-/// First wait after a failure; doubles up to [`MAX_WAIT`], with jitter.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// See [`FIRST_WAIT`].
+/// After a failure, and after many.
+const MIN_WAIT: Duration = Duration::from_millis(100);
+/// See [`MIN_WAIT`].
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// What a dispatcher does that does not hear Redis.
@@ -151,9 +152,12 @@ pub struct PlacementContext {
 /// Follows the table, and keeps it where no other agent does, until stopped.
 pub async fn run(mut context: PlacementContext) -> anyhow::Result<()> {
     let run = format!("{:x}.{:x}", std::process::id(), fastrand::u64(..));
-    let mut wait = FIRST_WAIT;
+    let mut waits = None;
     let mut said: Option<String> = None;
     loop {
+        if context.config.has_changed().unwrap_or(false) {
+            waits = None;
+        }
         let config = Arc::clone(&context.config.borrow_and_update());
         let mut changed = context.config.clone();
         let Some(PlacementConfig {
@@ -176,7 +180,7 @@ pub async fn run(mut context: PlacementContext) -> anyhow::Result<()> {
             epoch: None,
         };
         let ended = tokio::select! {
-            ended = member.stay(link, &mut wait, &mut said) => Some(ended),
+            ended = member.stay(link, &mut waits, &mut said) => Some(ended),
             Ok(()) = changed.changed() => None,
             () = context.stop.cancelled() => {
                 member.resign(link).await;
@@ -194,10 +198,10 @@ pub async fn run(mut context: PlacementContext) -> anyhow::Result<()> {
             );
             said = Some(problem);
         }
-        let jittered = wait.mul_f64(0.5 + fastrand::f64());
-        wait = (2 * wait).min(MAX_WAIT).min(placement.lease / 4);
+        let max = MAX_WAIT.min(placement.lease / 4);
+        let waits = waits.get_or_insert_with(|| backoff(MIN_WAIT, max));
         tokio::select! {
-            () = tokio::time::sleep(jittered) => {}
+            () = tokio::time::sleep(waits.next().unwrap_or(max)) => {}
             () = context.stop.cancelled() => return Ok(()),
         }
     }
@@ -217,7 +221,7 @@ impl Member<'_> {
     async fn stay(
         &mut self,
         link: &LinkSettings,
-        wait: &mut Duration,
+        waits: &mut Option<Backoff>,
         said: &mut Option<String>,
     ) -> anyhow::Error {
         let mut calls = match Calls::open(link, &self.settings.cluster).await {
@@ -234,7 +238,7 @@ impl Member<'_> {
             if said.take().is_some() {
                 info!(cluster = self.settings.cluster, "placement: in touch again");
             }
-            *wait = FIRST_WAIT;
+            *waits = None;
             let jitter = 0.95 + 0.1 * fastrand::f64();
             tokio::time::sleep(self.settings.period.mul_f64(jitter)).await;
         }

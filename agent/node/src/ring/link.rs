@@ -11,14 +11,11 @@ use redis::{Cmd, Value};
 use super::{
     exchange::{Answer, Dispatcher, Exchanged},
     follow::{RingNode, RingNodes, RingState},
-    server::{Library, Server},
+    server::Server,
     settings::LinkSettings,
 };
+use crate::functions;
 
-/// The function library, loaded where it is missing or older.
-const LIBRARY: &str = include_str!("../../../../lua/redis/plimsoll.lua");
-/// Its version, as `plimsoll_version` answers.
-const LIBRARY_VERSION: i64 = 8;
 /// What stands for a capacity that is not known.
 const UNKNOWN: f64 = -1.0;
 
@@ -68,12 +65,7 @@ impl Link {
     pub async fn open(settings: &LinkSettings, cluster: &str) -> anyhow::Result<Self> {
         let mut server = Server::open(settings).await?;
         let keys = ring_keys(cluster);
-        let library = Library {
-            text: LIBRARY,
-            asks: "plimsoll_version",
-            version: LIBRARY_VERSION,
-        };
-        server.load(&library, &keys[0]).await?;
+        server.load(&functions::RING, &keys[0]).await?;
         Ok(Link { server, keys })
     }
 

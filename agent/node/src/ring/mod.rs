@@ -16,6 +16,7 @@ use std::{
 };
 
 use plimsoll_core::ring::RingTable;
+use plimsoll_net::{Backoff, backoff};
 use plimsoll_signal::{health_probe::Health, sources::ObservationBoard};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -31,15 +32,15 @@ pub use follow::{RingBoard, RingNode, RingNodes, RingState};
 use link::{Link, Report};
 pub use link::{live_nodes, ring_keys};
 pub use metrics::RingMetrics;
-pub use server::{Library, Server, told};
+pub use server::{Server, told};
 pub use settings::{
     LinkMode, LinkSettings, REDIS_REFERENCE, RING_REFERENCE, RedisSection, RingSection,
     RingSettings, RingsConfig, redis, ring, ring_name,
 };
 
-/// First wait after a failure; doubles up to [`MAX_WAIT`], with jitter.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// See [`FIRST_WAIT`]. At most an eighth of a lease: once Redis is back, all nodes must have reported
+/// After a failure, and after many.
+const MIN_WAIT: Duration = Duration::from_millis(100);
+/// See [`MIN_WAIT`]. At most an eighth of a lease: once Redis is back, all nodes must have reported
 /// before the first of them settles the ring.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// After so many leases the table is read though its version is the same: somebody else may have
@@ -85,7 +86,7 @@ pub async fn run(service: String, context: RingContext) -> anyhow::Result<()> {
 async fn follow(service: &str, mut context: RingContext) -> anyhow::Result<()> {
     // Tells two agents of one name apart, and an agent from the one it was before a restart.
     let instance = format!("{:x}.{:x}", std::process::id(), fastrand::u64(..));
-    let mut wait = FIRST_WAIT;
+    let mut waits = None;
     let mut said: Option<String> = None;
     let mut placed = None;
     loop {
@@ -96,6 +97,7 @@ async fn follow(service: &str, mut context: RingContext) -> anyhow::Result<()> {
         if placed.as_ref() != Some(ring) {
             context.metrics.placed(service, ring);
             placed = Some(ring.clone());
+            waits = None;
         }
         let mut member = Member {
             service,
@@ -105,7 +107,7 @@ async fn follow(service: &str, mut context: RingContext) -> anyhow::Result<()> {
             reported: 0.0,
         };
         let ended = tokio::select! {
-            ended = member.stay(link, config.period, &mut wait, &mut said) => ended,
+            ended = member.stay(link, config.period, &mut waits, &mut said) => ended,
             _ = changed(context.config.clone()) => continue,
             () = context.stop.cancelled() => {
                 member.leave(link).await;
@@ -118,10 +120,10 @@ async fn follow(service: &str, mut context: RingContext) -> anyhow::Result<()> {
             warn!(%service, cluster = ring.cluster, "Redis: {problem}; the last ring stays, trying again");
             said = Some(problem);
         }
-        let jittered = wait.mul_f64(0.5 + fastrand::f64());
-        wait = (2 * wait).min(MAX_WAIT).min(ring.lease / 8);
+        let max = MAX_WAIT.min(ring.lease / 8);
+        let waits = waits.get_or_insert_with(|| backoff(MIN_WAIT, max));
         tokio::select! {
-            () = tokio::time::sleep(jittered) => {}
+            () = tokio::time::sleep(waits.next().unwrap_or(max)) => {}
             () = context.stop.cancelled() => return Ok(()),
         }
     }
@@ -155,7 +157,7 @@ impl Member<'_> {
         &mut self,
         link: &LinkSettings,
         period: Duration,
-        wait: &mut Duration,
+        waits: &mut Option<Backoff>,
         said: &mut Option<String>,
     ) -> anyhow::Error {
         let mut link = match Link::open(link, &self.ring.cluster).await {
@@ -174,7 +176,7 @@ impl Member<'_> {
                     "Redis: in touch again"
                 );
             }
-            *wait = FIRST_WAIT;
+            *waits = None;
             self.rest(period).await;
         }
     }
@@ -207,7 +209,12 @@ impl Member<'_> {
             return Ok(());
         };
         let board = &self.context.board;
-        let report = self.report(state, self.ring.lease);
+        // Without a lease it is in no ring, and still hears of it.
+        let lease = match state.observes() {
+            true => Duration::ZERO,
+            false => self.ring.lease,
+        };
+        let report = self.report(state, lease);
         let reported = link
             .report(&report, board.wants_nodes(self.service))
             .await?;
@@ -224,6 +231,9 @@ impl Member<'_> {
             .reported(self.service, unix_now(), version);
         let held = board.of(self.service);
         let known = held.as_ref().map_or(0, |ring| ring.table.version());
+        if version == 0 && state.observes() {
+            return Ok(());
+        }
         if version == 0 {
             if let Some(ring) = held.filter(|ring| ring.table.slots() == self.ring.slots) {
                 // Redis came back empty: what it had is still known here.

@@ -1,6 +1,7 @@
 //! A connection to the Redis that may be written to, and the libraries it needs.
 
 use super::settings::{LinkMode, LinkSettings};
+use crate::functions::Library;
 use anyhow::{Context, bail};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue,
@@ -19,17 +20,6 @@ pub struct Server(Connection);
 enum Connection {
     Single(MultiplexedConnection),
     Cluster(ClusterConnection),
-}
-
-/// A function library, loaded where it is missing or older.
-#[derive(Debug)]
-pub struct Library {
-    /// Its text.
-    pub text: &'static str,
-    /// The function that tells its version.
-    pub asks: &'static str,
-    /// Its version.
-    pub version: i64,
 }
 
 impl Server {

@@ -6,13 +6,11 @@ use std::{
     time::Duration,
 };
 
+use plimsoll_core::wire::LEASE_SECONDS;
 use plimsoll_settings::{
     Checked, MAX_NAME, MILLI, TableReference, duration, number, secret, word, wrong,
 };
 use serde::Deserialize;
-
-/// Of the function library.
-const MIN_LEASE: Duration = Duration::from_millis(100);
 
 /// A service's place in a ring.
 #[derive(Clone, Debug, PartialEq)]
@@ -213,15 +211,17 @@ pub fn ring(path: &str, raw: &RingSection, period: Duration) -> Checked<RingSett
             ),
         );
     }
-    let default = (3 * period).max(MIN_LEASE);
+    let limits = [LEASE_SECONDS.start(), LEASE_SECONDS.end()];
+    let [least, most] = limits.map(|seconds| Duration::from_secs_f64(*seconds));
     let lease = duration(
         &format!("{path}.lease"),
         raw.lease,
-        default,
-        (2 * period).max(MIN_LEASE),
+        (3 * period).max(least),
+        (2 * period).max(least),
     )?;
-    if lease > Duration::from_secs(3600) {
-        return wrong(format!("{path}.lease"), "must be at most 1hour");
+    if lease > most {
+        let most = humantime::format_duration(most);
+        return wrong(format!("{path}.lease"), format!("must be at most {most}"));
     }
     Ok(RingSettings {
         cluster: ring_name(format!("{path}.cluster"), &raw.cluster)?,

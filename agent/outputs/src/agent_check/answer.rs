@@ -45,11 +45,19 @@ pub enum Kind {
     Drain,
     /// With `ready`.
     Ready,
+    /// One that changes nothing, as the service is only observed.
+    Observe,
 }
 
 impl Kind {
     /// Every one of them.
-    pub const ALL: [Kind; 4] = [Kind::Up, Kind::Down, Kind::Drain, Kind::Ready];
+    pub const ALL: [Kind; 5] = [
+        Kind::Up,
+        Kind::Down,
+        Kind::Drain,
+        Kind::Ready,
+        Kind::Observe,
+    ];
 
     /// The label.
     pub fn as_str(self) -> &'static str {
@@ -58,6 +66,7 @@ impl Kind {
             Kind::Down => "down",
             Kind::Drain => "drain",
             Kind::Ready => "ready",
+            Kind::Observe => "observe",
         }
     }
 }
@@ -75,6 +84,23 @@ pub struct Facts<'a> {
     pub share: Share,
     /// Administrative word.
     pub admin: Admin,
+}
+
+/// A line that only says what another would be, and its kind. HAProxy takes one without any word but a text for
+/// "no status change", and shows no text then; `ready` alone changes no more than the drain it undoes.
+pub fn compose_observing(facts: &Facts<'_>) -> (String, Kind) {
+    let (would_be, _) = compose(&Facts {
+        admin: Admin::Keep,
+        ..*facts
+    });
+    let (word, kind) = match facts.admin {
+        Admin::Ready => ("ready ", Kind::Ready),
+        Admin::Keep | Admin::Drain => ("", Kind::Observe),
+    };
+    let mut line = format!("{word}# observe: would be ");
+    push_text(&mut line, would_be.trim_end());
+    line.push('\n');
+    (line, kind)
 }
 
 /// The line, with its end, and its kind.
@@ -188,7 +214,9 @@ impl std::fmt::Display for Span {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use plimsoll_core::{BoundLimits, Cost, Decision, Law, Reason, Rules, Settings, Sla};
+    use plimsoll_core::{
+        BoundLimits, Cost, Decision, Law, Reason, Rules, ServiceMode, Settings, Sla,
+    };
 
     use super::*;
     use plimsoll_signal::host_load::HostLoads;
@@ -212,6 +240,7 @@ pub(crate) mod tests {
                 },
                 law: Law::Fixed,
                 mpl: false,
+                mode: ServiceMode::Enforce,
                 self_tuned: false,
                 rules: Rules::default(),
             },
@@ -232,6 +261,7 @@ pub(crate) mod tests {
             capacity: None,
             weight_bound: Cost(bound_jobs),
             flow: None,
+            would_refuse: None,
             observed_seconds: None,
             health: Health::Up,
             health_detail: None,
@@ -379,6 +409,34 @@ pub(crate) mod tests {
         let (line, kind) = compose(&ready);
         assert!(line.starts_with("ready up 63% maxconn:18 # "));
         assert_eq!(kind, Kind::Ready);
+    }
+
+    #[test]
+    fn who_observes_says_what_would_be_and_no_word_that_counts() {
+        let mut state = state(18.0, 63);
+        for admin in [Admin::Keep, Admin::Drain] {
+            let observing = Facts {
+                admin,
+                ..facts(&state)
+            };
+            let (line, kind) = compose_observing(&observing);
+            assert_eq!(
+                line,
+                "# observe: would be up 63% maxconn:18 # p95 0.93s of 1s, over_sla\n"
+            );
+            assert_eq!(kind, Kind::Observe);
+        }
+        let ready = Facts {
+            admin: Admin::Ready,
+            ..facts(&state)
+        };
+        let (line, kind) = compose_observing(&ready);
+        assert!(line.starts_with("ready # observe: would be up 63%"));
+        assert_eq!(kind, Kind::Ready);
+        state.health = Health::Down;
+        state.health_detail = Some("refused\nup 9%".into());
+        let (line, _) = compose_observing(&facts(&state));
+        assert_eq!(line, "# observe: would be down # refused up 9%\n");
     }
 
     #[test]

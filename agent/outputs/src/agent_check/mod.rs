@@ -21,7 +21,12 @@ pub(crate) use answer::tests as answer_tests;
 pub use metrics::AgentCheckMetrics;
 pub use proxies::{Proxies, ProxyView};
 pub use server::serve;
-pub use settings::{OnShutdown, OutputSettings, ServiceOutput};
+#[cfg(test)]
+pub(crate) use settings::tests as settings_tests;
+pub use settings::{
+    AgentCheckSection, AgentCheckSettings, OnShutdown, OutputSettings, REFERENCE, ServiceOutput,
+    agent_check,
+};
 
 /// The outputs' settings in force; a reload stores new ones.
 pub type SharedOutputSettings = Arc<ArcSwap<OutputSettings>>;
@@ -46,9 +51,9 @@ impl AgentCheckContext {
     pub fn show_proxies(&self) {
         let (settings, now) = (self.settings.load(), Instant::now());
         for service in settings.services() {
-            let sharing = self
-                .proxies
-                .sharing(&service.name, now, settings.proxy_lease);
+            let sharing =
+                self.proxies
+                    .sharing(&service.name, now, settings.agent_check.proxy_lease);
             let gauge = self
                 .metrics
                 .proxies

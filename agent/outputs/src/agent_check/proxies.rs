@@ -115,13 +115,13 @@ impl Proxies {
         }
     }
 
-    /// Whether every proxy with a lease was told to drain last.
-    pub fn all_told_drain(&self, now: Instant, lease: Duration) -> bool {
+    /// Whether every proxy with a lease on one of these services was told to drain last.
+    pub fn all_told_drain(&self, now: Instant, lease: Duration, of: impl Fn(&str) -> bool) -> bool {
         let mut seen = self.lock();
         expire(&mut seen, now, lease);
-        let mut proxies = seen
-            .iter()
-            .filter(|(id, known)| known.named || !has_named(&seen, &id.service));
+        let mut proxies = seen.iter().filter(|(id, known)| {
+            of(&id.service) && (known.named || !has_named(&seen, &id.service))
+        });
         proxies.all(|(_, known)| known.told_drain)
     }
 
@@ -301,16 +301,22 @@ mod tests {
     fn drained_when_each_live_proxy_was_told_so() {
         let proxies = Proxies::default();
         let now = Instant::now();
-        assert!(proxies.all_told_drain(now, LEASE), "nobody to tell");
+        assert!(
+            proxies.all_told_drain(now, LEASE, |_| true),
+            "nobody to tell"
+        );
         let (a, b) = (id("stocks", "a"), id("stocks", "b"));
         proxies.poll(&a, true, HERE, now, LIMITS);
         proxies.poll(&b, true, HERE, now + LEASE, LIMITS);
         proxies.told(&b, "drain up\n", true);
-        assert!(!proxies.all_told_drain(now + LEASE, LEASE));
+        assert!(!proxies.all_told_drain(now + LEASE, LEASE, |_| true));
         assert!(
-            proxies.all_told_drain(now + LEASE + Duration::from_secs(1), LEASE),
+            proxies.all_told_drain(now + LEASE + Duration::from_secs(1), LEASE, |_| true),
             "a is gone"
         );
+        proxies.poll(&id("observed", "a"), true, HERE, now, LIMITS);
+        let drained = |of: &str| proxies.all_told_drain(now, LEASE, |service| service == of);
+        assert_eq!((drained("observed"), drained("orders")), (false, true));
     }
 
     #[test]
@@ -342,7 +348,7 @@ mod tests {
         assert_eq!((view.len(), view[0].share_jobs), (1, 40));
         // Nor does it hold up a drain, nor keep a proxy out.
         proxies.told(&id("stocks", "lb"), "drain up\n", true);
-        assert!(proxies.all_told_drain(now, LEASE));
+        assert!(proxies.all_told_drain(now, LEASE, |_| true));
         for n in 3..9 {
             ask(&format!("192.0.2.{n}"), false);
             ask(&format!("192.0.2.{n}"), false);

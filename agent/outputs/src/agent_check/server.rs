@@ -23,7 +23,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     AgentCheckContext, OnShutdown, OutputSettings,
-    answer::{self, Admin, Facts},
+    answer::{self, Admin, Facts, Kind},
     connections::Connections,
     line::{self, LineBuffer, Received},
     metrics::Rejected,
@@ -54,7 +54,7 @@ pub async fn serve(
     context: AgentCheckContext,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    if context.settings.load().on_shutdown == OnShutdown::Drain
+    if context.settings.load().agent_check.on_shutdown == OnShutdown::Drain
         && !context.overrides.is_persistent()
     {
         warn!(
@@ -114,7 +114,7 @@ enum Client {
 /// An answer on its way, and what its arrival changes.
 struct Reply {
     line: String,
-    to: Option<(ProxyId, Admin)>,
+    to: Option<(ProxyId, Kind)>,
 }
 
 impl Reply {
@@ -131,10 +131,10 @@ impl Server {
     /// without a task and without a timer.
     async fn take(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
         let settings = self.context.settings.load();
-        if !is_allowed(settings.allow.as_deref(), peer.ip()) {
+        if !is_allowed(settings.agent_check.allow.as_deref(), peer.ip()) {
             return self.reject(Rejected::NotAllowed, peer, "");
         }
-        let most = settings.max_connections.max(1);
+        let most = settings.agent_check.max_connections.max(1);
         drop(settings);
         let mut buffer = LineBuffer::new();
         // As tokio's it would refuse to read before the runtime saw it readable.
@@ -191,7 +191,7 @@ impl Server {
         mut buffer: LineBuffer,
     ) -> io::Result<()> {
         let mut stream = TcpStream::from_std(stream)?;
-        let wait = self.context.settings.load().identity_wait;
+        let wait = self.context.settings.load().agent_check.identity_wait;
         let received = line::receive(&mut stream, &mut buffer, wait).await?;
         let silent = received == Received::Nothing;
         let Some(reply) = self.reply(received, peer) else {
@@ -262,8 +262,8 @@ impl Server {
             proxy: proxy.unwrap_or_else(|| address.to_string()),
         };
         let limits = Limits {
-            lease: settings.proxy_lease,
-            per_address: settings.max_proxies_per_address,
+            lease: settings.agent_check.proxy_lease,
+            per_address: settings.agent_check.max_proxies_per_address,
         };
         let (proxies, now) = (&self.context.proxies, Instant::now());
         let share = match client {
@@ -275,22 +275,27 @@ impl Server {
             return Reply::no_change();
         };
         let set = self.context.overrides.of(&service.name);
-        let is_drained = set.drain || self.draining.load(Ordering::Acquire);
+        let observes = service.mode.observes();
+        let stops = self.draining.load(Ordering::Acquire) && !observes;
         let admin = match client {
-            _ if is_drained => Admin::Drain,
+            _ if set.drain || stops => Admin::Drain,
             Client::Proxy if self.context.overrides.owes_ready(&id) => Admin::Ready,
             _ => Admin::Keep,
         };
-        if admin == Admin::Drain && client == Client::Proxy {
+        if admin == Admin::Drain && client == Client::Proxy && !observes {
             self.context.overrides.owe_ready(&id);
         }
-        let (line, kind) = answer::compose(&Facts {
+        let facts = Facts {
             state,
             set,
             send: service.send,
             share,
             admin,
-        });
+        };
+        let (line, kind) = match observes {
+            true => answer::compose_observing(&facts),
+            false => answer::compose(&facts),
+        };
         self.context
             .metrics
             .checks
@@ -298,34 +303,35 @@ impl Server {
             .inc();
         Reply {
             line,
-            to: (client == Client::Proxy).then_some((id, admin)),
+            to: (client == Client::Proxy).then_some((id, kind)),
         }
     }
 
     fn note_told(&self, reply: &Reply) {
-        let Some((id, admin)) = &reply.to else { return };
+        let Some((id, kind)) = &reply.to else { return };
         self.context
             .proxies
-            .told(id, &reply.line, *admin == Admin::Drain);
-        match admin {
-            Admin::Ready => self.context.overrides.told_ready(id),
-            Admin::Drain if self.draining.load(Ordering::Acquire) => self.told.notify_one(),
-            Admin::Drain | Admin::Keep => {}
+            .told(id, &reply.line, *kind == Kind::Drain);
+        match kind {
+            Kind::Ready => self.context.overrides.told_ready(id),
+            Kind::Drain if self.draining.load(Ordering::Acquire) => self.told.notify_one(),
+            Kind::Drain | Kind::Up | Kind::Down | Kind::Observe => {}
         }
     }
 
     async fn wind_down(&self, shutdown: &CancellationToken) {
         shutdown.cancelled().await;
         let settings = self.context.settings.load_full();
-        if settings.on_shutdown == OnShutdown::Drain && self.context.overrides.is_persistent() {
+        let agent_check = &settings.agent_check;
+        if agent_check.on_shutdown == OnShutdown::Drain && self.context.overrides.is_persistent() {
             self.owe_everyone(&settings).await;
             self.draining.store(true, Ordering::Release);
-            let drained = timeout(settings.shutdown_grace, async {
-                while !self
-                    .context
-                    .proxies
-                    .all_told_drain(Instant::now(), settings.proxy_lease)
-                {
+            let drained = timeout(agent_check.shutdown_grace, async {
+                while !self.context.proxies.all_told_drain(
+                    Instant::now(),
+                    agent_check.proxy_lease,
+                    |service| settings.enforces(service),
+                ) {
                     // The limit lets a lease end while nobody polls.
                     let _ = timeout(Duration::from_millis(100), self.told.notified()).await;
                 }
@@ -341,12 +347,13 @@ impl Server {
 
     /// On disk before any proxy is told, so that no crash leaves one drained for ever.
     async fn owe_everyone(&self, settings: &OutputSettings) {
-        for service in settings.services() {
-            for id in self
-                .context
-                .proxies
-                .ids(&service.name, Instant::now(), settings.proxy_lease)
-            {
+        let services = settings.services().iter();
+        for service in services.filter(|service| !service.mode.observes()) {
+            for id in self.context.proxies.ids(
+                &service.name,
+                Instant::now(),
+                settings.agent_check.proxy_lease,
+            ) {
                 self.context.overrides.owe_ready(&id);
             }
         }

@@ -1,38 +1,27 @@
-//! What the outputs need of the configuration.
+//! `[agent_check]`, and what the outputs know of services.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use ipnet::IpNet;
+use plimsoll_core::ServiceMode;
 use plimsoll_node::control_loop::SendWords;
+use plimsoll_settings::{Checked, MILLI, TableReference, at, duration, networks, word, wrong};
+use serde::Deserialize;
 
 /// What the proxies are told when the agent stops.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnShutdown {
     /// `drain`, undone by `ready` after the next start. Needs a state directory.
-    #[default]
     Drain,
     /// Nothing: HAProxy keeps the last weight and limit.
     Hold,
 }
 
-/// One service as the outputs see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServiceOutput {
-    /// Name in the configuration.
-    pub name: String,
-    /// Identities besides the name, as `agent-send` sends them ("backend/server").
-    pub identities: Vec<String>,
-    /// Words in the answers.
-    pub send: SendWords,
-}
-
-/// Settings of the agent-check server, the HTTP server and the control socket.
-#[derive(Clone, Debug)]
-pub struct OutputSettings {
-    services: Vec<ServiceOutput>,
-    by_identity: BTreeMap<String, usize>,
-    /// Sampling period `P`; a loop silent for several of them is reported unhealthy.
-    pub period: Duration,
+/// `[agent_check]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentCheckSettings {
+    /// Where HAProxy asks.
+    pub listen: SocketAddr,
     /// Networks that agent checks may come from; all without.
     pub allow: Option<Vec<IpNet>>,
     /// Proxies of one address that share a service's bound, at most.
@@ -49,9 +38,43 @@ pub struct OutputSettings {
     pub shutdown_grace: Duration,
 }
 
+/// One service as the outputs see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceOutput {
+    /// Name in the configuration.
+    pub name: String,
+    /// Identities besides the name, as `agent-send` sends them ("backend/server").
+    pub identities: Vec<String>,
+    /// Words in the answers.
+    pub send: SendWords,
+    /// Whether answers change anything.
+    pub mode: ServiceMode,
+}
+
+/// What the agent-check server, the HTTP server and the control socket go by.
+#[derive(Clone, Debug)]
+pub struct OutputSettings {
+    services: Vec<ServiceOutput>,
+    by_identity: BTreeMap<String, usize>,
+    /// Sampling period `P`; a loop silent for several of them is reported unhealthy.
+    pub period: Duration,
+    /// `[agent_check]`.
+    pub agent_check: AgentCheckSettings,
+    /// Where the HTTP server listens.
+    pub http_listen: SocketAddr,
+    /// Networks that may connect to it; all without.
+    pub http_allow: Option<Vec<IpNet>>,
+}
+
 impl OutputSettings {
-    /// The defaults of every limit, for these services.
-    pub fn new(services: Vec<ServiceOutput>) -> Self {
+    /// For these services.
+    pub fn new(
+        services: Vec<ServiceOutput>,
+        period: Duration,
+        agent_check: AgentCheckSettings,
+        http_listen: SocketAddr,
+        http_allow: Option<Vec<IpNet>>,
+    ) -> Self {
         let mut by_identity = BTreeMap::new();
         for (index, service) in services.iter().enumerate() {
             by_identity.insert(service.name.clone(), index);
@@ -62,14 +85,10 @@ impl OutputSettings {
         OutputSettings {
             services,
             by_identity,
-            period: Duration::from_secs(1),
-            allow: None,
-            max_proxies_per_address: 8,
-            max_connections: 256,
-            identity_wait: Duration::from_millis(30),
-            proxy_lease: Duration::from_secs(10),
-            on_shutdown: OnShutdown::Drain,
-            shutdown_grace: Duration::from_secs(3),
+            period,
+            agent_check,
+            http_listen,
+            http_allow,
         }
     }
 
@@ -81,6 +100,12 @@ impl OutputSettings {
     /// The service of this name.
     pub fn service(&self, name: &str) -> Option<&ServiceOutput> {
         self.services.iter().find(|service| service.name == name)
+    }
+
+    /// Whether proxies are told anything of the service of this name.
+    pub fn enforces(&self, name: &str) -> bool {
+        self.service(name)
+            .is_some_and(|service| !service.mode.observes())
     }
 
     /// The service a client means; without an identity the only one there is.
@@ -96,21 +121,152 @@ impl OutputSettings {
     }
 }
 
+/// `[agent_check]`, as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentCheckSection {
+    listen: Option<String>,
+    allow: Option<Vec<String>>,
+    max_proxies_per_address: Option<usize>,
+    max_connections: Option<usize>,
+    #[serde(default, with = "humantime_serde")]
+    identity_wait: Option<Duration>,
+    #[serde(default, with = "humantime_serde")]
+    proxy_lease: Option<Duration>,
+    on_shutdown: Option<String>,
+    #[serde(default, with = "humantime_serde")]
+    shutdown_grace: Option<Duration>,
+}
+
+/// Checks `[agent_check]`.
+pub fn agent_check(raw: &AgentCheckSection) -> Checked<AgentCheckSettings> {
+    let max_connections = raw.max_connections.unwrap_or(256);
+    if !(1..=65_536).contains(&max_connections) {
+        return wrong(
+            "agent_check.max_connections",
+            format!("must be from 1 to 65536, is {max_connections}"),
+        );
+    }
+    let max_proxies_per_address = raw.max_proxies_per_address.unwrap_or(8);
+    if !(1..=64).contains(&max_proxies_per_address) {
+        return wrong(
+            "agent_check.max_proxies_per_address",
+            format!("must be from 1 to 64, is {max_proxies_per_address}"),
+        );
+    }
+    let listen = raw.listen.as_deref().unwrap_or("127.0.0.1:9101");
+    Ok(AgentCheckSettings {
+        listen: at("agent_check.listen", plimsoll_net::address(listen))?,
+        allow: networks("agent_check.allow", raw.allow.as_deref())?,
+        max_proxies_per_address,
+        max_connections,
+        identity_wait: duration(
+            "agent_check.identity_wait",
+            raw.identity_wait,
+            30 * MILLI,
+            MILLI,
+        )?,
+        proxy_lease: duration(
+            "agent_check.proxy_lease",
+            raw.proxy_lease,
+            Duration::from_secs(10),
+            100 * MILLI,
+        )?,
+        on_shutdown: word(
+            "agent_check.on_shutdown",
+            raw.on_shutdown.as_deref(),
+            OnShutdown::Drain,
+            &[("drain", OnShutdown::Drain), ("hold", OnShutdown::Hold)],
+        )?,
+        shutdown_grace: duration(
+            "agent_check.shutdown_grace",
+            raw.shutdown_grace,
+            Duration::from_secs(3),
+            Duration::ZERO,
+        )?,
+    })
+}
+
+/// Of `[agent_check]`, key by key.
+pub const REFERENCE: TableReference = (
+    "[agent_check]",
+    "What HAProxy polls; one port for all services.",
+    &[
+        (
+            "listen",
+            "IP:port",
+            "`\"127.0.0.1:9101\"`",
+            "HAProxy on another host needs this node's address here. Needs a restart to change.",
+        ),
+        (
+            "allow",
+            "1 to 256 of network or address, as `192.0.2.0/24`",
+            "all",
+            "Who may ask; others are closed at once and counted. Whoever may can take a share of the bound: name HAProxy's hosts, here or in the firewall.",
+        ),
+        (
+            "max_proxies_per_address",
+            "1 to 64",
+            "`8`",
+            "Proxies of one address that share a service's bound; one that asks under two identities is two. More are told nothing, and counted.",
+        ),
+        (
+            "max_connections",
+            "1 to 65536",
+            "`256`",
+            "Open connections; over that the oldest is closed and counted.",
+        ),
+        (
+            "identity_wait",
+            "duration, 1ms to 1day",
+            "`\"30ms\"`",
+            "How long to wait for the `agent-send` line.",
+        ),
+        (
+            "proxy_lease",
+            "duration, 100ms to 1day",
+            "`\"10s\"`",
+            "A proxy that has not polled for this long gives its share of the bound back.",
+        ),
+        (
+            "on_shutdown",
+            "`drain`, `hold`",
+            "`\"drain\"`",
+            "What proxies are told at the end; `drain` needs `state_directory`.",
+        ),
+        (
+            "shutdown_grace",
+            "duration, 0s to 1day",
+            "`\"3s\"`",
+            "How long the end may wait for each known proxy to hear it.",
+        ),
+    ],
+);
+
 #[cfg(test)]
-mod tests {
+pub mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    /// The defaults, for these services.
+    pub fn settings(services: Vec<ServiceOutput>) -> OutputSettings {
+        let agent_check = agent_check(&AgentCheckSection::default()).unwrap();
+        let http = SocketAddr::from(([127, 0, 0, 1], 9464));
+        OutputSettings::new(services, Duration::from_secs(1), agent_check, http, None)
+    }
 
     fn service(name: &str, identities: &[&str]) -> ServiceOutput {
         ServiceOutput {
             name: name.into(),
             identities: identities.iter().map(|&i| i.to_owned()).collect(),
             send: SendWords::Both,
+            mode: ServiceMode::Enforce,
         }
     }
 
     #[test]
     fn an_identity_names_its_service_and_none_means_the_only_one() {
-        let one = OutputSettings::new(vec![service("stocks", &["queries/node1"])]);
+        let one = settings(vec![service("stocks", &["queries/node1"])]);
         let name = |s: Option<&ServiceOutput>| s.map(|s| s.name.clone());
         assert_eq!(name(one.resolve(None)).as_deref(), Some("stocks"));
         assert_eq!(name(one.resolve(Some("stocks"))).as_deref(), Some("stocks"));
@@ -120,7 +276,7 @@ mod tests {
         );
         assert_eq!(name(one.resolve(Some("queries/node2"))), None);
 
-        let two = OutputSettings::new(vec![service("stocks", &[]), service("orders", &[])]);
+        let two = settings(vec![service("stocks", &[]), service("orders", &[])]);
         assert_eq!(name(two.resolve(None)), None);
         assert_eq!(name(two.resolve(Some("orders"))).as_deref(), Some("orders"));
     }

@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::http::{HttpContext, node_view};
+use crate::http::{NodeContext, node_view};
 
 pub use protocol::{Command, Force, MAX_REQUEST, Request, Response};
 
@@ -63,7 +63,7 @@ pub fn bind(path: &Path) -> anyhow::Result<UnixListener> {
 /// Serves operators until `shutdown`.
 pub async fn serve(
     listener: UnixListener,
-    context: HttpContext,
+    context: NodeContext,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -96,7 +96,7 @@ pub async fn serve(
     Ok(())
 }
 
-async fn connection(stream: UnixStream, context: &HttpContext) -> io::Result<()> {
+async fn connection(stream: UnixStream, context: &NodeContext) -> io::Result<()> {
     let user = stream.peer_cred().map(|peer| peer.uid()).ok();
     let (read, mut write) = stream.into_split();
     let mut reader = BufReader::with_capacity(MAX_REQUEST, read);
@@ -122,7 +122,7 @@ async fn connection(stream: UnixStream, context: &HttpContext) -> io::Result<()>
     }
 }
 
-async fn answer(line: &[u8], user: Option<u32>, context: &HttpContext) -> Response {
+async fn answer(line: &[u8], user: Option<u32>, context: &NodeContext) -> Response {
     let request: Request = match serde_json::from_slice(line) {
         Ok(request) => request,
         Err(error) => return Response::refused(format!("not understood: {error}")),
@@ -139,7 +139,7 @@ async fn answer(line: &[u8], user: Option<u32>, context: &HttpContext) -> Respon
         for service in &services {
             for id in context
                 .proxies
-                .ids(service, Instant::now(), settings.proxy_lease)
+                .ids(service, Instant::now(), settings.agent_check.proxy_lease)
             {
                 overrides.owe_ready(&id);
             }

@@ -133,6 +133,14 @@ impl Request {
             }
             _ => {}
         }
+        let releases =
+            matches!(self.command, Command::Status | Command::Ready) || force == Some(Force::Auto);
+        if let Some(service) = services.iter().find(|it| it.mode.observes() && !releases) {
+            return Err(format!(
+                "service {:?} has mode = \"observe\": no proxy would be told",
+                service.name
+            ));
+        }
         for service in &services {
             overrides.change(&service.name, |set| match (self.command, force) {
                 (Command::Status, _) => {}
@@ -160,23 +168,64 @@ impl Request {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::agent_check::ServiceOutput;
+    use crate::agent_check::{ServiceOutput, settings_tests};
+    use plimsoll_core::ServiceMode;
 
     fn settings() -> OutputSettings {
-        let service = |name: &str, send| ServiceOutput {
-            name: name.into(),
-            identities: vec![],
-            send,
-        };
-        OutputSettings::new(vec![
+        settings_tests::settings(vec![
             service("stocks", SendWords::Both),
             service("orders", SendWords::Maxconn),
         ])
     }
 
+    fn service(name: &str, send: SendWords) -> ServiceOutput {
+        ServiceOutput {
+            name: name.into(),
+            identities: vec![],
+            send,
+            mode: ServiceMode::Enforce,
+        }
+    }
+
     fn apply(overrides: &Overrides, request: &str) -> Result<Vec<String>, String> {
+        apply_to(overrides, request, &settings())
+    }
+
+    fn apply_to(
+        overrides: &Overrides,
+        request: &str,
+        settings: &OutputSettings,
+    ) -> Result<Vec<String>, String> {
         let request: Request = serde_json::from_str(request).map_err(|e| e.to_string())?;
-        request.apply(overrides, &settings())
+        request.apply(overrides, settings)
+    }
+
+    #[test]
+    fn what_nobody_would_be_told_is_refused_and_may_be_undone() {
+        let mut observed = service("stocks", SendWords::Both);
+        observed.mode = ServiceMode::Observe;
+        let settings = settings_tests::settings(vec![observed]);
+        let overrides = Overrides::default();
+        overrides.change("stocks", |set| set.drain = true);
+        for request in [
+            r#"{"command":"drain"}"#,
+            r#"{"command":"force","to":"down"}"#,
+            r#"{"command":"force","to":{"bound":5}}"#,
+        ] {
+            let problem = apply_to(&overrides, request, &settings).unwrap_err();
+            assert_eq!(
+                problem,
+                "service \"stocks\" has mode = \"observe\": no proxy would be told"
+            );
+        }
+        for request in [
+            r#"{"command":"status"}"#,
+            r#"{"command":"ready"}"#,
+            r#"{"command":"force","to":"auto"}"#,
+        ] {
+            apply_to(&overrides, request, &settings).unwrap();
+        }
+        assert!(overrides.of("stocks").is_default());
     }
 
     #[test]

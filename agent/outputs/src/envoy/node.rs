@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_core::{Flow, wire::MAX_NUMBER};
+use plimsoll_core::{Flow, ServiceMode, wire::MAX_NUMBER};
 use plimsoll_node::{
     overrides::{ForcedHealth, ServiceOverride},
     ring::RingNode,
@@ -82,8 +82,12 @@ pub struct Node {
 impl Node {
     /// This agent's own; `None` without an address.
     pub fn own(state: &ServiceState, set: &ServiceOverride, shed: Shed) -> Option<Node> {
+        let address = state.address.clone()?;
+        if state.observes() {
+            return Some(Node::observed(address, shed));
+        }
         Some(Node {
-            address: state.address.clone()?,
+            address,
             standing: standing(state.health, set.health, set.drain),
             weight: Weight::new(
                 state.capacity.is_some(),
@@ -95,6 +99,19 @@ impl Node {
             flow: state.flow,
             shed,
         })
+    }
+
+    /// One whose agent only observes: as any other node, with no part in what is shed.
+    fn observed(address: String, shed: Shed) -> Node {
+        Node {
+            address,
+            standing: Standing::Healthy,
+            weight: Weight::OfMean(1.0),
+            bound: 0.0,
+            backlog: 0.0,
+            flow: None,
+            shed,
+        }
     }
 
     /// As Redis has it, which cannot tell drained from down.
@@ -147,6 +164,15 @@ struct ServiceAnswer {
     backlog: Option<f64>,
     flow: Option<Flow>,
     shed: Shed,
+    #[serde(default)]
+    settings: SettingsAnswer,
+}
+
+/// Agents that do not say it enforce.
+#[derive(Default, Deserialize)]
+struct SettingsAnswer {
+    #[serde(default)]
+    mode: ServiceMode,
 }
 
 /// Tells what is said to be unknown from what is not said.
@@ -203,6 +229,9 @@ fn check(said: ServiceAnswer) -> Result<Option<Node>, String> {
         if !(least..=MAX_NUMBER).contains(&value) {
             return Err(format!("{key}: cannot be {value}"));
         }
+    }
+    if said.settings.mode.observes() {
+        return Ok(Some(Node::observed(address, said.shed)));
     }
     let most = |flow: &Flow| {
         flow.admitted
@@ -277,6 +306,25 @@ mod tests {
         let mut without = answer();
         without["address"] = Value::Null;
         assert_eq!(parse(&without), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_node_that_is_only_observed_is_as_any_other() {
+        let mut said = answer();
+        said["settings"] = json!({"mode": "observe", "mpl": false});
+        said["health"] = json!("down");
+        said["override"] = json!({"drain": true, "health": null, "weight_percent": 5});
+        let (_, node) = parse(&said).unwrap().remove(0);
+        let shed = Shed {
+            fraction: 0.25,
+            asked: true,
+        };
+        assert_eq!(node, Node::observed("192.0.2.11:8001".into(), shed));
+        assert_eq!(node.weight, Weight::OfMean(1.0));
+        said["settings"] = json!({"mode": "enforce"});
+        assert_eq!(parse(&said).unwrap()[0].1.standing, Standing::Unhealthy);
+        said["settings"] = json!({"mode": "dream"});
+        assert!(parse(&said).is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `POST /v3/discovery:endpoints`: Envoy's REST endpoint discovery.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{
     Json,
@@ -9,17 +9,37 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use plimsoll_net::Refusal;
+use plimsoll_net::{Bodies, Refusal};
+use plimsoll_node::{overrides::Overrides, state::SharedState};
+use prometheus::IntCounterVec;
+use tokio::sync::watch;
 
-use super::HttpContext;
-use crate::envoy;
+use super::HttpConfig;
+use crate::envoy::{self, EnvoyBoard};
 
 const MAX_BYTES: usize = 1 << 20;
 const MAX_NAMES: usize = 1024;
 
+/// What the route goes by.
+#[derive(Clone)]
+pub struct DiscoveryRoute {
+    /// The configuration in force.
+    pub config: watch::Receiver<Arc<HttpConfig>>,
+    /// Bodies of requests.
+    pub bodies: Arc<Bodies>,
+    /// The last decisions.
+    pub state: SharedState,
+    /// What operators set.
+    pub overrides: Arc<Overrides>,
+    /// What Envoy is told.
+    pub envoy: Arc<EnvoyBoard>,
+    /// Discoveries, by result.
+    pub discovered: IntCounterVec,
+}
+
 /// Resources for the names that are known here. While too little is known of the other nodes the answer
 /// is 503, which leaves in force what Envoy has; 304 where that is the same.
-pub async fn discover(State(context): State<HttpContext>, body: Body) -> Response {
+pub async fn discover(State(context): State<DiscoveryRoute>, body: Body) -> Response {
     let (result, response) = match answer(&context, body).await {
         Ok(Some(answer)) => ("answered", Json(answer).into_response()),
         Ok(None) => ("unchanged", StatusCode::NOT_MODIFIED.into_response()),
@@ -35,7 +55,7 @@ pub async fn discover(State(context): State<HttpContext>, body: Body) -> Respons
     response
 }
 
-async fn answer(context: &HttpContext, body: Body) -> Result<Option<envoy::Response>, Refusal> {
+async fn answer(context: &DiscoveryRoute, body: Body) -> Result<Option<envoy::Response>, Refusal> {
     let text = context.bodies.read(body, MAX_BYTES).await?;
     let bad = |problem: String| (StatusCode::BAD_REQUEST, problem);
     let request: envoy::Request =

@@ -11,10 +11,7 @@ mod ring;
 mod role;
 mod updates;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
@@ -27,7 +24,6 @@ use ipnet::IpNet;
 use plimsoll_core::Cost;
 use plimsoll_net::{Bodies, is_allowed, scrape};
 use plimsoll_node::{
-    learned::LearnedStore,
     overrides::Overrides,
     placement::Gate,
     ring::{Exchanges, RingBoard},
@@ -41,16 +37,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    agent_check::{OutputSettings, Proxies, SharedOutputSettings},
-    envoy::{EnvoyBoard, EnvoyConfig},
-    orca::OrcaConfig,
-};
+use crate::{agent_check::OutputSettings, envoy::EnvoyConfig, orca::OrcaConfig};
 
-pub use node::node_view;
-pub use observe::MAX_EXCHANGES;
-pub use placement::MAX_MESSAGES;
-pub use ring::MAX_WAITING;
+pub use node::{NodeContext, node_view};
+
+use self::{
+    discovery::DiscoveryRoute, observe::ObserveRoute, partition::PartitionRoute,
+    placement::PlacementRoute, ring::RingRoute,
+};
 
 /// A control loop silent for this many periods, and at least [`MIN_STALE`], is stuck.
 const STALE_PERIODS: u32 = 5;
@@ -89,51 +83,71 @@ pub struct HttpService {
     pub first_bound: Cost,
 }
 
-/// What the HTTP server and the control socket show.
-#[derive(Clone)]
+/// What the HTTP server is given.
 pub struct HttpContext {
     /// All metrics.
     pub registry: Registry,
     /// Brings gauges up to date that nobody sets otherwise.
     pub before_scrape: Arc<dyn Fn() + Send + Sync>,
-    /// The last decisions.
-    pub state: SharedState,
-    /// Services and limits.
-    pub settings: SharedOutputSettings,
-    /// What operators set.
-    pub overrides: Arc<Overrides>,
-    /// What was learned of the node.
-    pub learned: Arc<LearnedStore>,
-    /// Who polls.
-    pub proxies: Arc<Proxies>,
+    /// What is shown of the node.
+    pub node: NodeContext,
     /// The rings followed.
     pub rings: Arc<RingBoard>,
     /// The configuration in force.
     pub config: watch::Receiver<Arc<HttpConfig>>,
     /// Proxies' way to Redis.
     pub exchanges: Arc<Exchanges>,
-    /// One for each follower that waits.
-    pub ring_permits: Arc<Semaphore>,
-    /// What Envoy is told.
-    pub envoy: Arc<EnvoyBoard>,
-    /// Discoveries, by result.
-    pub discovered: IntCounterVec,
-    /// One for each exchange under way.
-    pub exchange_permits: Arc<Semaphore>,
     /// Exchanges, by result.
     pub exchanged: IntCounterVec,
+    /// Discoveries, by result.
+    pub discovered: IntCounterVec,
     /// The way to the table of primaries.
-    pub placement: Arc<Gate>,
-    /// One for each message to it under way.
-    pub placement_permits: Arc<Semaphore>,
+    pub gate: Arc<Gate>,
     /// Queries in this node's partitions.
     pub partitions: Arc<Partitions>,
-    /// Bodies of requests.
-    pub bodies: Arc<Bodies>,
     /// Connections that were closed, by reason.
     pub closed: IntCounterVec,
-    /// When the agent started.
-    pub started: Instant,
+}
+
+/// What routes that show one service go by.
+#[derive(Clone)]
+struct ServicesRoute {
+    config: watch::Receiver<Arc<HttpConfig>>,
+    state: SharedState,
+    overrides: Arc<Overrides>,
+}
+
+impl HttpConfig {
+    /// The name of the service that is asked about, among those that have `section`; the only one where none is named.
+    fn service_with(
+        &self,
+        (section, words): (&str, &str),
+        has: fn(&HttpService) -> bool,
+        asked: Option<&str>,
+    ) -> Result<&str, (StatusCode, String)> {
+        let mut with = self.services.iter().filter(|it| has(it));
+        let found = match asked {
+            Some(name) => with.find(|service| service.name == name),
+            None => match (with.next(), with.next()) {
+                (only, None) => only,
+                _ => {
+                    let problem =
+                        format!("service: say which; this agent has several with {words}\n");
+                    return Err((StatusCode::BAD_REQUEST, problem));
+                }
+            },
+        };
+        found.map(|service| &*service.name).ok_or_else(|| {
+            let problem = format!("no service of this name has [service.{section}]\n");
+            (StatusCode::NOT_FOUND, problem)
+        })
+    }
+}
+
+#[derive(Clone)]
+struct MetricsRoute {
+    registry: Registry,
+    before_scrape: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// Serves until `shutdown`.
@@ -153,38 +167,96 @@ pub async fn serve(
     Ok(())
 }
 
+/// Each route sees what it needs.
 fn router(context: HttpContext) -> Router {
-    Router::new()
-        .route("/metrics", get(metrics))
+    let HttpContext { node, config, .. } = context;
+    let bodies = Arc::<Bodies>::default();
+    let metrics = MetricsRoute {
+        registry: context.registry,
+        before_scrape: context.before_scrape,
+    };
+    let ring = RingRoute {
+        rings: context.rings,
+        permits: Arc::new(Semaphore::new(ring::MAX_WAITING)),
+    };
+    let services = ServicesRoute {
+        config: config.clone(),
+        state: Arc::clone(&node.state),
+        overrides: Arc::clone(&node.overrides),
+    };
+    let observe = ObserveRoute {
+        config: config.clone(),
+        bodies: Arc::clone(&bodies),
+        exchanges: context.exchanges,
+        permits: Arc::new(Semaphore::new(observe::MAX_EXCHANGES)),
+        exchanged: context.exchanged,
+    };
+    let placement = PlacementRoute {
+        config: config.clone(),
+        bodies: Arc::clone(&bodies),
+        gate: context.gate,
+        permits: Arc::new(Semaphore::new(placement::MAX_MESSAGES)),
+    };
+    let partition = PartitionRoute {
+        config: config.clone(),
+        bodies: Arc::clone(&bodies),
+        state: Arc::clone(&node.state),
+        partitions: context.partitions,
+    };
+    let discovery = DiscoveryRoute {
+        config,
+        bodies,
+        state: Arc::clone(&node.state),
+        overrides: Arc::clone(&node.overrides),
+        envoy: Arc::clone(&node.envoy),
+        discovered: context.discovered,
+    };
+    let of_node = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route(
             "/v1/node",
-            get(async |State(context): State<HttpContext>| Json(node_view(&context))),
+            get(async |State(node): State<NodeContext>| Json(node_view(&node))),
         )
-        .route("/v1/ring", get(ring::ring))
+        .with_state(node);
+    let of_services = Router::new()
         .route("/v1/orca", get(orca::orca))
         .route("/v1/updates", get(updates::updates))
         .route("/v1/role", get(role::role))
-        .route("/v1/observe", post(observe::observe))
-        .route("/v1/placement", get(placement::show).post(placement::carry))
-        .route("/v1/partition-query", post(partition::query))
-        .route("/v3/discovery:endpoints", post(discovery::discover))
-        .with_state(context)
+        .with_state(services);
+    of_node
+        .merge(of_services)
+        .route("/metrics", get(show_metrics).with_state(metrics))
+        .route("/v1/ring", get(ring::ring).with_state(ring))
+        .route("/v1/observe", post(observe::observe).with_state(observe))
+        .route(
+            "/v1/placement",
+            get(placement::show)
+                .post(placement::carry)
+                .with_state(placement),
+        )
+        .route(
+            "/v1/partition-query",
+            post(partition::query).with_state(partition),
+        )
+        .route(
+            "/v3/discovery:endpoints",
+            post(discovery::discover).with_state(discovery),
+        )
 }
 
-async fn metrics(State(context): State<HttpContext>) -> Response {
-    (context.before_scrape)();
-    scrape(&context.registry)
+async fn show_metrics(State(route): State<MetricsRoute>) -> Response {
+    (route.before_scrape)();
+    scrape(&route.registry)
 }
 
 /// Alive: no control loop is stuck.
-async fn healthz(State(context): State<HttpContext>) -> (StatusCode, String) {
+async fn healthz(State(context): State<NodeContext>) -> (StatusCode, String) {
     verdict(stuck(&context.state.load(), &context.settings.load()))
 }
 
 /// Ready: every service was stepped, so that agent checks get an answer.
-async fn readyz(State(context): State<HttpContext>) -> (StatusCode, String) {
+async fn readyz(State(context): State<NodeContext>) -> (StatusCode, String) {
     let (state, settings) = (context.state.load(), context.settings.load());
     let services = settings.services().iter();
     let unready = services.filter(|service| !state.services.contains_key(&service.name));
@@ -216,16 +288,20 @@ fn verdict(problems: Vec<String>) -> (StatusCode, String) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
-    use crate::agent_check::{ServiceOutput, answer_tests::state};
+    use crate::agent_check::{ServiceOutput, answer_tests::state, settings_tests};
+    use plimsoll_core::ServiceMode;
     use plimsoll_node::control_loop::SendWords;
 
     #[test]
     fn a_loop_that_does_not_step_is_stuck() {
-        let settings = OutputSettings::new(vec![ServiceOutput {
+        let settings = settings_tests::settings(vec![ServiceOutput {
             name: "stocks".into(),
             identities: Vec::new(),
             send: SendWords::Both,
+            mode: ServiceMode::Enforce,
         }]);
         let stepped = |ago| {
             let mut service = state(1.0, 100);

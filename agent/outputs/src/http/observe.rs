@@ -1,6 +1,6 @@
 //! `POST /v1/observe`: a proxy's dispatchers exchange what they saw for shares, through this agent.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{
     Json,
@@ -12,18 +12,34 @@ use axum::{
 use plimsoll_core::wire::{
     LEASE_SECONDS, MAX_DISPATCHERS, MAX_NAME_BYTES, MAX_NODES, MAX_NUMBER, MAX_OBSERVATION_BYTES,
 };
-use plimsoll_net::{NEEDS_TOKEN, Refusal, Whole, parse_body, shows_token};
-use plimsoll_node::ring::{Dispatcher, ExchangeError, Wish};
+use plimsoll_net::{Bodies, NEEDS_TOKEN, Refusal, Whole, parse_body, shows_token};
+use plimsoll_node::ring::{Dispatcher, ExchangeError, Exchanges, Wish};
+use prometheus::IntCounterVec;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
-use super::HttpContext;
+use super::HttpConfig;
 
 /// Exchanges under way; each may hold what it is answered.
-pub const MAX_EXCHANGES: usize = 16;
+pub(super) const MAX_EXCHANGES: usize = 16;
 const NO_RING: &str = "this agent follows no ring";
 const MAX_BYTES: usize = 4 << 20;
+
+/// What the route goes by.
+#[derive(Clone)]
+pub struct ObserveRoute {
+    /// The configuration in force.
+    pub config: watch::Receiver<Arc<HttpConfig>>,
+    /// Bodies of requests.
+    pub bodies: Arc<Bodies>,
+    /// Proxies' way to Redis.
+    pub exchanges: Arc<Exchanges>,
+    /// One for each exchange under way, [`MAX_EXCHANGES`].
+    pub permits: Arc<Semaphore>,
+    /// Exchanges, by result.
+    pub exchanged: IntCounterVec,
+}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,7 +50,7 @@ struct Observed {
 
 /// One exchange.
 pub async fn observe(
-    State(context): State<HttpContext>,
+    State(context): State<ObserveRoute>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
@@ -68,12 +84,14 @@ pub fn refused((status, problem): Refusal) -> Response {
 }
 
 async fn exchange(
-    context: &HttpContext,
+    context: &ObserveRoute,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
     let entrance = Entrance {
-        permits: &context.exchange_permits,
+        permits: &context.permits,
+        config: &context.config,
+        bodies: &context.bodies,
         what: "exchanges",
         most: MAX_EXCHANGES,
         max_bytes: MAX_BYTES,
@@ -86,7 +104,7 @@ async fn exchange(
         }
     };
     // Held to the end, for what was read of it is as large.
-    let (asked, _permit) = entrance.pass(context, headers, is_there, body).await?;
+    let (asked, _permit) = entrance.pass(headers, is_there, body).await?;
     let bad = |problem| (StatusCode::BAD_REQUEST, problem);
     let Observed {
         service,
@@ -114,6 +132,10 @@ async fn exchange(
 
 /// Who may ask, how many at once, and how much.
 pub struct Entrance<'a> {
+    /// With the token.
+    pub config: &'a watch::Receiver<Arc<HttpConfig>>,
+    /// Bodies of all requests.
+    pub bodies: &'a Arc<Bodies>,
     /// As many as `most`.
     pub permits: &'a Semaphore,
     /// Of what, for people.
@@ -129,17 +151,16 @@ impl<'a> Entrance<'a> {
     /// there that could be asked.
     pub async fn pass(
         self,
-        context: &HttpContext,
         headers: &HeaderMap,
         is_there: impl FnOnce() -> Result<(), Refusal>,
         body: Body,
     ) -> Result<(Whole, SemaphorePermit<'a>), Refusal> {
-        if !may_observe(context, headers) {
+        if !may_observe(self.config, headers) {
             return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
         }
         is_there()?;
         // Before the place, which bodies that never come would keep.
-        let body = context.bodies.read(body, self.max_bytes).await?;
+        let body = self.bodies.read(body, self.max_bytes).await?;
         let Ok(permit) = self.permits.try_acquire() else {
             let Entrance { most, what, .. } = self;
             let problem = format!("{most} {what} are under way, which is the most");
@@ -150,9 +171,8 @@ impl<'a> Entrance<'a> {
 }
 
 /// Whether it shows the token, where there is one.
-pub fn may_observe(context: &HttpContext, headers: &HeaderMap) -> bool {
-    let config = context.config.borrow();
-    shows_token(config.token.as_deref(), headers)
+pub fn may_observe(config: &watch::Receiver<Arc<HttpConfig>>, headers: &HeaderMap) -> bool {
+    shows_token(config.borrow().token.as_deref(), headers)
 }
 
 /// What the library would refuse, each by its place in the body.

@@ -7,7 +7,7 @@ use axum::{
 };
 use serde::Deserialize;
 
-use super::HttpContext;
+use super::ServicesRoute;
 use crate::orca::{self, OrcaError};
 
 /// What is asked.
@@ -19,7 +19,7 @@ pub struct Asked {
 }
 
 /// The value of `endpoint-load-metrics`, as the body and as that header.
-pub async fn orca(State(context): State<HttpContext>, Query(asked): Query<Asked>) -> Response {
+pub async fn orca(State(context): State<ServicesRoute>, Query(asked): Query<Asked>) -> Response {
     let config = context.config.borrow().clone();
     match orca::header(
         &context.state.load(),

@@ -10,20 +10,34 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use plimsoll_core::{Cost, gather::MAX_HOPS};
-use plimsoll_net::{NEEDS_TOKEN, Refusal};
+use plimsoll_net::{Bodies, NEEDS_TOKEN, Refusal};
+use plimsoll_node::state::SharedState;
 use plimsoll_scatter::{
     client::HOPS,
-    partition::{Asked, MAX_DEADLINE, Trouble},
+    partition::{Asked, MAX_DEADLINE, Partitions, Trouble},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
-use super::{HttpContext, observe::may_observe};
+use super::{HttpConfig, observe::may_observe};
 
 const MAX_BYTES: usize = 1 << 20;
 const MAX_PARAMETERS: usize = 100;
+
+/// What the route goes by.
+#[derive(Clone)]
+pub struct PartitionRoute {
+    /// The configuration in force.
+    pub config: watch::Receiver<Arc<HttpConfig>>,
+    /// Bodies of requests.
+    pub bodies: Arc<Bodies>,
+    /// The last decisions.
+    pub state: SharedState,
+    /// Queries in this node's partitions.
+    pub partitions: Arc<Partitions>,
+}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,7 +52,11 @@ struct Question {
 }
 
 /// Rows as they come.
-pub async fn query(State(context): State<HttpContext>, headers: HeaderMap, body: Body) -> Response {
+pub async fn query(
+    State(context): State<PartitionRoute>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
     let refused = |status: StatusCode, state: &str, problem: String| {
         let error = json!({ "state": state, "problem": problem });
         (status, Json(json!({ "error": error }))).into_response()
@@ -65,10 +83,14 @@ pub async fn query(State(context): State<HttpContext>, headers: HeaderMap, body:
     }
 }
 
-async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result<Asked, Refusal> {
+async fn asked(
+    context: &PartitionRoute,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Asked, Refusal> {
     // The clock runs while the question is read.
     let now = Instant::now();
-    if !may_observe(context, headers) {
+    if !may_observe(&context.config, headers) {
         return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
     }
     if context.config.borrow().partitions.is_empty() {
@@ -113,7 +135,10 @@ async fn asked(context: &HttpContext, headers: &HeaderMap, body: Body) -> Result
         // Before the first step it is the configured one, or as good as none.
         let service = config.services.iter().find(|service| service.name == *name);
         let first = service.map(|service| service.first_bound);
-        known.map_or(first.unwrap_or(Cost(0.0)), |known| known.decision.bound)
+        known.map_or(first.unwrap_or(Cost(0.0)), |known| match known.observes() {
+            true => Cost(f64::MAX),
+            false => known.decision.bound,
+        })
     });
     Ok(Asked {
         text,

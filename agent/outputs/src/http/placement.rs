@@ -1,5 +1,7 @@
 //! `/v1/placement`: how the table is, for people; and a dispatcher's or an operator's way to Redis.
 
+use std::sync::Arc;
+
 use axum::{
     Json,
     body::Body,
@@ -8,32 +10,50 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use plimsoll_core::wire::MAX_NUMBER;
-use plimsoll_net::{Refusal, parse_body};
-use plimsoll_node::placement::{GateError, Message};
+use plimsoll_net::{Bodies, Refusal, parse_body};
+use plimsoll_node::placement::{Gate, GateError, Message};
 use serde_json::json;
+use tokio::sync::{Semaphore, watch};
 
 use super::{
-    HttpContext,
+    HttpConfig,
     observe::{Entrance, refused},
 };
 
 /// Messages under way; each may hold what it is answered.
-pub const MAX_MESSAGES: usize = 16;
+pub(super) const MAX_MESSAGES: usize = 16;
 const MAX_BYTES: usize = 1 << 20;
 /// As in the function library.
 const MAX_SETS: usize = 1024;
 const MAX_SET: usize = 128 + 4;
 
+/// What the route goes by.
+#[derive(Clone)]
+pub struct PlacementRoute {
+    /// The configuration in force.
+    pub config: watch::Receiver<Arc<HttpConfig>>,
+    /// Bodies of requests.
+    pub bodies: Arc<Bodies>,
+    /// The way to the table of primaries.
+    pub gate: Arc<Gate>,
+    /// One for each message under way, [`MAX_MESSAGES`].
+    pub permits: Arc<Semaphore>,
+}
+
 /// The summary.
-pub async fn show(State(context): State<HttpContext>) -> Response {
-    match context.placement.show().await {
+pub async fn show(State(context): State<PlacementRoute>) -> Response {
+    match context.gate.show().await {
         Ok(view) => Json(view).into_response(),
         Err(error) => refused(refusal(error)),
     }
 }
 
 /// One message.
-pub async fn carry(State(context): State<HttpContext>, headers: HeaderMap, body: Body) -> Response {
+pub async fn carry(
+    State(context): State<PlacementRoute>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
     match exchange(&context, &headers, body).await {
         Ok(response) => response,
         Err(problem) => refused(problem),
@@ -41,22 +61,24 @@ pub async fn carry(State(context): State<HttpContext>, headers: HeaderMap, body:
 }
 
 async fn exchange(
-    context: &HttpContext,
+    context: &PlacementRoute,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
     let entrance = Entrance {
-        permits: &context.placement_permits,
+        config: &context.config,
+        bodies: &context.bodies,
+        permits: &context.permits,
         what: "messages",
         most: MAX_MESSAGES,
         max_bytes: MAX_BYTES,
     };
-    let is_there = || context.placement.is_there().map_err(refusal);
-    let (asked, _permit) = entrance.pass(context, headers, is_there, body).await?;
+    let is_there = || context.gate.is_there().map_err(refusal);
+    let (asked, _permit) = entrance.pass(headers, is_there, body).await?;
     let bad = |problem| (StatusCode::BAD_REQUEST, problem);
     let message: Message = parse_body(&asked).map_err(bad)?;
     check(&message).map_err(bad)?;
-    let answer = context.placement.carry(&message).await;
+    let answer = context.gate.carry(&message).await;
     let answer = answer.map_err(refusal)?;
     Ok(Json(json!(answer)).into_response())
 }

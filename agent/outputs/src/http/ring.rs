@@ -1,6 +1,6 @@
 //! `/v1/ring`: the ring as this agent last knew it, whole or as changes.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -11,15 +11,23 @@ use axum::{
 use plimsoll_core::ring::RingTable;
 use plimsoll_node::ring::{RingBoard, RingState};
 use serde::{Deserialize, Serialize};
-
-use super::HttpContext;
+use tokio::sync::Semaphore;
 
 /// Followers that may wait for news at a time.
-pub const MAX_WAITING: usize = 256;
+pub(super) const MAX_WAITING: usize = 256;
 /// The longest a follower may wait for news.
 const MAX_WAIT: f64 = 60.0;
 /// With a run of changes for fewer slots than this, the table is hardly larger.
 const SLOTS_PER_CHANGE: usize = 4;
+
+/// What the route goes by.
+#[derive(Clone)]
+pub struct RingRoute {
+    /// The rings followed.
+    pub rings: Arc<RingBoard>,
+    /// One for each follower that waits, [`MAX_WAITING`].
+    pub permits: Arc<Semaphore>,
+}
 
 /// What is asked.
 #[derive(Debug, Deserialize)]
@@ -52,7 +60,7 @@ struct RingView<'a> {
 /// The table; with `since` the changes from there where they are known, 304 where there are none. A
 /// follower may be ahead, for it may have asked another agent before: it waits until this one has caught
 /// up, and is given the table only if that does not happen. Then Redis lost what the follower has.
-pub async fn ring(State(context): State<HttpContext>, Query(asked): Query<Asked>) -> Response {
+pub async fn ring(State(context): State<RingRoute>, Query(asked): Query<Asked>) -> Response {
     let board = &context.rings;
     let Some(service) = asked.service.clone().or_else(|| board.only()) else {
         return refused("service: say which; this agent follows no ring, or several");
@@ -62,7 +70,7 @@ pub async fn ring(State(context): State<HttpContext>, Query(asked): Query<Asked>
         return refused("wait: must be from 0 to 60 seconds");
     }
     // One that does not wait holds nothing up.
-    let _permit = match context.ring_permits.try_acquire() {
+    let _permit = match context.permits.try_acquire() {
         Err(_) if wait > 0.0 => {
             let problem = format!("{MAX_WAITING} followers are waiting, which is the most\n");
             return (StatusCode::TOO_MANY_REQUESTS, problem).into_response();

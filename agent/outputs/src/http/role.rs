@@ -10,7 +10,7 @@ use plimsoll_node::overrides::ForcedHealth;
 use plimsoll_signal::health_probe::Health;
 use serde::Deserialize;
 
-use super::HttpContext;
+use super::ServicesRoute;
 
 /// What is asked.
 #[derive(Debug, Deserialize)]
@@ -32,24 +32,17 @@ enum Takes {
 
 /// 200 where the node takes what is asked about, else 503; either way with the role.
 pub async fn role(
-    State(context): State<HttpContext>,
+    State(context): State<ServicesRoute>,
     Query(asked): Query<Asked>,
 ) -> (StatusCode, String) {
     let config = context.config.borrow().clone();
-    let mut replicated = config.services.iter().filter(|it| it.has_role);
-    let name = match &asked.service {
-        Some(name) => replicated.find(|service| service.name == *name),
-        None => match (replicated.next(), replicated.next()) {
-            (only, None) => only,
-            _ => {
-                let problem = "service: say which; this agent has several with a role\n";
-                return (StatusCode::BAD_REQUEST, problem.into());
-            }
-        },
-    };
-    let Some(name) = name.map(|service| &service.name) else {
-        let problem = "no service of this name has [service.role]\n";
-        return (StatusCode::NOT_FOUND, problem.into());
+    let name = match config.service_with(
+        ("role", "a role"),
+        |it| it.has_role,
+        asked.service.as_deref(),
+    ) {
+        Ok(name) => name,
+        Err(refusal) => return refusal,
     };
     let state = context.state.load();
     let state = state.services.get(name);

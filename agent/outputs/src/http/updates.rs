@@ -7,7 +7,7 @@ use axum::{
 };
 use serde::Deserialize;
 
-use super::HttpContext;
+use super::ServicesRoute;
 
 /// What is asked.
 #[derive(Debug, Deserialize)]
@@ -19,25 +19,18 @@ pub struct Asked {
 
 /// The items whose period is not their own; 304 where the feed has them.
 pub async fn updates(
-    State(context): State<HttpContext>,
+    State(context): State<ServicesRoute>,
     Query(asked): Query<Asked>,
     headers: HeaderMap,
 ) -> Response {
     let config = context.config.borrow().clone();
-    let mut adaptive = config.services.iter().filter(|it| it.has_updates);
-    let name = match &asked.service {
-        Some(name) => adaptive.find(|service| service.name == *name),
-        None => match (adaptive.next(), adaptive.next()) {
-            (only, None) => only,
-            _ => {
-                let problem = "service: say which; this agent has several with updates\n";
-                return (StatusCode::BAD_REQUEST, problem).into_response();
-            }
-        },
-    };
-    let Some(name) = name.map(|service| &service.name) else {
-        let problem = "no service of this name has [service.updates]\n";
-        return (StatusCode::NOT_FOUND, problem).into_response();
+    let name = match config.service_with(
+        ("updates", "updates"),
+        |it| it.has_updates,
+        asked.service.as_deref(),
+    ) {
+        Ok(name) => name,
+        Err(refusal) => return refusal.into_response(),
     };
     let state = context.state.load();
     let updates = state.services.get(name).and_then(|it| it.updates.as_ref());

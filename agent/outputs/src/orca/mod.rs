@@ -2,17 +2,14 @@
 //! (`xds.service.orca.v3.OpenRcaService/StreamCoreMetrics`), and as the text of a response header.
 
 mod connection;
-mod message;
 mod report;
 
-use std::{
-    convert::Infallible,
-    future::{Future, Ready, ready},
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+/// Made of `proto/orca.proto`.
+mod protocol {
+    tonic::include_proto!("xds.service.orca.v3");
+}
+
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 use plimsoll_net::{Door, Places, is_allowed};
@@ -28,14 +25,16 @@ use tokio_util::sync::CancellationToken;
 use tonic::{
     Status,
     body::Body,
-    codegen::{Service, http},
-    server::{Grpc, NamedService, ServerStreamingService},
+    codegen::http::{self, uri::Authority},
     transport::Server,
 };
-use tonic_prost::ProstCodec;
+use tower::util::MapRequestLayer;
 
 use connection::{OpenStream, Streams};
-use message::{OrcaLoadReport, OrcaLoadReportRequest};
+use protocol::{
+    OrcaLoadReport, OrcaLoadReportRequest,
+    open_rca_service_server::{OpenRcaService, OpenRcaServiceServer},
+};
 
 /// Streams at a time, over all connections; an Envoy or a gRPC client has one.
 const MAX_STREAMS: usize = 256;
@@ -92,11 +91,13 @@ pub async fn serve(
         silence: SILENCE,
         head: None,
     };
-    let service = Reports {
+    let reports = Reports {
         context,
         permits: Arc::new(Semaphore::new(MAX_STREAMS)),
     };
+    let service = OpenRcaServiceServer::new(reports).max_decoding_message_size(MAX_BYTES);
     let served = Server::builder()
+        .layer(MapRequestLayer::new(keep_authority))
         .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
         .http2_max_header_list_size(MAX_HEADER_BYTES)
         .http2_keepalive_interval(Some(PING))
@@ -155,62 +156,34 @@ fn service_of(config: &OrcaConfig, authority: &str) -> Result<String, Status> {
     )))
 }
 
-#[derive(Clone)]
 struct Reports {
     context: OrcaContext,
     permits: Arc<Semaphore>,
 }
 
-impl NamedService for Reports {
-    const NAME: &'static str = "xds.service.orca.v3.OpenRcaService";
-}
-
-impl Service<http::Request<Body>> for Reports {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        if request.uri().path() != "/xds.service.orca.v3.OpenRcaService/StreamCoreMetrics" {
-            let refusal = Status::unimplemented("only StreamCoreMetrics is");
-            return Box::pin(ready(Ok(refusal.into_http())));
-        }
-        let authority = request.uri().authority();
-        let method = StreamCoreMetrics {
-            reports: self.clone(),
-            authority: authority.map(ToString::to_string).unwrap_or_default(),
-        };
-        Box::pin(async move {
-            let codec: ProstCodec<OrcaLoadReport, OrcaLoadReportRequest> = ProstCodec::default();
-            let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_BYTES);
-            Ok(grpc.server_streaming(method, request).await)
-        })
-    }
-}
-
-struct StreamCoreMetrics {
-    reports: Reports,
-    authority: String,
-}
-
 type ReportStream = Pin<Box<dyn Stream<Item = Result<OrcaLoadReport, Status>> + Send>>;
 
-impl ServerStreamingService<OrcaLoadReportRequest> for StreamCoreMetrics {
-    type Response = OrcaLoadReport;
-    type ResponseStream = ReportStream;
-    type Future = Ready<Result<tonic::Response<ReportStream>, Status>>;
+#[tonic::async_trait]
+impl OpenRcaService for Reports {
+    type StreamCoreMetricsStream = ReportStream;
 
-    fn call(&mut self, request: tonic::Request<OrcaLoadReportRequest>) -> Self::Future {
-        let kept = request.extensions().get::<Streams>().map(Streams::open);
-        ready(
-            self.reports
-                .stream(&request.into_inner(), &self.authority, kept),
-        )
+    async fn stream_core_metrics(
+        &self,
+        request: tonic::Request<OrcaLoadReportRequest>,
+    ) -> Result<tonic::Response<ReportStream>, Status> {
+        let extensions = request.extensions();
+        let authority = extensions.get().map_or("", Authority::as_str);
+        let kept = extensions.get().map(Streams::open);
+        self.stream(request.get_ref(), authority, kept)
     }
+}
+
+/// A handler sees a request's extensions, and not its URI.
+fn keep_authority(mut request: http::Request<Body>) -> http::Request<Body> {
+    if let Some(authority) = request.uri().authority().cloned() {
+        request.extensions_mut().insert(authority);
+    }
+    request
 }
 
 impl Reports {
@@ -225,8 +198,7 @@ impl Reports {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             return Err(Status::resource_exhausted("too many streams"));
         };
-        let wanted = request.report_interval.and_then(|it| it.positive());
-        let interval = wanted.unwrap_or(config.period);
+        let interval = interval(request).unwrap_or(config.period);
         let mut ticks = tokio::time::interval(interval.clamp(MIN_INTERVAL, MAX_INTERVAL));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let state = Arc::clone(&self.context.state);
@@ -242,6 +214,15 @@ impl Reports {
     }
 }
 
+/// `None` where none is asked for, or one that is negative or no time at all.
+fn interval(request: &OrcaLoadReportRequest) -> Option<Duration> {
+    let asked = request.report_interval?;
+    // Not by prost's conversion, which overflows where seconds are as negative as can be.
+    let seconds = Duration::from_secs(u64::try_from(asked.seconds).ok()?);
+    let nanos = Duration::from_nanos(u64::try_from(asked.nanos).ok()?);
+    seconds.checked_add(nanos).filter(|it| !it.is_zero())
+}
+
 /// An open stream in the gauge.
 struct Open(Gauge);
 
@@ -255,5 +236,26 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.0.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_types::Duration as Asked;
+
+    use super::*;
+
+    #[test]
+    fn only_time_ahead_is_an_interval() {
+        let interval = |seconds, nanos| {
+            interval(&OrcaLoadReportRequest {
+                report_interval: Some(Asked { seconds, nanos }),
+            })
+        };
+        assert_eq!(interval(1, 500_000_000), Some(Duration::from_millis(1500)));
+        for (seconds, nanos) in [(0, 0), (-1, 0), (0, -1), (i64::MIN, i32::MIN)] {
+            assert_eq!(interval(seconds, nanos), None);
+        }
+        assert!(interval(i64::MAX, i32::MAX).is_some());
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt::Write};
 
 use plimsoll_node::state::ServiceState;
 
-use super::message::OrcaLoadReport;
+use super::protocol::OrcaLoadReport;
 
 /// An idle node: not 0, which clients take for "no report".
 const MIN_UTILIZATION: f64 = 0.001;
@@ -13,7 +13,12 @@ const MIN_UTILIZATION: f64 = 0.001;
 /// throughput over utilisation gives weights that go by bound over delay. Delay over the SLA would be no
 /// utilisation: a client that weighs by it takes ever more from a node that is slow by nature, however
 /// little it has to do.
+///
+/// Of a service that is only observed the report is empty, by which clients weigh nothing.
 pub fn of(state: &ServiceState) -> OrcaLoadReport {
+    if state.observes() {
+        return OrcaLoadReport::default();
+    }
     let decision = &state.decision;
     let (bound, mean_cost) = (decision.bound.get(), decision.mean_cost.get());
     let now = state.backlog.map_or(0.0, |backlog| backlog.get());

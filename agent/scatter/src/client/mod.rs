@@ -3,6 +3,8 @@
 mod lines;
 mod plain;
 
+use std::time::Duration;
+
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
@@ -23,6 +25,9 @@ pub const MAX_ROW_BYTES: usize = 1 << 20;
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 /// What is read of a connection at once; no head may be longer.
 pub const BUFFER_BYTES: usize = 128 << 10;
+
+/// For who asked to take the end of an answer that is late or broke off.
+pub const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// The header that tells how many agents a question came through; none where it is not there.
 pub const HOPS: &str = "plimsoll-hops";

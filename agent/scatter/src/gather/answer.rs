@@ -1,6 +1,6 @@
 //! One answer of many: feeds what the partitions say to the decisions, and their rows to the caller.
 
-use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
 
 use axum::http::StatusCode;
 use futures_util::{
@@ -30,8 +30,6 @@ use crate::client::{Fault, Lines, MAX_ROW_BYTES, Picker, TooLong, ending};
 const CHUNKS: usize = 1;
 /// A row that is longer waits until no other of its partition does.
 const LONG_ROW_BYTES: usize = 64 << 10;
-/// For the caller to take what there is at the deadline.
-pub const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// How it ended, for the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,4 +13,4 @@ mod settings;
 pub use answer::{OUTCOMES, Outcome, Summary};
 pub use metrics::GatherMetrics;
 pub use server::{GatherContext, serve};
-pub use settings::{GatherConfig, NodeAddress, Served};
+pub use settings::{GatherConfig, NodeAddress, REFERENCE, Served};

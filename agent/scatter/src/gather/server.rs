@@ -30,12 +30,15 @@ use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    answer::{Answer, LAST_WORD},
+    answer::Answer,
     nodes::Nodes,
     out::{CHUNKS, Format, Out},
     question::Question,
 };
-use crate::gather::{GatherConfig, GatherMetrics};
+use crate::{
+    client::LAST_WORD,
+    gather::{GatherConfig, GatherMetrics},
+};
 
 /// Of a question, as agents have it.
 const MAX_BYTES: usize = 1 << 20;

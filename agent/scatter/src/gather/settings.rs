@@ -10,8 +10,8 @@ use std::{
 use ipnet::IpNet;
 use plimsoll_core::gather::{MAX_NAME_BYTES, MAX_PARTITIONS};
 use plimsoll_settings::{
-    Checked, ConfigError, HttpSection, Level, LogFormat, MILLI, at, duration, log_format,
-    log_level, networks, token, wrong,
+    Checked, ConfigError, HttpSection, Level, LogFormat, MILLI, TableReference, at, duration,
+    log_format, log_level, networks, token, wrong,
 };
 use serde::Deserialize;
 
@@ -270,6 +270,130 @@ fn replica(key: &str, name: String, nodes: &BTreeMap<String, String>) -> Checked
     }
 }
 
+/// The reference of its configuration.
+pub const REFERENCE: [TableReference; 5] = [HTTP, AGENTS, NODES, PARTITION, GATHER];
+
+const HTTP: TableReference = (
+    "[http]",
+    "What it answers: [http-api.md](http-api.md#post-v1gather).",
+    &[
+        (
+            "listen",
+            "IP:port",
+            "`\"127.0.0.1:9470\"`",
+            "Needs a restart to change.",
+        ),
+        (
+            "allow",
+            "1 to 256 of network or address, as `192.0.2.0/24`",
+            "all",
+            "Who may connect; loopback, too, only where it is named. Others are closed at once and counted.",
+        ),
+        (
+            "token_file",
+            "path",
+            "none",
+            "File with 16 to 4096 printable characters, read at start and reload, that `POST /v1/gather` must carry as `Authorization: Bearer …`.",
+        ),
+    ],
+);
+
+const AGENTS: TableReference = (
+    "[agents]",
+    "What the agents of all nodes are shown.",
+    &[(
+        "token_file",
+        "path",
+        "none",
+        "File with the token of the agents' `http.token_file`, read at start and reload.",
+    )],
+);
+
+const NODES: TableReference = (
+    "[nodes]",
+    "The agents that are asked, one a node; at least one.",
+    &[(
+        "NAME",
+        "host:port",
+        "required",
+        "The node's name, 1 to 128 visible ASCII characters, and the `http.listen` of its agent.",
+    )],
+);
+
+const PARTITION: TableReference = (
+    "[[partition]]",
+    "A partition, and the nodes that have it; 1 to 256, unless there is `gather.map_file`.",
+    &[
+        (
+            "name",
+            "1 to 128 visible ASCII characters",
+            "required",
+            "As the agents have it in `[[partition]]`; no two alike.",
+        ),
+        (
+            "nodes",
+            "1 to 8 names of `[nodes]`",
+            "required",
+            "Nodes whose databases have the same rows of this partition. They are asked in turn.",
+        ),
+    ],
+);
+
+const GATHER: TableReference = (
+    "[gather]",
+    "Gathers, and the process as a whole.",
+    &[
+        (
+            "map_file",
+            "path",
+            "none",
+            "In place of `[[partition]]`: a map that `plimsoll partition` wrote ([partitioning.md](partitioning.md)). Its parts are the partitions, each at the node that it has there. Read at start and reload.",
+        ),
+        (
+            "free_sql",
+            "`true`, `false`",
+            "`false`",
+            "Whether callers may ask `sql`; the agents must let them, too. Needs `http.token_file`.",
+        ),
+        (
+            "at_once",
+            "1 to 256",
+            "`32`",
+            "Gathers at once; more are refused with status 429. Each opens as many connections as it asks partitions: allow the process that many files, and 600 more.",
+        ),
+        (
+            "deadline",
+            "duration, 10ms to `max_deadline`",
+            "`\"10s\"`, at most `max_deadline`",
+            "Of a gather that says none.",
+        ),
+        (
+            "max_deadline",
+            "duration, 10ms to 1m",
+            "`\"1m\"`",
+            "The longest that a gather may say.",
+        ),
+        (
+            "shutdown_grace",
+            "duration, 0s to 1day",
+            "`\"10s\"`",
+            "At a SIGTERM it takes no more connections; what is under way has so long.",
+        ),
+        (
+            "log_level",
+            "`error`, `warn`, `info`, `debug`, `trace`",
+            "`\"info\"`",
+            "Least severe level that is logged, to standard error.",
+        ),
+        (
+            "log_format",
+            "`text`, `json`",
+            "`\"text\"`",
+            "How log lines look. Needs a restart to change.",
+        ),
+    ],
+);
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -281,42 +405,25 @@ mod tests {
         plimsoll_settings::expected(&error.to_string())
     }
 
-    /// Keys by table.
-    fn documented() -> BTreeMap<String, Vec<String>> {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scatter.md");
-        let guide = std::fs::read_to_string(file).unwrap();
-        let rows = guide
-            .lines()
-            .skip_while(|line| !line.starts_with("| key |"));
-        let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
-        let mut tables = BTreeMap::<String, Vec<String>>::new();
-        for row in rows {
-            let names = row.split('|').nth(1).unwrap();
-            for name in names.split('`').skip(1).step_by(2) {
-                let (table, key) = name.split_once('.').unwrap();
-                tables
-                    .entry(table.to_owned())
-                    .or_default()
-                    .push(key.to_owned());
-            }
-        }
-        tables
-    }
-
     #[test]
-    fn the_guide_has_every_key_and_no_other() {
-        let mut documented = documented();
-        let tables: Vec<_> = documented.keys().cloned().collect();
-        assert_eq!(tables, known("zzz = 1\n"));
-        // Whatever they are called.
-        assert_eq!(documented.remove("nodes").unwrap(), ["NAME"]);
-        for (table, mut keys) in documented {
-            let header = match table.as_str() {
-                "partition" => "[[partition]]".to_owned(),
-                _ => format!("[{table}]"),
-            };
-            keys.sort();
-            assert_eq!(keys, known(&format!("{header}\nzzz = 1\n")), "{table}");
+    fn the_reference_has_every_key_and_no_other() {
+        let names = REFERENCE.map(|(header, ..)| header.trim_matches(['[', ']']));
+        assert_eq!(
+            BTreeSet::from(names),
+            known("zzz = 1\n").iter().map(String::as_str).collect()
+        );
+        for (header, _, rows) in REFERENCE {
+            // Its keys are the nodes' own names.
+            if header == "[nodes]" {
+                continue;
+            }
+            let mut documented: Vec<_> = rows.iter().map(|row| row.0).collect();
+            documented.sort_unstable();
+            assert_eq!(
+                documented,
+                known(&format!("{header}\nzzz = 1\n")),
+                "{header}"
+            );
         }
     }
 }

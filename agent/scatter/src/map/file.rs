@@ -6,7 +6,8 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use plimsoll_core::{
     gather::{Partition, PartitionMap},
-    ring::{DEFAULT_SLOTS, key_hash, slot_of_hash},
+    md5_word,
+    ring::{DEFAULT_SLOTS, slot_of_hash},
 };
 use plimsoll_science::cluster::MAX_CLUSTERS;
 use serde::{Deserialize, Serialize};
@@ -194,7 +195,7 @@ impl Map {
 
 /// The slot of a key.
 pub fn slot_of(key: &str) -> u32 {
-    slot_of_hash(key_hash(key.as_bytes()), SLOTS)
+    slot_of_hash(md5_word(key.as_bytes()), SLOTS)
 }
 
 /// The nearest of these; the first of equal ones.

@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
+use plimsoll_net::backoff;
 use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{
@@ -26,9 +27,10 @@ use super::{
 const CHUNK_BYTES: usize = 32 << 10;
 /// Chunks that wait for a database.
 const CHUNKS: usize = 4;
-/// The file is read so often where databases are away, with twice the pause each time.
+/// How often the file is read while databases are unavailable.
 const ATTEMPTS: u32 = 6;
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const MIN_WAIT: Duration = Duration::from_millis(500);
+const MAX_WAIT: Duration = Duration::from_secs(8);
 
 /// Arguments of `partition load`.
 #[derive(Args, Clone, Debug)]
@@ -131,7 +133,7 @@ impl<'a> Loading<'a> {
         out: &mut impl Write,
     ) -> anyhow::Result<()> {
         let (begin, all) = (Instant::now(), places.len());
-        let mut pause = FIRST_PAUSE;
+        let mut waits = backoff(MIN_WAIT, MAX_WAIT);
         for attempt in 1..=ATTEMPTS {
             let hopeless;
             (places, hopeless) = self.pass(places, out).await?;
@@ -146,9 +148,7 @@ impl<'a> Loading<'a> {
                     names.join(",")
                 );
             }
-            // Not in step, where several load.
-            tokio::time::sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
-            pause *= 2;
+            tokio::time::sleep(waits.next().unwrap_or(MAX_WAIT)).await;
         }
         let rows: u64 = self.done.iter().map(|(_, rows)| rows).sum();
         let seconds = begin.elapsed().as_secs_f64();

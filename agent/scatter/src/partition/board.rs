@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use plimsoll_core::{Cost, DelayHistogram, Sample, Seconds, gather::Admission};
+use plimsoll_core::{Cost, DelayHistogram, Observation, Seconds, gather::Admission};
 use tokio::time::Instant;
 
 /// See above.
@@ -107,7 +107,7 @@ impl Board {
     }
 
     /// What ended since the last call.
-    pub fn sample(&self) -> Sample {
+    pub fn observe(&self) -> Observation {
         let now = Instant::now();
         let mut known = self.locked();
         let since = std::mem::replace(&mut known.since, now);
@@ -115,17 +115,16 @@ impl Board {
         let oldest = known.jobs().map(|job| job.since).min();
         let oldest_age = oldest.map(|at| Seconds(now.duration_since(at).as_secs_f64()));
         let empty = known.empty.clone();
-        Sample {
-            period: Seconds(now.duration_since(since).as_secs_f64()),
-            delays: std::mem::replace(&mut known.delays, empty.clone()),
+        let period = Seconds(now.duration_since(since).as_secs_f64());
+        let delays = std::mem::replace(&mut known.delays, empty.clone());
+        Observation {
             left: Some(std::mem::replace(&mut known.left, empty)),
             failed: std::mem::take(&mut known.failed),
             finished_cost: Some(Cost(std::mem::take(&mut known.finished_cost))),
-            mean_jobs: None,
-            refused_share: None,
             oldest_age,
             jobs: Some(jobs as f64),
             peak_jobs: Some(std::mem::replace(&mut known.peak, jobs) as f64),
+            ..Observation::new(period, delays)
         }
     }
 

@@ -12,7 +12,8 @@ use hyper::{
     header::{HOST, HeaderValue},
 };
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, task::JoinSet, time::timeout_at};
+use tokio::{net::TcpStream, time::timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     Asked, Out, Trouble,
@@ -31,7 +32,7 @@ use crate::{
 pub struct Session {
     sender: SendRequest<Full<Bytes>>,
     /// Reads and writes; goes with the connection.
-    _driver: JoinSet<()>,
+    _driver: AbortOnDropHandle<hyper::Result<()>>,
     is_used: bool,
 }
 
@@ -48,14 +49,10 @@ impl Pooled for Session {
             .handshake(TokioIo::new(stream))
             .await;
         let (sender, connection) = opened.map_err(|error| down(told(&error)))?;
-        let mut driver = JoinSet::new();
-        driver.spawn(async {
-            // Its errors are told to who asked.
-            let _ = connection.await;
-        });
         Ok(Session {
             sender,
-            _driver: driver,
+            // Its errors are told to who asked.
+            _driver: AbortOnDropHandle::new(tokio::spawn(connection)),
             is_used: false,
         })
     }

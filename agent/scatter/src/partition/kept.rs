@@ -1,7 +1,8 @@
 //! What is kept from query to query, how much of it, and for how long.
 
-use std::{collections::HashMap, time::Duration};
+use std::{num::NonZeroUsize, time::Duration};
 
+use lru::LruCache;
 use tokio::time::Instant;
 
 /// An idle connection is kept for so long.
@@ -9,7 +10,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Idle connections to a partition.
 const MAX_IDLE: usize = 16;
 /// Prepared statements of a connection.
-const MAX_STATEMENTS: usize = 64;
+const MAX_STATEMENTS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// A table may have other columns after so long.
 const STATEMENT_AGE: Duration = Duration::from_secs(60);
 
@@ -60,28 +61,22 @@ impl<T> Idle<T> {
 
 /// Statements of one connection, by their SQL.
 #[derive(Debug)]
-pub struct Statements<T>(HashMap<String, (Instant, T)>);
+pub struct Statements<T>(LruCache<String, (Instant, T)>);
 
 impl<T> Statements<T> {
     pub fn new() -> Self {
-        Statements(HashMap::new())
+        Statements(LruCache::new(MAX_STATEMENTS))
     }
 
     /// Unless it is too old.
     pub fn get(&self, sql: &str, now: Instant) -> Option<&T> {
-        let (at, statement) = self.0.get(sql)?;
+        let (at, statement) = self.0.peek(sql)?;
         (now.duration_since(*at) < STATEMENT_AGE).then_some(statement)
     }
 
     /// Prepared at `now`; in place of the oldest, where there is no room.
     pub fn keep(&mut self, sql: &str, statement: T, now: Instant) {
-        self.0.remove(sql);
-        if self.0.len() >= MAX_STATEMENTS {
-            let oldest = self.0.iter().min_by_key(|(_, (at, _))| *at);
-            let oldest = oldest.map(|(sql, _)| sql.clone());
-            oldest.and_then(|sql| self.0.remove(&sql));
-        }
-        self.0.insert(sql.to_owned(), (now, statement));
+        self.0.put(sql.to_owned(), (now, statement));
     }
 
     pub fn clear(&mut self) {

@@ -13,13 +13,12 @@ use tokio::{
 use tokio_util::bytes::Bytes;
 
 use super::{Trouble, board::Place, cores::Core};
+use crate::client::LAST_WORD;
 
 /// Lines travel together until they are so long, or none follows at once.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Chunks that wait for who asked.
 const CHUNKS: usize = 2;
-/// Until who asked has taken so much that there is room for why it ends.
-const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Where the lines go.
 pub struct Out {

@@ -5,15 +5,16 @@ use std::{
     time::Duration,
 };
 
+use plimsoll_net::{Backoff, backoff};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Trouble, kept::Idle};
 use crate::partition::PartitionMetrics;
 
-/// After the first failure to log in, and after many; with jitter.
-const MIN_PAUSE: Duration = Duration::from_millis(50);
-/// See [`MIN_PAUSE`].
-const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// After a failure to log in, and after many.
+const MIN_WAIT: Duration = Duration::from_millis(50);
+/// See [`MIN_WAIT`].
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// A connection that may be kept.
 pub trait Pooled: Sized + Send + 'static {
@@ -43,7 +44,7 @@ pub struct Pool<S: Pooled> {
 #[derive(Debug)]
 struct State<S> {
     idle: Idle<S>,
-    failures: u32,
+    waits: Backoff,
     not_before: Instant,
     why: String,
 }
@@ -53,7 +54,7 @@ impl<S: Pooled> Pool<S> {
     pub fn new(name: String, server: S::Server, metrics: PartitionMetrics) -> Self {
         let state = State {
             idle: Idle::new(),
-            failures: 0,
+            waits: backoff(MIN_WAIT, MAX_WAIT),
             not_before: Instant::now(),
             why: String::new(),
         };
@@ -91,14 +92,12 @@ impl<S: Pooled> Pool<S> {
         self.metrics.login(&self.name, opened.is_ok());
         let mut state = self.locked();
         match &opened {
-            Ok(_) => state.failures = 0,
+            Ok(_) => state.waits = backoff(MIN_WAIT, MAX_WAIT),
             // Others that knocked with this one are one failure.
             Err(_) if Instant::now() < state.not_before => {}
             Err(trouble) => {
-                let pause = MIN_PAUSE * 2u32.pow(state.failures.min(8));
-                let jitter = 0.5 + 0.5 * fastrand::f64();
-                state.not_before = Instant::now() + pause.min(MAX_PAUSE).mul_f64(jitter);
-                state.failures = state.failures.saturating_add(1);
+                let wait = state.waits.next().unwrap_or(MAX_WAIT);
+                state.not_before = Instant::now() + wait;
                 state.why = trouble.to_string();
             }
         }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use plimsoll_core::host::{CpuLoad, CpuSample, CpuTime, QueueAverage, RENEWED, SATURATED};
+use super::counters::{CpuLoad, CpuSample, CpuTime, QueueAverage, RENEWED, SATURATED};
 
 use super::{
     cgroup::{Group, Queue},

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plimsoll_core::host::CpuTime;
+use super::counters::CpuTime;
 
 use super::files::{self, LONG, SHORT};
 

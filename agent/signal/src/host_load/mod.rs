@@ -1,6 +1,7 @@
 //! Load of the host: of its CPUs and of its network, once a period.
 
 mod cgroup;
+pub mod counters;
 mod cpu;
 mod files;
 mod machine;

@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use plimsoll_core::host::{LinkBytes, link_utilisation, network_load};
+use super::counters::{LinkBytes, link_utilisation, network_load};
 
 use super::files::{self, LONG, Roots, SHORT};
 use crate::host_load::NetworkConfig;

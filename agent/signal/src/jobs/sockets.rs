@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use super::{JobCount, sock_diag::SockDiag};
@@ -50,7 +50,7 @@ struct Seen {
 #[derive(Debug)]
 pub struct Sockets {
     seen: Arc<Mutex<Seen>>,
-    watcher: JoinHandle<()>,
+    watcher: AbortOnDropHandle<()>,
 }
 
 impl Sockets {
@@ -85,7 +85,10 @@ impl Sockets {
                 tokio::time::sleep(rest.max(every.saturating_sub(took))).await;
             }
         });
-        Sockets { seen, watcher }
+        Sockets {
+            seen,
+            watcher: AbortOnDropHandle::new(watcher),
+        }
     }
 
     /// What was seen last.
@@ -123,12 +126,6 @@ impl Sockets {
             ..Seen::default()
         };
         Ok(count)
-    }
-}
-
-impl Drop for Sockets {
-    fn drop(&mut self) {
-        self.watcher.abort();
     }
 }
 

@@ -5,9 +5,9 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use plimsoll_core::{Cost, DelayHistogram, Sample, Seconds};
+use plimsoll_core::{Cost, DelayHistogram, Observation, Seconds};
 use prometheus::{IntCounter, IntCounterVec};
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::{
@@ -219,7 +219,7 @@ impl Period {
         self.refused += u64::from(line.asked == Asked::Refused);
     }
 
-    fn sample(self, jobs: Option<f64>) -> Sample {
+    fn observation(self, jobs: Option<f64>) -> Observation {
         let period = Seconds::from(self.began.elapsed());
         let finished = self.delays.count();
         // A mean over the lines that have a cost stands for those that have none.
@@ -227,18 +227,16 @@ impl Period {
         // A node that hangs is as silent as one without work.
         let is_silent = finished + self.failed + self.left.count() == 0;
         let mean_jobs = (!is_silent).then(|| self.in_node / period.get().max(1e-3));
-        Sample {
-            period,
-            delays: self.delays,
+        Observation {
             failed: self.failed,
             left: Some(self.left),
             finished_cost: cost.map(Cost),
             mean_jobs,
             refused_share: (self.asked > 0).then(|| self.refused as f64 / self.asked as f64),
-            oldest_age: None,
             // Of a period in which nothing ended the last word may be wrong: lines get lost.
             jobs: jobs.filter(|_| !is_silent),
             peak_jobs: self.peak_jobs,
+            ..Observation::new(period, self.delays)
         }
     }
 }
@@ -263,7 +261,7 @@ fn fresh() -> Option<Period> {
 #[derive(Debug)]
 pub struct HaproxyLogSource {
     lines: Lines,
-    listener: JoinHandle<()>,
+    listener: AbortOnDropHandle<()>,
 }
 
 impl HaproxyLogSource {
@@ -276,13 +274,13 @@ impl HaproxyLogSource {
     ) -> Result<Self, SourceError> {
         let listener = Listener::bind(listen)?;
         let lines = Lines::new(service, node, metrics);
-        let listener = tokio::spawn(listener.run(lines.clone()));
+        let listener = AbortOnDropHandle::new(tokio::spawn(listener.run(lines.clone())));
         Ok(HaproxyLogSource { lines, listener })
     }
 
     /// What arrived since the last call. Silence is an empty period, not an error: HAProxy says
     /// nothing while there is nothing to say.
-    pub async fn observe(&mut self) -> Result<Sample, SourceError> {
+    pub async fn observe(&mut self) -> Result<Observation, SourceError> {
         if self.listener.is_finished() {
             // Its panic becomes the loop's, which is restarted and counted.
             if let Err(error) = (&mut self.listener).await
@@ -298,7 +296,7 @@ impl HaproxyLogSource {
         drop(gathered);
         let ended =
             ended.ok_or_else(|| SourceError::new("unreachable", "no histogram to record in"))?;
-        Ok(ended.sample(jobs))
+        Ok(ended.observation(jobs))
     }
 
     /// What the proxies have there by the lines of this period.
@@ -306,11 +304,5 @@ impl HaproxyLogSource {
         let mut gathered = self.lines.lock();
         gathered.period.as_ref()?.peak_jobs?;
         gathered.jobs.sum(self.lines.now_millis())
-    }
-}
-
-impl Drop for HaproxyLogSource {
-    fn drop(&mut self) {
-        self.listener.abort();
     }
 }

@@ -14,7 +14,7 @@ mod settings;
 
 use std::sync::Arc;
 
-use plimsoll_core::{Sample, Sla};
+use plimsoll_core::{Observation, Sla};
 use plimsoll_exposition::Selector;
 use plimsoll_scatter::partition::{Board, Partitions};
 
@@ -79,12 +79,12 @@ impl Source {
 
     /// What was seen since the last call that gave something; `None` where this call only laid the
     /// base that the next one compares with.
-    pub async fn observe(&mut self) -> Result<Option<Sample>, SourceError> {
+    pub async fn observe(&mut self) -> Result<Option<Observation>, SourceError> {
         match self {
             Source::Prometheus(source) => source.observe().await,
             Source::HaproxyLog(source) => source.observe().await.map(Some),
             Source::Proxies(source) => source.observe(),
-            Source::Partitions(board) => Ok(Some(board.sample())),
+            Source::Partitions(board) => Ok(Some(board.observe())),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use plimsoll_core::{Cost, Sample, Seconds, Sla, advise};
+use plimsoll_core::{Cost, Observation, Seconds, Sla, advise};
 use plimsoll_exposition::{CounterDelta, Delta, Exposition, HistogramDelta, Labels, Selector};
 use plimsoll_net::get;
 use tracing::warn;
@@ -58,7 +58,7 @@ impl PrometheusSource {
 
     /// One scrape. One that fails leaves the base as it was, but for counters that cannot go on from
     /// it: other buckets, or a jump that is no work. Those are the new base.
-    pub async fn observe(&mut self) -> Result<Option<Sample>, SourceError> {
+    pub async fn observe(&mut self) -> Result<Option<Observation>, SourceError> {
         let (status, body) =
             get(&self.config.url, self.config.timeout, self.config.max_body).await?;
         let now = Instant::now();
@@ -74,7 +74,7 @@ impl PrometheusSource {
         })
     }
 
-    fn take(&mut self, body: &[u8], now: Instant) -> Result<Option<Sample>, SourceError> {
+    fn take(&mut self, body: &[u8], now: Instant) -> Result<Option<Observation>, SourceError> {
         let text = Exposition::new(body)?;
         let counters = |selector: &Option<Selector>| match selector {
             Some(selector) => text.counters(selector),
@@ -127,17 +127,12 @@ impl PrometheusSource {
                 ),
             ));
         }
-        Ok(Some(Sample {
-            period,
-            delays,
+        Ok(Some(Observation {
             failed: failed.round() as u64,
             finished_cost: cost_known.then_some(Cost(cost)),
-            left: None,
-            mean_jobs: None,
-            refused_share: None,
             oldest_age: oldest_age.map(Seconds),
             jobs,
-            peak_jobs: None,
+            ..Observation::new(period, delays)
         }))
     }
 
@@ -200,7 +195,7 @@ mod tests {
         )
     }
 
-    fn take(source: &mut PrometheusSource, text: &str) -> Result<Option<Sample>, SourceError> {
+    fn take(source: &mut PrometheusSource, text: &str) -> Result<Option<Observation>, SourceError> {
         source.take(text.as_bytes(), Instant::now())
     }
 
@@ -208,13 +203,13 @@ mod tests {
     fn the_first_scrape_is_the_base_and_the_next_ones_are_compared() {
         let mut s = source();
         assert!(take(&mut s, &text(1, 5, 9, 3.0)).unwrap().is_none());
-        let sample = take(&mut s, &text(2, 8, 13, 4.5)).unwrap().unwrap();
-        assert_eq!(sample.delays.counts(), [1, 2, 1]);
-        assert_eq!(sample.delays.mean(), Some(Seconds(1.5 / 4.0)));
-        assert_eq!(sample.failed, 1);
-        assert_eq!(sample.finished_cost, Some(Cost(320.0)));
+        let seen = take(&mut s, &text(2, 8, 13, 4.5)).unwrap().unwrap();
+        assert_eq!(seen.delays.counts(), [1, 2, 1]);
+        assert_eq!(seen.delays.mean(), Some(Seconds(1.5 / 4.0)));
+        assert_eq!(seen.failed, 1);
+        assert_eq!(seen.finished_cost, Some(Cost(320.0)));
         assert_eq!(
-            (sample.oldest_age, sample.jobs),
+            (seen.oldest_age, seen.jobs),
             (Some(Seconds(2.5)), Some(7.0))
         );
     }
@@ -223,11 +218,11 @@ mod tests {
     fn counters_that_start_again_are_counted_from_zero() {
         let mut s = source();
         take(&mut s, &text(10, 50, 90, 30.0)).unwrap();
-        let sample = take(&mut s, &text(1, 2, 3, 0.75)).unwrap().unwrap();
-        assert_eq!(sample.delays.counts(), [1, 1, 1]);
-        assert_eq!(sample.delays.mean(), Some(Seconds(0.25)));
-        assert_eq!(sample.failed, 1);
-        assert_eq!(sample.finished_cost, Some(Cost(240.0)));
+        let seen = take(&mut s, &text(1, 2, 3, 0.75)).unwrap().unwrap();
+        assert_eq!(seen.delays.counts(), [1, 1, 1]);
+        assert_eq!(seen.delays.mean(), Some(Seconds(0.25)));
+        assert_eq!(seen.failed, 1);
+        assert_eq!(seen.finished_cost, Some(Cost(240.0)));
         let still = take(&mut s, &text(1, 2, 3, 0.75)).unwrap().unwrap();
         assert_eq!(still.delays.count(), 0);
     }
@@ -239,8 +234,8 @@ mod tests {
         let other = text(1, 2, 3, 1.0).replace("le=\"0.1\"", "le=\"0.2\"");
         assert_eq!(take(&mut s, &other).unwrap_err().kind, "buckets");
         let other = other.replace("} 3\n", "} 5\n");
-        let sample = take(&mut s, &other).unwrap().unwrap();
-        assert_eq!(sample.delays.counts(), [0, 0, 2]);
+        let seen = take(&mut s, &other).unwrap().unwrap();
+        assert_eq!(seen.delays.counts(), [0, 0, 2]);
     }
 
     #[test]
@@ -273,9 +268,9 @@ mod tests {
         let same = take(&mut s, &text(10, 20, 30, 8.999_999_999_999)).unwrap();
         assert_eq!(same.unwrap().delays.count(), 0);
         // Restarted, and at once busier than before.
-        let sample = take(&mut s, &text(11, 22, 33, 3.3)).unwrap().unwrap();
-        assert_eq!(sample.delays.counts(), [11, 11, 11]);
-        assert!((sample.delays.mean().unwrap().get() - 0.1).abs() < 1e-12);
+        let seen = take(&mut s, &text(11, 22, 33, 3.3)).unwrap().unwrap();
+        assert_eq!(seen.delays.counts(), [11, 11, 11]);
+        assert!((seen.delays.mean().unwrap().get() - 0.1).abs() < 1e-12);
     }
 
     #[test]
@@ -284,8 +279,8 @@ mod tests {
         take(&mut s, &text(1, 2, 3, 1.0)).unwrap();
         let jumped = take(&mut s, &text(1, 2, 5_000_000_000, 1.0)).unwrap_err();
         assert_eq!(jumped.kind, "garbage");
-        let sample = take(&mut s, &text(2, 3, 5_000_000_001, 1.0)).unwrap();
-        assert_eq!(sample.unwrap().delays.count(), 1);
+        let seen = take(&mut s, &text(2, 3, 5_000_000_001, 1.0)).unwrap();
+        assert_eq!(seen.unwrap().delays.count(), 1);
     }
 
     #[test]
@@ -319,9 +314,9 @@ mod tests {
             let error = take(&mut s, &text).unwrap_err();
             assert!(!error.message.is_empty(), "{text}");
         }
-        let sample = take(&mut s, &text(2, 4, 6, 2.0)).unwrap().unwrap();
+        let seen = take(&mut s, &text(2, 4, 6, 2.0)).unwrap().unwrap();
         assert_eq!(
-            sample.delays.counts(),
+            seen.delays.counts(),
             [1, 1, 1],
             "compared with the last good scrape"
         );

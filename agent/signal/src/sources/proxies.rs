@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use plimsoll_core::{Cost, HistogramError, Sample, Seconds, dispatch::Observed};
+use plimsoll_core::{Cost, HistogramError, Observation, Seconds, dispatch::Observed};
 
 use tracing::warn;
 
@@ -85,7 +85,7 @@ impl ProxiesSource {
     }
 
     /// What was counted since the last call; `None` the first time.
-    pub fn observe(&mut self) -> Result<Option<Sample>, SourceError> {
+    pub fn observe(&mut self) -> Result<Option<Observation>, SourceError> {
         let Some((seen, at)) = self.board.of(&self.service) else {
             return Err(SourceError::new(
                 "unreachable",
@@ -155,18 +155,13 @@ impl ProxiesSource {
         let period = at.saturating_duration_since(before).as_secs_f64();
         let ended = delays.count() + left.count();
         let in_node = delays.sum().get() + left.sum().get();
-        Ok(Some(Sample {
-            period: Seconds(period),
+        Ok(Some(Observation {
             // A node that hangs is as silent as one without work.
             mean_jobs: (ended > 0 && period > 0.0).then(|| in_node / period),
-            refused_share: None,
-            delays,
             failed: added.failures(),
             left: Some(left),
             finished_cost: Some(Cost(added.cost())),
-            oldest_age: None,
-            jobs: None,
-            peak_jobs: None,
+            ..Observation::new(Seconds(period), delays)
         }))
     }
 }
@@ -208,13 +203,10 @@ mod tests {
             &board,
             &[("a", "1 5 1.25 1 400 31:5"), ("b", "1 1 0.001 3 80 0:1")],
         );
-        let sample = source.observe().unwrap().unwrap();
-        assert_eq!(sample.delays.count(), 4);
-        assert!((sample.delays.mean().unwrap().get() - 0.751 / 4.0).abs() < 1e-9);
-        assert_eq!(
-            (sample.failed, sample.finished_cost),
-            (3, Some(Cost(320.0)))
-        );
+        let seen = source.observe().unwrap().unwrap();
+        assert_eq!(seen.delays.count(), 4);
+        assert!((seen.delays.mean().unwrap().get() - 0.751 / 4.0).abs() < 1e-9);
+        assert_eq!((seen.failed, seen.finished_cost), (3, Some(Cost(320.0))));
     }
 
     #[test]
@@ -255,8 +247,8 @@ mod tests {
             &[("a", "1 1003 250.75 0 80240 31:1003")],
         ] {
             put(&board, seen);
-            let sample = source.observe().unwrap();
-            assert_eq!(sample.map_or(0, |sample| sample.delays.count()), 0);
+            let seen = source.observe().unwrap();
+            assert_eq!(seen.map_or(0, |seen| seen.delays.count()), 0);
         }
         put(&board, &[("a", "1 1005 251.25 0 80400 31:1005")]);
         assert_eq!(source.observe().unwrap().unwrap().delays.count(), 2);
@@ -273,8 +265,8 @@ mod tests {
         for n in 1..4 {
             let fine = format!("1 {n} {} 0 80 31:{n}", 0.25 * f64::from(n));
             put(&board, &[("a", "garbage"), ("b", &fine)]);
-            let sample = source.observe().unwrap();
-            assert_eq!(sample.map_or(1, |sample| sample.delays.count()), 1);
+            let seen = source.observe().unwrap();
+            assert_eq!(seen.map_or(1, |seen| seen.delays.count()), 1);
         }
         put(&board, &[("a", "garbage")]);
         assert!(source.observe().is_err(), "nothing is known");
@@ -287,10 +279,10 @@ mod tests {
         source.observe().unwrap();
         // 100 answers of 0.5 s and one of 60 s, and a client that left after half a minute.
         put(&board, &[("a", "2 101 110.000000 0 101 35:100,56:1 56:1")]);
-        let sample = source.observe().unwrap().unwrap();
-        assert_eq!(sample.delays.count(), 101);
-        assert!(sample.delays.within(Seconds(20.0)) > 99.9);
-        assert!(sample.delays.within(Seconds(1.0)) < 100.1);
-        assert_eq!(sample.left.unwrap().above(Seconds(20.0)).count(), 1);
+        let seen = source.observe().unwrap().unwrap();
+        assert_eq!(seen.delays.count(), 101);
+        assert!(seen.delays.within(Seconds(20.0)) > 99.9);
+        assert!(seen.delays.within(Seconds(1.0)) < 100.1);
+        assert_eq!(seen.left.unwrap().above(Seconds(20.0)).count(), 1);
     }
 }

@@ -107,130 +107,10 @@ pub fn log_listen(text: &str) -> Result<LogListen, String> {
 /// Checks `[service.source]`, which is at `path`.
 pub fn source(path: &str, raw: &SourceSection, period: Duration) -> Checked<SourceConfig> {
     match raw.kind.as_str() {
-        "prometheus" => {
-            only_for(
-                path,
-                "prometheus",
-                &[
-                    ("listen", raw.listen.is_some()),
-                    ("node", raw.node.is_some()),
-                ],
-            )?;
-            let url = required(format!("{path}.url"), raw.url.as_ref(), "prometheus")?;
-            let histogram = required(
-                format!("{path}.histogram"),
-                raw.histogram.as_ref(),
-                "prometheus",
-            )?;
-            let names = [
-                ("histogram", Some(histogram)),
-                ("failed", raw.failed.as_ref()),
-                ("cost", raw.cost.as_ref()),
-                ("oldest_age", raw.oldest_age.as_ref()),
-            ];
-            for (key, name) in names {
-                if let Some(name) = name {
-                    metric_name(&format!("{path}.{key}"), name)?;
-                }
-            }
-            for part in ["_bucket", "_sum", "_count"] {
-                if let Some(base) = histogram.strip_suffix(part) {
-                    return wrong(
-                        format!("{path}.histogram"),
-                        format!(
-                            "must be the histogram's name, {base:?}, not that of its {part} series, {histogram:?}"
-                        ),
-                    );
-                }
-            }
-            let key = format!("{path}.timeout");
-            let timeout = duration(&key, raw.timeout, period.min(READ_TIMEOUT), MILLI)?;
-            if timeout > period {
-                let shown = humantime::format_duration;
-                return wrong(
-                    key,
-                    format!(
-                        "must not be above agent.period ({}), is {}",
-                        shown(period),
-                        shown(timeout)
-                    ),
-                );
-            }
-            let max_body = at(
-                &format!("{path}.max_body"),
-                plimsoll_settings::bytes(raw.max_body.as_deref().unwrap_or("4MiB")),
-            )?;
-            if !(1024..=64 << 20).contains(&max_body) {
-                return wrong(
-                    format!("{path}.max_body"),
-                    format!("must be from 1KiB to 64MiB, is {max_body} bytes"),
-                );
-            }
-            Ok(SourceConfig::Prometheus(PrometheusConfig {
-                url: at(&format!("{path}.url"), plimsoll_net::http_url(url))?,
-                histogram: histogram.clone(),
-                labels: raw.labels.clone().unwrap_or_default(),
-                failed: raw.failed.clone(),
-                cost: raw.cost.clone(),
-                oldest_age: raw.oldest_age.clone(),
-                timeout,
-                max_body,
-            }))
-        }
-        "haproxy-log" => {
-            only_for(
-                path,
-                "haproxy-log",
-                &[
-                    ("url", raw.url.is_some()),
-                    ("histogram", raw.histogram.is_some()),
-                    ("labels", raw.labels.is_some()),
-                    ("failed", raw.failed.is_some()),
-                    ("cost", raw.cost.is_some()),
-                    ("oldest_age", raw.oldest_age.is_some()),
-                    ("timeout", raw.timeout.is_some()),
-                    ("max_body", raw.max_body.is_some()),
-                ],
-            )?;
-            let listen = required(format!("{path}.listen"), raw.listen.as_ref(), "haproxy-log")?;
-            let node = required(format!("{path}.node"), raw.node.as_ref(), "haproxy-log")?;
-            let parts: Vec<_> = node.split('/').collect();
-            if parts.len() != 2
-                || parts.iter().any(|p| p.is_empty())
-                || node.contains(char::is_whitespace)
-            {
-                return wrong(
-                    format!("{path}.node"),
-                    format!("must be \"backend/server\", is {node:?}"),
-                );
-            }
-            Ok(SourceConfig::HaproxyLog {
-                listen: at(&format!("{path}.listen"), log_listen(listen))?,
-                node: node.clone(),
-            })
-        }
-        kind @ ("proxies" | "partitions") => {
-            only_for(
-                path,
-                kind,
-                &[
-                    ("url", raw.url.is_some()),
-                    ("histogram", raw.histogram.is_some()),
-                    ("labels", raw.labels.is_some()),
-                    ("failed", raw.failed.is_some()),
-                    ("cost", raw.cost.is_some()),
-                    ("oldest_age", raw.oldest_age.is_some()),
-                    ("timeout", raw.timeout.is_some()),
-                    ("max_body", raw.max_body.is_some()),
-                    ("listen", raw.listen.is_some()),
-                    ("node", raw.node.is_some()),
-                ],
-            )?;
-            Ok(match kind {
-                "proxies" => SourceConfig::Proxies,
-                _ => SourceConfig::Partitions,
-            })
-        }
+        "prometheus" => prometheus(path, raw, period).map(SourceConfig::Prometheus),
+        "haproxy-log" => haproxy_log(path, raw),
+        "proxies" => own_keys_only(path, raw).map(|()| SourceConfig::Proxies),
+        "partitions" => own_keys_only(path, raw).map(|()| SourceConfig::Partitions),
         other => wrong(
             format!("{path}.kind"),
             format!(
@@ -238,6 +118,107 @@ pub fn source(path: &str, raw: &SourceSection, period: Duration) -> Checked<Sour
             ),
         ),
     }
+}
+
+/// Refuses keys that belong to another kind.
+fn own_keys_only(path: &str, raw: &SourceSection) -> Checked<()> {
+    let keys = [
+        ("prometheus", "url", raw.url.is_some()),
+        ("prometheus", "histogram", raw.histogram.is_some()),
+        ("prometheus", "labels", raw.labels.is_some()),
+        ("prometheus", "failed", raw.failed.is_some()),
+        ("prometheus", "cost", raw.cost.is_some()),
+        ("prometheus", "oldest_age", raw.oldest_age.is_some()),
+        ("prometheus", "timeout", raw.timeout.is_some()),
+        ("prometheus", "max_body", raw.max_body.is_some()),
+        ("haproxy-log", "listen", raw.listen.is_some()),
+        ("haproxy-log", "node", raw.node.is_some()),
+    ];
+    let others = keys.into_iter().filter(|(kind, ..)| *kind != raw.kind);
+    let others: Vec<_> = others.map(|(_, key, is_set)| (key, is_set)).collect();
+    only_for(path, &raw.kind, &others)
+}
+
+fn prometheus(path: &str, raw: &SourceSection, period: Duration) -> Checked<PrometheusConfig> {
+    own_keys_only(path, raw)?;
+    let url = required(format!("{path}.url"), raw.url.as_ref(), "prometheus")?;
+    let histogram = required(
+        format!("{path}.histogram"),
+        raw.histogram.as_ref(),
+        "prometheus",
+    )?;
+    let names = [
+        ("histogram", Some(histogram)),
+        ("failed", raw.failed.as_ref()),
+        ("cost", raw.cost.as_ref()),
+        ("oldest_age", raw.oldest_age.as_ref()),
+    ];
+    for (key, name) in names {
+        if let Some(name) = name {
+            metric_name(&format!("{path}.{key}"), name)?;
+        }
+    }
+    for part in ["_bucket", "_sum", "_count"] {
+        if let Some(base) = histogram.strip_suffix(part) {
+            return wrong(
+                format!("{path}.histogram"),
+                format!(
+                    "must be the histogram's name, {base:?}, not that of its {part} series, {histogram:?}"
+                ),
+            );
+        }
+    }
+    let key = format!("{path}.timeout");
+    let timeout = duration(&key, raw.timeout, period.min(READ_TIMEOUT), MILLI)?;
+    if timeout > period {
+        let shown = humantime::format_duration;
+        return wrong(
+            key,
+            format!(
+                "must not be above agent.period ({}), is {}",
+                shown(period),
+                shown(timeout)
+            ),
+        );
+    }
+    let max_body = at(
+        &format!("{path}.max_body"),
+        plimsoll_settings::bytes(raw.max_body.as_deref().unwrap_or("4MiB")),
+    )?;
+    if !(1024..=64 << 20).contains(&max_body) {
+        return wrong(
+            format!("{path}.max_body"),
+            format!("must be from 1KiB to 64MiB, is {max_body} bytes"),
+        );
+    }
+    Ok(PrometheusConfig {
+        url: at(&format!("{path}.url"), plimsoll_net::http_url(url))?,
+        histogram: histogram.clone(),
+        labels: raw.labels.clone().unwrap_or_default(),
+        failed: raw.failed.clone(),
+        cost: raw.cost.clone(),
+        oldest_age: raw.oldest_age.clone(),
+        timeout,
+        max_body,
+    })
+}
+
+fn haproxy_log(path: &str, raw: &SourceSection) -> Checked<SourceConfig> {
+    own_keys_only(path, raw)?;
+    let listen = required(format!("{path}.listen"), raw.listen.as_ref(), "haproxy-log")?;
+    let node = required(format!("{path}.node"), raw.node.as_ref(), "haproxy-log")?;
+    let parts: Vec<_> = node.split('/').collect();
+    if parts.len() != 2 || parts.iter().any(|p| p.is_empty()) || node.contains(char::is_whitespace)
+    {
+        return wrong(
+            format!("{path}.node"),
+            format!("must be \"backend/server\", is {node:?}"),
+        );
+    }
+    Ok(SourceConfig::HaproxyLog {
+        listen: at(&format!("{path}.listen"), log_listen(listen))?,
+        node: node.clone(),
+    })
 }
 
 /// Of `[service.source]`, key by key.

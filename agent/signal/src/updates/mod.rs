@@ -325,7 +325,7 @@ impl Updates {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use plimsoll_core::{
-        BoundLimits, Law, NodeController, Objective, Reason, Rules, Settings, Sla,
+        BoundLimits, Law, NodeController, Objective, Reason, Rules, ServiceMode, Settings, Sla,
     };
     use prometheus::Registry;
 
@@ -350,6 +350,7 @@ url = "http://127.0.0.1:1/accesses"
             },
             law: Law::Fixed,
             mpl: false,
+            mode: ServiceMode::Enforce,
             self_tuned: false,
             rules: Rules::default(),
         }

@@ -1,7 +1,8 @@
 //! Policies that refuse nothing: round robin, random, least connections, and Prop of Chronos-C.
 
 use plimsoll_core::{
-    BoundLimits, Cost, Law, NodeController, Objective, Observation, Rules, Settings, dispatch::Held,
+    BoundLimits, Cost, Law, NodeController, Objective, Observation, Rules, ServiceMode, Settings,
+    dispatch::Held,
 };
 
 use super::{Ask, Ended, Placed, Policy, plimsoll::sla};
@@ -154,6 +155,7 @@ impl Prop {
             },
             law: Law::InverseDelay,
             mpl: false,
+            mode: ServiceMode::Enforce,
             self_tuned: false,
             rules: Rules::default(),
         };

@@ -2,16 +2,13 @@
 
 use plimsoll_core::{
     BoundLimits, Cost, Law, NodeController, Objective, Observation, PiForm, PiGains, Rules,
-    Seconds, Settings, Sla,
+    Seconds, ServiceMode, Settings, Sla,
     dispatch::{DispatchSettings, Dispatcher, Held, NodeShare, Placement, Verdict},
     ring::{RingTable, ring_sizes, ring_weights, worth_moving},
 };
 
-use super::{
-    Ask, Ended, Placed, Policy, UpdateLoad, balance::RoundRobin, sharing::Sharing,
-    updates::Updating,
-};
-use crate::scenario::Scenario;
+use super::{Ask, Ended, Placed, Policy, balance::RoundRobin, sharing::Sharing, updates::Updating};
+use crate::scenario::{Scenario, UpdateLoad};
 
 /// A node's word holds for this long, in periods.
 const LEASE_PERIODS: f64 = 3.0;
@@ -50,6 +47,7 @@ impl Aim {
             limits,
             law,
             mpl: self.mpl,
+            mode: ServiceMode::Enforce,
             self_tuned: self.self_tuned,
             rules: Rules::default(),
         };

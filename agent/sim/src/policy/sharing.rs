@@ -1,5 +1,5 @@
 //! A model of what the Redis function library does with a bound: shares by demand that are raised only by
-//! what the others gave up (`lua/redis/plimsoll.lua`).
+//! what the others gave up (`lua/redis/plimsoll/4-shares.lua`).
 
 /// Part of a bound that is shared evenly, so that who had no demand may begin.
 const EVEN: f64 = 0.05;

@@ -5,7 +5,7 @@ use plimsoll_core::{
     freshness::{FreshnessSettings, Pressure, UpdatePeriods},
 };
 
-use crate::scenario::{Scenario, Updates};
+use crate::scenario::{Scenario, UpdateLoad, Updates};
 
 /// Of one node.
 pub struct Updating {
@@ -15,17 +15,6 @@ pub struct Updating {
     shares: Vec<f64>,
     periods: UpdatePeriods,
     load: UpdateLoad,
-}
-
-/// What updates come to.
-#[derive(Clone, Copy, Debug)]
-pub struct UpdateLoad {
-    /// Of all items.
-    pub per_second: f64,
-    /// Mean age of what is read, seconds.
-    pub age: f64,
-    /// The longest period that an item has, seconds.
-    pub longest: f64,
 }
 
 impl Updating {

@@ -1,12 +1,15 @@
 //! Scenario files.
 
 mod check;
+mod updates;
 
 use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::policy::{self, UpdateLoad};
+pub use updates::{UpdateLoad, Updates};
+
+use crate::names;
 
 /// The scenarios that come with the program, with their texts.
 macro_rules! built_in {
@@ -285,35 +288,6 @@ pub enum Order {
     Random,
 }
 
-/// Temporal data: what is read is as old as its last update.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Updates {
-    /// How many items.
-    pub items: u32,
-    /// Seconds between two updates of one, while nothing is wrong.
-    pub period: f64,
-    /// The most a policy may make of it (`P_max`).
-    pub longest: f64,
-    /// One core's time for an update.
-    pub update_seconds: f64,
-    /// Items that a request reads.
-    pub reads: f64,
-    /// Exponent of Zipf's law by which items are read; 0 is evenly.
-    pub skew: f64,
-}
-
-impl Updates {
-    /// What they come to while nobody makes their periods longer.
-    pub(crate) fn load(&self) -> UpdateLoad {
-        UpdateLoad {
-            per_second: f64::from(self.items) / self.period,
-            age: self.period / 2.0,
-            longest: self.period,
-        }
-    }
-}
-
 /// What happens to nodes.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -420,7 +394,7 @@ impl Scenario {
 
     /// Other policies.
     pub fn choose(&mut self, policies: &[String]) -> Result<(), ScenarioError> {
-        let is_unknown = |name: &&String| !policy::is_known(name);
+        let is_unknown = |name: &&String| !names::is_known(name);
         if let Some(unknown) = policies.iter().find(is_unknown) {
             return Err(self.has_no_policy(unknown));
         }
@@ -444,7 +418,7 @@ impl Scenario {
             key: "policies".into(),
             problem: format!(
                 "there is no policy {name:?}; there are {}",
-                policy::NAMES.join(", ")
+                names::NAMES.join(", ")
             ),
         }
     }

@@ -4,11 +4,9 @@ use std::{error::Error as StdError, time::Duration};
 
 use plimsoll_core::gather::MAX_COLUMNS;
 use plimsoll_net::connect;
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
 use tokio_postgres::{Client, Config, Error, NoTls, Statement, error::SqlState};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     client::MAX_ROW_BYTES,
@@ -53,14 +51,7 @@ pub struct Prepared {
 }
 
 /// Reads and writes; goes with the connection.
-#[derive(Debug)]
-pub struct Driver(JoinHandle<Result<(), Error>>);
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+pub type Driver = AbortOnDropHandle<Result<(), Error>>;
 
 /// A connection, under this name in the server's list and with these settings.
 pub async fn login(
@@ -77,7 +68,7 @@ pub async fn login(
     let socket = connect(&database.address).await.map_err(Trouble::Down)?;
     let connected = login.connect_raw(socket, NoTls).await;
     let (client, driver) = connected.map_err(|error| told(&error))?;
-    Ok((client, Driver(tokio::spawn(driver))))
+    Ok((client, Driver::new(tokio::spawn(driver))))
 }
 
 impl Pooled for Session {
@@ -107,7 +98,7 @@ impl Pooled for Session {
             ..
         } = self;
         drop((client, statements));
-        let _ = timeout(CLOSE_WAIT, &mut driver.0).await;
+        let _ = timeout(CLOSE_WAIT, &mut driver).await;
     }
 }
 
@@ -193,7 +184,7 @@ impl Session {
                 if let Ok(socket) = connect(&database.address).await {
                     let _ = token.cancel_query_raw(socket, NoTls).await;
                 }
-                if timeout(CANCEL_PAUSE, &mut driver.0).await.is_ok() {
+                if timeout(CANCEL_PAUSE, &mut driver).await.is_ok() {
                     return;
                 }
             }

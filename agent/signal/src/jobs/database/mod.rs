@@ -7,6 +7,7 @@ mod stream;
 use std::{sync::Arc, time::Duration};
 
 use plimsoll_core::role::Look;
+use plimsoll_net::{Backoff, backoff};
 use tokio::{
     task::{JoinError, JoinHandle},
     time::{Instant, error::Elapsed, timeout},
@@ -17,10 +18,10 @@ use crate::{
     source_error::SourceError,
 };
 
-/// After the first failure, and after many; with jitter, so that agents do not knock in step.
-const MIN_PAUSE: Duration = Duration::from_millis(100);
-/// See [`MIN_PAUSE`].
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// After a failure, and after many.
+const MIN_WAIT: Duration = Duration::from_millis(100);
+/// See [`MIN_WAIT`].
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// Proving a password may take a slow machine longer than a question: it goes on while periods pass.
 const MAX_LOGIN: Duration = Duration::from_secs(5);
@@ -44,7 +45,8 @@ enum Link {
 pub struct Database {
     config: Arc<DatabaseConfig>,
     link: Link,
-    failures: u32,
+    /// While it fails.
+    waits: Option<Backoff>,
     not_before: Instant,
     why: String,
 }
@@ -62,7 +64,7 @@ impl Database {
         Database {
             config: Arc::new(config),
             link: Link::Closed,
-            failures: 0,
+            waits: None,
             not_before: Instant::now(),
             why: String::new(),
         }
@@ -103,7 +105,7 @@ impl Database {
         match outcome(tokio::spawn(timeout(limit, asking)).await, limit) {
             Ok((connection, answer)) => {
                 self.link = Link::Open(connection);
-                self.failures = 0;
+                self.waits = None;
                 Ok(answer)
             }
             Err(problem) => Err(self.lost(&problem)),
@@ -121,10 +123,10 @@ impl Database {
     }
 
     fn lost(&mut self, problem: &str) -> SourceError {
-        let pause = MIN_PAUSE * 2u32.pow(self.failures.min(16));
-        let jitter = 0.5 + 0.5 * fastrand::f64();
-        self.not_before = Instant::now() + pause.min(MAX_PAUSE).mul_f64(jitter);
-        self.failures = self.failures.saturating_add(1);
+        let waits = self
+            .waits
+            .get_or_insert_with(|| backoff(MIN_WAIT, MAX_WAIT));
+        self.not_before = Instant::now() + waits.next().unwrap_or(MAX_WAIT);
         self.failed(problem)
     }
 

@@ -1,11 +1,11 @@
 //! PostgreSQL's active client backends, and its role.
 
 use plimsoll_core::{Seconds, role::Look};
-use tokio::task::JoinHandle;
 use tokio_postgres::{
     Client, Config, Error, NoTls, SimpleQueryMessage, SimpleQueryRow,
     error::{DbError, SqlState},
 };
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     not_let_in,
@@ -33,13 +33,7 @@ pub struct Connection {
     client: Client,
     budget: Budget,
     /// Reads and writes; goes with the connection, lest it wait for an answer for ever.
-    driver: JoinHandle<Result<(), Error>>,
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
+    driver: AbortOnDropHandle<Result<(), Error>>,
 }
 
 impl Connection {
@@ -56,7 +50,7 @@ impl Connection {
         let budget = stream.budget();
         let connected = login.connect_raw(stream, NoTls).await;
         let (client, driver) = connected.map_err(|error| told(config, &error))?;
-        let driver = tokio::spawn(driver);
+        let driver = AbortOnDropHandle::new(tokio::spawn(driver));
         Ok(Connection {
             client,
             budget,

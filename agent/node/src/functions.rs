@@ -1,0 +1,83 @@
+//! The function libraries that Redis runs (`lua/redis/`).
+
+/// A function library, loaded where it is missing or older.
+#[derive(Debug)]
+pub struct Library {
+    /// Its text, as `FUNCTION LOAD` takes it.
+    pub text: &'static str,
+    /// The function that tells its version.
+    pub asks: &'static str,
+    /// Its version.
+    pub version: i64,
+}
+
+/// The shebang, the prelude of all libraries, and the parts of this one.
+macro_rules! function_library {
+    ($name:literal, $($part:literal),+ $(,)?) => {
+        concat!(
+            "#!lua name=", $name, "\n",
+            include_str!("../../../lua/redis/prelude.lua"),
+            $(include_str!(concat!("../../../lua/redis/", $name, "/", $part))),+
+        )
+    };
+}
+
+/// The ring, shares and observations.
+pub const RING: Library = Library {
+    text: function_library!(
+        "plimsoll",
+        "1-records.lua",
+        "2-leases.lua",
+        "3-ring.lua",
+        "4-shares.lua",
+        "5-calls.lua",
+    ),
+    asks: "plimsoll_version",
+    version: 8,
+};
+
+/// The table of primaries.
+pub const PLACEMENT: Library = Library {
+    text: function_library!(
+        "plimsoll_placement",
+        "1-records.lua",
+        "2-table.lua",
+        "3-dispatchers.lua",
+        "4-keeper.lua",
+        "5-changes.lua",
+        "6-calls.lua",
+    ),
+    asks: "plimsoll_placement_version",
+    version: 2,
+};
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    /// Every part that there is, in the order of their names.
+    fn put_together(name: &str) -> String {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lua/redis");
+        let entries = fs::read_dir(directory.join(name)).unwrap();
+        let mut parts: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        parts.sort();
+        parts.insert(0, directory.join("prelude.lua"));
+        let texts: Vec<_> = parts
+            .iter()
+            .map(|part| fs::read_to_string(part).unwrap())
+            .collect();
+        format!("#!lua name={name}\n{}", texts.concat())
+    }
+
+    #[test]
+    fn a_library_has_all_its_parts_and_its_version() {
+        for (name, library) in [("plimsoll", RING), ("plimsoll_placement", PLACEMENT)] {
+            assert_eq!(library.text, put_together(name));
+            let version = format!("\nlocal VERSION = {}\n", library.version);
+            assert!(library.text.contains(&version), "{name}");
+        }
+    }
+}
