@@ -2,23 +2,23 @@
 
 use std::rc::Rc;
 
+use envoy_policy::{
+    ending,
+    engine::{Admission, Attempt, Ticket},
+    refusal::Refusal,
+};
 use proxy_wasm::{
-    hostcalls,
     traits::{Context, HttpContext},
     types::Action,
 };
 
 use crate::{
-    engine::{Admission, Attempt, Ticket},
     host,
-    roots::{self, Cluster},
+    vm::{self, Cluster},
 };
 
 /// Where the filter state keeps a request's ticket.
 const TICKET: &str = "plimsoll";
-/// Response flags of a client that left: it closed its connection (`DownstreamConnectionTermination`), or reset its
-/// stream (`DownstreamRemoteReset`).
-const CLIENT_LEFT: u64 = 1 << 14 | 1 << 28;
 
 /// Among the HTTP filters.
 #[derive(Debug)]
@@ -44,20 +44,6 @@ impl Downstream {
     }
 }
 
-fn refuse(retry_after: u32) -> Action {
-    let retry_after = retry_after.to_string();
-    let headers = vec![
-        ("content-type", "text/plain"),
-        ("retry-after", retry_after.as_str()),
-        ("plimsoll-reason", "full"),
-    ];
-    let body = b"no node may carry more\n";
-    match hostcalls::send_http_response(503, headers, Some(body)) {
-        Ok(()) => Action::Pause,
-        Err(_) => Action::Continue,
-    }
-}
-
 impl Context for Downstream {
     fn on_done(&mut self) -> bool {
         self.end();
@@ -78,13 +64,17 @@ impl HttpContext for Downstream {
         };
         match engine.admit(&path, host::request_header) {
             Admission::Full => {
-                let retry_after = engine.settings().retry_after;
+                let refusal = Refusal::full(engine.settings().retry_after);
                 // The answer may come back through this filter at once.
                 drop(engine);
-                refuse(retry_after)
+                match host::refuse(&refusal) {
+                    true => Action::Pause,
+                    false => Action::Continue,
+                }
             }
-            Admission::Pass { ticket, hosts } => {
+            Admission::Pass(ticket) => {
                 self.ticket = Some(ticket);
+                let hosts = engine.hosts(ticket);
                 let hosts_header = &engine.settings().hosts_header;
                 // What a client sent is overwritten or removed.
                 let named = (!hosts.is_empty()).then_some(hosts.as_str());
@@ -116,7 +106,7 @@ impl Upstream {
             return;
         };
         let client_left = !attempt.is_answered()
-            && host::number(&["response", "flags"]).is_some_and(|flags| flags & CLIENT_LEFT != 0);
+            && host::number(&["response", "flags"]).is_some_and(ending::client_left);
         if let Ok(mut engine) = cluster.engine.try_borrow_mut() {
             engine.attempt_ended(attempt, host::now(), client_left);
         }
@@ -136,7 +126,7 @@ impl HttpContext for Upstream {
         let address = host::property(&["upstream", "address"]);
         let address = address.and_then(|address| String::from_utf8(address).ok());
         if let (Some((number, ticket)), Some(address)) = (ticket, address)
-            && let Some(cluster) = roots::cluster(number)
+            && let Some(cluster) = vm::cluster(number)
         {
             let attempt = match cluster.engine.try_borrow_mut() {
                 Ok(mut engine) => engine.attempt(ticket, &address, host::now()),
@@ -148,24 +138,10 @@ impl HttpContext for Upstream {
     }
 
     fn on_http_response_headers(&mut self, _: usize, _: bool) -> Action {
-        if let Some((cluster, attempt)) = &mut self.attempt {
-            let text = |bytes| String::from_utf8(bytes).ok();
-            let status = host::response_header(":status").and_then(text);
-            let status = status.and_then(|status| status.parse().ok()).unwrap_or(0);
-            if let Ok(mut engine) = cluster.engine.try_borrow_mut() {
-                let number = |name: &Option<String>| -> Option<f64> {
-                    let value = name.as_deref().and_then(host::response_header);
-                    value.and_then(text)?.parse().ok()
-                };
-                let settings = engine.settings();
-                let items = number(&settings.items_header);
-                let (jobs, load) = (number(&settings.jobs_header), number(&settings.load_header));
-                let now = host::now();
-                engine.answered(attempt, now, status, items);
-                if jobs.is_some() || load.is_some() {
-                    engine.told(attempt, now, jobs, load);
-                }
-            }
+        if let Some((cluster, attempt)) = &mut self.attempt
+            && let Ok(mut engine) = cluster.engine.try_borrow_mut()
+        {
+            engine.on_response(attempt, host::now(), host::response_header);
         }
         Action::Continue
     }

@@ -3,17 +3,20 @@
 
 use std::cell::RefCell;
 
-use crate::{
-    board::{Board, pair, pair_bytes},
-    config::{Settings, is_name},
+use envoy_policy::{
+    call::Answered,
+    config::{Settings, proxy_name},
     engine::Engine,
-    fetcher::Fetcher,
-    host,
-    wire::{Ring, Shares, Told},
+    exchanger::{Exchanger, LOOK},
+    wire::{Ring, Shares},
+    worker::Worker,
 };
 
-/// How often a worker looks, seconds.
-pub const LOOK: f64 = 0.1;
+use crate::{
+    board::{Board, pair, pair_bytes},
+    fetcher, host,
+};
+
 /// A fetcher silent for this long is dead, seconds; each worker waits a little longer than the one before.
 const FETCHER_SILENT: f64 = 1.0;
 const FETCHER_STEP: f64 = 0.15;
@@ -25,25 +28,20 @@ const IDLE_LEASES: f64 = 3.0;
 #[derive(Debug)]
 pub struct Follower {
     board: Board,
-    name: String,
-    instance: String,
+    worker: Worker,
     ordinal: u32,
     last_tick: f64,
-    /// Numbers of the shares and of the ring that were taken.
-    taken: (u64, u64),
+    /// The number of the ring that was taken.
+    ring_taken: u64,
     /// Whether requests come to this VM, so that it needs shares.
     is_dispatcher: bool,
     /// When that is given up where none came.
     idle_until: f64,
-    /// When the period is over.
-    period_end: f64,
-    beat: u64,
-    random: u64,
     /// The fetcher, its beat and when that was new.
     seen: (u32, u32, f64),
     is_fetcher: bool,
-    /// What is done by the one that is.
-    pub fetcher: Fetcher,
+    /// Used by the one that is.
+    pub exchanger: Exchanger,
     /// Seconds that the last ring took to be taken over here.
     pub ring_applied: f64,
 }
@@ -52,41 +50,23 @@ impl Follower {
     /// The VM is told apart from others by its `ordinal` in the process and the process's `nonce`, the
     /// cluster from the VM's others by its `number`.
     pub fn new(settings: &Settings, (ordinal, nonce): (u32, u32), number: u32, seed: u64) -> Self {
-        let node_id =
-            || host::property(&["xds", "node", "id"]).and_then(|id| String::from_utf8(id).ok());
-        let proxy = settings
-            .proxy
-            .clone()
-            .or_else(node_id)
-            .filter(|name| is_name(name));
-        let proxy = proxy.unwrap_or_else(|| "envoy".to_owned());
+        let proxy = proxy_name(settings.proxy.as_deref(), host::node_id);
+        // An Envoy that hands over to another lives on beside it: their names must differ.
+        let name = format!("{proxy}/{nonce:x}/{ordinal}.{number}");
         Follower {
             board: Board::new(&settings.cluster),
-            // An Envoy that hands over to another lives on beside it: their names must differ.
-            name: format!("{proxy}/{nonce:x}/{ordinal}.{number}"),
-            instance: format!("{seed:x}"),
+            worker: Worker::new(name, seed),
             ordinal,
             last_tick: f64::NEG_INFINITY,
-            taken: (0, 0),
+            ring_taken: 0,
             // At once, so that there are shares before requests come.
             is_dispatcher: true,
             idle_until: host::now() + IDLE_LEASES * settings.lease,
-            period_end: 0.0,
-            beat: 0,
-            random: seed | 1,
             seen: (u32::MAX, 0, host::now()),
             is_fetcher: false,
-            fetcher: Fetcher::default(),
+            exchanger: Exchanger::new(seed),
             ring_applied: 0.0,
         }
-    }
-
-    /// 0..1.
-    fn random(&mut self) -> f64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Requests come to this VM.
@@ -115,9 +95,7 @@ impl Follower {
         self.tell(&mut engine, has_news, now);
         self.watch_fetcher(now);
         if self.is_fetcher {
-            let random = self.random();
-            self.fetcher
-                .fetch(&self.board, engine.settings(), now, random);
+            fetcher::fetch(&mut self.exchanger, &self.board, engine.settings(), now);
         }
     }
 
@@ -126,32 +104,28 @@ impl Follower {
         let Some(numbers) = self.board.numbers() else {
             return false;
         };
-        if numbers.1 != self.taken.1 {
-            self.taken.1 = numbers.1;
+        if numbers.1 != self.ring_taken {
+            self.ring_taken = numbers.1;
             let shared = host::shared(&self.board.ring());
             if let Some(ring) = shared.and_then(|(value, _)| Ring::from_bytes(&value)) {
-                let dispatcher = engine.dispatcher();
-                dispatcher.on_ring(ring.table.clone(), ring.names.clone());
+                engine.take_ring(&ring);
                 if !self.is_fetcher {
-                    self.fetcher.remember(ring);
+                    self.exchanger.remember(ring);
                 }
                 self.ring_applied = host::now() - now;
             }
         }
-        if numbers.0 == self.taken.0 {
+        if numbers.0 == self.worker.taken() {
             return false;
         }
-        self.taken.0 = numbers.0;
         let shared = host::shared(&self.board.share(self.ordinal));
         let shares =
             shared.and_then(|(value, _)| serde_json::from_slice::<(u64, Shares)>(&value).ok());
         // An old one is not news.
-        if let Some((number, shares)) = shares.filter(|(number, _)| *number == numbers.0) {
-            let count = usize::try_from(shares.count).unwrap_or(usize::MAX);
-            let dispatcher = engine.dispatcher();
-            if dispatcher.on_shares(now, count.min(1 << 20), &shares.nodes()) {
-                host::share(&self.board.given_up(), &number.to_le_bytes());
-            }
+        let shares = shares.filter(|(number, _)| *number == numbers.0);
+        let shares = shares.map(|(_, shares)| shares);
+        if self.worker.take(engine, numbers.0, shares, now) {
+            host::share(&self.board.given_up(), &numbers.0.to_le_bytes());
         }
         true
     }
@@ -159,27 +133,10 @@ impl Follower {
     /// Once a period, and where there are new shares: what this worker wanted, holds and saw.
     fn tell(&mut self, engine: &mut Engine, has_news: bool, now: f64) {
         self.is_dispatcher &= now <= self.idle_until;
-        let is_over = now >= self.period_end;
-        if !self.is_dispatcher || !(is_over || has_news) {
+        if !self.is_dispatcher || !(self.worker.is_due(now) || has_news) {
             return;
         }
-        if is_over {
-            let period = engine.settings().period;
-            self.period_end = now + period * (0.9 + 0.2 * self.random());
-            engine.dispatcher().end_period();
-        }
-        self.beat += 1;
-        let (in_flight, requests) = engine.in_flight();
-        let report = engine.dispatcher().report();
-        let told = Told {
-            beat: self.beat,
-            taken: self.taken.0,
-            name: self.name.clone(),
-            instance: self.instance.clone(),
-            in_flight,
-            requests,
-            nodes: report.into_iter().map(Into::into).collect(),
-        };
+        let told = self.worker.tell(engine, now);
         if let Ok(value) = serde_json::to_vec(&told) {
             host::share(&self.board.told(self.ordinal), &value);
             self.board.be_listed(self.ordinal);
@@ -207,14 +164,14 @@ impl Follower {
             self.is_fetcher = false;
         }
         if self.is_fetcher && !was {
-            self.fetcher.take_over(&self.board, now);
+            let numbers = self.board.numbers().unwrap_or((0, 0));
+            self.exchanger.take_over(numbers, now);
         }
     }
 
     /// Takes an agent's answer to a call that is still waited for.
-    pub fn on_answer(&mut self, answer: (u32, u32, &[u8]), settings: &Settings) {
-        let random = self.random();
-        self.fetcher
-            .on_answer(&self.board, settings, answer, random);
+    pub fn on_answer(&mut self, settings: &Settings, token: u64, answered: Answered) {
+        let answer = (token, answered);
+        fetcher::on_answer(&mut self.exchanger, &self.board, settings, answer);
     }
 }

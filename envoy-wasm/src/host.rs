@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use envoy_policy::{call::Request, refusal::Refusal};
 use proxy_wasm::{
     hostcalls,
     types::{MapType, Status},
@@ -86,16 +87,27 @@ pub fn set_property(name: &str, value: &[u8]) -> bool {
 }
 
 /// Calls an agent; the token of its answer.
-pub fn call(
-    cluster: &str,
-    headers: Vec<(&str, &str)>,
-    body: Option<&[u8]>,
-    timeout: f64,
-) -> Result<u32, String> {
-    let timeout = Duration::from_secs_f64(timeout);
-    let called = hostcalls::dispatch_http_call(cluster, headers, body, vec![], timeout);
-    called.map_err(|status| match status {
-        Status::BadArgument => format!("Envoy has no cluster {cluster}"),
-        other => format!("Envoy does not call {cluster}: {other:?}"),
+pub fn ask(agents: &str, token: Option<&str>, request: &Request) -> Result<u64, String> {
+    let headers = request.headers(agents, token);
+    let headers = headers.iter().map(|(name, value)| (*name, value.as_str()));
+    let timeout = Duration::from_secs_f64(request.timeout);
+    let body = request.body.as_deref();
+    let called = hostcalls::dispatch_http_call(agents, headers.collect(), body, vec![], timeout);
+    called.map(u64::from).map_err(|status| match status {
+        Status::BadArgument => format!("Envoy has no cluster {agents}"),
+        other => format!("Envoy does not call {agents}: {other:?}"),
     })
+}
+
+/// Answers in a node's place.
+pub fn refuse(refusal: &Refusal) -> bool {
+    let headers = refusal.headers();
+    let headers = headers.iter().map(|(name, value)| (*name, value.as_str()));
+    let body = Some(refusal.body.as_bytes());
+    hostcalls::send_http_response(refusal.status, headers.collect(), body).is_ok()
+}
+
+/// What Envoy calls this process.
+pub fn node_id() -> Option<String> {
+    String::from_utf8(property(&["xds", "node", "id"])?).ok()
 }

@@ -2,72 +2,44 @@
 
 use std::{cell::RefCell, rc::Rc};
 
+use envoy_policy::{
+    call::Answered,
+    config::{PrimarySettings, proxy_name},
+    ending,
+    naming::{FENCE, SET, changes, cost, object_set},
+    primaries::{Outcome, Primaries},
+    primary_link::PrimaryLink,
+    refusal::Refusal,
+    statistics::{PRIMARY_COUNTERS, primaries_counted},
+};
 use proxy_wasm::{
     hostcalls,
     traits::{Context, HttpContext},
-    types::{Action, MetricType},
+    types::Action,
 };
 
-use crate::{
-    call::{Call, ask, read},
-    config::{PrimarySettings, is_name},
-    host,
-    naming::{FENCE, Headers, SET, header, misleading, object_set},
-    part::Part,
-    primaries::{Outcome, Primaries, PrimaryCounts, Reason},
-};
-
-/// What Envoy says of an answer that a node gave.
-const BY_NODE: &[u8] = b"via_upstream";
-/// Response flags of requests that reached no node: no healthy host, connection failed, circuit breaker open, no route,
-/// no cluster.
-const UNREACHED: u64 = 0x2 | 0x20 | 0x80 | 0x100 | 0x100_0000;
+use crate::{host, metrics::Counters};
 
 /// One cluster in this VM.
 #[derive(Debug)]
 pub struct PrimaryCluster {
     pub name: String,
     primaries: RefCell<Primaries>,
-    link: RefCell<Link>,
-    metrics: RefCell<Metrics>,
-}
-
-#[derive(Debug, Default)]
-struct Link {
-    call: Call,
-    sent: f64,
-    random: u64,
-}
-
-impl Link {
-    /// 0..1.
-    fn random(&mut self) -> f64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 11) as f64 / (1_u64 << 53) as f64
-    }
+    link: RefCell<PrimaryLink>,
+    counters: RefCell<Counters>,
 }
 
 impl PrimaryCluster {
     /// The VM is told apart from others by its `ordinal` in the process and the process's `nonce`.
     pub fn new(settings: PrimarySettings, (ordinal, nonce): (u32, u32), seed: u64) -> Self {
-        let node_id =
-            || host::property(&["xds", "node", "id"]).and_then(|id| String::from_utf8(id).ok());
-        let proxy = settings.proxy.clone().or_else(node_id);
-        let proxy = proxy
-            .filter(|name| is_name(name))
-            .unwrap_or_else(|| "envoy".to_owned());
+        let proxy = proxy_name(settings.proxy.as_deref(), host::node_id);
         // An Envoy that hands over to another lives on beside it: neither may be taken for the other's successor.
         let name = format!("{proxy}/{nonce:x}/{ordinal}");
         PrimaryCluster {
             name: settings.cluster.clone(),
-            metrics: RefCell::new(Metrics::new(&settings.cluster)),
+            counters: RefCell::new(Counters::new(PRIMARY_COUNTERS, &settings.cluster)),
             primaries: RefCell::new(Primaries::new(settings, name, format!("{seed:x}"))),
-            link: RefCell::new(Link {
-                random: seed | 1,
-                ..Link::default()
-            }),
+            link: RefCell::new(PrimaryLink::new(seed)),
         }
     }
 
@@ -82,10 +54,10 @@ impl PrimaryCluster {
     pub fn tick(&self) {
         self.tell();
         self.deliver();
-        if let (Ok(primaries), Ok(mut metrics)) =
-            (self.primaries.try_borrow(), self.metrics.try_borrow_mut())
+        if let (Ok(primaries), Ok(mut counters)) =
+            (self.primaries.try_borrow(), self.counters.try_borrow_mut())
         {
-            metrics.count(primaries.counts());
+            counters.count(primaries_counted(primaries.counts()));
         }
     }
 
@@ -97,40 +69,20 @@ impl PrimaryCluster {
             return;
         };
         let now = host::now();
-        if primaries.is_due(now) && link.call.is_well() {
-            link.call.due = now;
+        if let Some(request) = link.ask(&mut primaries, now) {
+            let settings = primaries.settings();
+            let called = host::ask(&settings.agents, settings.token.as_deref(), &request);
+            link.called(&request, called, now);
         }
-        if !link.call.is_due(now) {
-            return;
-        }
-        let body = primaries.message(now);
-        let settings = primaries.settings();
-        let agents = (settings.agents.as_str(), settings.token.as_deref());
-        let called = ask(agents, "/v1/placement", Some(&body), settings.timeout);
-        link.sent = now;
-        let (random, timeout) = (link.random(), settings.timeout);
-        link.call
-            .started("primaries", called, (now, timeout), random);
     }
 
     /// Takes an agent's answer.
-    pub fn on_answer(&self, token: u32, status: u32, body: &[u8]) {
+    pub fn on_answer(&self, token: u64, answered: Answered) {
         if let (Ok(mut primaries), Ok(mut link)) =
             (self.primaries.try_borrow_mut(), self.link.try_borrow_mut())
+            && !link.on_answer(&mut primaries, token, answered, host::now())
         {
-            if !link.call.takes(token) {
-                return;
-            }
-            let (now, sent, random) = (host::now(), link.sent, link.random());
-            let taken = read(status, body).and_then(|()| primaries.on_answer(body, sent, now));
-            match taken {
-                // Jittered, so that dispatchers do not act in step.
-                Ok(due) => {
-                    let due = due + 0.1 * (due - now) * (random - 1.0);
-                    link.call.succeeded("primaries", due);
-                }
-                Err(problem) => link.call.failed("primaries", problem, now, random),
-            }
+            return;
         }
         // Before that: what is called after it is called for a stream.
         self.tell();
@@ -161,7 +113,7 @@ impl PrimaryCluster {
 
 /// Does it to the stream of now; whether it may go on.
 fn act(settings: &PrimarySettings, outcome: Outcome) -> bool {
-    let reason = match outcome {
+    let refusal = match outcome {
         Outcome::Wait => return false,
         Outcome::Go { node, fence } => {
             let cluster = format!("{}{node}", settings.prefix);
@@ -171,34 +123,20 @@ fn act(settings: &PrimarySettings, outcome: Outcome) -> bool {
             {
                 return true;
             }
-            "lost"
+            Refusal::lost(settings.retry_after)
         }
-        Outcome::Refuse(reason) => reason.word(),
+        Outcome::Refuse(reason) => Refusal::no_primary(reason, settings.retry_after),
     };
-    let (status, body) = match reason == Reason::Name.word() {
-        true => (400, "no name of an object set\n"),
-        false => (503, "no primary now\n"),
-    };
-    let retry_after = settings.retry_after.to_string();
-    let mut headers = vec![("content-type", "text/plain"), ("plimsoll-reason", reason)];
-    if status == 503 {
-        headers.push(("retry-after", &retry_after));
-    }
     // Where that fails the stream stays where it is, and reaches no node.
-    let _ = hostcalls::send_http_response(status, headers, Some(body.as_bytes()));
+    let _ = host::refuse(&refusal);
     false
 }
 
 /// Whether the node gets the set that was found, and nothing that reads like it or like a token.
-fn tell(part: &Part, headers: &Headers, set: &[u8]) -> bool {
-    let kept = match part {
-        Part::Header(name) => Some(name.as_str()),
-        _ => None,
-    };
-    let mut names = misleading(headers, kept).into_iter();
-    names.all(|name| host::set_request_header(name, None))
-        && (kept == Some(SET)
-            || std::str::from_utf8(set).is_ok_and(|set| host::set_request_header(SET, Some(set))))
+fn tell((remove, set): (Vec<&str>, Option<&str>)) -> bool {
+    let mut remove = remove.into_iter();
+    remove.all(|name| host::set_request_header(name, None))
+        && set.is_none_or(|set| host::set_request_header(SET, Some(set)))
 }
 
 /// One stream.
@@ -229,16 +167,10 @@ impl HttpContext for Primary {
                 return Action::Pause;
             };
             let settings = primaries.settings().clone();
-            let name = object_set(&settings.object_set, &headers);
-            let name = name.filter(|name| tell(&settings.object_set, &headers, name));
-            let path = header(&headers, ":path").unwrap_or_default();
-            let of = |name: &str| header(&headers, name).map(<[u8]>::to_vec);
-            let cost = settings.cost.as_ref();
-            let cost = cost.and_then(|part| part.of(path, of));
-            let cost = cost.and_then(|cost| String::from_utf8(cost.into_owned()).ok());
-            let cost = cost.and_then(|cost| cost.parse().ok());
-            let cost = cost.filter(|cost: &f64| (0.0..=1e9).contains(cost));
-            let cost = cost.unwrap_or(settings.default_cost);
+            let part = &settings.object_set;
+            let name = object_set(part, &headers);
+            let name = name.filter(|name| changes(part, &headers, name).is_some_and(tell));
+            let cost = cost(&settings, &headers);
             let outcome = primaries.begin(self.stream, name.as_deref(), cost, host::now());
             (outcome, settings)
         };
@@ -250,10 +182,9 @@ impl HttpContext for Primary {
 
     fn on_http_response_headers(&mut self, _: usize, _: bool) -> Action {
         let details = host::property(&["response", "code_details"]);
-        let is_answered = details.is_some_and(|details| details == BY_NODE);
         let flags = host::number(&["response", "flags"]).unwrap_or(0);
-        let is_unreached = flags != 0 && flags & !UNREACHED == 0;
-        self.cluster.ended(self.stream, is_answered || is_unreached);
+        let is_through = ending::is_through(details.as_deref(), flags);
+        self.cluster.ended(self.stream, is_through);
         Action::Continue
     }
 }
@@ -261,45 +192,5 @@ impl HttpContext for Primary {
 impl Drop for Primary {
     fn drop(&mut self) {
         self.cluster.ended(self.stream, false);
-    }
-}
-
-/// Counters in Envoy's own statistics.
-#[derive(Debug)]
-struct Metrics {
-    placed: Option<u32>,
-    waited: Option<u32>,
-    refused: Option<u32>,
-    doubted: Option<u32>,
-    said: PrimaryCounts,
-}
-
-impl Metrics {
-    fn new(cluster: &str) -> Self {
-        let counter = |name: &str| {
-            let name = format!("plimsoll_placement_{name}_total.cluster.{cluster}");
-            hostcalls::define_metric(MetricType::Counter, &name).ok()
-        };
-        Metrics {
-            placed: counter("placed"),
-            waited: counter("waited"),
-            refused: counter("refused"),
-            doubted: counter("doubted"),
-            said: PrimaryCounts::default(),
-        }
-    }
-
-    fn count(&mut self, counts: PrimaryCounts) {
-        let said = std::mem::replace(&mut self.said, counts);
-        for (metric, now, before) in [
-            (self.placed, counts.placed, said.placed),
-            (self.waited, counts.waited, said.waited),
-            (self.refused, counts.refused, said.refused),
-            (self.doubted, counts.doubted, said.doubted),
-        ] {
-            if let Some(metric) = metric.filter(|_| now > before) {
-                let _ = hostcalls::increment_metric(metric, (now - before) as i64);
-            }
-        }
     }
 }

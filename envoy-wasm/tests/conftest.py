@@ -7,20 +7,14 @@ import pytest
 from envoy_site import Site
 from fake_agent import FakeAgent
 
-from lua.tests.conftest import Redis
+from tests.harness.envoy_filter import FILTERS, Filter
+from tests.harness.redis import Redis
 
 
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
-def own_redis(tmp_path) -> Iterator[Redis]:
-    program = Redis(tmp_path)
-    yield program
-    program.kill()
+@pytest.fixture(scope="module", params=FILTERS)
+def filter_kind(request) -> Filter:
+    """The build of the filter that a test is of; files of one build alone have their own."""
+    return FILTERS[request.param]
 
 
 @pytest.fixture
@@ -30,9 +24,9 @@ def bounds() -> tuple[int, ...]:
 
 
 @pytest.fixture
-def site(tmp_path, stack, own_redis, bounds) -> Site:
-    own_redis.start()
-    site = Site(tmp_path, stack, own_redis, bounds)
+def site(tmp_path, stack, own_redis, bounds, filter_kind) -> Site:
+    own_redis.start().load()
+    site = Site(tmp_path, stack, own_redis, bounds, filter_kind)
     site.start()
     return site
 
@@ -44,27 +38,30 @@ def shared_bounds() -> tuple[int, ...]:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory, shared_bounds) -> Iterator[Site]:
-    """One site for all tests of a file; each has Envoys of its own name."""
-    directory = tmp_path_factory.mktemp("site")
+def module_stack() -> Iterator[ExitStack]:
+    """What is left when a file's tests have ended."""
     with ExitStack() as stack:
-        redis = Redis(directory)
-        stack.callback(redis.kill)
-        redis.start()
-        site = Site(directory, stack, redis, shared_bounds)
-        site.start()
-        yield site
+        yield stack
 
 
 @pytest.fixture(scope="module")
-def fake_site(tmp_path_factory) -> Iterator[tuple[Site, FakeAgent]]:
+def shared(tmp_path_factory, module_stack, shared_bounds, filter_kind) -> Site:
+    """One site for all tests of a file; each has Envoys of its own name."""
+    directory = tmp_path_factory.mktemp("site")
+    redis = Redis(module_stack, directory).start().load()
+    site = Site(directory, module_stack, redis, shared_bounds, filter_kind)
+    site.start()
+    return site
+
+
+@pytest.fixture(scope="module")
+def fake_site(tmp_path_factory, module_stack, filter_kind) -> tuple[Site, FakeAgent]:
     """Nodes, and an agent that answers as a test likes."""
     directory = tmp_path_factory.mktemp("fake")
-    with ExitStack() as stack:
-        # Nobody starts it.
-        site = Site(directory, stack, Redis(directory), (1, 1))
-        site.agents = site.agents[:1]
-        addresses = {f"node{i + 1}": f"127.0.0.1:{port}" for i, port in enumerate(site.nodes.ports)}
-        agent = FakeAgent(site.agents[0], addresses)
-        stack.callback(agent.stop)
-        yield site, agent
+    # Nobody starts that Redis.
+    site = Site(directory, module_stack, Redis(module_stack, directory), (1, 1), filter_kind)
+    site.agents = site.agents[:1]
+    addresses = {f"node{i + 1}": f"127.0.0.1:{port}" for i, port in enumerate(site.nodes.ports)}
+    agent = FakeAgent(site.agents[0], addresses)
+    module_stack.callback(agent.stop)
+    return site, agent

@@ -3,62 +3,23 @@
 import asyncio
 import http.client
 import itertools
-import json
-import os
 import socket
 import struct
-import subprocess
 import threading
 import urllib.parse
-import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from compose.lab import machine
-from compose.lab.processes import answers, free_ports, start_tied, wait_until
-from compose.lab.topology import ROOT
-from lua.tests.conftest import Cluster, Redis, owner
-
-EXAMPLE = ROOT / "envoy-wasm" / "examples" / "wasm-fc-hash.yaml"
-MODULE = ROOT / "target" / "wasm32-wasip1" / "release" / "envoy_wasm.wasm"
-AGENT = """\
-[agent]
-period = "200ms"
-[http]
-listen = "127.0.0.1:{http}"
-[agent_check]
-listen = "127.0.0.1:{check}"
-on_shutdown = "hold"
-[control]
-socket = "{directory}/node{number}.sock"
-[redis]
-urls = ["redis://127.0.0.1:{redis}"]
-[[service]]
-name = "stocks"
-address = "127.0.0.1:{node}"
-[service.sla]
-delay = "1s"
-[service.bound]
-nominal = {bound}
-[service.controller]
-kind = "fixed"
-[service.source]
-kind = "proxies"
-[service.ring]
-cluster = "test"
-node = "node{number}"
-slots = 4096
-lease = "1s"
-"""
-
-
-def eventually(what: str, condition: Callable[[], bool], seconds: float = 15) -> None:
-    wait_until(what, condition, seconds, lambda: None)
+from tests.harness import agent
+from tests.harness.agent import Agent
+from tests.harness.envoy import Envoy, endpoints, example, set_filter, set_policy
+from tests.harness.envoy_filter import Filter
+from tests.harness.eventually import eventually
+from tests.harness.functions import Cluster, owner
+from tests.harness.ports import free_ports, listens
+from tests.harness.redis import Redis
 
 
 class Nodes:
@@ -104,11 +65,7 @@ class Nodes:
         """Nobody listens any more."""
         server = self._servers.pop(number)
         self._loop.call_soon_threadsafe(server.close)
-        eventually("a closed port", lambda: not self._listens(number))
-
-    def _listens(self, number: int) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.ports[number])) == 0
+        eventually("a closed port", lambda: not listens(self.ports[number]))
 
     def let_go(self, hold: str) -> None:
         """Requests with `hold=<hold>` are answered."""
@@ -178,11 +135,6 @@ class Nodes:
         return False
 
 
-def manager_of(listener: dict[str, Any]) -> dict[str, Any]:
-    """The HTTP connection manager of a listener."""
-    return listener["filter_chains"][0]["filters"][0]["typed_config"]
-
-
 class Client:
     """One request on a connection of its own, left when the test likes."""
 
@@ -216,142 +168,32 @@ class Client:
         self._socket.close()
 
 
-class Envoy:
-    """One Envoy with the filter."""
-
-    def __init__(
-        self, directory: Path, config: dict[str, Any], concurrency: int, words: tuple[str, ...] = ()
-    ) -> None:
-        self.concurrency, self._words = concurrency, words
-        self.port, self.admin = free_ports(2)
-        listener = config["static_resources"]["listeners"][0]
-        listener["address"]["socket_address"]["port_value"] = self.port
-        config["admin"]["address"]["socket_address"]["port_value"] = self.admin
-        directory.mkdir(exist_ok=True)
-        self.file, self.log = directory / "envoy.yaml", directory / "envoy.log"
-        if "dynamic_resources" in config:
-            path = directory / "listeners.yaml"
-            config["dynamic_resources"]["lds_config"] = {"path_config_source": {"path": str(path)}}
-            self.put_listeners(config["static_resources"].pop("listeners"))
-        self.file.write_text(yaml.safe_dump(config))
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def put_listeners(self, listeners: list[dict[str, Any]]) -> None:
-        """Other listeners, where the configuration has `dynamic_resources`."""
-        kind = "type.googleapis.com/envoy.config.listener.v3.Listener"
-        new = self.file.with_name("listeners.new")
-        new.write_text(yaml.safe_dump({"resources": [{"@type": kind} | listener for listener in listeners]}))
-        new.rename(self.file.with_name("listeners.yaml"))
-
-    def start(self) -> None:
-        self.process = self.begin()
-        wait_until("envoy", lambda: answers(f"http://127.0.0.1:{self.admin}/ready"), 30, self.check)
-
-    def begin(self, *more: str) -> subprocess.Popen[bytes]:
-        words = ["-c", str(self.file), "--concurrency", str(self.concurrency), "-l", "info"]
-        command = [machine.envoy(), *words, *self._words, *(more or ["--disable-hot-restart"])]
-        return start_tied(command, dict(os.environ), self.log)
-
-    def check(self) -> None:
-        assert self.process.poll() is None, self.log.read_text()[-3000:]
-
-    def kill(self) -> None:
-        if self.process:
-            self.process.kill()
-            self.process.wait()
-
-    def stats(self, what: str = "plimsoll") -> dict[str, float]:
-        """Counters and gauges of that name, without what is common to the filter's."""
-        url = f"http://127.0.0.1:{self.admin}/stats?format=json&filter={what}"
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            found = json.load(answer)["stats"]
-        strip = lambda name: name.removeprefix("wasmcustom.plimsoll_").removesuffix(".cluster.test")  # noqa: E731
-        return {strip(stat["name"]): stat["value"] for stat in found if "value" in stat}
-
-    def counts(self) -> tuple[float, float, float]:
-        """Requests admitted, refused and left to the fallback policy so far."""
-        stats = self.stats()
-        return tuple(stats.get(name, 0) for name in ("admitted_total", "refused_total", "undecided_total"))
-
-    def connections(self) -> list[float]:
-        """What each worker has had."""
-        stats = self.stats("worker_.*downstream_cx_total")
-        return [value for name, value in sorted(stats.items()) if f"_{self.port}." in name]
-
-    def counted(self, before: tuple[float, ...], requests: int) -> tuple[float, ...]:
-        """What `counts` grew by, once it has grown by so many requests."""
-        grew: tuple[float, ...] = ()
-
-        def is_all() -> bool:
-            nonlocal grew
-            grew = tuple(now - then for now, then in zip(self.counts(), before, strict=True))
-            return sum(grew) >= requests
-
-        eventually(f"{requests} requests in the counters", is_all)
-        return grew
-
-    def get(self, path: str, headers: Iterable[tuple[str, str]] = ()) -> tuple[int, dict[str, str]]:
-        """Status and headers of the answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        try:
-            connection.putrequest("GET", path)
-            for name, value in headers:
-                connection.putheader(name, value)
-            connection.endheaders()
-            answer = connection.getresponse()
-            answer.read()
-            return answer.status, {name.lower(): value for name, value in answer.getheaders()}
-        finally:
-            connection.close()
-
-    def node_of(self, key: str) -> str:
-        status, headers = self.get(f"/stock/{key}")
-        assert status == 200
-        return headers["x-node"]
-
-
-def set_filter(listener: dict[str, Any], **settings: Any) -> None:
-    """Changes settings of the filter."""
-    filters = manager_of(listener)["http_filters"]
-    own = next(entry for entry in filters if entry["name"] == "plimsoll")
-    value = own["typed_config"]["config"]["configuration"]
-    value["value"] = json.dumps(json.loads(value["value"]) | settings)
-
-
-def start_agent(stack: ExitStack, directory: Path, name: str, config: str) -> subprocess.Popen[bytes]:
-    """An agent of that configuration; what it logs is in `<name>.log`."""
-    path = directory / f"{name}.toml"
-    path.write_text(config)
-    command = [machine.binary("plimsoll"), "agent", "--config", str(path)]
-    process = start_tied(command, {}, directory / f"{name}.log")
-    stack.callback(process.wait)
-    stack.callback(process.kill)
-    return process
-
-
 class Site:
     """Redis, nodes with their agents, and Envoys in front of them."""
 
-    def __init__(self, directory: Path, stack: ExitStack, redis: Redis, bounds: tuple[int, ...]) -> None:
+    def __init__(
+        self, directory: Path, stack: ExitStack, redis: Redis, bounds: tuple[int, ...], filter_kind: Filter
+    ) -> None:
         self.directory, self._stack, self.redis, self._bounds = directory, stack, redis, bounds
+        self.filter_kind = filter_kind
         self.cluster = Cluster(redis.client)
         self.nodes = Nodes(len(bounds))
         self.nodes.start()
         stack.callback(self.nodes.stop)
         self.agents = free_ports(len(bounds))
-        self._checks = free_ports(len(bounds))
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, Agent] = {}
 
     def start_agent(self, number: int) -> None:
-        text = AGENT.format(
-            http=self.agents[number], check=self._checks[number], directory=self.directory,
-            number=number + 1, redis=self.redis.port, node=self.nodes.ports[number],
-            bound=self._bounds[number],
-        )  # fmt: skip
-        self._processes[number] = start_agent(self._stack, self.directory, f"node{number + 1}", text)
+        name = f"node{number + 1}"
+        address = f'address = "127.0.0.1:{self.nodes.ports[number]}"'
+        ring = agent.ring(name, "slots = 4096", 'lease = "1s"')
+        config = agent.redis(self.redis.port) + agent.service(self._bounds[number], address) + ring
+        made = Agent(self._stack, self.directory, name, config, http=self.agents[number])
+        self._running[name] = made.start()
 
-    def agent(self, number: int) -> subprocess.Popen[bytes]:
-        return self._processes[number]
+    def node(self, name: str, *words: str) -> None:
+        """`plimsoll node …`, to the node's agent."""
+        self._running[name].node(*words)
 
     def start(self) -> None:
         for number in range(len(self._bounds)):
@@ -364,18 +206,15 @@ class Site:
 
     def config(self, **settings: Any) -> dict[str, Any]:
         """The example's, for this site; `settings` are the filter's."""
-        text = EXAMPLE.read_text().replace("/usr/share/plimsoll/envoy_wasm.wasm", str(MODULE))
-        config = yaml.safe_load(text)
+        config = example(f"{self.filter_kind.name}-fc-hash.yaml")
         quick = {"cluster": "test", "period": 0.1, "lease": 1.0, "age_limit": 2.0, "timeout": 0.5}
         set_filter(config["static_resources"]["listeners"][0], **(quick | settings))
         ports = {"queries": self.nodes.ports, "plimsoll_agents": self.agents}
         for cluster in config["static_resources"]["clusters"]:
-            endpoints = cluster["load_assignment"]["endpoints"][0]
+            group = cluster["load_assignment"]["endpoints"][0]
             ours = ports.get(cluster["name"], self.nodes.ports[:1])
-            endpoints["lb_endpoints"] = [
-                {"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}}}
-                for port in ours
-            ]
+            group["lb_endpoints"] = endpoints(ours)["lb_endpoints"]
+            set_policy(cluster, cluster="test")
         return config
 
     def envoy(
@@ -388,8 +227,7 @@ class Site:
     ) -> Envoy:
         config = config or self.config(**settings)
         config["node"]["id"] = name
-        envoy = Envoy(self.directory / name, config, concurrency, words)
-        self._stack.callback(envoy.kill)
+        envoy = Envoy(self._stack, self.directory / name, config, concurrency, words)
         envoy.start()
         return envoy
 

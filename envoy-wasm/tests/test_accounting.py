@@ -7,13 +7,19 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from envoy_site import Client, Envoy, Site, eventually, manager_of
+from envoy_site import Client, Site
 from http2 import connect
+
+from tests.harness.envoy import Envoy, manager_of
+from tests.harness.envoy_filter import FILTERS, Filter
+from tests.harness.eventually import eventually
 
 # In flight all the while, one at each node: what is given back twice shows as what is never given back.
 HELD = {"node1": 7, "node2": 11}
 MARK = 1000
 HOLDS = itertools.count()
+# The module among the HTTP filters alone.
+BY_REQUEST = "module by request"
 
 
 def route(prefix: str, **action: Any) -> dict[str, Any]:
@@ -25,7 +31,10 @@ def forward(prefix: str, **more: Any) -> dict[str, Any]:
 
 
 def retry(on: str, **more: Any) -> dict[str, Any]:
-    return {"retry_on": on, "num_retries": 1, **more}
+    # Hosts that were asked before are not asked again.
+    kind = "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+    others = {"name": "envoy.retry_host_predicates.previous_hosts", "typed_config": {"@type": kind}}
+    return {"retry_on": on, "num_retries": 1, "retry_host_predicate": [others], **more}
 
 
 ROUTES = [
@@ -42,11 +51,23 @@ ROUTES = [
 ]
 
 
+@pytest.fixture(scope="module", params=[*FILTERS, BY_REQUEST])
+def mode(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def envoy(shared: Site) -> Envoy:
+def filter_kind(mode: str) -> Filter:
+    return FILTERS["module" if mode == BY_REQUEST else mode]
+
+
+@pytest.fixture(scope="module")
+def envoy(shared: Site, mode: str) -> Envoy:
     config = shared.config()
     manager = manager_of(config["static_resources"]["listeners"][0])
     manager["route_config"]["virtual_hosts"][0]["routes"][:0] = ROUTES
+    if mode == BY_REQUEST:
+        del manager["http_filters"][-1]["typed_config"]["upstream_http_filters"]
     envoy = shared.envoy(config=config)
     shared.wait_in_force(envoy)
     return envoy
@@ -245,4 +266,4 @@ def test_the_end_of_envoy(shared):
     assert envoy.process.wait(30) == 0
     for client in clients:
         client.leave()
-    assert "panicked" not in envoy.log.read_text()
+    assert "panicked" not in envoy.said()

@@ -4,8 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from envoy_site import Envoy, Site, eventually
+from envoy_site import Site
 from fake_agent import FakeAgent, Reply
+
+from tests.harness.envoy import Envoy
+from tests.harness.eventually import eventually
 
 OBSERVE, RING = "/v1/observe", "/v1/ring"
 REQUESTS = 10
@@ -35,7 +38,7 @@ def envoy(fake_site: tuple[Site, FakeAgent]) -> Envoy:
     with away(site, agent):
         envoy = site.envoy(concurrency=2)
         assert ask(envoy) == UNDECIDED
-        eventually("a warning", lambda: "shares: " in envoy.log.read_text())
+        envoy.wait_said("shares: ")
     eventually("decisions", lambda: ask(envoy) == DECIDED, 30)
     return envoy
 
@@ -77,7 +80,7 @@ def test_an_agent_that_is_behind(fake_site, envoy):
 
     agent.replies[RING] = behind
     said = f"ring: version {newest - 5} after version {newest}: an agent is behind"
-    eventually("a warning", lambda: said in envoy.log.read_text())
+    envoy.wait_said(said)
     before = agent.answered[f"{OBSERVE} truth"]
     eventually("exchanges for over a lease", lambda: agent.answered[f"{OBSERVE} truth"] > before + 20)
     assert envoy.stats()["proxy_ring_version"] == newest
@@ -123,7 +126,7 @@ def test_redis_goes_and_comes_back(site, own_redis):
     own_redis.kill()
     assert ask(envoy) == DECIDED
     eventually("old news", lambda: ask(envoy) == UNDECIDED)
-    assert 'shares: an agent answers 503: {"problem":"Redis: ' in envoy.log.read_text()
-    own_redis.start()
+    assert 'shares: an agent answers 503: {"problem":"Redis: ' in envoy.said()
+    own_redis.start().load()
     site.wait_ring()
     eventually("decisions", lambda: ask(envoy) == DECIDED, 30)

@@ -3,13 +3,13 @@
 import re
 import subprocess
 import urllib.request
-from typing import Any
+from contextlib import ExitStack
 
 import pytest
-from envoy_site import Envoy, Site, manager_of, set_filter
+from envoy_site import Site
 
-from compose.lab import machine
-from compose.lab.topology import ROOT
+from tests.harness import ROOT, programs
+from tests.harness.envoy import Envoy, filter_of, set_filter
 
 WRONG = {
     "period": ("1s", "period: invalid type"),
@@ -18,24 +18,19 @@ WRONG = {
 }
 
 
-def own_filter(config: dict[str, Any]) -> dict[str, Any]:
-    filters = manager_of(config["static_resources"]["listeners"][0])["http_filters"]
-    return next(entry for entry in filters if entry["name"] == "plimsoll")["typed_config"]["config"]
-
-
 @pytest.fixture(scope="module")
-def ends(fake_site: tuple[Site, object]) -> dict[str, tuple[int, str]]:
+def ends(fake_site: tuple[Site, object], module_stack: ExitStack) -> dict[str, tuple[int, str]]:
     """Exit status and log of an Envoy with each of the wrong settings."""
     site, _ = fake_site
     envoys = {}
     for field, (value, _) in WRONG.items():
         config = site.config()
         set_filter(config["static_resources"]["listeners"][0], **{field: value})
-        envoys[field] = Envoy(site.directory / f"wrong-{field}", config, 1)
+        envoys[field] = Envoy(module_stack, site.directory / f"wrong-{field}", config, 1)
     found = {}
     for field, envoy in envoys.items():
         process = envoy.begin()
-        found[field] = (process.wait(30), envoy.log.read_text())
+        found[field] = (process.wait(30), envoy.said())
     return found
 
 
@@ -46,34 +41,37 @@ def test_a_wrong_setting_is_named(ends, field):
     assert f"plimsoll: {WRONG[field][1]}" in log
 
 
-def test_validation_needs_no_start(fake_site):
+def test_validation_needs_no_start(fake_site, stack):
     """`--mode validate` runs the module as well."""
     site, _ = fake_site
     config = site.config(spill=7)
-    envoy = Envoy(site.directory / "validated", config, 1)
-    command = [machine.envoy(), "--mode", "validate", "-c", str(envoy.file)]
+    envoy = Envoy(stack, site.directory / "validated", config, 1)
+    command = [programs.envoy(), "--mode", "validate", "-c", str(envoy.file)]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert result.returncode == 1
     assert "plimsoll: spill: must be a number within 0..1, is 7" in result.stderr
 
 
-def test_settings_must_be_a_string(fake_site):
+@pytest.mark.parametrize("filter_kind", ["wasm"], indirect=True)
+def test_settings_must_be_a_string(fake_site, stack):
     site, _ = fake_site
     config = site.config()
     kind = "type.googleapis.com/google.protobuf.Struct"
-    own_filter(config)["configuration"] = {"@type": kind, "value": {"cluster": "test"}}
-    envoy = Envoy(site.directory / "struct", config, 1)
+    value = filter_of(config["static_resources"]["listeners"][0])
+    value |= {"@type": kind, "value": {"cluster": "test"}}
+    envoy = Envoy(stack, site.directory / "struct", config, 1)
     assert envoy.begin().wait(30) == 1
     problem = "plimsoll: configuration: must be a JSON object in a google.protobuf.StringValue"
-    assert problem in envoy.log.read_text()
+    assert problem in envoy.said()
 
 
-def test_what_prometheus_reads(shared):
+def test_what_prometheus_reads(shared, filter_kind):
     envoy = shared.envoy()
     shared.wait_in_force(envoy)
     with urllib.request.urlopen(f"http://127.0.0.1:{envoy.admin}/stats/prometheus", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
     series = {line.split(" ")[0] for line in lines if line.startswith("plimsoll_")}
     catalogue = (ROOT / "docs/metrics.md").read_text().split("## What the proxies export")[1]
-    names = re.findall(r"^\| `(\w+)` .*Envoy \|", catalogue, re.MULTILINE)
+    who = "Envoy" if filter_kind.name == "wasm" else "(Envoy|Envoy's module)"
+    names = [found[1] for found in re.finditer(rf"^\| `(\w+)` .*{who} \|", catalogue, re.MULTILINE)]
     assert series == {f'{name}{{plimsoll_cluster="test"}}' for name in names}

@@ -3,23 +3,21 @@
 import subprocess
 
 import pytest
-from native_site import EXAMPLES
 
-from compose.lab import envoy, machine
-from compose.lab.errors import LabError
+from tests.harness import programs
+from tests.harness.envoy import examples
+from tests.harness.envoy_filter import FILTERS, with_built
 
 
-@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", examples().values(), ids=lambda path: path.stem)
 def test_envoy_takes_it_without_a_warning(example, tmp_path):
     text = example.read_text()
-    if envoy.MODULE in text:
-        try:
-            text = text.replace("/usr/share/plimsoll/envoy_wasm.wasm", str(envoy.module()))
-        except LabError:
-            pytest.skip("needs `make build`")
+    kinds = [kind for kind in FILTERS.values() if kind.installed in text]
+    if not programs.are_found(*(kind.built for kind in kinds)):
+        pytest.skip("needs `make build`")
     config = tmp_path / example.name
-    config.write_text(text)
-    command = [machine.envoy(), "--mode", "validate", "--log-level", "warning", "-c", str(config)]
+    config.write_text(with_built(text))
+    command = [programs.envoy(), "--mode", "validate", "--log-level", "warning", "-c", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "[warning]" not in done.stderr

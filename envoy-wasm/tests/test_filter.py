@@ -1,6 +1,6 @@
 """Where requests go, and who decides, in a real Envoy."""
 
-from lua.tests.conftest import owner
+from tests.harness.functions import owner
 
 
 def test_a_key_goes_to_the_owner_of_its_slot(site):

@@ -5,8 +5,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from envoy_site import Envoy, Site, eventually
+from envoy_site import Site
 from fake_agent import FakeAgent, Reply
+
+from tests.harness.envoy import Envoy
+from tests.harness.eventually import eventually
 
 OBSERVE, RING = "/v1/observe", "/v1/ring"
 REQUESTS = 3
@@ -30,7 +33,7 @@ def agent(fake_site: tuple[Site, FakeAgent], envoy: Envoy) -> Iterator[FakeAgent
     _, agent = fake_site
     yield agent
     tells_truth(agent, envoy)
-    assert "panicked" not in envoy.log.read_text()
+    assert "panicked" not in envoy.said()
 
 
 def tells_truth(agent: FakeAgent, envoy: Envoy) -> None:

@@ -2,9 +2,11 @@
 
 import threading
 
-from envoy_site import Client, Envoy, Site, eventually
+from envoy_site import Client, Site
 
-from compose.lab.processes import answers
+from tests.harness.envoy import Envoy
+from tests.harness.eventually import eventually
+from tests.harness.ports import answers
 
 
 class Load:
@@ -36,9 +38,8 @@ def runs(site: Site) -> set[str]:
 def test_one_envoy_hands_over_to_another(site, stack):
     base = site.directory / "base-id"
     words = ("--drain-time-s", "2", "--parent-shutdown-time-s", "4")
-    envoy = Envoy(site.directory / "envoy1", site.config(), 2, words)
-    stack.callback(envoy.kill)
-    old = envoy.process = envoy.begin("--use-dynamic-base-id", "--base-id-path", str(base))
+    envoy = Envoy(stack, site.directory / "envoy1", site.config(), 2, words)
+    old = envoy.begin("--use-dynamic-base-id", "--base-id-path", str(base))
     eventually("the old Envoy", lambda: answers(f"http://127.0.0.1:{envoy.admin}/ready"))
     site.wait_in_force(envoy)
     (first,) = runs(site)
@@ -47,8 +48,7 @@ def test_one_envoy_hands_over_to_another(site, stack):
 
     envoy.log = envoy.log.with_name("new.log")
     with Load(envoy) as load:
-        stack.callback(old.kill)
-        envoy.process = envoy.begin("--restart-epoch", "1", "--base-id", base.read_text().strip())
+        envoy.begin("--restart-epoch", "1", "--base-id", base.read_text().strip())
         eventually("both with shares", lambda: len(runs(site)) == 2)
         site.nodes.let_go("over")
         assert client.status() == 200

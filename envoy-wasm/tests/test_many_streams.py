@@ -7,6 +7,8 @@ import pytest
 from envoy_site import Site
 from http2 import OK, Server, connect
 
+from tests.harness.eventually import LOADED_LIMIT_S, eventually
+
 CONNECTIONS = 20
 STREAMS = 500
 ALL = CONNECTIONS * STREAMS
@@ -18,10 +20,9 @@ def bounds() -> tuple[int, ...]:
     return (200_000, 200_000)
 
 
-async def until(what: str, condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not await asyncio.to_thread(condition):
-            await asyncio.sleep(0.05)
+async def holds(what: str, condition: Callable[[], bool]) -> None:
+    """In a thread: it asks Envoy, and the nodes must not wait for that."""
+    await asyncio.to_thread(eventually, what, condition, LOADED_LIMIT_S)
 
 
 def test_ten_thousand_streams(site: Site):
@@ -55,21 +56,21 @@ async def ten_thousand(site: Site) -> None:
     clients = [await connect(envoy.port) for _ in range(CONNECTIONS)]
     for number, (streams, _) in enumerate(clients):
         streams.ask(STREAMS, f"/stock/S{number:04}")
-    await until("all at the nodes", lambda: at_nodes() == ALL)
-    await until("all in flight", in_flight(ALL))
+    await holds("all at the nodes", lambda: at_nodes() == ALL)
+    await holds("all in flight", in_flight(ALL))
 
     stay, cancel, close = clients[0::2], clients[1::4], clients[3::4]
     for streams, _ in cancel:
         streams.cancel_all()
     for streams, _ in close:
         streams.close()
-    await until("half of them in flight", in_flight(len(stay) * STREAMS))
+    await holds("half of them in flight", in_flight(len(stay) * STREAMS))
     for server in servers:
         for streams in server.connections:
             streams.answer_all()
-    await until("every answer", lambda: not any(streams.open for streams, _ in stay))
+    await holds("every answer", lambda: not any(streams.open for streams, _ in stay))
     assert all(streams.answers == [OK] * STREAMS for streams, _ in stay)
-    await until("nothing in flight", in_flight(0))
+    await holds("nothing in flight", in_flight(0))
     for streams, reading in clients:
         streams.close()
         await reading

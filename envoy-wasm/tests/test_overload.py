@@ -1,15 +1,15 @@
 """Many workers, and HAProxy's threads beside them: one ring, and bounds that hold together."""
 
 import asyncio
-from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
-from envoy_site import Envoy, Site
+from envoy_site import Site
 
-from compose.lab.processes import free_ports
-from compose.lab.topology import ROOT
-from lua.tests.haproxy import CONFIG, POLICY, SETTINGS, Proxy
-from lua.tests.traffic import Load, until
+from tests.harness.envoy import Envoy
+from tests.harness.eventually import until
+from tests.harness.haproxy import SETTINGS, HAProxy, configuration, start_with_policy
+from tests.harness.traffic import Load
 
 BOUNDS = {"node1": 40, "node2": 20}
 THREADS = 2
@@ -59,18 +59,11 @@ def test_a_policy_places_and_holds_the_bounds(shared, policy):
 
 
 @pytest.fixture
-def haproxy(shared: Site) -> Iterator[Proxy]:
+def haproxy(stack: ExitStack, shared: Site) -> HAProxy:
     directory = shared.directory / "haproxy"
-    directory.mkdir()
     settings = SETTINGS.format(name="lb1", redis=shared.redis.port, policy="fc_hash", age=2)
-    (directory / "plimsoll.lua").write_text(settings)
-    (port,) = free_ports(1)
-    config = CONFIG.format(threads=THREADS, directory=directory, root=ROOT, port=port, policy=POLICY)
-    nodes = enumerate(shared.nodes.ports, 1)
-    config += "".join(f"    server node{number} 127.0.0.1:{node}\n" for number, node in nodes)
-    proxy = Proxy(directory, config)
-    yield proxy
-    proxy.kill()
+    servers = {f"node{number}": port for number, port in enumerate(shared.nodes.ports, 1)}
+    return start_with_policy(stack, directory, settings, configuration(directory, servers, THREADS))
 
 
 @pytest.fixture
@@ -89,6 +82,6 @@ def test_haproxy_and_envoy_are_of_one_mind(shared, envoy, haproxy):
     assert load.answers["503 full"] > 0
 
 
-def haproxy_agrees(site: Site, haproxy: Proxy) -> bool:
+def haproxy_agrees(site: Site, haproxy: HAProxy) -> bool:
     keys = [site.key_of(node, number) for node in BOUNDS for number in range(10)]
     return [haproxy.server_of(key) for key in keys] == 10 * ["node1"] + 10 * ["node2"]

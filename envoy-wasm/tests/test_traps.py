@@ -1,38 +1,36 @@
-"""What the override-host policy would do with a header, a drained node or one retry more, if it were let."""
-
-import subprocess
-from collections.abc import Iterator
+"""What clients could do with the header in which the wasm filter names hosts, if they were let."""
 
 import pytest
-from envoy_site import Envoy, Site, eventually, manager_of
+from envoy_site import Site
 
-from compose.lab import machine
+from tests.harness.envoy import Envoy, manager_of
+from tests.harness.envoy_filter import FILTERS, Filter
+from tests.harness.eventually import eventually
 
 HEADER = "x-plimsoll-hosts"
-RETRIES = {"retry_on": "5xx", "num_retries": 4}
-ROUTES = [
-    {
-        "match": {"prefix": "/again/"},
-        "route": {"cluster": "queries", "timeout": "10s", "retry_policy": RETRIES},
+UNFILTERED = {
+    "match": {"prefix": "/unfiltered/"},
+    "route": {"cluster": "queries"},
+    "typed_per_filter_config": {
+        "plimsoll": {
+            "@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig",
+            "disabled": True,
+        }
     },
-    {
-        "match": {"prefix": "/unfiltered/"},
-        "route": {"cluster": "queries"},
-        "typed_per_filter_config": {
-            "plimsoll": {
-                "@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig",
-                "disabled": True,
-            }
-        },
-    },
-]
+}
+
+
+@pytest.fixture(scope="module")
+def filter_kind() -> Filter:
+    """The others name hosts without a header."""
+    return FILTERS["wasm"]
 
 
 @pytest.fixture(scope="module")
 def envoy(shared: Site) -> Envoy:
-    config = shared.config(alternatives=RETRIES["num_retries"])
+    config = shared.config()
     manager = manager_of(config["static_resources"]["listeners"][0])
-    manager["route_config"]["virtual_hosts"][0]["routes"][:0] = ROUTES
+    manager["route_config"]["virtual_hosts"][0]["routes"].insert(0, UNFILTERED)
     envoy = shared.envoy(config=config)
     shared.wait_in_force(envoy)
     return envoy
@@ -77,39 +75,4 @@ def test_a_client_names_no_host_while_the_filter_names_none(shared):
     assert {node for node, _ in asked(shared, before)} == {"node1", "node2"}
     assert all(HEADER not in headers for _, headers in asked(shared, before))
     assert envoy.counted((0, 0, 0), 40) == (0, 0, 40)
-    eventually("a warning", lambda: "shares: Envoy has no cluster nobody" in envoy.log.read_text())
-
-
-def command(site: Site, node: str, *words: str) -> None:
-    """`plimsoll node`, to the node's agent."""
-    socket = site.directory / f"{node}.sock"
-    subprocess.run(
-        [machine.binary("plimsoll"), "node", "--socket", str(socket), *words], check=True, capture_output=True
-    )
-
-
-@pytest.fixture(params=[("drain",), ("force", "down")], ids=" ".join)
-def without_node2(shared: Site, envoy: Envoy, request: pytest.FixtureRequest) -> Iterator[None]:
-    command(shared, "node2", *request.param)
-    key = shared.key_of("node2")
-    eventually("nothing at node2", lambda: envoy.node_of(key) == "node1")
-    # The ring may have come before the news of the node, by up to a period.
-    again = f"/again/{key}?status=500&at=node1"
-    eventually("nor retries", lambda: envoy.get(again)[0] == 500)
-    yield
-    command(shared, "node2", "ready")
-    command(shared, "node2", "force", "auto")
-    shared.wait_ring()
-    eventually("node2 again", lambda: envoy.node_of(shared.key_of("node2")) == "node2")
-
-
-@pytest.mark.usefixtures("without_node2")
-def test_a_node_that_is_drained_or_down_gets_nothing(shared, envoy):
-    before = len(shared.nodes.seen)
-    for number in range(50):
-        assert envoy.node_of(f"S{number:04}") == "node1"
-    # Not even where all else fails, more often than hosts are named.
-    for number in range(10):
-        assert envoy.get(f"/again/S{number:04}?status=500&at=node1")[0] == 500
-    assert {node for node, _ in asked(shared, before)} == {"node1"}
-    eventually("nothing in flight", lambda: shared.in_flight(envoy) == (0, 0))
+    envoy.wait_said("shares: Envoy has no cluster nobody")

@@ -1,7 +1,7 @@
 //! A worker's requests: every one that came has ended, and nothing is left in flight.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use envoy_wasm::{
+use envoy_policy::{
     config::{self, Config},
     engine::{Admission, Engine, Ticket},
 };
@@ -42,7 +42,7 @@ fn engine_with(config: &str, granted: f64) -> Engine {
 
 fn pass(engine: &mut Engine, path: &str) -> (Ticket, String) {
     match engine.admit(path.as_bytes(), |_| None) {
-        Admission::Pass { ticket, hosts } => (ticket, hosts),
+        Admission::Pass(ticket) => (ticket, engine.hosts(ticket)),
         Admission::Full => panic!("full"),
     }
 }
@@ -52,8 +52,9 @@ fn the_owner_of_the_key_is_named_first_and_others_after_it() {
     let mut engine = engine(100.0);
     for key in ["S0001", "S0002", "S0003", "S0004"] {
         let owner = (u64::from(key_hash(key.as_bytes())) * 3) >> 32;
-        let (_, hosts) = pass(&mut engine, &format!("/stock/{key}?items=1"));
+        let (ticket, hosts) = pass(&mut engine, &format!("/stock/{key}?items=1"));
         let hosts: Vec<&str> = hosts.split(',').collect();
+        assert_eq!(engine.host(ticket), Some(hosts[0]));
         assert_eq!(hosts[0], format!("10.0.0.1:{}", owner + 1));
         assert_eq!(hosts.len(), 3);
         assert!(hosts[1] != hosts[0] && hosts[2] != hosts[1] && hosts[2] != hosts[0]);
@@ -121,6 +122,40 @@ fn every_way_to_end_leaves_nothing() {
 }
 
 #[test]
+fn attempts_that_outlast_their_request_know_that_its_client_left() {
+    let mut engine = engine(100.0);
+    let observed = |engine: &mut Engine| {
+        let report = engine.dispatcher().report();
+        let line = report.iter().map(|node| node.observation.clone());
+        line.collect::<Vec<_>>()
+    };
+    let before = observed(&mut engine);
+    for _ in 0..10 {
+        let (ticket, host) = pass(&mut engine, "/stock/S0001?items=5");
+        let host = host.split(',').next().unwrap();
+        let attempt = engine.attempt(ticket, host, 0.0).unwrap();
+        engine.client_left(ticket);
+        engine.end(ticket);
+        // Its place is not another's while the attempt is under way.
+        let (other, _) = pass(&mut engine, "/stock/S0001?items=5");
+        engine.attempt_ended(attempt, 0.1, false);
+        engine.end(other);
+    }
+    assert_eq!(engine.in_flight(), (0.0, 0));
+    assert_eq!(engine.counts().ejections, 0);
+    assert_ne!(observed(&mut engine), before);
+    // Otherwise the host is to blame.
+    for _ in 0..10 {
+        let (ticket, host) = pass(&mut engine, "/stock/S0001?items=5");
+        let host = host.split(',').next().unwrap();
+        let attempt = engine.attempt(ticket, host, 0.0).unwrap();
+        engine.end(ticket);
+        engine.attempt_ended(attempt, 0.1, false);
+    }
+    assert!(engine.counts().ejections > 0);
+}
+
+#[test]
 fn a_ticket_of_an_ended_request_is_worth_nothing() {
     let mut engine = engine(1000.0);
     let (old, hosts) = pass(&mut engine, "/stock/a");
@@ -151,10 +186,13 @@ fn without_news_requests_pass_unnamed_but_are_counted() {
     let mut engine = engine(1000.0);
     engine.on_time(60.0);
     let admission = engine.admit(b"/stock/a?items=8", |_| None);
-    let Admission::Pass { ticket, hosts } = admission else {
+    let Admission::Pass(ticket) = admission else {
         panic!("refused");
     };
-    assert_eq!(hosts, "");
+    assert_eq!(
+        (engine.host(ticket), engine.hosts(ticket)),
+        (None, String::new())
+    );
     let attempt = engine.attempt(ticket, "10.0.0.1:2", 60.0).unwrap();
     assert_eq!(engine.in_flight(), (8.0, 1));
     engine.attempt_ended(attempt, 61.0, false);

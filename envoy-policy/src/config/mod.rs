@@ -1,12 +1,21 @@
 //! The filter's configuration: JSON, each fault named by its field.
 
+mod checks;
+mod primaries;
+
 use plimsoll_core::{
     dispatch::{DispatchSettings, MAX_COST, Placement},
     schedule::{NewsSettings, Policy, UpdateAlgorithm},
 };
 use serde::Deserialize;
 
+use self::{
+    checks::{check_common, checked, is_header, whole, within},
+    primaries::RawPrimary,
+};
 use crate::part::Part;
+
+pub use self::{checks::is_name, primaries::PrimarySettings};
 
 /// What one filter does in its place of the chain.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,37 +75,6 @@ pub struct Settings {
     pub dispatch: DispatchSettings,
 }
 
-/// Settings of the position that names primaries.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PrimarySettings {
-    /// As in the agents' `[placement]`, and what metrics are labelled with.
-    pub cluster: String,
-    /// Envoy's cluster of the agents' HTTP servers.
-    pub agents: String,
-    /// Bearer token that the agents ask for.
-    pub token: Option<String>,
-    /// This proxy's name; the node id where it is not told.
-    pub proxy: Option<String>,
-    /// Where the object set's name is.
-    pub object_set: Part,
-    /// Where the cost is, items.
-    pub cost: Option<Part>,
-    /// Cost of a request that tells none.
-    pub default_cost: f64,
-    /// Request header that names the Envoy cluster of the primary to the route.
-    pub header: String,
-    /// Before the node's name, in the name of its Envoy cluster.
-    pub prefix: String,
-    /// One exchange with an agent in each, seconds.
-    pub period: f64,
-    /// The longest an agent may take to answer, seconds.
-    pub timeout: f64,
-    /// How long a request waits for a hand-over, seconds.
-    pub wait: f64,
-    /// `Retry-After` of a refusal, whole seconds.
-    pub retry_after: u32,
-}
-
 #[derive(Deserialize)]
 struct Positioned {
     #[serde(default)]
@@ -117,48 +95,6 @@ enum Position {
 struct RawUpstream {
     #[serde(rename = "position")]
     _position: Position,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawPrimary {
-    #[serde(rename = "position")]
-    _position: Position,
-    cluster: String,
-    agents: String,
-    token: Option<String>,
-    proxy: Option<String>,
-    object_set: Part,
-    #[serde(default)]
-    cost: RawPrimaryCost,
-    #[serde(default = "primary_header")]
-    header: String,
-    #[serde(default)]
-    prefix: String,
-    #[serde(default = "one")]
-    period: f64,
-    #[serde(default = "one")]
-    timeout: f64,
-    #[serde(default = "half")]
-    wait: f64,
-    #[serde(default = "one")]
-    retry_after: f64,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RawPrimaryCost {
-    from: Option<Part>,
-    default: f64,
-}
-
-impl Default for RawPrimaryCost {
-    fn default() -> Self {
-        RawPrimaryCost {
-            from: None,
-            default: 1.0,
-        }
-    }
 }
 
 #[derive(Deserialize)]
@@ -275,12 +211,15 @@ enum UpdateName {
     OnAccess,
 }
 
-fn hosts_header() -> String {
-    "x-plimsoll-hosts".to_owned()
+/// This proxy's name: the configured one, else the node id where it can be one.
+pub fn proxy_name(configured: Option<&str>, node_id: impl FnOnce() -> Option<String>) -> String {
+    let name = configured.map(str::to_owned).or_else(node_id);
+    let name = name.filter(|name| is_name(name));
+    name.unwrap_or_else(|| "envoy".to_owned())
 }
 
-fn primary_header() -> String {
-    "x-plimsoll-primary".to_owned()
+fn hosts_header() -> String {
+    "x-plimsoll-hosts".to_owned()
 }
 
 fn half() -> f64 {
@@ -327,6 +266,21 @@ pub fn parse(text: &[u8]) -> Result<Config, String> {
     }
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawBalancer {
+    cluster: String,
+}
+
+/// Reads the configuration of a load balancing policy for retries; the name of its cluster.
+pub fn parse_balancer(text: &[u8]) -> Result<String, String> {
+    let RawBalancer { cluster } = read(text)?;
+    if is_name(&cluster) {
+        return Ok(cluster);
+    }
+    Err("cluster: must be 1..100 of A-Za-z0-9._:/-".to_owned())
+}
+
 fn read<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
     let mut reader = serde_json::Deserializer::from_slice(text);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|problem| {
@@ -340,57 +294,6 @@ fn read<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
     })?;
     reader.end().map_err(|problem| problem.to_string())?;
     Ok(value)
-}
-
-/// What both positions that talk to agents have.
-fn check_common(
-    cluster: &str,
-    proxy: Option<&str>,
-    agents: &str,
-    token: Option<&str>,
-) -> Result<(), String> {
-    for (field, name) in [("cluster", Some(cluster)), ("proxy", proxy)] {
-        if name.is_some_and(|name| !is_name(name)) {
-            return Err(format!("{field}: must be 1..100 of A-Za-z0-9._:/-"));
-        }
-    }
-    if agents.is_empty() {
-        return Err("agents: must be the name of an Envoy cluster".to_owned());
-    }
-    let printable = |token: &str| token.bytes().all(|byte| (b' '..=b'~').contains(&byte));
-    if !token.is_none_or(printable) {
-        return Err("token: must be printable ASCII characters".to_owned());
-    }
-    Ok(())
-}
-
-impl RawPrimary {
-    fn resolve(self) -> Result<PrimarySettings, String> {
-        let (proxy, token) = (self.proxy.as_deref(), self.token.as_deref());
-        check_common(&self.cluster, proxy, &self.agents, token)?;
-        if !is_header(&self.header) {
-            return Err("header: must be a header's name, in lower-case letters".to_owned());
-        }
-        if !self.prefix.is_empty() && !is_name(&self.prefix) {
-            return Err("prefix: must be at most 100 of A-Za-z0-9._:/-".to_owned());
-        }
-        let object_set = checked("object_set", Some(self.object_set))?;
-        Ok(PrimarySettings {
-            object_set: object_set.ok_or("object_set: is missing")?,
-            cost: checked("cost.from", self.cost.from)?,
-            default_cost: within("cost.default", self.cost.default, 1e-6, MAX_COST, "")?,
-            period: within("period", self.period, 0.1, 60.0, " s")?,
-            timeout: within("timeout", self.timeout, 0.01, 60.0, " s")?,
-            wait: within("wait", self.wait, 0.0, 30.0, " s")?,
-            retry_after: whole("retry_after", self.retry_after, 0.0, 3600.0)? as u32,
-            cluster: self.cluster,
-            agents: self.agents,
-            token: self.token,
-            proxy: self.proxy,
-            header: self.header,
-            prefix: self.prefix,
-        })
-    }
 }
 
 impl Raw {
@@ -500,49 +403,4 @@ impl RawScheduler {
             }),
         })
     }
-}
-
-fn checked(field: &str, part: Option<Part>) -> Result<Option<Part>, String> {
-    match &part {
-        Some(Part::Header(name)) if !is_header(name) => Err(format!(
-            "{field}.header: must be a header's name, in lower-case letters"
-        )),
-        Some(Part::Query(name)) if name.is_empty() => {
-            Err(format!("{field}.query: must be a parameter's name"))
-        }
-        Some(Part::PathSegment(number)) if !(1.0..=100.0).contains(number) => Err(format!(
-            "{field}.path_segment: must be within 1..100, the first is 1"
-        )),
-        _ => Ok(part),
-    }
-}
-
-fn within(field: &str, value: f64, low: f64, high: f64, unit: &str) -> Result<f64, String> {
-    if (low..=high).contains(&value) {
-        return Ok(value);
-    }
-    Err(format!(
-        "{field}: must be a number within {low}..{high}{unit}, is {value}"
-    ))
-}
-
-fn whole(field: &str, value: f64, low: f64, high: f64) -> Result<usize, String> {
-    if value.fract() == 0.0 && (low..=high).contains(&value) {
-        return Ok(value as usize);
-    }
-    Err(format!(
-        "{field}: must be a whole number within {low}..{high}, is {value}"
-    ))
-}
-
-/// As the agents and Redis take names.
-pub fn is_name(name: &str) -> bool {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte);
-    (1..=100).contains(&name.len()) && name.bytes().all(good)
-}
-
-fn is_header(name: &str) -> bool {
-    let good =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
-    (1..=100).contains(&name.len()) && name.bytes().all(good)
 }

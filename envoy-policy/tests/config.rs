@@ -1,7 +1,7 @@
 //! What the filter's configuration may say, and how it is told what is wrong.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use envoy_wasm::{
+use envoy_policy::{
     config::{self, Config, Settings},
     part::Part,
 };

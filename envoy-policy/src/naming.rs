@@ -1,7 +1,9 @@
 //! What a request's object set is called. What nodes take for one object has one name, or none: docs/placement.md has
-//! the rules, lua/tests/names.py the cases, for HAProxy too.
+//! the rules, tests/conformance/names.py the cases, for HAProxy too.
 
-use crate::part::Part;
+use plimsoll_core::dispatch::MAX_COST;
+
+use crate::{config::PrimarySettings, part::Part};
 
 /// Tells the node the object set by which a request was placed.
 pub const SET: &str = "x-object-set";
@@ -53,6 +55,35 @@ pub fn object_set(part: &Part, headers: &Headers) -> Option<Vec<u8>> {
     Some(segments?.join(&b'/'))
 }
 
+/// What a request costs, items.
+pub fn cost(settings: &PrimarySettings, headers: &Headers) -> f64 {
+    let path = header(headers, ":path").unwrap_or_default();
+    let of = |name: &str| header(headers, name).map(<[u8]>::to_vec);
+    let part = settings.cost.as_ref();
+    let told = part.and_then(|part| String::from_utf8(part.of(path, of)?.into_owned()).ok());
+    let told = told.and_then(|told| told.parse().ok());
+    let good = |cost: &f64| (0.0..=MAX_COST).contains(cost);
+    told.filter(good).unwrap_or(settings.default_cost)
+}
+
+/// What is changed so that the node gets the set that was found, and nothing that reads like it or like a token: headers
+/// to remove, and the value of [`SET`] where the client's own header does not have it. None where it cannot be told.
+pub fn changes<'a>(
+    part: &Part,
+    headers: &'a Headers,
+    set: &'a [u8],
+) -> Option<(Vec<&'a str>, Option<&'a str>)> {
+    let kept = match part {
+        Part::Header(name) => Some(name.as_str()),
+        _ => None,
+    };
+    let told = match kept {
+        Some(SET) => None,
+        _ => Some(std::str::from_utf8(set).ok()?),
+    };
+    Some((misleading(headers, kept), told))
+}
+
 /// Whether servers read a path differently: some merge slashes, resolve dot segments after decoding, take a backslash
 /// for a slash, leave parameters out of segments, or end at a control character.
 fn is_ambiguous(path: &[u8]) -> bool {
@@ -102,7 +133,7 @@ fn encode(text: &[u8]) -> Vec<u8> {
 
 /// Headers that a client sent and the node is not to get: tokens, names of sets but in the header that is `kept`, and what
 /// CGI and WSGI servers would fold into one of these.
-pub fn misleading<'a>(headers: &'a Headers, kept: Option<&str>) -> Vec<&'a str> {
+fn misleading<'a>(headers: &'a Headers, kept: Option<&str>) -> Vec<&'a str> {
     let fold = |byte: u8| {
         if byte.is_ascii_alphanumeric() {
             byte

@@ -1,7 +1,7 @@
 //! What agents answer is not trusted: what is good is taken, the rest is named.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use envoy_wasm::wire::{Answer, Ring, RingView, Told, exchange};
+use envoy_policy::wire::{Answer, Ring, RingView, Told, exchange};
 use plimsoll_core::{dispatch::NodeReport, ring::RingTable};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! A worker's part in placement: what it tells agents, what it makes of their answers, and whom it lets in.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use envoy_wasm::{
+use envoy_policy::{
     config::{self, Config, PrimarySettings},
     primaries::{Outcome, Primaries, Reason},
 };

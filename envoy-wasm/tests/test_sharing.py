@@ -1,13 +1,15 @@
-"""Every thread of Envoy has a VM, and listeners and their updates share it."""
+"""The threads of an Envoy, its listeners and their updates share what they know of a cluster."""
 
 import copy
 import time
 from typing import Any
 
 import pytest
-from envoy_site import Client, Envoy, Site, eventually, set_filter
+from envoy_site import Client, Site
 
-from compose.lab.processes import free_ports
+from tests.harness.envoy import Envoy, set_filter
+from tests.harness.eventually import eventually
+from tests.harness.ports import free_ports
 
 PERIOD = 0.2
 
@@ -27,14 +29,14 @@ def held(port: int, hold: str) -> Client:
     return Client(port, f"/stock/S0001?items=60&hold={hold}")
 
 
-def test_one_vm_asks_for_all_workers(fake_site):
+def test_one_exchange_is_for_all_workers(fake_site):
     site, agent = fake_site
-    config = site.config(period=PERIOD)
+    config = site.config(period=PERIOD, proxy="four")
     second_listener(config)
     envoy = site.envoy(name="four", concurrency=4, config=config)
     names = lambda: [told["name"] for told in agent.exchanges[-1]["dispatchers"]]  # noqa: E731
     eventually("every worker's demand", lambda: agent.exchanges and len(names()) >= 4)
-    # The main thread's gets no requests, and leaves again.
+    # The main thread has a VM too: it gets no requests, and leaves again.
     for _ in range(100):
         envoy.get("/stock/S0001")
     eventually("only workers", lambda: len(names()) == 4)
@@ -98,7 +100,7 @@ def test_updates_of_the_filter(shared, updatable):
     set_filter(listener, spill=7)
     envoy.put_listeners([listener])
     eventually("a rejected update", lambda: manager_stat(envoy, "lds.update_rejected") == 1)
-    assert "plimsoll: spill: must be a number within 0..1, is 7" in envoy.log.read_text()
+    assert "plimsoll: spill: must be a number within 0..1, is 7" in envoy.said()
     assert envoy.get("/stock/S0001")[0] == 200
     # Workers hand their counts over a moment later.
     eventually("the first one alone", lambda: shared.in_flight(envoy) == (60, 1))

@@ -2,8 +2,6 @@
 
 use log::{info, warn};
 
-use crate::host;
-
 /// First wait after a failure, seconds; doubles up to [`MAX_WAIT`].
 const FIRST_WAIT: f64 = 0.1;
 const MAX_WAIT: f64 = 5.0;
@@ -14,10 +12,40 @@ const MAX_PROBLEM: usize = 300;
 /// seconds.
 const LOST: f64 = 1.0;
 
+/// A call to make: `POST` where there is a body, else `GET`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// With the query.
+    pub path: String,
+    /// JSON.
+    pub body: Option<Vec<u8>>,
+    /// For the whole of it, seconds.
+    pub timeout: f64,
+}
+
+impl Request {
+    /// Its headers; `agents` is what Envoy calls them.
+    pub fn headers(&self, agents: &str, token: Option<&str>) -> Vec<(&'static str, String)> {
+        let method = if self.body.is_some() { "POST" } else { "GET" };
+        let mut headers = vec![
+            (":method", method.to_owned()),
+            (":path", self.path.clone()),
+            (":authority", agents.to_owned()),
+        ];
+        let kind = self.body.as_ref().map(|_| "application/json".to_owned());
+        headers.extend(kind.map(|kind| ("content-type", kind)));
+        headers.extend(token.map(|token| ("authorization", format!("Bearer {token}"))));
+        headers
+    }
+}
+
+/// An agent's answer, status and body, or why there is none.
+pub type Answered<'a> = Result<(u32, &'a [u8]), String>;
+
 /// A call to an agent: when it is due, and what came of it.
 #[derive(Debug, Default)]
-pub struct Call {
-    token: Option<u32>,
+pub(crate) struct Call {
+    token: Option<u64>,
     /// It is not waited for any longer.
     pub until: f64,
     /// The next one is due.
@@ -28,7 +56,7 @@ pub struct Call {
 
 impl Call {
     /// Whether this is the answer that is waited for; it is not any longer.
-    pub fn takes(&mut self, token: u32) -> bool {
+    pub fn takes(&mut self, token: u64) -> bool {
         let is_mine = self.token == Some(token);
         if is_mine {
             self.token = None;
@@ -53,7 +81,7 @@ impl Call {
     pub fn started(
         &mut self,
         purpose: &str,
-        called: Result<u32, String>,
+        called: Result<u64, String>,
         (now, timeout): (f64, f64),
         random: f64,
     ) {
@@ -89,29 +117,9 @@ impl Call {
     }
 }
 
-/// Calls an agent: `POST` where there is a body.
-pub fn ask(
-    (agents, token): (&str, Option<&str>),
-    path: &str,
-    body: Option<&[u8]>,
-    timeout: f64,
-) -> Result<u32, String> {
-    let bearer = token.map(|token| format!("Bearer {token}"));
-    let mut headers = vec![
-        (":method", if body.is_some() { "POST" } else { "GET" }),
-        (":path", path),
-        (":authority", agents),
-    ];
-    headers.extend(body.map(|_| ("content-type", "application/json")));
-    headers.extend(bearer.as_deref().map(|value| ("authorization", value)));
-    host::call(agents, headers, body, timeout)
-}
-
-/// What is wrong with an answer, but for its meaning.
-pub fn read(status: u32, body: &[u8]) -> Result<(), String> {
-    if status == 0 {
-        return Err("an agent's answer breaks off".to_owned());
-    }
+/// The body of a good answer; what is wrong with it otherwise.
+pub(crate) fn body(answered: Answered<'_>) -> Result<&[u8], String> {
+    let (status, body) = answered?;
     if status != 200 {
         let text = String::from_utf8_lossy(&body[..body.len().min(MAX_PROBLEM)]);
         return Err(format!("an agent answers {status}: {}", text.trim()));
@@ -119,11 +127,11 @@ pub fn read(status: u32, body: &[u8]) -> Result<(), String> {
     if body.len() >= MAX_ANSWER {
         return Err(format!("an agent answers more than {MAX_ANSWER} bytes"));
     }
-    Ok(())
+    Ok(body)
 }
 
 /// As a part of a query (RFC 3986).
-pub fn in_query(text: &str) -> String {
+pub(crate) fn in_query(text: &str) -> String {
     let byte = |byte: u8| match byte {
         b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
         _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),

@@ -5,7 +5,14 @@ use plimsoll_core::{
     ring::key_hash,
 };
 
-use crate::config::Settings;
+use crate::{
+    config::Settings,
+    random::Random,
+    wire::{Ring, Shares},
+};
+
+/// Dispatchers that are believed in, at most.
+const MAX_COUNT: usize = 1 << 20;
 
 /// Names one request, to the filter in the other position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,24 +49,23 @@ struct Request {
     route: Option<String>,
     /// Until its first attempt starts.
     reserved: Option<Held>,
+    attempted: bool,
 }
 
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
     request: Option<Request>,
+    /// Under way; they may outlast the request.
+    attempts: u32,
+    client_left: bool,
 }
 
 /// What is to be done with a request.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Go on; `hosts` are to be named, best first, or none, where the proxy decides by itself.
-    Pass {
-        /// Names the request.
-        ticket: Ticket,
-        /// Addresses, comma separated; empty for none.
-        hosts: String,
-    },
+    /// Go on; [`Engine::hosts`] says where.
+    Pass(Ticket),
     /// Answer 503.
     Full,
 }
@@ -67,6 +73,7 @@ pub enum Admission {
 /// One attempt of a request at a host.
 #[derive(Debug)]
 pub struct Attempt {
+    ticket: Ticket,
     held: Option<Held>,
     place: Option<usize>,
     cost: f64,
@@ -90,7 +97,7 @@ pub struct Engine {
     costs: Costs,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    random: u64,
+    random: Random,
     /// As of the last look: exact enough for the age of news.
     now: f64,
 }
@@ -104,7 +111,7 @@ impl Engine {
             settings,
             slots: Vec::new(),
             free: Vec::new(),
-            random: seed | 1,
+            random: Random::new(seed),
             now: 0.0,
         }
     }
@@ -127,6 +134,19 @@ impl Engine {
     /// The settings in force.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Takes over what agents granted; whether so much is given up that they should hear of it soon.
+    pub fn take_shares(&mut self, now: f64, shares: Shares) -> bool {
+        let count = usize::try_from(shares.count).unwrap_or(usize::MAX);
+        let count = count.min(MAX_COUNT);
+        self.dispatcher.on_shares(now, count, &shares.nodes())
+    }
+
+    /// Takes a ring over.
+    pub fn take_ring(&mut self, ring: &Ring) {
+        self.dispatcher
+            .on_ring(ring.table.clone(), ring.names.clone());
     }
 
     /// The dispatcher.
@@ -154,25 +174,32 @@ impl Engine {
         let random = &mut self.random;
         let verdict = self
             .dispatcher
-            .admit(self.now, hash, cost, &mut || next_random(random));
-        let (reserved, hosts) = match verdict {
+            .admit(self.now, hash, cost, &mut || random.bits());
+        let reserved = match verdict {
             Verdict::Full => return Admission::Full,
-            Verdict::Unknown => (None, String::new()),
-            Verdict::Placed(held) => {
-                let hosts = self.hosts(&held);
-                (Some(held), hosts)
-            }
+            Verdict::Unknown => None,
+            Verdict::Placed(held) => Some(held),
         };
         let request = Request {
             cost,
             route,
             reserved,
+            attempted: false,
         };
-        let ticket = self.keep(request);
-        Admission::Pass { ticket, hosts }
+        Admission::Pass(self.keep(request))
     }
 
-    fn hosts(&self, held: &Held) -> String {
+    /// The host of a request that has just been admitted; none where the proxy decides by itself.
+    pub fn host(&self, ticket: Ticket) -> Option<&str> {
+        let address = self.dispatcher.address(self.reserved(ticket)?.place());
+        (!address.is_empty()).then_some(address)
+    }
+
+    /// The same and hosts for its retries, best first, comma separated; empty where the proxy decides by itself.
+    pub fn hosts(&self, ticket: Ticket) -> String {
+        let Some(held) = self.reserved(ticket) else {
+            return String::new();
+        };
         let count = self.settings.alternatives;
         let others = self.dispatcher.alternatives(held, count);
         let places = std::iter::once(held.place()).chain(others.iter().copied());
@@ -183,6 +210,28 @@ impl Engine {
         all.join(",")
     }
 
+    /// How a host suits a retry, or a request that is not placed, less is better; none where it takes no work.
+    pub fn fallback(&self, address: &str) -> Option<f64> {
+        let place = self.dispatcher.place_of_address(address);
+        let cost = self.settings.default_cost;
+        self.dispatcher.fallback(place, self.now, cost)
+    }
+
+    /// Whether no attempt of a request has started.
+    pub fn is_unattempted(&mut self, ticket: Ticket) -> bool {
+        self.request(ticket)
+            .is_some_and(|request| !request.attempted)
+    }
+
+    fn reserved(&self, ticket: Ticket) -> Option<&Held> {
+        let slot = self.slots.get(ticket.index as usize)?;
+        let request = slot.request.as_ref();
+        request
+            .filter(|_| slot.generation == ticket.generation)?
+            .reserved
+            .as_ref()
+    }
+
     fn keep(&mut self, request: Request) -> Ticket {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -191,6 +240,7 @@ impl Engine {
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
         slot.request = Some(request);
+        slot.client_left = false;
         Ticket {
             index,
             generation: slot.generation,
@@ -204,27 +254,47 @@ impl Engine {
             .filter(|_| slot.generation == ticket.generation)
     }
 
+    /// A request's client left. To be told before its end, by who tells nothing to attempts that end later.
+    pub fn client_left(&mut self, ticket: Ticket) {
+        if self.request(ticket).is_some() {
+            self.slots[ticket.index as usize].client_left = true;
+        }
+    }
+
     /// A request ended, however it did; what it still holds is given back. Once is enough.
     pub fn end(&mut self, ticket: Ticket) {
         if self.request(ticket).is_none() {
             return;
         }
         let ended = self.slots[ticket.index as usize].request.take();
-        self.free.push(ticket.index);
+        self.free(ticket.index);
         if let Some(held) = ended.and_then(|request| request.reserved) {
             self.dispatcher.release(held);
         }
     }
 
+    /// Once nothing of its request is under way.
+    fn free(&mut self, index: u32) {
+        let slot = &self.slots[index as usize];
+        if slot.request.is_none() && slot.attempts == 0 {
+            self.free.push(index);
+        }
+    }
+
     /// An attempt of a request starts at a host.
     pub fn attempt(&mut self, ticket: Ticket, address: &str, now: f64) -> Option<Attempt> {
-        let place = self.dispatcher.place_of_address(address);
+        let meant = self.reserved(ticket).map(Held::place);
+        let meant = meant.filter(|place| self.dispatcher.address(*place) == address);
+        let place = meant.or_else(|| self.dispatcher.place_of_address(address));
         let request = self.request(ticket)?;
         let (cost, route) = (request.cost, request.route.clone());
         let reserved = request.reserved.take();
+        request.attempted = true;
         let held = self.dispatcher.attempt(reserved, place, cost);
         let cost = held.as_ref().map_or(cost, Held::cost);
+        self.slots[ticket.index as usize].attempts += 1;
         Some(Attempt {
+            ticket,
             held,
             place,
             cost,
@@ -232,6 +302,26 @@ impl Engine {
             started: now,
             answered: false,
         })
+    }
+
+    /// The host's answer begins; `header` gives its headers.
+    pub fn on_response(
+        &mut self,
+        attempt: &mut Attempt,
+        now: f64,
+        header: impl Fn(&str) -> Option<Vec<u8>>,
+    ) {
+        let text = |name: &str| String::from_utf8(header(name)?).ok();
+        let number =
+            |name: &Option<String>| -> Option<f64> { text(name.as_deref()?)?.parse().ok() };
+        let status = text(":status").and_then(|status| status.parse().ok());
+        let settings = &self.settings;
+        let items = number(&settings.items_header);
+        let (jobs, load) = (number(&settings.jobs_header), number(&settings.load_header));
+        self.answered(attempt, now, status.unwrap_or(0), items);
+        if jobs.is_some() || load.is_some() {
+            self.told(attempt, now, jobs, load);
+        }
     }
 
     /// The host's answer begins.
@@ -263,6 +353,11 @@ impl Engine {
     /// An attempt ended, however it did. `client_left`: where there was no answer, whether nobody waited for
     /// it any longer; else the host is to blame.
     pub fn attempt_ended(&mut self, attempt: Attempt, now: f64, client_left: bool) {
+        let index = attempt.ticket.index;
+        let slot = &mut self.slots[index as usize];
+        slot.attempts -= 1;
+        let client_left = client_left || slot.client_left;
+        self.free(index);
         match attempt.place.filter(|_| !attempt.answered) {
             Some(place) if client_left => self.dispatcher.left(place, now - attempt.started),
             Some(place) => self.dispatcher.unanswered(place, now),
@@ -289,12 +384,4 @@ impl Engine {
 
 fn costs_of(settings: &Settings) -> Costs {
     Costs::new(settings.default_cost, settings.routes, settings.max_cost)
-}
-
-/// xorshift64* (Vigna, 2016); its upper half.
-fn next_random(state: &mut u64) -> u32 {
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
 }

@@ -1,0 +1,131 @@
+//! A module that panics in the hook that its configuration names, for tests.
+
+use std::{
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use envoy_abi::{
+    Answer, ConfigScheduler, Configuration, Gauge, HttpFilter, HttpFilterConfig, Module, Next,
+    Stream, panics,
+};
+
+const LABEL: &str = "module";
+
+struct Panics;
+
+/// Which hook is to panic.
+#[derive(Clone)]
+struct Plan(String);
+
+impl Plan {
+    fn reach(&self, hook: &str) {
+        assert_ne!(self.0, hook, "as it was told to");
+    }
+}
+
+struct Config {
+    plan: Plan,
+    gauge: Option<Gauge>,
+    /// Taken out before the configuration goes.
+    scheduler: Arc<Mutex<Option<ConfigScheduler>>>,
+}
+
+struct Filter {
+    plan: Plan,
+}
+
+impl Module for Panics {
+    fn name(&self) -> &'static str {
+        "panics"
+    }
+
+    fn http_filter(
+        &self,
+        configuration: &Configuration,
+        config: &[u8],
+    ) -> Result<Box<dyn HttpFilterConfig>, String> {
+        let plan = Plan(String::from_utf8_lossy(config).into_owned());
+        plan.reach("config");
+        let scheduler = Arc::new(Mutex::new(Some(configuration.scheduler())));
+        let waker = scheduler.clone();
+        let wake = move || waker.lock().ok()?.as_ref().map(ConfigScheduler::wake);
+        thread::spawn(move || {
+            while wake().is_some() {
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+        Ok(Box::new(Config {
+            plan,
+            gauge: configuration.define_gauge("panics", LABEL),
+            scheduler,
+        }))
+    }
+}
+
+impl HttpFilterConfig for Config {
+    fn filter(&self, _: &Stream<'_>) -> Box<dyn HttpFilter> {
+        self.plan.reach("filter");
+        let plan = self.plan.clone();
+        Box::new(Filter { plan })
+    }
+
+    fn on_wake(&self, configuration: &Configuration) {
+        if let Some(gauge) = self.gauge {
+            configuration.set(gauge, "panics", panics());
+        }
+        let header = |name, value: &str| (name, value.to_owned());
+        let headers = [
+            header(":method", "GET"),
+            header(":path", "/"),
+            header("host", "x"),
+        ];
+        // It is to answer, however it does.
+        let _ = configuration.call("queries", &headers, None, Duration::from_secs(1));
+        self.plan.reach("config wake");
+    }
+
+    fn on_answer(&self, _: &Configuration, _: u64, _: Answer) {
+        self.plan.reach("config answer");
+    }
+}
+
+impl Drop for Config {
+    fn drop(&mut self) {
+        if let Ok(mut scheduler) = self.scheduler.lock() {
+            scheduler.take();
+        }
+        self.plan.reach("config drop");
+    }
+}
+
+impl HttpFilter for Filter {
+    fn on_request_headers(&mut self, stream: &mut Stream<'_>) -> Next {
+        self.plan.reach("request headers");
+        let scheduler = stream.scheduler();
+        thread::spawn(move || scheduler.wake());
+        Next::Wait
+    }
+
+    fn on_wake(&mut self, _: &mut Stream<'_>) -> Next {
+        self.plan.reach("wake");
+        Next::Continue
+    }
+
+    fn on_response_headers(&mut self, _: &mut Stream<'_>) {
+        self.plan.reach("response headers");
+    }
+
+    fn on_complete(&mut self, _: &mut Stream<'_>) {
+        self.plan.reach("complete");
+    }
+}
+
+impl Drop for Filter {
+    fn drop(&mut self) {
+        self.plan.reach("drop");
+    }
+}
+
+envoy_abi::module!(Panics);

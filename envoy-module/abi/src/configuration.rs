@@ -1,0 +1,182 @@
+//! A filter's configuration, as it sees itself while one of its hooks runs on the main thread.
+
+use std::{ffi::c_void, marker::PhantomData, time::Duration};
+
+use crate::{
+    buffer::{lent, lent_headers, lent_or_null},
+    sys::{self, HttpCalloutInitResult, HttpFilterConfigEnvoyPtr, MetricsResult, ModuleBuffer},
+};
+
+/// Lasts for one hook, on the main thread.
+#[derive(Debug)]
+pub struct Configuration {
+    pointer: HttpFilterConfigEnvoyPtr,
+    /// Neither may go to another thread.
+    thread: PhantomData<*mut c_void>,
+}
+
+/// A counter of a configuration, with one label.
+#[derive(Clone, Copy, Debug)]
+pub struct Counter(usize);
+
+/// The same of a gauge.
+#[derive(Clone, Copy, Debug)]
+pub struct Gauge(usize);
+
+type Define = unsafe extern "C" fn(
+    HttpFilterConfigEnvoyPtr,
+    ModuleBuffer,
+    *mut ModuleBuffer,
+    usize,
+    *mut usize,
+) -> MetricsResult;
+
+impl Configuration {
+    /// # Safety
+    ///
+    /// Envoy must have passed `pointer` to the hook that runs, on its main thread, and this must not outlive it.
+    pub(crate) unsafe fn new(pointer: HttpFilterConfigEnvoyPtr) -> Self {
+        Configuration {
+            pointer,
+            thread: PhantomData,
+        }
+    }
+
+    /// How many workers Envoy has.
+    pub fn workers(&self) -> usize {
+        // SAFETY: takes no pointers; this is the main thread.
+        unsafe { sys::envoy_dynamic_module_callback_get_concurrency() as usize }
+    }
+
+    /// Whether Envoy only checks the configuration: no stream will come.
+    pub fn is_validation(&self) -> bool {
+        // SAFETY: takes no pointers; this is the main thread.
+        unsafe { sys::envoy_dynamic_module_callback_is_validation_mode() }
+    }
+
+    fn define(&self, define: Define, name: &str, label: &str) -> Option<usize> {
+        let (mut labels, mut id) = ([lent(label.as_bytes())], 0);
+        // SAFETY: the pointer is good for the hook's duration, as in all that follows; Envoy copies the names.
+        let result = unsafe {
+            define(
+                self.pointer,
+                lent(name.as_bytes()),
+                labels.as_mut_ptr(),
+                labels.len(),
+                &mut id,
+            )
+        };
+        (result == MetricsResult::Success).then_some(id)
+    }
+
+    /// A new counter. Only while the configuration is made.
+    pub fn define_counter(&self, name: &str, label: &str) -> Option<Counter> {
+        let define = sys::envoy_dynamic_module_callback_http_filter_config_define_counter;
+        self.define(define, name, label).map(Counter)
+    }
+
+    /// A new gauge. Only while the configuration is made.
+    pub fn define_gauge(&self, name: &str, label: &str) -> Option<Gauge> {
+        let define = sys::envoy_dynamic_module_callback_http_filter_config_define_gauge;
+        self.define(define, name, label).map(Gauge)
+    }
+
+    /// Counts on, at a value of the label.
+    pub fn add(&self, counter: Counter, label: &str, value: u64) {
+        let mut labels = [lent(label.as_bytes())];
+        // SAFETY: the pointer is good, and the label is read before Envoy returns. What is not counted is lost.
+        let _ = unsafe {
+            sys::envoy_dynamic_module_callback_http_filter_config_increment_counter(
+                self.pointer,
+                counter.0,
+                labels.as_mut_ptr(),
+                labels.len(),
+                value,
+            )
+        };
+    }
+
+    /// Sets a gauge, at a value of the label.
+    pub fn set(&self, gauge: Gauge, label: &str, value: u64) {
+        let mut labels = [lent(label.as_bytes())];
+        // SAFETY: the pointer is good, and the label is read before Envoy returns.
+        let _ = unsafe {
+            sys::envoy_dynamic_module_callback_http_filter_config_set_gauge(
+                self.pointer,
+                gauge.0,
+                labels.as_mut_ptr(),
+                labels.len(),
+                value,
+            )
+        };
+    }
+
+    /// Sends a request to a host of one of Envoy's clusters; the number of the call, which its answer has too. The
+    /// headers must have `:method`, `:path` and `host` or `:authority`.
+    pub fn call(
+        &self,
+        cluster: &str,
+        headers: &[(&str, String)],
+        body: Option<&[u8]>,
+        timeout: Duration,
+    ) -> Result<u64, String> {
+        let mut headers = lent_headers(headers);
+        let mut call = 0;
+        let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        // SAFETY: the pointer is good, Envoy copies what is lent, and writes to a place that is ours.
+        let result = unsafe {
+            sys::envoy_dynamic_module_callback_http_filter_config_http_callout(
+                self.pointer,
+                &mut call,
+                lent(cluster.as_bytes()),
+                headers.as_mut_ptr(),
+                headers.len(),
+                lent_or_null(body),
+                timeout,
+            )
+        };
+        match result {
+            HttpCalloutInitResult::Success => Ok(call),
+            HttpCalloutInitResult::ClusterNotFound => {
+                Err(format!("Envoy has no cluster {cluster}"))
+            }
+            HttpCalloutInitResult::CannotCreateRequest => {
+                Err(format!("no healthy host in Envoy's cluster {cluster}"))
+            }
+            other => Err(format!("Envoy does not call {cluster}: {other:?}")),
+        }
+    }
+
+    /// What wakes the configuration later.
+    pub fn scheduler(&self) -> ConfigScheduler {
+        // SAFETY: the pointer is good; what is made is ours to delete.
+        ConfigScheduler(unsafe {
+            sys::envoy_dynamic_module_callback_http_filter_config_scheduler_new(self.pointer)
+        })
+    }
+}
+
+/// Wakes a configuration on the main thread, from any thread. It must go when its configuration goes: Envoy's main
+/// thread may be gone after that.
+#[derive(Debug)]
+pub struct ConfigScheduler(sys::HttpFilterConfigSchedulerModulePtr);
+
+// SAFETY: Envoy's scheduler is made for other threads, and has no state of the thread that made it.
+unsafe impl Send for ConfigScheduler {}
+// SAFETY: as for `Send`; `commit` changes nothing in it.
+unsafe impl Sync for ConfigScheduler {}
+
+impl ConfigScheduler {
+    /// [`HttpFilterConfig::on_wake`](crate::HttpFilterConfig::on_wake) is to be called.
+    pub fn wake(&self) {
+        // SAFETY: the scheduler is deleted by `drop` alone.
+        unsafe { sys::envoy_dynamic_module_callback_http_filter_config_scheduler_commit(self.0, 0) }
+    }
+}
+
+impl Drop for ConfigScheduler {
+    fn drop(&mut self) {
+        // SAFETY: it is ours, and nobody has it after this.
+        unsafe { sys::envoy_dynamic_module_callback_http_filter_config_scheduler_delete(self.0) }
+    }
+}

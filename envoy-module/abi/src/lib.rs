@@ -1,0 +1,66 @@
+//! Envoy's ABI for dynamic modules, made safe.
+//!
+//! `sys` declares what Envoy exports, and `hooks` exports what Envoy calls: both follow Envoy's `abi.h`, and
+//! `check_header.py` compares them with it. Above them are traits that a module implements without any unsafe code. A
+//! panic in one of them is counted and logged, and the stream goes on without the filter.
+
+mod balancer;
+mod balancer_hooks;
+mod buffer;
+mod configuration;
+mod guard;
+mod hooks;
+mod http;
+mod logger;
+mod stream;
+mod sys;
+
+use std::{ffi::c_char, sync::OnceLock};
+
+pub use balancer::{Host, Hosts, LoadBalancer, LoadBalancerConfig};
+pub use configuration::{ConfigScheduler, Configuration, Counter, Gauge};
+pub use guard::{guard, panics};
+pub use http::{Answer, HttpFilter, HttpFilterConfig, Next};
+pub use stream::{Attribute, Reply, Stream, StreamScheduler};
+
+/// A dynamic module: what it offers to Envoy's configuration.
+pub trait Module: Sync {
+    /// Before every line that it logs.
+    fn name(&self) -> &'static str;
+
+    /// A configuration of an HTTP filter, or what is wrong with it: then Envoy rejects it, and the problem is logged.
+    fn http_filter(
+        &self,
+        configuration: &Configuration,
+        config: &[u8],
+    ) -> Result<Box<dyn HttpFilterConfig>, String>;
+
+    /// The same of a load balancing policy.
+    fn load_balancer(&self, _config: &[u8]) -> Result<Box<dyn LoadBalancerConfig>, String> {
+        Err("has no load balancing policy".to_owned())
+    }
+}
+
+static MODULE: OnceLock<&'static dyn Module> = OnceLock::new();
+
+/// What `module!` calls when Envoy has loaded the module.
+#[doc(hidden)]
+pub fn start(module: &'static dyn Module) -> *const c_char {
+    // A module that is loaded twice stays what it is.
+    let _ = MODULE.set(module);
+    logger::install(module.name());
+    guard::install();
+    sys::VERSION.as_ptr()
+}
+
+/// Makes a library a dynamic module of Envoy: `envoy_abi::module!(Example);`, of a constant that is a [`Module`].
+#[macro_export]
+macro_rules! module {
+    ($module:expr) => {
+        /// Envoy calls this once, when it has loaded the library.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn envoy_dynamic_module_on_program_init() -> *const ::std::ffi::c_char {
+            $crate::start(&$module)
+        }
+    };
+}

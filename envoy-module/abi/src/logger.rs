@@ -1,0 +1,48 @@
+//! What the module logs goes to Envoy's log, as of its component `dynamic_modules`.
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+use crate::{
+    buffer::lent,
+    sys::{self, LogLevel},
+};
+
+struct EnvoyLog {
+    name: &'static str,
+}
+
+/// All that is logged from now on goes to Envoy, after the name of the module.
+pub fn install(name: &'static str) {
+    // A module that is loaded twice has its logger already.
+    if log::set_logger(Box::leak(Box::new(EnvoyLog { name }))).is_ok() {
+        log::set_max_level(LevelFilter::Trace);
+    }
+}
+
+fn level_of(level: Level) -> LogLevel {
+    match level {
+        Level::Error => LogLevel::Error,
+        Level::Warn => LogLevel::Warn,
+        Level::Info => LogLevel::Info,
+        Level::Debug => LogLevel::Debug,
+        Level::Trace => LogLevel::Trace,
+    }
+}
+
+impl Log for EnvoyLog {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // SAFETY: takes no pointers, and may be called from any thread.
+        unsafe { sys::envoy_dynamic_module_callback_log_enabled(level_of(metadata.level())) }
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let line = format!("{}: {}", self.name, record.args());
+            let level = level_of(record.level());
+            // SAFETY: Envoy copies the line before it returns, and may be called from any thread.
+            unsafe { sys::envoy_dynamic_module_callback_log(level, lent(line.as_bytes())) };
+        }
+    }
+
+    fn flush(&self) {}
+}

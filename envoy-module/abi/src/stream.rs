@@ -1,0 +1,277 @@
+//! A stream, as a filter sees it while one of its hooks runs.
+
+use std::{ffi::c_void, marker::PhantomData, ptr};
+
+use crate::{
+    buffer::{EMPTY, bytes, lent, lent_headers, lent_or_null},
+    sys::{self, AttributeId, EnvoyHttpHeader, HttpFilterEnvoyPtr, HttpHeaderType},
+};
+
+/// What Envoy knows of a stream.
+#[derive(Clone, Copy, Debug)]
+pub enum Attribute {
+    /// `response.code_details`, text.
+    ResponseCodeDetails,
+    /// `response.flags`, a number.
+    ResponseFlags,
+    /// `upstream.address`, text.
+    UpstreamAddress,
+}
+
+impl Attribute {
+    fn id(self) -> AttributeId {
+        match self {
+            Attribute::ResponseCodeDetails => AttributeId::ResponseCodeDetails,
+            Attribute::ResponseFlags => AttributeId::ResponseFlags,
+            Attribute::UpstreamAddress => AttributeId::UpstreamAddress,
+        }
+    }
+}
+
+/// The answer to a request that goes no further.
+#[derive(Debug)]
+pub struct Reply {
+    /// Status.
+    pub status: u16,
+    /// Headers.
+    pub headers: Vec<(&'static str, String)>,
+    /// Body.
+    pub body: &'static str,
+    /// As `%RESPONSE_CODE_DETAILS%` in access logs.
+    pub details: &'static str,
+}
+
+/// Lasts for one hook, on one worker. What is read borrows it, what changes the stream needs it exclusively: by Envoy's
+/// rules a buffer is good until the hook ends or a setter is called.
+#[derive(Debug)]
+pub struct Stream<'a> {
+    filter: HttpFilterEnvoyPtr,
+    hook: PhantomData<&'a mut c_void>,
+}
+
+impl Stream<'_> {
+    /// # Safety
+    ///
+    /// Envoy must have passed `filter` to the hook that runs, and `'a` must end with it.
+    pub(crate) unsafe fn new(filter: HttpFilterEnvoyPtr) -> Self {
+        Stream {
+            filter,
+            hook: PhantomData,
+        }
+    }
+
+    /// The number of the worker that the stream is on; the first is 0.
+    pub fn worker(&self) -> usize {
+        // SAFETY: `filter` is good for the hook's duration, as in all that follows.
+        unsafe {
+            sys::envoy_dynamic_module_callback_http_filter_get_worker_index(self.filter) as usize
+        }
+    }
+
+    fn header(&self, kind: HttpHeaderType, name: &str) -> Option<&[u8]> {
+        let (mut value, mut count) = (EMPTY, 0);
+        // SAFETY: `filter` is good, and Envoy writes to two places that are ours.
+        let found = unsafe {
+            sys::envoy_dynamic_module_callback_http_get_header(
+                self.filter,
+                kind,
+                lent(name.as_bytes()),
+                &mut value,
+                0,
+                &mut count,
+            )
+        };
+        // SAFETY: no setter is called while the value borrows `self`.
+        (found && count > 0).then(|| unsafe { bytes(value) })
+    }
+
+    /// The first value of a request header; names are in lower case.
+    pub fn request_header(&self, name: &str) -> Option<&[u8]> {
+        self.header(HttpHeaderType::RequestHeader, name)
+    }
+
+    /// The same of the response.
+    pub fn response_header(&self, name: &str) -> Option<&[u8]> {
+        self.header(HttpHeaderType::ResponseHeader, name)
+    }
+
+    /// All request headers, by names in lower case.
+    pub fn request_headers(&self) -> Vec<(&[u8], &[u8])> {
+        let kind = HttpHeaderType::RequestHeader;
+        // SAFETY: `filter` is good.
+        let count =
+            unsafe { sys::envoy_dynamic_module_callback_http_get_headers_size(self.filter, kind) };
+        let nothing = EnvoyHttpHeader {
+            key_ptr: ptr::null(),
+            key_length: 0,
+            value_ptr: ptr::null(),
+            value_length: 0,
+        };
+        let mut headers = vec![nothing; count];
+        // SAFETY: `filter` is good, and there is room for as many as Envoy has just said there are.
+        let found = unsafe {
+            sys::envoy_dynamic_module_callback_http_get_headers(
+                self.filter,
+                kind,
+                headers.as_mut_ptr(),
+            )
+        };
+        if !found {
+            return Vec::new();
+        }
+        let text = |ptr, length| {
+            // SAFETY: no setter is called while the headers borrow `self`.
+            unsafe { bytes(sys::EnvoyBuffer { ptr, length }) }
+        };
+        let pair = |header: &EnvoyHttpHeader| {
+            (
+                text(header.key_ptr, header.key_length),
+                text(header.value_ptr, header.value_length),
+            )
+        };
+        headers.iter().map(pair).collect()
+    }
+
+    /// Sets a request header, or removes it; whether that was possible.
+    pub fn set_request_header(&mut self, name: &str, value: Option<&[u8]>) -> bool {
+        // SAFETY: `filter` is good, and Envoy copies both before it returns.
+        unsafe {
+            sys::envoy_dynamic_module_callback_http_set_header(
+                self.filter,
+                HttpHeaderType::RequestHeader,
+                lent(name.as_bytes()),
+                lent_or_null(value),
+            )
+        }
+    }
+
+    /// An attribute that is text.
+    pub fn text(&self, attribute: Attribute) -> Option<&[u8]> {
+        let mut value = EMPTY;
+        // SAFETY: `filter` is good, and Envoy writes to a place that is ours.
+        let found = unsafe {
+            sys::envoy_dynamic_module_callback_http_filter_get_attribute_string(
+                self.filter,
+                attribute.id(),
+                &mut value,
+            )
+        };
+        // SAFETY: no setter is called while the value borrows `self`.
+        found.then(|| unsafe { bytes(value) })
+    }
+
+    /// An attribute that is a number.
+    pub fn number(&self, attribute: Attribute) -> Option<u64> {
+        let mut value = 0;
+        // SAFETY: `filter` is good, and Envoy writes to a place that is ours.
+        let found = unsafe {
+            sys::envoy_dynamic_module_callback_http_filter_get_attribute_int(
+                self.filter,
+                attribute.id(),
+                &mut value,
+            )
+        };
+        found.then_some(value)
+    }
+
+    /// What was kept with the request.
+    pub fn kept(&self, name: &str) -> Option<&[u8]> {
+        let mut value = EMPTY;
+        // SAFETY: `filter` is good, and Envoy writes to a place that is ours.
+        let found = unsafe {
+            sys::envoy_dynamic_module_callback_http_get_filter_state_bytes(
+                self.filter,
+                lent(name.as_bytes()),
+                &mut value,
+            )
+        };
+        // SAFETY: no setter is called while the value borrows `self`.
+        found.then(|| unsafe { bytes(value) })
+    }
+
+    /// Keeps bytes with the request, for all its filters, those of attempts among them.
+    pub fn keep(&mut self, name: &str, value: &[u8]) -> bool {
+        // SAFETY: `filter` is good, and Envoy copies both before it returns.
+        unsafe {
+            sys::envoy_dynamic_module_callback_http_set_filter_state_bytes(
+                self.filter,
+                lent(name.as_bytes()),
+                lent(value),
+            )
+        }
+    }
+
+    /// Names the host of the first attempt, by IP address and port. Where it is not among the healthy ones the load
+    /// balancing policy chooses, as it does for retries.
+    pub fn prefer_host(&mut self, address: &str) -> bool {
+        // SAFETY: `filter` is good, and Envoy copies the address before it returns.
+        unsafe {
+            sys::envoy_dynamic_module_callback_http_set_upstream_override_host(
+                self.filter,
+                lent(address.as_bytes()),
+                false,
+            )
+        }
+    }
+
+    /// The route is looked up again.
+    pub fn clear_route(&mut self) {
+        // SAFETY: `filter` is good.
+        unsafe { sys::envoy_dynamic_module_callback_http_clear_route_cache(self.filter) }
+    }
+
+    /// What wakes the stream later.
+    pub fn scheduler(&self) -> StreamScheduler {
+        // SAFETY: `filter` is good; what is made is ours to delete.
+        StreamScheduler(unsafe {
+            sys::envoy_dynamic_module_callback_http_filter_scheduler_new(self.filter)
+        })
+    }
+
+    /// Answers the request. Envoy may call other hooks of this filter before that returns, and end the stream.
+    pub(crate) fn send(self, reply: &Reply) {
+        let mut headers = lent_headers(&reply.headers);
+        // SAFETY: `filter` is good, and Envoy copies everything before it returns.
+        unsafe {
+            sys::envoy_dynamic_module_callback_http_send_response(
+                self.filter,
+                u32::from(reply.status),
+                headers.as_mut_ptr(),
+                headers.len(),
+                lent(reply.body.as_bytes()),
+                lent(reply.details.as_bytes()),
+            );
+        }
+    }
+
+    /// Lets a request that waits go on. Envoy may call other hooks of this filter before that returns, and end the
+    /// stream.
+    pub(crate) fn resume(self) {
+        // SAFETY: `filter` is good.
+        unsafe { sys::envoy_dynamic_module_callback_http_filter_continue_decoding(self.filter) }
+    }
+}
+
+/// Wakes a stream on its worker, from any thread; once the stream is over, nothing happens.
+#[derive(Debug)]
+pub struct StreamScheduler(sys::HttpFilterSchedulerModulePtr);
+
+// SAFETY: Envoy's scheduler is made for other threads, and has no state of the thread that made it.
+unsafe impl Send for StreamScheduler {}
+// SAFETY: as for `Send`; `commit` changes nothing in it.
+unsafe impl Sync for StreamScheduler {}
+
+impl StreamScheduler {
+    /// [`HttpFilter::on_wake`](crate::HttpFilter::on_wake) is to be called.
+    pub fn wake(&self) {
+        // SAFETY: the scheduler is deleted by `drop` alone.
+        unsafe { sys::envoy_dynamic_module_callback_http_filter_scheduler_commit(self.0, 0) }
+    }
+}
+
+impl Drop for StreamScheduler {
+    fn drop(&mut self) {
+        // SAFETY: it is ours, and nobody has it after this.
+        unsafe { sys::envoy_dynamic_module_callback_http_filter_scheduler_delete(self.0) }
+    }
+}

@@ -1,0 +1,57 @@
+//! A configuration of the position among the HTTP filters that admits requests.
+
+use envoy_abi::{Answer, Configuration, HttpFilter, HttpFilterConfig, Stream};
+use envoy_policy::config::Settings;
+
+use crate::{balancer, cluster::Cluster, downstream::Downstream, metrics::Metrics, waking::Number};
+
+/// See the module.
+pub struct Admission {
+    cluster: &'static Cluster,
+    number: Number,
+    metrics: Metrics,
+}
+
+impl Admission {
+    pub fn new(configuration: &Configuration, settings: Settings) -> Result<Self, String> {
+        let number = Number::next();
+        let metrics = Metrics::new(configuration, &settings.cluster);
+        let cluster = Cluster::of(settings, configuration.workers())?;
+        cluster.configurations.join(number, configuration)?;
+        Ok(Admission {
+            cluster,
+            number,
+            metrics,
+        })
+    }
+}
+
+impl HttpFilterConfig for Admission {
+    fn filter(&self, stream: &Stream<'_>) -> Box<dyn HttpFilter> {
+        balancer::on_worker(stream.worker());
+        match self.cluster.lane(stream.worker()) {
+            Some(lane) => Box::new(Downstream::new(self.cluster, lane)),
+            None => Box::new(Stranger),
+        }
+    }
+
+    fn on_wake(&self, configuration: &Configuration) {
+        self.cluster
+            .exchange(configuration, self.number, &self.metrics);
+    }
+
+    fn on_answer(&self, _: &Configuration, call: u64, answer: Answer) {
+        self.cluster.on_answer(self.number.token(call), answer);
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.cluster.configurations.leave(self.number);
+    }
+}
+
+/// A stream on a thread that is no worker.
+pub struct Stranger;
+
+impl HttpFilter for Stranger {}

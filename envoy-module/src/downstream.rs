@@ -1,0 +1,131 @@
+//! The position among the HTTP filters: admission, and the host of the first attempt. Where no filter of the module is
+//! among the router's upstream filters, it counts the request as one attempt, at the host that was asked last.
+
+use envoy_abi::{Attribute, HttpFilter, Next, Reply, Stream};
+use envoy_policy::{
+    ending,
+    engine::{Admission, Attempt, Ticket},
+    refusal::Refusal,
+};
+
+use crate::{
+    cluster::Cluster,
+    lane::{Lane, TICKET},
+    system::now,
+    upstream,
+};
+
+/// One stream.
+pub struct Downstream {
+    cluster: &'static Cluster,
+    lane: &'static Lane,
+    ticket: Option<Ticket>,
+    admitted: f64,
+    /// Where no other filter has begun one.
+    attempt: Option<Attempt>,
+}
+
+impl Downstream {
+    pub fn new(cluster: &'static Cluster, lane: &'static Lane) -> Self {
+        Downstream {
+            cluster,
+            lane,
+            ticket: None,
+            admitted: 0.0,
+            attempt: None,
+        }
+    }
+
+    fn end(&mut self, client_left: bool) {
+        if let Some(ticket) = self.ticket.take() {
+            let engine = &mut self.lane.lock().engine;
+            if let Some(attempt) = self.attempt.take() {
+                engine.attempt_ended(attempt, now(), client_left);
+            }
+            if client_left {
+                engine.client_left(ticket);
+            }
+            engine.end(ticket);
+        }
+    }
+
+    /// The request's only attempt, where there is one and nobody else counts it.
+    fn attempt(&mut self, stream: &Stream<'_>) -> Option<&mut Attempt> {
+        let ticket = self.ticket?;
+        if self.attempt.is_none() {
+            let mut lane = self.lane.lock();
+            if !lane.engine.is_unattempted(ticket) {
+                return None;
+            }
+            let address = std::str::from_utf8(stream.text(Attribute::UpstreamAddress)?).ok()?;
+            self.attempt = lane.engine.attempt(ticket, address, self.admitted);
+        }
+        self.attempt.as_mut()
+    }
+
+    fn admit(&mut self, stream: &mut Stream<'_>) -> Result<Ticket, u32> {
+        let mut lane = self.lane.lock();
+        let path = stream.request_header(":path").unwrap_or_default();
+        let header = |name: &str| stream.request_header(name).map(<[u8]>::to_vec);
+        match lane.engine.admit(path, header) {
+            Admission::Full => Err(lane.engine.settings().retry_after),
+            Admission::Pass(ticket) => {
+                if let Some(host) = lane.engine.host(ticket) {
+                    // One that Envoy does not take is not among its hosts; the load balancing policy chooses.
+                    stream.prefer_host(host);
+                }
+                Ok(ticket)
+            }
+        }
+    }
+}
+
+impl HttpFilter for Downstream {
+    fn on_request_headers(&mut self, stream: &mut Stream<'_>) -> Next {
+        // A filter further on may let the headers come again.
+        self.end(false);
+        match self.admit(stream) {
+            Ok(ticket) => {
+                self.ticket = Some(ticket);
+                self.admitted = now();
+                if upstream::is_configured() {
+                    stream.keep(TICKET, &ticket.to_bytes(self.cluster.number()));
+                }
+                Next::Continue
+            }
+            Err(retry_after) => Next::Answer(reply(Refusal::full(retry_after), "plimsoll_full")),
+        }
+    }
+
+    fn on_response_headers(&mut self, stream: &mut Stream<'_>) {
+        let lane = self.lane;
+        if let Some(attempt) = self.attempt(stream) {
+            let header = |name: &str| stream.response_header(name).map(<[u8]>::to_vec);
+            lane.lock().engine.on_response(attempt, now(), header);
+        }
+    }
+
+    fn on_complete(&mut self, stream: &mut Stream<'_>) {
+        // A host that was asked and did not answer.
+        self.attempt(stream);
+        // Attempts that are still under way end after this, and are not told why.
+        let flags = stream.number(Attribute::ResponseFlags).unwrap_or(0);
+        self.end(ending::client_left(flags));
+    }
+}
+
+impl Drop for Downstream {
+    fn drop(&mut self) {
+        self.end(false);
+    }
+}
+
+/// A refusal, as Envoy gives it.
+pub fn reply(refusal: Refusal, details: &'static str) -> Reply {
+    Reply {
+        status: refusal.status as u16,
+        headers: refusal.headers(),
+        body: refusal.body,
+        details,
+    }
+}

@@ -1,0 +1,86 @@
+//! A configuration's counters and gauges in Envoy's own statistics, `plimsoll_<name>` with the cluster as label. They are
+//! written ten times a second, so that a request pays for none of it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use envoy_abi::{Configuration, Counter, Gauge, panics};
+use envoy_policy::statistics::{COUNTERS, GAUGES, RING_APPLIED};
+
+const LABEL: &str = "plimsoll_cluster";
+
+/// One configuration's counters.
+#[derive(Debug)]
+pub struct Counters {
+    cluster: String,
+    counters: [Option<Counter>; 4],
+    panics: Option<Counter>,
+}
+
+impl Counters {
+    pub fn new(configuration: &Configuration, names: [&str; 4], cluster: &str) -> Self {
+        let counter = |name| {
+            let counter = configuration.define_counter(&format!("plimsoll_{name}"), LABEL)?;
+            // It shows from the start.
+            configuration.add(counter, cluster, 0);
+            Some(counter)
+        };
+        Counters {
+            cluster: cluster.to_owned(),
+            counters: names.map(counter),
+            panics: counter("panics_total"),
+        }
+    }
+
+    /// What was counted since the last time.
+    pub fn count(&self, configuration: &Configuration, more: [u64; 4]) {
+        for (counter, more) in self.counters.into_iter().zip(more) {
+            if let Some(counter) = counter.filter(|_| more > 0) {
+                configuration.add(counter, &self.cluster, more);
+            }
+        }
+        // The process's; the first cluster to look has them.
+        static SHOWN: AtomicU64 = AtomicU64::new(0);
+        let now = panics();
+        let more = now - SHOWN.swap(now, Ordering::Relaxed);
+        if let Some(counter) = self.panics.filter(|_| more > 0) {
+            configuration.add(counter, &self.cluster, more);
+        }
+    }
+}
+
+/// One configuration's, where requests are admitted.
+#[derive(Debug)]
+pub struct Metrics {
+    counters: Counters,
+    gauges: [Option<Gauge>; 3],
+    ring_applied: Option<Gauge>,
+}
+
+impl Metrics {
+    pub fn new(configuration: &Configuration, cluster: &str) -> Self {
+        let gauge = |name| configuration.define_gauge(&format!("plimsoll_{name}"), LABEL);
+        Metrics {
+            counters: Counters::new(configuration, COUNTERS, cluster),
+            gauges: GAUGES.map(gauge),
+            ring_applied: gauge(RING_APPLIED),
+        }
+    }
+
+    /// What was counted since the last time, of [`COUNTERS`].
+    pub fn count(&self, configuration: &Configuration, more: [u64; 4]) {
+        self.counters.count(configuration, more);
+    }
+
+    /// How things are, of [`GAUGES`]; seconds that the last ring took.
+    pub fn show(&self, configuration: &Configuration, values: [u64; 3], ring_applied: f64) {
+        let cluster = &self.counters.cluster;
+        for (gauge, value) in self.gauges.into_iter().zip(values) {
+            if let Some(gauge) = gauge {
+                configuration.set(gauge, cluster, value);
+            }
+        }
+        if let Some(gauge) = self.ring_applied.filter(|_| ring_applied > 0.0) {
+            configuration.set(gauge, cluster, (1e6 * ring_applied) as u64);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+"""Fixtures: Envoys of each version that the module supports."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from module_site import ENVOYS, ModuleSite
+
+
+@pytest.fixture(params=ENVOYS)
+def version(request: pytest.FixtureRequest) -> str:
+    if not Path(ENVOYS[request.param]()).exists():
+        pytest.skip("scripts/install-envoys has that Envoy for x86_64 only")
+    return request.param
+
+
+@pytest.fixture
+def site(stack: ExitStack, tmp_path: Path) -> ModuleSite:
+    return ModuleSite(stack, tmp_path)
+
+
+@pytest.fixture
+def site_of(stack: ExitStack, tmp_path: Path) -> Callable[[str], ModuleSite]:
+    """A site of an Envoy's version."""
+    return lambda version: ModuleSite(stack, tmp_path, version)

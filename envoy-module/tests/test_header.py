@@ -1,0 +1,86 @@
+"""The comparison with Envoy's header: what it finds."""
+
+import pytest
+from check_header import SOURCES, c_declarations, differences, rust_declarations
+
+HEADER = """
+// A comment, (with) brackets; and a semicolon.
+typedef const char* envoy_dynamic_module_type_text_ptr;
+typedef enum envoy_dynamic_module_type_colour {
+  envoy_dynamic_module_type_colour_Red,
+  // Not ours.
+  envoy_dynamic_module_type_colour_Green = 4,
+  envoy_dynamic_module_type_colour_Blue
+} envoy_dynamic_module_type_colour;
+typedef struct envoy_dynamic_module_type_pair {
+  envoy_dynamic_module_type_text_ptr ptr;
+  size_t length;
+} envoy_dynamic_module_type_pair;
+/**
+ * Paints.
+ */
+bool envoy_dynamic_module_callback_paint(
+    const envoy_dynamic_module_type_pair* pair, envoy_dynamic_module_type_colour colour,
+    uint64_t* result);
+void envoy_dynamic_module_on_dry(void);
+"""
+RUST = """
+enumeration! {
+    Colour {
+        Red = 0,
+        Blue = 5,
+    }
+}
+pub type TextPtr = *const c_char;
+#[repr(C)]
+#[derive(Clone)]
+pub struct Pair {
+    pub ptr: TextPtr,
+    pub length: usize,
+}
+unsafe extern "C" {
+    pub fn envoy_dynamic_module_callback_paint(
+        pair: *const Pair,
+        colour: Colour,
+        result: *mut u64,
+    ) -> bool;
+}
+extern "C" fn envoy_dynamic_module_on_dry() {}
+"""
+
+
+def found(rust: str) -> list[str]:
+    return differences(c_declarations(HEADER), rust_declarations(rust))
+
+
+def test_what_is_the_same_is_passed():
+    assert not found(RUST)
+
+
+@pytest.mark.parametrize(
+    ("ours", "other", "told"),
+    [
+        ("callback_paint", "callback_draw", "callback_draw: is not in the header"),
+        ("on_dry()", "on_dry(wet: bool)", "on_dry: has 0 parameters, not 1"),
+        ("*mut u64", "*mut u32", "parameter 3 is uint64_t*, not uint32_t*"),
+        ("*const Pair", "*mut Pair", "parameter 1 is const"),
+        ("-> bool", "-> u32", "result is bool, not uint32_t"),
+        ("Blue = 5", "Blue = 2", "colour_Blue: is 5, not 2"),
+        ("Blue = 5", "Black = 5", "colour_Black: is not in the header, not 5"),
+        ("length: usize", "length: u64", "type_pair: is"),
+        ("*const c_char", "*mut c_char", "text_ptr: is const char*, not char*"),
+    ],
+)
+def test_what_is_not_is_told(ours, other, told):
+    assert ours in RUST
+    assert any(told in line for line in found(RUST.replace(ours, other)))
+
+
+def test_it_reads_all_declarations():
+    text = "\n".join(path.read_text() for path in SOURCES.glob("*.rs"))
+    ours = rust_declarations(text)
+    assert len(ours.functions) == text.count("fn envoy_dynamic_module_")
+    assert len(ours.enumerations) > 10
+    assert {"envoy_dynamic_module_type_envoy_buffer", "envoy_dynamic_module_type_module_http_header"} <= set(
+        ours.structures
+    )

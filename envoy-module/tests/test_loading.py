@@ -1,0 +1,81 @@
+"""What Envoy refuses, and what it says then."""
+
+import json
+import subprocess
+
+import pytest
+from module_site import built, policy
+
+GOOD = {"cluster": "test", "agents": "agents"}
+UPSTREAM = '{"position": "upstream"}'
+STRUCT = "type.googleapis.com/google.protobuf.Struct"
+# An Envoy of another minor version lacks a callback.
+TOMORROW = """
+void envoy_dynamic_module_callback_of_tomorrow(void);
+const char* envoy_dynamic_module_on_program_init(void) {
+    envoy_dynamic_module_callback_of_tomorrow();
+    return "v0.9.0";
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (GOOD | {"spill": 7}, "spill: must be a number within 0..1, is 7"),
+        (GOOD | {"agent": "x"}, "agent: unknown field"),
+        ({"cluster": "test"}, "missing field `agents`"),
+        ({"position": "upstream", "key": 1}, "key: unknown field"),
+        ({"position": "primary", "cluster": "test", "agents": "agents"}, "missing field `object_set`"),
+    ],
+)
+def test_a_wrong_setting_is_named(site, settings, problem):
+    config = site.config(built("libplimsoll.so"), json.dumps(settings), UPSTREAM)
+    status, said = site.validated(config)
+    assert status == 1
+    assert f"plimsoll: {problem}" in said
+
+
+def test_settings_may_be_a_struct(site):
+    config = site.config(built("libplimsoll.so"), "", UPSTREAM)
+    manager = config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    own = manager["http_filters"][0]["typed_config"]["filter_config"]
+    own |= {"@type": STRUCT, "value": GOOD}
+    assert site.validated(config)[0] == 0
+    own["value"]["spill"] = 7
+    status, said = site.validated(config)
+    assert status == 1
+    assert "plimsoll: spill: must be a number within 0..1, is 7" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{}", "missing field `cluster`"),
+        ('{"cluster": ""}', "cluster: must be 1..100"),
+        ('{"cluster": "a", "b": 1}', "b: unknown field"),
+    ],
+)
+def test_a_wrong_setting_of_the_load_balancing_policy_is_named(site, text, problem):
+    library = built("libplimsoll.so")
+    config = site.config(library, json.dumps(GOOD), UPSTREAM)
+    config["static_resources"]["clusters"][0]["load_balancing_policy"] = policy(library, text)
+    status, said = site.validated(config)
+    assert status == 1
+    assert f"plimsoll: {problem}" in said
+
+
+def test_a_callback_that_envoy_lacks_is_named(site, tmp_path):
+    source, library = tmp_path / "tomorrow.c", tmp_path / "libtomorrow.so"
+    source.write_text(TOMORROW)
+    subprocess.run(["cc", "-shared", "-fPIC", "-Wl,-z,now", "-o", library, source], check=True)
+    status, said = site.validated(site.config(library, "", ""))
+    assert status == 1
+    assert "undefined symbol: envoy_dynamic_module_callback_of_tomorrow" in said
+
+
+def test_a_module_that_is_not_there_is_named(site, tmp_path):
+    config = site.config(tmp_path / "libnone.so", "", "")
+    status, said = site.validated(config)
+    assert status == 1
+    assert "libnone.so" in said

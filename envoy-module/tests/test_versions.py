@@ -1,0 +1,49 @@
+"""The module in each Envoy that it supports."""
+
+import json
+
+from module_site import built, executable, policy, symbols
+
+from tests.harness.eventually import eventually
+
+SETTINGS = json.dumps({"cluster": "test", "agents": "nobody", "key": {"path_segment": 1}, "period": 0.1})
+
+
+def test_each_callback_is_exported(version):
+    needed = symbols(built("libplimsoll.so"), "undefined")
+    assert len(needed) > 20
+    assert not needed - symbols(executable(version), "defined")
+
+
+def test_a_filter_that_does_nothing_changes_nothing(site_of, version):
+    site = site_of(version)
+    envoy = site.envoy(site.config(built("examples/libnoop.so"), "", "")).start()
+    for number in range(20):
+        assert envoy.get(f"/{number}")[0] == 200
+    envoy.process.terminate()
+    assert envoy.process.wait(30) == 0
+
+
+def test_requests_pass_while_no_agent_answers(site_of, version):
+    site, library = site_of(version), built("libplimsoll.so")
+    config = site.config(library, SETTINGS, '{"position": "upstream"}')
+    config["static_resources"]["clusters"][0]["load_balancing_policy"] = policy(
+        library, '{"cluster": "test"}'
+    )
+    envoy = site.envoy(config).start()
+    for number in range(20):
+        assert envoy.get(f"/{number}")[0] == 200
+    assert envoy.counted((0, 0, 0), 20) == (0, 0, 20)
+    eventually("nothing in flight", lambda: envoy.stats()["in_flight_requests"] == 0)
+    envoy.wait_said("plimsoll: shares: Envoy has no cluster nobody")
+    envoy.process.terminate()
+    assert envoy.process.wait(30) == 0
+    assert "panicked" not in envoy.said()
+
+
+def test_another_abi_is_told_of(site_of, version):
+    """Envoy only warns; see test_loading.py for what it refuses."""
+    site = site_of(version)
+    status, said = site.validated(site.config(built("examples/libnoop.so"), "", ""))
+    assert status == 0, said
+    assert ("ABI version v0.2.0 is deprecated" in said) == (version != "1.40")

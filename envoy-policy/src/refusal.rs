@@ -1,0 +1,64 @@
+//! Answers in a node's place.
+
+use crate::primaries::Reason;
+
+/// What a refused client gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// HTTP's.
+    pub status: u32,
+    /// Plain text.
+    pub body: &'static str,
+    reason: &'static str,
+    retry_after: Option<u32>,
+}
+
+impl Refusal {
+    /// No node may carry the request; `retry_after` in seconds.
+    pub fn full(retry_after: u32) -> Self {
+        Refusal {
+            status: 503,
+            body: "no node may carry more\n",
+            reason: "full",
+            retry_after: Some(retry_after),
+        }
+    }
+
+    /// No primary is named.
+    pub fn no_primary(reason: Reason, retry_after: u32) -> Self {
+        match reason {
+            Reason::Name => Refusal {
+                status: 400,
+                body: "no name of an object set\n",
+                reason: reason.word(),
+                retry_after: None,
+            },
+            _ => Refusal::unplaced(reason.word(), retry_after),
+        }
+    }
+
+    /// A primary is named, but the proxy cannot take its name.
+    pub fn lost(retry_after: u32) -> Self {
+        Refusal::unplaced("lost", retry_after)
+    }
+
+    fn unplaced(reason: &'static str, retry_after: u32) -> Self {
+        Refusal {
+            status: 503,
+            body: "no primary now\n",
+            reason,
+            retry_after: Some(retry_after),
+        }
+    }
+
+    /// Besides the status.
+    pub fn headers(&self) -> Vec<(&'static str, String)> {
+        let mut headers = vec![
+            ("content-type", "text/plain".to_owned()),
+            ("plimsoll-reason", self.reason.to_owned()),
+        ];
+        let seconds = self.retry_after.map(|seconds| seconds.to_string());
+        headers.extend(seconds.map(|seconds| ("retry-after", seconds)));
+        headers
+    }
+}
