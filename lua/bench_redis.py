@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import redis
 
-from lua.bench import start_redis
+from tests.harness.redis import Redis
 
 NODES, PROXIES, THREADS = 100, 20, 2
 DISPATCHERS = PROXIES * THREADS
@@ -260,9 +260,9 @@ def main() -> int:
         run_directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-bench-")))
         # The time of every call is kept, and of few commands within one: they are logged as well.
         options = ["--slowlog-log-slower-than", "20", "--slowlog-max-len", "1000000"]
-        server, port = start_redis(stack, run_directory, "plimsoll.lua", *options)
-        load, begin, end = asyncio.run(run(server, port))
-        tell(server, load, begin, end)
+        server = Redis(stack, run_directory, *options).start().load()
+        load, begin, end = asyncio.run(run(server.client, server.port))
+        tell(server.client, load, begin, end)
     return 0
 
 

@@ -2,20 +2,24 @@
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from lua.tests.haproxys import haproxy
+from tests.harness import ROOT
 
-# A fixture.
-__all__ = ["haproxy"]
-
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "haproxy" / "examples").glob("*.cfg"))
 POLICIES = {
     *("rr", "leastconn", "random2", "static-maxconn", "prop"),
-    *("fc-prop", "fc-prop-mean", "fc-hash", "lua-fc-hash", "lua-scheduler", "lua-placement", "gather"),
+    *(
+        "fc-prop",
+        "fc-prop-mean",
+        "fc-hash",
+        "limits-fc-hash",
+        "lua-fc-hash",
+        "lua-scheduler",
+        "lua-placement",
+        "gather",
+    ),
 }
 
 

@@ -15,9 +15,12 @@ from typing import Any
 
 import pytest
 
-from compose.lab import machine, proxy, render, stack
-from compose.lab.processes import answers, free_ports, start_tied, wait_until
-from compose.lab.topology import ROOT, Node
+from compose.lab import proxy, render, stack
+from compose.lab.topology import Node
+from tests.harness import ROOT, programs
+from tests.harness.eventually import eventually
+from tests.harness.ports import answers, free_ports
+from tests.harness.process import Program, run
 
 SNIPPETS = ROOT / "haproxy" / "snippets"
 GUIDE = ROOT / "docs" / "haproxy.md"
@@ -95,7 +98,7 @@ class Site:
     def __init__(self, run: Path, nodes: int = 1, flags: dict[str, Any] | None = None) -> None:
         self._run = run
         self._stack = ExitStack()
-        self._alive: dict[str, subprocess.Popen[bytes]] = {}
+        self._alive: dict[str, Program] = {}
         self.names = [f"node{n}" for n in range(1, nodes + 1)]
         self.frontend, self._service, self._replication, self._check, self._http, self._log = free_ports(6)
         self.socket = run / "haproxy.sock"
@@ -111,17 +114,14 @@ class Site:
         return f"127.0.0.{self.names.index(name) + 1}"
 
     def _start(self, name: str, command: list[str]) -> None:
-        process = start_tied(command, {}, self._run / f"{name}.log")
-        self._stack.callback(process.wait)
-        self._stack.callback(process.kill)
-        self._alive[name] = process
+        self._alive[name] = run(self._stack, command, self._run / f"{name}.log")
 
     def wait(self, what: str, condition: Callable[[], bool]) -> None:
-        wait_until(what, condition, 15, self._check_alive)
+        eventually(what, condition, check=self._check_alive)
 
     def _check_alive(self) -> None:
-        for name, process in self._alive.items():
-            assert process.poll() is None, f"{name} ended: {(self._run / f'{name}.log').read_text()}"
+        for program in self._alive.values():
+            program.check()
 
     def start_nodes(self) -> None:
         for name in self.names:
@@ -137,7 +137,7 @@ class Site:
         for index, name in enumerate(self.names):
             path = self._run / f"{name}.toml"
             path.write_text(text or self._agent(index))
-            self._start(f"{name}-agent", [machine.binary("plimsoll"), "agent", "--config", str(path)])
+            self._start(f"{name}-agent", [programs.agent(), "agent", "--config", str(path)])
         for name in self.names:
             url = f"http://{self._address(name)}:{self._http}/readyz"
             self.wait(f"{name}-agent", lambda url=url: answers(url))
@@ -189,10 +189,10 @@ class Site:
         path.write_text(text)
         accepted(path)
         old = self._alive.pop("haproxy", None)
-        command = [machine.haproxy(), "-db", "-f", str(path)]
-        self._start("haproxy", [*command, "-sf", str(old.pid)] if old else command)
+        command = [programs.haproxy(), "-db", "-f", str(path)]
+        self._start("haproxy", [*command, "-sf", str(old.process.pid)] if old else command)
         if old:
-            self.wait("the old process's end", lambda: old.poll() is not None)
+            self.wait("the old process's end", lambda: old.process.poll() is not None)
         self.wait("haproxy", lambda: len(self.servers()) == len(self.names))
 
     def servers(self) -> dict[str, dict[str, str]]:
@@ -210,7 +210,7 @@ class Site:
 
     def node(self, name: str, *words: str) -> None:
         control = str(self._run / f"{name}.control")
-        command = [machine.binary("plimsoll"), "node", "--socket", control, *words]
+        command = [programs.agent(), "node", "--socket", control, *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         assert done.returncode == 0, done.stderr
 
@@ -220,7 +220,7 @@ class Site:
             return json.load(response)["services"]["stocks"]
 
     def signal_agent(self, name: str, number: signal.Signals) -> None:
-        process = self._alive[f"{name}-agent"]
+        process = self._alive[f"{name}-agent"].process
         process.send_signal(number)
         if number == signal.SIGKILL:
             process.wait()
@@ -235,7 +235,7 @@ class Site:
 
 
 def accepted(path: Path) -> None:
-    command = [machine.haproxy(), "-c", "-f", str(path)]
+    command = [programs.haproxy(), "-c", "-f", str(path)]
     check = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     output = check.stdout + check.stderr
     assert check.returncode == 0, output
@@ -264,7 +264,7 @@ def test_haproxy_accepts_the_snippets_without_a_warning(site, tmp_path, snippets
 
 
 def test_every_snippet_has_a_place_in_a_guide():
-    guide = GUIDE.read_text() + GUIDE.with_name("haproxy-lua.md").read_text()
+    guide = "".join(page.read_text() for page in GUIDE.parent.glob("haproxy*.md"))
     snippets = sorted(SNIPPETS.glob("*.cfg"))
     assert snippets
     for snippet in snippets:

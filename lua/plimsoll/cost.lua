@@ -1,8 +1,6 @@
 --- What a request will cost: what it tells, or learned per route from what earlier ones did.
 -- agent/core/src/dispatch/costs.rs is the same in Rust; agent/core/vectors/costs.json pins that both agree.
 
-local min, max = math.min, math.max
-
 local M = {}
 local Costs = {}
 Costs.__index = Costs
@@ -44,9 +42,15 @@ function Costs:learn(route, items)
   if items ~= items or items < 0 then
     return
   end
-  items = min(max(items, 0), MAX_COST)
-  self.answers = self.answers + 1
-  self.mean = self.mean + max(MEAN_SMOOTHING, 1 / self.answers) * (items - self.mean)
+  if items > MAX_COST then
+    items = MAX_COST
+  end
+  local answers = self.answers + 1
+  local weight = 1 / answers
+  if weight < MEAN_SMOOTHING then
+    weight = MEAN_SMOOTHING
+  end
+  self.answers, self.mean = answers, self.mean + weight * (items - self.mean)
   if not route then
     return
   end

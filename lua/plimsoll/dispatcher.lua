@@ -13,8 +13,9 @@ local board_of = require("plimsoll.board")
 local observation_of = require("plimsoll.observation")
 local ring_of = require("plimsoll.ring")
 local schedule = require("plimsoll.schedule")
+local in_one_piece = require("plimsoll.whole")
 
-local byte, gsub = string.byte, string.gsub
+local byte = string.byte
 local floor, max, min, huge = math.floor, math.max, math.min, math.huge
 
 local M = {}
@@ -31,13 +32,6 @@ local GIVEN_UP = 0.1
 local MAX_COST = 1e9
 -- HAProxy must have counted fewer requests for this long before its count is taken.
 local SURPLUS_SECONDS = 1
-
--- Nothing yields out of a callback of the string library, so HAProxy does not interrupt it.
-local function in_one_piece(change)
-  gsub("-", "-", function()
-    change()
-  end)
-end
 
 --- @param settings table policy, age_limit (s), lease (s), spill, cost.min, scheduler (its settings), news (how
 --   load is learned)
@@ -64,16 +58,18 @@ function M.new(settings, servers, random)
   local nodes, place_of_name, observed = {}, {}, {}
   -- Cost in flight and what is granted of it (nothing where the node is not open), requests, cost asked for.
   local in_flight, room, requests, wanted = {}, {}, {}, {}
+  -- Of each node: cost.
+  local bounds = {}
   -- The largest bound, and what was wanted of each open node and of none in particular.
   local max_bound, wanted_of_each = 0, 0
   for place, name in ipairs(servers) do
     place_of_name[name] = place
     nodes[place] = {
       known = false, up = true, open = false, granted = 0, bound_jobs = 0, jobs = 0, load = 0, demand = 0,
-      surplus = 0, surplus_since = huge, bound = 0,
+      surplus = 0, surplus_since = huge,
     }
     observed[place] = observation_of.new()
-    in_flight[place], room[place], requests[place], wanted[place] = 0, -huge, 0, 0
+    in_flight[place], room[place], requests[place], wanted[place], bounds[place] = 0, -huge, 0, 0, 0
   end
 
   -- Slots: place (0: free), cost, time of admission, route. Threads are weak keys.
@@ -99,13 +95,13 @@ function M.new(settings, servers, random)
         had, given_up = had + before, given_up + max(0, before - share.granted)
         node.known, node.seen_at = true, now
         node.granted, node.bound_jobs, node.jobs, node.load = share.granted, share.bound_jobs, share.jobs, share.load
-        node.bound = share.bound_jobs * share.mean_cost
+        bounds[place] = share.bound_jobs * share.mean_cost
       elseif node.known and now - node.seen_at > settings.lease then
         node.known = false
       end
       set_open(place)
       if node.known then
-        largest, max_bound = max(largest, node.bound_jobs), max(max_bound, node.bound)
+        largest, max_bound = max(largest, node.bound_jobs), max(max_bound, bounds[place])
       end
     end
     if scheduler then
@@ -180,7 +176,8 @@ function M.new(settings, servers, random)
   -- Place, and the place that was asked for first.
   local function by_ring(hash, cost)
     local place = ring_places[byte(ring_owners, ((hash * ring_slots) >> 32) + 1)]
-    if place and takes(place, cost) then
+    -- Nearly always.
+    if place and in_flight[place] + cost <= room[place] or place and takes(place, cost) then
       return place, place
     end
     -- The last part of a node's room is for its own keys: else, when all are full, every request that ends
@@ -220,7 +217,8 @@ function M.new(settings, servers, random)
 
   -- It was asked for so much; refused work counts too, but not for more than the bound could hold.
   local function want(place, cost)
-    wanted[place] = wanted[place] + min(cost, nodes[place].bound)
+    local bound = bounds[place]
+    wanted[place] = wanted[place] + (cost < bound and cost or bound)
   end
 
   local function refuse(asked, cost)
@@ -325,7 +323,8 @@ function M.new(settings, servers, random)
     if status >= 500 then
       return observed[place]:failure()
     end
-    observed[place]:answered(max(now - at_of[slot], 0), items or cost_of[slot])
+    local delay = now - at_of[slot]
+    observed[place]:answered(delay > 0 and delay or 0, items or cost_of[slot])
     return items, route_of[slot]
   end
 

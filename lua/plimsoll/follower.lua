@@ -3,6 +3,7 @@
 local contact = require("plimsoll.contact")
 local redis_of = require("plimsoll.redis")
 local ring_of = require("plimsoll.ring")
+local tasks = require("plimsoll.tasks")
 
 local M = {}
 
@@ -114,13 +115,6 @@ function Follower:exchange()
     end
   end
   local given_up = self.dispatcher.on_shares(self.now(), dispatchers, shares)
-  -- One thread speaks for the proxy.
-  if core.thread == 1 then
-    self.servers:reset_lost(self.dispatcher, function(name)
-      local text = "plimsoll %s: agent of %s is gone; its server has its configured weight again"
-      core.Warning(text:format(self.name, name))
-    end)
-  end
   if version > 0 and (not self.ring or version ~= self.ring.version) then
     local good, trouble = self:fetch_ring()
     if not good then
@@ -229,15 +223,29 @@ end
 
 --- @param settings table all settings
 -- @param name string of the dispatcher; `instance` tells this run of it from others
--- @param now function seconds
-function M.new(settings, name, instance, dispatcher, servers, now)
+-- @param dispatcher table on_shares, on_ring, end_period and report of `plimsoll.dispatcher`
+function M.new(settings, name, instance, dispatcher, now)
   return setmetatable({
     settings = settings, name = name, own_name = name .. "/" .. instance, instance = instance,
-    dispatcher = dispatcher, servers = servers, now = now,
+    dispatcher = dispatcher, now = now,
     periods = 0, found = 0,
     calls = redis_of.new(settings.redis, core.tcp, "shares"),
     changes = redis_of.new(settings.redis, core.tcp, "changes"),
   }, Follower)
+end
+
+--- Keeps the tasks of a follower; to be called while HAProxy loads this.
+-- @param follower function it, once there is one
+function M.keep(follower)
+  tasks.keep("shares", function()
+    follower():report_for_ever()
+  end)
+  tasks.keep("changes", function()
+    follower():follow_for_ever()
+  end)
+  tasks.keep("signs of life", function()
+    follower():ping_for_ever()
+  end)
 end
 
 return M

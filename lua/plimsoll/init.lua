@@ -8,6 +8,7 @@ local cost_of = require("plimsoll.cost")
 local deadline = require("plimsoll.deadline")
 local dispatcher_of = require("plimsoll.dispatcher")
 local follower_of = require("plimsoll.follower")
+local limits = require("plimsoll.limits")
 local metrics = require("plimsoll.metrics")
 local placed = require("plimsoll.placement.metrics")
 local placement = require("plimsoll.placement")
@@ -93,9 +94,10 @@ local function told(map, key, read)
   return threads
 end
 
--- The policies, for one backend.
+-- The policies that place each request, for one backend.
 -- @param identity function the dispatcher's name, and a text that differs for each run of it; from init on
--- @return dispatcher function: this thread's, after init; names function: of its servers
+-- @return table of functions, after init: names, of its servers; figures, of this thread; collect, of what it has in
+--   flight
 local function start_policy(settings, identity)
   local costs = cost_of.new(settings.cost.default, settings.cost.routes, settings.cost.max)
   local answers = words.answers()
@@ -111,7 +113,20 @@ local function start_policy(settings, identity)
     end))
     admit, finish = dispatcher.admit, dispatcher.finish
     local name, instance = identity()
-    follower = follower_of.new(settings, name, instance, dispatcher, servers, now)
+    follower = follower_of.new(settings, name, instance, {
+      on_shares = function(...)
+        local given_up = dispatcher.on_shares(...)
+        -- One thread speaks for the proxy.
+        if core.thread == 1 then
+          servers:reset_lost(dispatcher, function(node)
+            local text = "plimsoll %s: agent of %s is gone; its server has its configured weight again"
+            core.Warning(text:format(name, node))
+          end)
+        end
+        return given_up
+      end,
+      on_ring = dispatcher.on_ring, end_period = dispatcher.end_period, report = dispatcher.report,
+    }, now)
   end)
 
   local warned = false
@@ -120,7 +135,8 @@ local function start_policy(settings, identity)
     local hash, cost, route = read_request(text)
     if hash == false and not warned then
       warned = true
-      core.Warning(("plimsoll %s: plimsoll_admit takes 8 hexadecimal digits or -, has %q"):format((identity()), text))
+      local said = "plimsoll %s: plimsoll_admit takes a hash (0 to 4294967295) or -, has %q"
+      core.Warning(said:format((identity()), tostring(text)))
     end
     local time = now_of()
     local server, reason = admit(
@@ -148,28 +164,28 @@ local function start_policy(settings, identity)
     dispatcher.abandon(running(), status >= 400 and status < 500 and now() or nil)
   end)
 
-  tasks.keep("shares", function()
-    follower:report_for_ever()
-  end)
-  tasks.keep("changes", function()
-    follower:follow_for_ever()
-  end)
-  tasks.keep("signs of life", function()
-    follower:ping_for_ever()
+  follower_of.keep(function()
+    return follower
   end)
   tasks.keep("servers", function()
     servers:watch(dispatcher, now)
   end)
-  return function()
-    return dispatcher
-  end, function()
-    return servers.names
-  end
+  return {
+    names = function()
+      return servers.names
+    end,
+    figures = function()
+      return dispatcher.figures(now())
+    end,
+    collect = function(alive_at)
+      return dispatcher.collect(alive_at)
+    end,
+  }
 end
 
 --- Starts Plimsoll; raises where a setting is wrong, which keeps HAProxy from starting.
 -- For the policy of one backend it registers the converters `lua.plimsoll_admit`, `lua.plimsoll_finish` and
--- `lua.plimsoll_abandon`; for placement in one, what `plimsoll.placement` has; for both, the service
+-- `lua.plimsoll_abandon`, but for `limits`; for placement in one, what `plimsoll.placement` has; for both, the service
 -- `lua.plimsoll_metrics`.
 function M.start(given)
   local settings, problem = settings_of.resolve(given)
@@ -211,15 +227,14 @@ function M.start(given)
     end,
   }
   if settings.backend then
-    local dispatcher, names = start_policy(settings, identity)
-    collectors[#collectors + 1] = function(alive_at)
-      return dispatcher().collect(alive_at)
-    end
-    tellers[("%d"):format(thread)] = function()
-      return metrics.text(dispatcher().figures(now()))
+    local start = settings.policy == "limits" and limits.start or start_policy
+    local policy = start(settings, identity, now)
+    collectors[#collectors + 1] = policy.collect
+    tellers[("%d"):format(thread)] = policy.figures and function()
+      return metrics.text(policy.figures())
     end
     shown[#shown + 1] = function()
-      local servers = names()
+      local servers = policy.names()
       return metrics.render(settings.cluster, servers, told(map, "%d", function(text)
         return metrics.read(text, #servers)
       end))
@@ -243,9 +258,11 @@ function M.start(given)
     metrics.answer(applet, table.concat(texts))
   end)
   deadline.start()
-  tasks.keep("end of requests", function()
-    collect_for_ever(collectors)
-  end)
+  if #collectors > 0 then
+    tasks.keep("end of requests", function()
+      collect_for_ever(collectors)
+    end)
+  end
   tasks.keep("figures", function()
     tell_for_ever(path, tellers)
   end)

@@ -31,7 +31,8 @@ local SERVER = {
 
 --- The figures of a dispatcher as one text; `M.read` has them back.
 -- @param figures table numbers: refused, undecided, abandoned, version of the ring (0: none), age of the news in s
--- (-1: none yet), and of each server share, cost and requests in flight, answered, failed, cost answered
+-- (-1: none yet), and of each server share, cost and requests in flight, answered, failed, cost answered; -1 is what
+-- the policy does not see
 function M.text(figures)
   local words = {}
   for i, figure in ipairs(figures) do
@@ -88,8 +89,11 @@ function M.render(cluster, servers, threads)
   sample("in_flight_requests", "", requests)
   for _, metric in ipairs(PROCESS) do
     local name, kind, place, combine, help = table.unpack(metric)
-    family(name, kind, help)
-    sample(name, "", combined(threads, place, combine))
+    local value = combined(threads, place, combine)
+    if value >= 0 then
+      family(name, kind, help)
+      sample(name, "", value)
+    end
   end
   local age = combined(threads, OWN, math.max)
   if age > NEVER then
@@ -98,10 +102,14 @@ function M.render(cluster, servers, threads)
   end
   for _, metric in ipairs(SERVER) do
     local name, kind, place, help = table.unpack(metric)
-    family(name, kind, help)
     for number, server in ipairs(servers) do
       local value = combined(threads, OWN + (number - 1) * OF_SERVER + place, sum)
-      sample(name, (',node="%s"'):format(server), value)
+      if value >= 0 then
+        if number == 1 then
+          family(name, kind, help)
+        end
+        sample(name, (',node="%s"'):format(server), value)
+      end
     end
   end
   return table.concat(lines, "\n") .. "\n"

@@ -2,7 +2,7 @@
 -- agent/core/src/dispatch/observed.rs reads the line and says what is in it; agent/core/vectors/observations.json
 -- pins that both agree.
 
-local max, min, log = math.max, math.min, math.log
+local max, log = math.max, math.log
 
 local M = {}
 local Observation = {}
@@ -31,7 +31,10 @@ local function count_in(counts, seconds)
   local bucket = 1
   if seconds > FIRST_END then
     -- The ceiling, without a call.
-    bucket = min(1 - ((OFFSET - log(seconds) * PER_LOG) // 1 | 0), BUCKETS)
+    bucket = 1 - ((OFFSET - log(seconds) * PER_LOG) // 1 | 0)
+    if bucket > BUCKETS then
+      bucket = BUCKETS
+    end
   end
   counts[bucket] = counts[bucket] + 1
 end

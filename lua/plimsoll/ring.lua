@@ -12,8 +12,10 @@ M.MAX_NODES = 255
 M.MAX_SLOTS = 1 << 20
 -- Probes of a key before it is given up.
 local PROBES = 64
+-- Slots that are taken apart at once.
+local CHUNK = 128
 
---- The slot of a hash (the last 4 bytes of the key's MD5, big-endian).
+--- The slot of a hash (the key's XXH32).
 function M.slot(hash, slots)
   return (hash * slots) >> 32
 end
@@ -74,6 +76,23 @@ function M.apply(ring, from, to, names, runs)
   end
   pieces[#pieces + 1] = sub(ring.owners, at + 1)
   return M.new(to, names, concat(pieces))
+end
+
+--- How many slots each node has, by name.
+function M.sizes(ring)
+  local counts = {}
+  for first = 1, ring.slots, CHUNK do
+    for _, owner in ipairs({ byte(ring.owners, first, first + CHUNK - 1) }) do
+      counts[owner] = (counts[owner] or 0) + 1
+    end
+  end
+  local sizes = {}
+  for owner, count in pairs(counts) do
+    if owner ~= M.NOBODY then
+      sizes[ring.names[owner + 1]] = count
+    end
+  end
+  return sizes
 end
 
 local function integer(text)

@@ -9,21 +9,53 @@ local EVERY_MS, AT_ONCE = 100, 20
 -- A ring has no more nodes, and Redis takes no more from a dispatcher.
 local MAX_NODES = 255
 
---- The servers of a backend; nil and why where HAProxy has none of that name.
-function M.new(backend_name)
+--- The names of a backend's servers in order, and what is wrong with them: of too many these are the first; nil where
+-- HAProxy has no such backend.
+function M.names(backend_name)
   local backend = core.backends[backend_name]
   if not backend then
     return nil, "backend: there is no backend " .. backend_name
   end
-  local names = {}
+  local names, problem = {}, nil
   for name in pairs(backend.servers) do
     names[#names + 1] = name
   end
-  if #names > MAX_NODES then
-    return nil, ("backend: %s has %d servers, the most is %d"):format(backend_name, #names, MAX_NODES)
-  end
   table.sort(names)
-  return setmetatable({ names = names, servers = backend.servers, at = 0, had = {} }, Servers)
+  if #names > MAX_NODES then
+    problem = ("backend: %s has %d servers, the most is %d"):format(backend_name, #names, MAX_NODES)
+    names = table.move(names, 1, MAX_NODES, 1, {})
+  end
+  return names, problem
+end
+
+--- The servers of a backend; nil and why where HAProxy has none of that name.
+function M.new(backend_name)
+  local names, problem = M.names(backend_name)
+  if problem then
+    return nil, problem
+  end
+  return setmetatable({ names = names, servers = core.backends[backend_name].servers, had = {} }, Servers)
+end
+
+--- Whether a server of this status takes new requests: "UP", "UP 1/3" on its way down, "no check"; not DOWN, MAINT,
+-- DRAIN, NOLB.
+function M.takes_work(status)
+  return status:find("^UP") ~= nil or status == "no check"
+end
+
+--- Looks at a few of them at a time, one after the other, for ever.
+-- @param names function all of them
+-- @param look function takes a name and its place
+function M.take_turns(names, look)
+  local at = 0
+  while true do
+    local all = names()
+    for _ = 1, math.min(AT_ONCE, #all) do
+      at = at % #all + 1
+      look(all[at], at)
+    end
+    core.msleep(EVERY_MS)
+  end
 end
 
 local function look(self, place, dispatcher, now)
@@ -32,21 +64,17 @@ local function look(self, place, dispatcher, now)
     -- Deleted at run time, which HAProxy later than 2.6 allows.
     return dispatcher.on_server(place, now, false, 0)
   end
-  local status = stats.status
-  -- "UP", "UP 1/3" on its way down, "no check"; not DOWN, MAINT, DRAIN, NOLB.
-  local up = (status:find("^UP") or status == "no check") and stats.weight > 0
-  dispatcher.on_server(place, now, up and true or false, stats.scur + stats.qcur)
+  local up = M.takes_work(stats.status) and stats.weight > 0
+  dispatcher.on_server(place, now, up, stats.scur + stats.qcur)
 end
 
 --- Looks for ever; a task.
 function Servers:watch(dispatcher, now)
-  while true do
-    for _ = 1, math.min(AT_ONCE, #self.names) do
-      self.at = self.at % #self.names + 1
-      look(self, self.at, dispatcher, now())
-    end
-    core.msleep(EVERY_MS)
-  end
+  M.take_turns(function()
+    return self.names
+  end, function(_, place)
+    look(self, place, dispatcher, now())
+  end)
 end
 
 --- HAProxy keeps a dead agent's last word for ever: its server goes back to the configured weight.

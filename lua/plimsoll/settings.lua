@@ -6,7 +6,7 @@ local M = {}
 
 local POLICIES = {
   "fc_hash", "fc_prop", "round_robin", "weighted_round_robin", "weighted_random", "basic_li", "job_informed",
-  "load_informed",
+  "load_informed", "limits",
 }
 
 local UPDATES = { "periodic", "continuous", "on_access" }
@@ -199,7 +199,7 @@ function M.resolve(given)
   if settings.lease < 2 * settings.period then
     return nil, "lease: must be at least two periods, or one late report loses the shares"
   end
-  if given.news ~= nil and settings.policy:find("^fc_") then
+  if given.news ~= nil and (settings.policy:find("^fc_") or settings.policy == "limits") then
     return nil, "news: only the schedulers look at load; policy " .. settings.policy .. " does not"
   end
   if settings.redis.user and not settings.redis.password then

@@ -2,43 +2,42 @@
 -- A converter costs a third of an action, which builds HAProxy's whole transaction for Lua; it gets one
 -- text and gives one back.
 
-local find, match, sub, byte = string.find, string.match, string.sub, string.byte
-local tonumber = tonumber
+local find, match, sub = string.find, string.match, string.sub
+local tonumber, type = tonumber, type
 
 local M = {}
 
-local SPACE, DASH = byte(" -", 1, 2)
 -- Of items, and of jobs and load.
 local MAX_ANSWERS, MAX_NUMBER = 1000, 1e9
+local MAX_HASH, MAX_DIGITS = 0xffffffff, 10
 -- No text is a number.
 local COUNT = 1
 
---- "<hash: 8 hexadecimal digits, or -> [<cost> [<route>]]"; a cost that is empty is not told.
+--- "<hash: a whole number below 2^32, or -> [<cost> [<route>]]"; a cost that is empty is not told. Or the hash alone as
+-- an integer, which takes least.
 -- @return hash integer, or nil for "-", or false where it cannot be read
 -- @return cost number or nil
 -- @return route string or nil
 function M.request(text)
-  -- Most are "<hash> <cost>".
-  local hash, cost = tonumber(sub(text, 1, 8), 16), tonumber(sub(text, 10))
-  if hash and cost and hash >= 0 then
-    local space, digit = byte(text, 9, 10)
-    if space == SPACE and digit ~= SPACE then
-      return hash, cost
-    end
+  if type(text) == "number" then
+    return text >= 0 and text <= MAX_HASH and text
   end
   local first = find(text, " ", 1, true)
   local word = first and sub(text, 1, first - 1) or text
-  if byte(word) == DASH then
-    hash = nil
-  else
-    hash = #word == 8 and tonumber(word, 16) or false
+  local hash
+  if word ~= "-" then
+    hash = #word <= MAX_DIGITS and tonumber(word, 10) or -1
+    hash = hash >= 0 and hash <= MAX_HASH and hash
   end
   if not first then
     return hash
   end
   local second = find(text, " ", first + 1, true)
-  local route = second and sub(text, second + 1)
-  cost = tonumber(sub(text, first + 1, second and second - 1 or -1))
+  local cost = tonumber(sub(text, first + 1, second and second - 1 or -1))
+  if not second then
+    return hash, cost
+  end
+  local route = sub(text, second + 1)
   return hash, cost, route ~= "" and route or nil
 end
 

@@ -1,229 +1,19 @@
-import asyncio
-import hashlib
-import os
-import shutil
+"""Redis with two nodes, and one whose clock is set."""
+
 import subprocess
-from collections.abc import Iterator
-from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
-import redis
 
-from compose.lab.processes import TIED, free_ports, wait_until
-from lua.tests.primaries import Site
-
-LIBRARY = Path(__file__).resolve().parents[1] / "redis" / "plimsoll.lua"
-PLACEMENT = LIBRARY.with_name("placement.lua")
-
-
-def owner(key: str, names: list[str], owners: bytes) -> str:
-    """The node that a key belongs to."""
-    number = int.from_bytes(hashlib.md5(key.encode()).digest()[12:], "big")
-    return names[owners[number * len(owners) >> 32]]
-
-
-class Cluster:
-    """The functions for one cluster's keys."""
-
-    def __init__(self, server: redis.Redis, name: str = "test") -> None:
-        self.server = server
-        prefix = f"plimsoll:{{{name}}}:"
-        self.nodes, self.ring_key, self.proxies, self.shares, self.observations = self.keys = [
-            prefix + part for part in ("nodes", "ring", "proxies", "shares", "observations")
-        ]
-
-    def call(self, function: str, *arguments):
-        return self.server.fcall(f"plimsoll_{function}", 5, *self.keys, *arguments)
-
-    def report(self, node, bound, **other):
-        default = {"instance": "a1", "bound": bound, "bound_jobs": 64, "mean_cost": 80, "jobs": 5}
-        default |= {"load": 0.4, "lease": 60_000, "slots": 1000, "dead_band": 0.05, "settle": 0}
-        default |= {"address": ""}
-        given = default | other
-        order = [*default, *(["capacity"] if "capacity" in other else [])]
-        return self.call("report", node, *(given[name] for name in order))
-
-    def observe(self, proxy, nodes, instance="p1", lease=60_000):
-        flat = [word for node, demand, seen in nodes for word in (node, demand, seen)]
-        version, count, *rest = self.call("observe", proxy, instance, lease, *flat)
-        names = [name.decode() for name in rest[::6]]
-        return version, count, dict(zip(names, map(float, rest[1::6]), strict=True))
-
-    def live_nodes(self):
-        version, *rest = self.server.fcall_ro("plimsoll_nodes", 5, *self.keys)
-        words = [word.decode() for word in rest]
-        return version, {words[i]: words[i + 1 : i + 7] for i in range(0, len(words), 7)}
-
-    def capacities(self) -> dict[str, float]:
-        _, *rest = self.server.fcall_ro("plimsoll_nodes", 5, *self.keys, "capacity")
-        words = [word.decode() for word in rest]
-        return {words[i]: float(words[i + 7]) for i in range(0, len(words), 8)}
-
-    def ring(self):
-        version, slots, names, owners = self.server.fcall_ro("plimsoll_ring", 5, *self.keys)
-        return version, slots, names.decode().split("\n"), owners
-
-    def ring_or_none(self) -> list[str] | None:
-        found = self.server.fcall_ro("plimsoll_ring", 5, *self.keys)
-        return found[2].decode().split("\n") if found else None
-
-    def sizes(self) -> dict[str, int]:
-        _, _, names, owners = self.ring()
-        return {name: owners.count(i) for i, name in enumerate(names) if name}
-
-
-class Placement:
-    """The functions of placement for one cluster's keys."""
-
-    GENERATION = "g1"
-
-    def __init__(self, server: redis.Redis, name: str = "test") -> None:
-        self.server = server
-        self.meta = f"plimsoll:{{{name}}}:placement"
-        self.table, self.log, self.dispatchers, self.busy, self.loads, self.gone = (
-            f"{self.meta}:{part}" for part in ("table", "log", "dispatchers", "busy", "loads", "gone")
-        )
-        self.keys = [self.meta, self.table, self.log, self.dispatchers, self.busy, self.loads, self.gone]
-        self.epoch = 0
-
-    def call(self, function: str, *arguments):
-        return told(self.server.fcall(f"plimsoll_placement_{function}", 7, *self.keys, *arguments))
-
-    def status(self):
-        return told(self.server.fcall_ro("plimsoll_placement_status", 7, *self.keys))
-
-    def claim(
-        self, agent="keeper", lease=60_000, told_lease=10_000, limit=60_000, when_lost="serve", margin=1000,
-        server="s1",
-    ):  # fmt: skip
-        word, *rest = self.call("claim", agent, lease, told_lease, limit, when_lost, margin, server)
-        if word == "keeper":
-            self.epoch, _ = rest
-        return word, *rest
-
-    def open(self, generation=GENERATION, version=1, wait=0, ids="", agent="keeper", **named):
-        entries = " ".join(f"*{rest} node{rest % 2 + 1}" for rest in range(64))
-        entries += "".join(f" ={name} {state}" for name, state in named.items())
-        return self.call("open", agent, self.epoch, generation, version, wait, ids, entries)
-
-    def start(self, **other) -> None:
-        """A keeper and a table."""
-        self.claim(**other)
-        self.open()
-
-    def publish(self, delta: str, generation=GENERATION, agent="keeper"):
-        return self.call("publish", agent, self.epoch, generation, delta)
-
-    def join(self, id_: str):
-        return self.call("join", id_)
-
-    def report(self, id_, version, busy="-", loads="-", generation=GENERATION):
-        return self.call("report", id_, generation, version, busy, loads)
-
-    def read(self, passed=0, lease=60_000, limit=60_000, loads=0, plan="", agent="keeper"):
-        reply = self.call("read", agent, self.epoch, lease, limit, loads, plan, passed)
-        generation, version, open_in, ahead, wishes, count, gone = reply[:7]
-        flat = reply[7:]
-        dispatchers = {
-            flat[i]: {
-                "age": flat[i + 1],
-                "version": flat[i + 2],
-                "joined": flat[i + 3],
-                "busy": flat[i + 4],
-            }
-            for i in range(0, 5 * count, 5)
-        }
-        flat = flat[5 * count :]
-        return {
-            "generation": generation,
-            "version": version,
-            "open_in": open_in,
-            "ahead": ahead,
-            "wishes": wishes,
-            "dispatchers": dispatchers,
-            "gone": dict(zip(flat[: 2 * gone : 2], flat[1 : 2 * gone : 2], strict=True)),
-            "loads": {
-                name: float(cost)
-                for name, cost in zip(flat[2 * gone :: 2], flat[2 * gone + 1 :: 2], strict=True)
-            },
-        }
-
-
-def told(answer):
-    """An answer with its texts as text."""
-    if isinstance(answer, list):
-        return [told(part) for part in answer]
-    return answer.decode() if isinstance(answer, bytes) else answer
-
-
-class Redis:
-    """A redis-server that can be lost and come back empty."""
-
-    def __init__(self, directory: Path, *words: str) -> None:
-        (self.port,) = free_ports(1)
-        self._words = words
-        self.client = redis.Redis(port=self.port)
-        self._directory = directory
-        # What loads a library before all others.
-        self.environment: dict[str, str] = {}
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        program = shutil.which("redis-server")
-        assert program, "redis-server is not on the PATH; run `make tools`"
-        command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
-        with (self._directory / "redis.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*TIED, *command, "--dir", str(self._directory), *self._words], stdout=log, stderr=log,
-                env=os.environ | self.environment,
-            )  # fmt: skip
-        wait_until("redis", self._answers, 10, lambda: None)
-        if "--replicaof" not in self._words:
-            for library in (LIBRARY, PLACEMENT):
-                self.client.function_load(library.read_text(), replace=True)
-
-    def _answers(self) -> bool:
-        try:
-            return self.client.ping()
-        except redis.ConnectionError:
-            return False
-
-    def kill(self) -> None:
-        if self._process:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory) -> Iterator[redis.Redis]:
-    program = Redis(tmp_path_factory.mktemp("redis"))
-    try:
-        program.start()
-        yield program.client
-    finally:
-        program.kill()
+from lua.tests.balancer import report
+from tests.harness.functions import Placement
+from tests.harness.redis import Redis
 
 
 @pytest.fixture
-def cluster(server: redis.Redis) -> Cluster:
-    server.flushdb()
-    return Cluster(server)
-
-
-@pytest.fixture
-def placement(server: redis.Redis) -> Placement:
-    server.flushdb()
-    return Placement(server)
-
-
-@pytest.fixture
-def own_redis(tmp_path) -> Iterator[Redis]:
-    """Not started yet; a test may kill it."""
-    program = Redis(tmp_path)
-    yield program
-    program.kill()
+def one(own_redis: Redis) -> Redis:
+    """With the functions and two nodes; a test may kill it."""
+    report(own_redis.start().load())
+    return own_redis
 
 
 # The clock of a program, so many seconds later than the machine's.
@@ -253,7 +43,7 @@ def placement_of_set_clock(tmp_path, own_redis):
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
     offset.write_text("0")
     own_redis.environment = {"LD_PRELOAD": str(library), "CLOCK_OFFSET": str(offset)}
-    own_redis.start()
+    own_redis.start().load()
 
     def step(by: int) -> None:
         # In one piece: Redis reads it whenever it looks at the time.
@@ -262,18 +52,3 @@ def placement_of_set_clock(tmp_path, own_redis):
         (tmp_path / "next").rename(offset)
 
     yield Placement(own_redis.client), step
-
-
-@pytest.fixture
-def run_site(tmp_path, own_redis):
-    """Runs a test's coroutine with a site, which it starts."""
-    own_redis.start()
-
-    def run(test, **keeper) -> None:
-        async def whole() -> None:
-            async with AsyncExitStack() as stack:
-                await test(Site(stack, tmp_path, own_redis, **keeper))
-
-        asyncio.run(whole())
-
-    return run

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from compose.lab.processes import free_ports
-from compose.lab.topology import ROOT
-from lua.tests.conftest import Cluster, Redis
-from lua.tests.haproxy import CONFIG, POLICY, SETTINGS, Proxy
-from lua.tests.traffic import Load, Nodes, until
+from tests.harness.eventually import until
+from tests.harness.functions import Cluster
+from tests.harness.haproxy import LIMITED, PLACED, SETTINGS, HAProxy, configuration, start_with_policy
+from tests.harness.redis import Redis
+from tests.harness.traffic import Load, Nodes
 
 THREADS, PERIOD = 2, 0.1
 BOUNDS = {"node1": 24, "node2": 16}
@@ -20,19 +20,14 @@ SECONDS = 3 * PERIOD
 MANY = 400
 
 
-def start(stack: ExitStack, directory: Path, name: str, redis: Redis, nodes: Nodes, policy: str) -> Proxy:
+def start(stack: ExitStack, directory: Path, name: str, redis: Redis, nodes: Nodes, policy: str) -> HAProxy:
     directory = directory / name
-    directory.mkdir()
     settings = SETTINGS.format(name=name, redis=redis.port, policy=policy, age=60)
     # A slow machine must not take anybody's share away.
-    (directory / "plimsoll.lua").write_text(settings.replace("lease = 1,", "lease = 60,"))
-    (port,) = free_ports(1)
-    config = CONFIG.format(threads=THREADS, directory=directory, root=ROOT, port=port, policy=POLICY)
-    config += "    http-response set-header x-placed %[var(txn.plimsoll)]\n"
-    config += "".join(f"    server {name} 127.0.0.1:{at}\n" for name, at in nodes.ports.items())
-    proxy = Proxy(directory, config)
-    stack.callback(proxy.kill)
-    return proxy
+    settings = settings.replace("lease = 1,", "lease = 60,")
+    rules = LIMITED if policy == "limits" else PLACED
+    config = configuration(directory, nodes.ports, THREADS, rules)
+    return start_with_policy(stack, directory, settings, config)
 
 
 async def overload(stack: ExitStack, directory: Path, redis: Redis, proxies: int, policy: str, moves: bool):
@@ -41,7 +36,8 @@ async def overload(stack: ExitStack, directory: Path, redis: Redis, proxies: int
         cluster.report(node, bound, lease=3_600_000, mean_cost=1)
     async with Nodes(tuple(BOUNDS), SECONDS) as nodes:
         ports = [start(stack, directory, f"lb{n}", redis, nodes, policy).port for n in range(proxies)]
-        dispatchers = proxies * THREADS
+        # Of policy `limits` a process is one.
+        dispatchers = proxies * (1 if policy == "limits" else THREADS)
         records = lambda: cluster.server.hgetall(cluster.proxies)  # noqa: E731
         await until("all dispatchers", lambda: len(records()) == dispatchers)
         # A second call proves that the answer to the first one was taken in.
@@ -65,9 +61,8 @@ async def overload(stack: ExitStack, directory: Path, redis: Redis, proxies: int
 
 
 @pytest.mark.parametrize("moves", [False, True], ids=["steady", "moving"])
-@pytest.mark.parametrize("policy", ["fc_hash", "fc_prop"])
+@pytest.mark.parametrize("policy", ["fc_hash", "fc_prop", "limits"])
 @pytest.mark.parametrize("proxies", [2, 4])
-def test_bounds_hold_over_all_proxies_together(tmp_path, own_redis, proxies, policy, moves):
-    own_redis.start()
-    with ExitStack() as stack:
-        asyncio.run(overload(stack, tmp_path, own_redis, proxies, policy, moves))
+def test_bounds_hold_over_all_proxies_together(stack, tmp_path, own_redis, proxies, policy, moves):
+    own_redis.start().load()
+    asyncio.run(overload(stack, tmp_path, own_redis, proxies, policy, moves))

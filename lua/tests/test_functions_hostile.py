@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from lua.tests.conftest import LIBRARY, PLACEMENT, Placement
+from lua.redis import library
+from tests.harness.functions import Placement
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "redis.md"
 NODES = ("node1", "node2", "node3")
@@ -354,7 +355,7 @@ def rule(user: str) -> list[str]:
 def as_agents(cluster, admin) -> None:
     """All that agents do, and each way through it."""
     cluster.server.execute_command("ROLE")
-    cluster.server.function_load(LIBRARY.read_text(), replace=True)
+    cluster.server.function_load(library.text("plimsoll"), replace=True)
     cluster.server.fcall("plimsoll_version", 1, cluster.nodes)
     for node in ("node1", "node2"):
         cluster.report(node, 1000)
@@ -363,7 +364,7 @@ def as_agents(cluster, admin) -> None:
     cluster.report("node2", 3000, settle=60_000)
     cluster.call("restore", version, slots, names, owners, 0)
     cluster.report("node2", 1000, lease=0)
-    cluster.server.function_load(PLACEMENT.read_text(), replace=True)
+    cluster.server.function_load(library.text("plimsoll_placement"), replace=True)
     placement = Placement(cluster.server)
     placement.server.fcall_ro = placement.server.fcall
     placement.start()

@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 import redis
 
-from compose.lab import machine, proxy
-from compose.lab.processes import answers, free_ports, start_tied
-from compose.lab.topology import ROOT
-from lua.tests.conftest import Cluster, Redis, owner
-from lua.tests.haproxy import CONFIG, POLICY, SETTINGS, Proxy, eventually
+from tests.harness import ROOT, programs
+from tests.harness.eventually import eventually
+from tests.harness.functions import Cluster, owner
+from tests.harness.haproxy import SETTINGS, HAProxy, configuration, start_with_policy
+from tests.harness.ports import answers, free_ports
+from tests.harness.process import run
+from tests.harness.redis import Redis
 
 # An item takes 2 ms, so that a request of a hundred is under way long enough to be counted.
 FLAGS = [
@@ -40,41 +42,41 @@ POLICIES = [
 ]
 
 
-class Lab:
-    """Two nodes, and proxies in front of them."""
-
-    def __init__(self, directory: Path, stack: ExitStack, redis: Redis) -> None:
-        self._directory, self._stack, self.redis = directory, stack, redis
-        self.cluster = Cluster(redis.client)
-        self.nodes = free_ports(2)
-        for number, port in enumerate(self.nodes):
-            data = directory / f"data{number}"
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory) -> Iterator[dict[str, int]]:
+    """Two of them, with their ports, for all tests of this file."""
+    directory = tmp_path_factory.mktemp("nodes")
+    ports = dict(zip(("node1", "node2"), free_ports(2), strict=True))
+    with ExitStack() as stack:
+        for name, port in ports.items():
             (link,) = free_ports(1)
-            command = [machine.binary("stocks"), "serve", "--name", f"node{number + 1}", "--role", "master"]
-            command += ["--listen", f"127.0.0.1:{port}", "--data-dir", str(data)]
+            command = [programs.stocks(), "serve", "--name", name, "--role", "master"]
+            command += ["--listen", f"127.0.0.1:{port}", "--data-dir", str(directory / name)]
             command += ["--replication-listen", f"127.0.0.1:{link}", *FLAGS]
-            process = start_tied(command, {}, directory / f"node{number}.log")
-            stack.callback(process.kill)
-        for port in self.nodes:
+            node = run(stack, command, directory / f"{name}.log")
             url = f"http://127.0.0.1:{port}/readyz"
-            eventually("a node", lambda url=url: answers(url), 30)
+            node.eventually("the node is ready", lambda url=url: answers(url), 30)
+        yield ports
 
-    def proxy(self, name: str = "lb1", threads: int = 2, policy: str = "fc_hash", age: float = 2) -> Proxy:
+
+class Lab:
+    """The nodes, and proxies in front of them."""
+
+    def __init__(self, directory: Path, stack: ExitStack, redis: Redis, nodes: dict[str, int]) -> None:
+        self._directory, self._stack, self.redis, self._nodes = directory, stack, redis, nodes
+        self.cluster = Cluster(redis.client)
+
+    def proxy(self, name: str = "lb1", threads: int = 2, policy: str = "fc_hash", age: float = 2) -> HAProxy:
         directory = self._directory / name
-        directory.mkdir()
         settings = SETTINGS.format(name=name, redis=self.redis.port, policy=policy, age=age)
-        (directory / "plimsoll.lua").write_text(settings)
-        (port,) = free_ports(1)
-        config = CONFIG.format(threads=threads, directory=directory, root=ROOT, port=port, policy=POLICY)
-        servers = [f"    server node{n + 1} 127.0.0.1:{port}\n" for n, port in enumerate(self.nodes)]
-        started = Proxy(directory, config + "".join(servers))
-        self._stack.callback(started.kill)
-        return started
+        return start_with_policy(
+            self._stack, directory, settings, configuration(directory, self._nodes, threads)
+        )
 
     def wait_dispatchers(self, count: int) -> None:
         eventually(f"{count} dispatchers", lambda: self.cluster.server.hlen(self.cluster.proxies) == count)
 
-    def wait_in_force(self, *proxies: Proxy) -> None:
+    def wait_in_force(self, *proxies: HAProxy) -> None:
         """Until each dispatcher has the ring in Redis and its part of the shares."""
         eventually("a ring of both", lambda: set(self.cluster.ring_or_none() or ()) == {"node1", "node2"})
         _, _, names, owners = self.cluster.ring()
@@ -87,10 +89,9 @@ class Lab:
 
 
 @pytest.fixture
-def lab(tmp_path, own_redis) -> Iterator[Lab]:
-    own_redis.start()
-    with ExitStack() as stack:
-        yield Lab(tmp_path, stack, own_redis)
+def lab(stack, tmp_path, own_redis, nodes) -> Lab:
+    own_redis.start().load()
+    return Lab(tmp_path, stack, own_redis, nodes)
 
 
 @pytest.fixture
@@ -149,7 +150,7 @@ def test_a_refusal_is_told_and_touches_no_node(lab, reported):
         assert "x-server" not in headers
 
 
-def settled(asked: Proxy) -> dict[tuple[str, str], float]:
+def settled(asked: HAProxy) -> dict[tuple[str, str], float]:
     """What is shown once every request so far is in it."""
     shown: dict[tuple[str, str], float] = {}
 
@@ -243,20 +244,19 @@ def test_collecting_among_many_requests_is_not_interrupted(lab, reported):
             statuses = Counter(pool.map(lambda path: asked.get(path)[0], asked_for))
         return 4 <= statuses[200] <= 10 and statuses[503] == 40 - statuses[200]
 
-    eventually("eight at once, and no more", bound_is_kept, 20)
-    assert "error" not in asked.log.read_text()
+    eventually("eight at once, and no more", bound_is_kept)
+    assert "error" not in asked.said()
 
 
-def test_without_redis_at_start_the_balance_rules_and_with_it_the_ring(tmp_path, own_redis):
-    with ExitStack() as stack:
-        lab = Lab(tmp_path, stack, own_redis)
-        asked = lab.proxy(threads=1)
-        assert Counter(asked.server_of("S0001") for _ in range(10)) == {"node1": 5, "node2": 5}
-        eventually("the trouble is told", lambda: "plimsoll lb1/1" in asked.log.read_text())
-        own_redis.start()
-        for node in ("node1", "node2"):
-            lab.cluster.report(node, 1000, slots=4096)
-        lab.wait_in_force(asked)
+def test_without_redis_at_start_the_balance_rules_and_with_it_the_ring(stack, tmp_path, own_redis, nodes):
+    lab = Lab(tmp_path, stack, own_redis, nodes)
+    asked = lab.proxy(threads=1)
+    assert Counter(asked.server_of("S0001") for _ in range(10)) == {"node1": 5, "node2": 5}
+    asked.wait_said("plimsoll lb1/1")
+    own_redis.start().load()
+    for node in ("node1", "node2"):
+        lab.cluster.report(node, 1000, slots=4096)
+    lab.wait_in_force(asked)
 
 
 def test_redis_lost_the_last_ring_holds_until_it_is_too_old(lab, reported):
@@ -269,7 +269,7 @@ def test_redis_lost_the_last_ring_holds_until_it_is_too_old(lab, reported):
     while time.monotonic() - lost < 1:
         assert asked.server_of("S0007") == owner("S0007", names, owners)
     eventually("the balance rules", lambda: asked.server_of("S0007") != asked.server_of("S0007"))
-    lab.redis.start()
+    lab.redis.start().load()
     lab.wait_in_force(asked)
 
 
@@ -280,11 +280,11 @@ def test_a_dead_agent_gives_its_server_the_configured_weight_back(lab, reported)
         "node2 is known",
         lambda: asked.server_of("S0001") is not None and lab.cluster.server.hlen(lab.cluster.shares) == 2,
     )
-    proxy.ask(asked.socket, "set server queries/node2 weight 30%")
-    assert proxy.servers(asked.socket)["node2"]["weight"] == "30"
+    asked.ask("set server queries/node2 weight 30%")
+    assert asked.servers()["node2"]["weight"] == "30"
     reported(node2=None)
-    eventually("its weight is back", lambda: proxy.servers(asked.socket)["node2"]["weight"] == "100")
-    assert "agent of node2 is gone" in asked.log.read_text()
+    eventually("its weight is back", lambda: asked.servers()["node2"]["weight"] == "100")
+    assert "agent of node2 is gone" in asked.said()
     assert {asked.server_of(f"S{n:04}") for n in range(20)} == {"node1"}
 
 
@@ -332,12 +332,12 @@ def test_a_wrong_setting_keeps_haproxy_from_starting(tmp_path, old, new, words):
     settings = SETTINGS.format(name="lb1", redis=6379, policy="fc_hash", age=2)
     assert old in settings
     (tmp_path / "plimsoll.lua").write_text(settings.replace(old, new))
-    config = CONFIG.format(threads=1, directory=tmp_path, root=ROOT, port=free_ports(1)[0], policy=POLICY)
-    config += "    server node1 127.0.0.1:1\nbackend many\n    server-template node 256 127.0.0.1:1\n"
+    config = configuration(tmp_path, {"node1": 1})
+    config += "backend many\n    server-template node 256 127.0.0.1:1\n"
     (tmp_path / "haproxy.cfg").write_text(config)
     done = subprocess.run(
         # Not only checked: which backends there are is known at the start.
-        [machine.haproxy(), "-db", "-f", str(tmp_path / "haproxy.cfg")],
+        [programs.haproxy(), "-db", "-f", str(tmp_path / "haproxy.cfg")],
         capture_output=True, text=True, check=False, timeout=20,
     )  # fmt: skip
     assert done.returncode != 0

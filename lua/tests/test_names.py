@@ -2,18 +2,16 @@
 
 from collections import defaultdict
 
-from lua.tests.haproxy import eventually
-from lua.tests.primaries import Site, ask
-from lua.tests.primaries import eventually as until
-from lua.tests.redis_site import Balancer, Server, at, one, stack
-
-# Fixtures.
-__all__ = ["one", "stack"]
+from lua.tests.balancer import Balancer, at
+from tests.harness.eventually import eventually, until
+from tests.harness.haproxy_placement import HAProxySite
+from tests.harness.primaries import ask
+from tests.harness.redis import Redis
 
 WARNING = "another proxy has this name too"
 
 
-def wait_both(server: Server) -> None:
+def wait_both(server: Redis) -> None:
     """Until two dispatchers have reported many times, with no other one under their names between."""
     reports = defaultdict(set)
 
@@ -32,7 +30,7 @@ def wait_both(server: Server) -> None:
 def test_two_proxies_of_one_host_have_two_names_by_default(stack, tmp_path, one):
     pair = [Balancer(stack, tmp_path / name, at(one.port), proxy="") for name in "ab"]
     wait_both(one)
-    assert [WARNING in asked.log.read_text() for asked in pair] == [False, False]
+    assert [WARNING in asked.said() for asked in pair] == [False, False]
     # The same after a restart.
     names = set(one.client.hkeys("plimsoll:{test}:proxies"))
     pair[0].kill()
@@ -44,13 +42,13 @@ def test_two_proxies_of_one_host_have_two_names_by_default(stack, tmp_path, one)
 def test_two_proxies_with_one_name_do_not_replace_each_other_for_ever(stack, tmp_path, one):
     pair = [Balancer(stack, tmp_path / name, at(one.port)) for name in "ab"]
     wait_both(one)
-    assert any(WARNING in asked.log.read_text() for asked in pair)
+    assert any(WARNING in asked.said() for asked in pair)
 
 
 def test_two_placing_proxies_with_one_name_do_not_replace_each_other_for_ever(run_site):
-    async def test(site: Site) -> None:
+    async def test(site: HAProxySite) -> None:
         await site.start(proxy_name="lb")
-        logs = lambda: [asked.log.read_text() for asked in site.proxies]  # noqa: E731
+        logs = lambda: [asked.said() for asked in site.proxies]  # noqa: E731
         await until("it is told", lambda: any(WARNING in log for log in logs()))
         await until("both have joined", lambda: len(site.keeper.read()[0]) == 4)
         await site.keeper.move("node3", "=s1")

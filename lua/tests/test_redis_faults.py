@@ -13,17 +13,15 @@ from pathlib import Path
 import pytest
 import redis
 
-from compose.lab import machine
-from compose.lab.processes import TIED, free_ports
-from compose.lab.topology import ROOT
-from lua.tests.conftest import LIBRARY
-from lua.tests.haproxy import eventually
-from lua.tests.redis_site import Balancer, Listener, Server, at, follows_a_change, one, stack
+from lua.redis import library
+from lua.tests.balancer import Balancer, Listener, at, follows_a_change, report
+from tests.harness import ROOT, programs
+from tests.harness.eventually import eventually
+from tests.harness.ports import free_ports
+from tests.harness.process import run
+from tests.harness.redis import Redis
 
-# Fixtures of this module's, too.
-__all__ = ["one", "stack"]
-
-VERSION = int(re.search(r"^local VERSION = (\d+)$", LIBRARY.read_text(), re.MULTILINE)[1])
+VERSION = library.version("plimsoll")
 DOCUMENT = ROOT / "docs" / "redis.md"
 
 
@@ -63,22 +61,22 @@ def test_a_hung_redis_slows_no_request_and_is_taken_up_again(stack, tmp_path, on
     one.process.send_signal(signal.SIGSTOP)
     asked.assert_prompt()
     asked.wait_balance()
-    asked.wait_logged("shares")
+    asked.wait_said("shares")
     asked.assert_prompt()
     one.process.send_signal(signal.SIGCONT)
     asked.wait_policy()
 
 
 def test_a_wrong_password_is_told_once_and_never_shown(stack, tmp_path):
-    server = Server(stack, tmp_path, "--requirepass", "right-secret", password="right-secret")
+    server = Redis(stack, tmp_path, "--requirepass", "right-secret", password="right-secret").start()
     server.load()
-    server.report()
+    report(server)
     asked = Balancer(stack, tmp_path / "lb", at(server.port) + ', password = "wrong-secret"')
     refused = lambda: server.client.info("errorstats").get("errorstat_WRONGPASS", {"count": 0})["count"]  # noqa: E731
     eventually("six tries", lambda: int(refused()) >= 6)
     asked.assert_prompt()
     assert not asked.policy_rules()
-    log = asked.log.read_text()
+    log = asked.said()
     for purpose in ("shares", "changes"):
         assert len(re.findall(rf"^plimsoll .* {purpose}: .*WRONGPASS", log, re.MULTILINE)) == 1
     assert "secret" not in log
@@ -94,7 +92,7 @@ def test_the_documented_user_has_the_rights_it_needs(stack, tmp_path, one):
     asked = Balancer(stack, tmp_path / "lb", at(one.port) + user, period=30, lease=60, age=90)
     asked.wait_policy()
     follows_a_change(asked, one)
-    assert "NOPERM" not in asked.log.read_text()
+    assert "NOPERM" not in asked.said()
     assert one.client.acl_log() == []
 
 
@@ -116,14 +114,14 @@ def certificate(directory: Path, name: str) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def over_tls(stack, tmp_path) -> tuple[Server, int, Path]:
+def over_tls(stack, tmp_path) -> tuple[Redis, int, Path]:
     """A Redis, its port for TLS and its certificate."""
     key, cert = certificate(tmp_path, "redis")
     (port,) = free_ports(1)
     words = ["--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no"]
-    server = Server(stack, tmp_path, *map(str, words))
+    server = Redis(stack, tmp_path, *map(str, words)).start()
     server.load()
-    server.report()
+    report(server)
     return server, port, cert
 
 
@@ -133,7 +131,7 @@ def test_tls_hides_what_is_said_and_verifies_nobody(stack, tmp_path, over_tls):
     asked = Balancer(stack, tmp_path / "lb", at(port) + ", tls = true")
     asked.wait_policy()
     plain = Balancer(stack, tmp_path / "plain", at(port))
-    plain.wait_logged("shares")
+    plain.wait_said("shares")
     assert not plain.policy_rules()
 
 
@@ -157,20 +155,20 @@ def test_tls_by_a_listen_section_verifies_redis(stack, tmp_path, over_tls):
         found[name] = Balancer(stack, tmp_path / name, at(near), more=section)
     found["good"].wait_policy()
     for name in ("stranger", "other"):
-        found[name].wait_logged("shares")
+        found[name].wait_said("shares")
         assert not found[name].policy_rules()
 
 
-def replica_of(stack: ExitStack, directory: Path, master: Server) -> Server:
-    replica = Server(stack, directory, "--replicaof", "127.0.0.1", str(master.port))
-    eventually("it is in step", lambda: replica.client.info("replication")["master_link_status"] == "up")
+def replica_of(stack: ExitStack, directory: Path, master: Redis) -> Redis:
+    replica = Redis(stack, directory, "--replicaof", "127.0.0.1", str(master.port)).start()
+    eventually("it is in step", replica.is_in_step)
     return replica
 
 
 def test_sentinel_tells_who_is_master_after_a_failover(stack, tmp_path):
-    master = Server(stack, tmp_path, "--repl-diskless-sync-delay", "0")
+    master = Redis(stack, tmp_path, "--repl-diskless-sync-delay", "0").start()
     master.load()
-    master.report()
+    report(master)
     replica = replica_of(stack, tmp_path, master)
     file = tmp_path / "sentinel.conf"
     file.write_text(
@@ -178,13 +176,10 @@ def test_sentinel_tells_who_is_master_after_a_failover(stack, tmp_path):
         "sentinel down-after-milliseconds stocks 500\nsentinel failover-timeout stocks 2000\n"
     )
     (port,) = free_ports(1)
-    with (tmp_path / "sentinel.log").open("wb") as log:
-        # Its configuration takes a port, but no --save.
-        file.write_text(f"port {port}\nbind 127.0.0.1\n" + file.read_text())
-        command = [*TIED, machine.redis(), str(file), "--sentinel", "--dir", str(tmp_path)]
-        sentinel = subprocess.Popen(command, stdout=log, stderr=log)
-    stack.callback(sentinel.wait)
-    stack.callback(sentinel.kill)
+    # Its configuration takes a port, but no --save.
+    file.write_text(f"port {port}\nbind 127.0.0.1\n" + file.read_text())
+    command = [programs.redis(), str(file), "--sentinel", "--dir", str(tmp_path)]
+    run(stack, command, tmp_path / "sentinel.log")
     told = redis.Redis(port=port)
 
     def knows_both() -> bool:
@@ -192,13 +187,13 @@ def test_sentinel_tells_who_is_master_after_a_failover(stack, tmp_path):
             return told.sentinel_master("stocks")["num-slaves"] == 1
         return False
 
-    eventually("the sentinel knows both", knows_both, 15)
+    eventually("the sentinel knows both", knows_both)
     # The first of the sentinels is away.
     asked = Balancer(stack, tmp_path / "lb", at(free_ports(1)[0], port) + ', sentinel = "stocks"')
     asked.wait_policy()
     master.kill()
     asked.wait_balance()
-    eventually("the policy rules", asked.policy_rules, 20)
+    eventually("the policy rules", asked.policy_rules)
     # The news is the new master's.
     assert replica.client.info("replication")["role"] == "master"
     eventually("a subscription to the new one", lambda: replica.subscribers() == 1)
@@ -207,7 +202,7 @@ def test_sentinel_tells_who_is_master_after_a_failover(stack, tmp_path):
 def test_a_redis_cluster_tells_who_has_the_ring(stack, tmp_path):
     words = ["--cluster-enabled", "yes", "--cluster-node-timeout", "500", "--cluster-port"]
     buses = free_ports(2)
-    nodes = [Server(stack, tmp_path, *words, str(bus)) for bus in buses]
+    nodes = [Redis(stack, tmp_path, *words, str(bus)).start() for bus in buses]
     slot = nodes[0].client.cluster("KEYSLOT", "plimsoll:{test}:nodes")
     ranges = [(0, 8191), (8192, 16383)]
     for node, (first, last) in zip(nodes, ranges, strict=True):
@@ -221,22 +216,22 @@ def test_a_redis_cluster_tells_who_has_the_ring(stack, tmp_path):
     other = next(node for node in nodes if node is not holder)
     # As the agents do, which look for the holder: only there.
     holder.load()
-    holder.report()
-    asked = Balancer(stack, tmp_path / "lb", at(other.port), period=10, lease=20, age=60)
+    report(holder)
+    asked = Balancer(stack, tmp_path / "lb", at(other.port), period=30, lease=60, age=90)
     asked.wait_policy()
     follows_a_change(asked, other, holder)
     assert other.subscribers() == 1
 
 
 def test_a_replica_is_left_for_the_next_address_and_used_once_it_is_the_master(stack, tmp_path):
-    master = Server(stack, tmp_path, "--repl-diskless-sync-delay", "0")
+    master = Redis(stack, tmp_path, "--repl-diskless-sync-delay", "0").start()
     master.load()
-    master.report()
+    report(master)
     replica = replica_of(stack, tmp_path, master)
     both = Balancer(stack, tmp_path / "both", at(replica.port, master.port))
     both.wait_policy()
     alone = Balancer(stack, tmp_path / "alone", at(replica.port))
-    alone.wait_logged("READONLY")
+    alone.wait_said("READONLY")
     alone.assert_prompt()
     assert not alone.policy_rules()
     replica.client.replicaof("NO", "ONE")
@@ -248,18 +243,17 @@ def test_a_full_redis_is_told_and_taken_up_again(stack, tmp_path, one):
     asked.wait_policy()
     one.client.config_set("maxmemory", 1)
     asked.wait_balance()
-    assert "OOM" in asked.log.read_text()
+    assert "OOM" in asked.said()
     asked.assert_prompt()
     one.client.config_set("maxmemory", 0)
     asked.wait_policy()
 
 
 def test_another_version_of_the_library_is_told_and_left_alone(stack, tmp_path, one):
-    one.client.function_load(
-        LIBRARY.read_text().replace(f"VERSION = {VERSION}\n", f"VERSION = {VERSION + 1}\n"), replace=True
-    )
+    text = library.text("plimsoll").replace(f"VERSION = {VERSION}\n", f"VERSION = {VERSION + 1}\n")
+    one.client.function_load(text, replace=True)
     asked = Balancer(stack, tmp_path / "lb", at(one.port))
-    asked.wait_logged(f"Redis has version {VERSION + 1} of the library, this is for version {VERSION}")
+    asked.wait_said(f"Redis has version {VERSION + 1} of the library, this is for version {VERSION}")
     asked.assert_prompt()
     assert not asked.policy_rules()
     assert one.client.hgetall("plimsoll:{test}:proxies") == {}
@@ -268,12 +262,12 @@ def test_another_version_of_the_library_is_told_and_left_alone(stack, tmp_path, 
 
 
 def test_a_missing_library_is_told_and_used_once_it_is_there(stack, tmp_path):
-    server = Server(stack, tmp_path)
+    server = Redis(stack, tmp_path).start()
     asked = Balancer(stack, tmp_path / "lb", at(server.port))
-    asked.wait_logged("Function not found")
+    asked.wait_said("Function not found")
     assert not asked.policy_rules()
     server.load()
-    server.report()
+    report(server)
     asked.wait_policy()
 
 
@@ -357,14 +351,14 @@ def test_hostile_answers_change_nothing_and_the_real_redis_is_taken_up(stack, tm
     while time.monotonic() < until:
         assert not asked.policy_rules()
     asked.assert_prompt()
-    assert asked.memory() < 300, "MB"
+    assert asked.resident_mib() < 300
     fake.close()
-    real = Server(stack, tmp_path, port=fake.port)
+    real = Redis(stack, tmp_path, port=fake.port).start()
     real.load()
-    real.report()
+    report(real)
     asked.wait_policy()
     eventually("a subscription", lambda: real.subscribers() == 1)
-    log = asked.log.read_text()
+    log = asked.said()
     assert "\x1b" not in log
     assert max(map(len, log.splitlines())) < 1000
 
@@ -396,13 +390,13 @@ def test_a_quiet_subscription_is_kept(stack, tmp_path, one):
     asked = Balancer(stack, tmp_path / "lb", at(one.port), period=1, lease=3, age=10, timeout=1)
     asked.wait_policy()
     one.kill()
-    asked.wait_logged("connection closed")
+    asked.wait_said("connection closed")
     one.start()
     one.load()
-    one.report()
+    report(one)
     eventually("a subscription", lambda: one.subscribers() == 1)
     eventually("a report", lambda: one.client.hlen("plimsoll:{test}:proxies") == 1)
-    log = asked.log.read_text
+    log = asked.said
     in_touch = lambda: set(re.findall(r"(\w+): in touch with Redis", log()))  # noqa: E731
     eventually("both are in touch", lambda: len(in_touch()) == 2)
     ids = lambda: {client["id"] for client in one.client.client_list() if client["name"] == ""}  # noqa: E731

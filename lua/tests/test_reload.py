@@ -2,22 +2,19 @@
 
 import asyncio
 import os
-import re
 import select
 import signal
 import subprocess
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from compose.lab import machine, proxy
-from compose.lab.processes import free_ports, start_tied
-from compose.lab.topology import ROOT
-from lua.tests.conftest import Cluster, Redis
-from lua.tests.haproxy import CONFIG, POLICY, SETTINGS, eventually
-from lua.tests.traffic import Load, Nodes, until
+from tests.harness.eventually import until
+from tests.harness.functions import Cluster
+from tests.harness.haproxy import PLACED, SETTINGS, HAProxy, configuration
+from tests.harness.redis import Redis
+from tests.harness.traffic import Load, Nodes
 
 THREADS, BOUND = 2, 8
 NODES = ("node1", "node2")
@@ -60,33 +57,27 @@ class Watcher:
         return sum(self._counts.values())
 
 
-class Balancer:
+class Balancer(HAProxy):
     """HAProxy with a master process, or one that a second one follows."""
 
-    def __init__(self, directory: Path, config: str, way: str) -> None:
-        self._way, self._file, self._directory = way, directory / "haproxy.cfg", directory
-        self._socket = directory / "haproxy.sock"
-        self._file.write_text(config.replace("level admin", "level admin expose-fd listeners"))
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._start("-W" if way == "master" else "-db")
-
-    def _start(self, *words: str) -> None:
-        log = self._directory / f"haproxy{len(self._processes)}.log"
-        self._processes.append(start_tied([machine.haproxy(), *words, "-f", str(self._file)], {}, log))
-        eventually("haproxy", lambda: bool(proxy.servers(self._socket)))
+    def __init__(self, stack: ExitStack, directory: Path, config: str, way: str) -> None:
+        self._way = way
+        super().__init__(stack, directory, config, mode="-W" if way == "master" else "-db")
+        self.start()
 
     def at_work(self) -> int:
         """The process that serves, as a file that can be read when it has ended."""
-        return os.pidfd_open(int(re.search(r"^Pid: (\d+)", proxy.ask(self._socket, "show info"), re.M)[1]))
+        return os.pidfd_open(self.pid_at_work())
 
     def reload(self) -> None:
         if self._way == "master":
-            self._processes[0].send_signal(signal.SIGUSR2)
+            self.process.send_signal(signal.SIGUSR2)
         else:
-            self._start("-db", "-x", str(self._socket), "-sf", str(self._processes[0].pid))
+            super().reload()
+            self.eventually("haproxy", lambda: bool(self.servers()))
 
     def kill(self) -> None:
-        for process in self._processes:
+        for process in self.processes:
             # A master that is told to end takes its workers along; one that is killed does so a moment later.
             process.terminate()
             try:
@@ -96,26 +87,16 @@ class Balancer:
                 process.wait()
 
 
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
 async def reloaded_under_load(stack: ExitStack, directory: Path, way: str, cluster: Cluster) -> None:
-    (port,) = free_ports(1)
     async with Nodes(NODES, 0.02) as nodes:
-        config = CONFIG.format(threads=THREADS, directory=directory, root=ROOT, port=port, policy=POLICY)
-        config += "    http-response set-header x-placed %[var(txn.plimsoll)]\n"
-        config += "".join(f"    server {name} 127.0.0.1:{at}\n" for name, at in nodes.ports.items())
-        balancer = Balancer(directory, config, way)
-        stack.callback(balancer.kill)
+        config = configuration(directory, nodes.ports, THREADS, PLACED)
+        balancer = Balancer(stack, directory, config, way)
         watcher = Watcher(cluster)
         # An answer to the second report proves that the first one's was taken in.
         first = dict((await seen(watcher, NAMES)).leases)
         await until("shares", lambda: all(watcher.look().leases[name] != first[name] for name in NAMES))
 
-        async with Load([port], clients=40, idle=0.01) as load:
+        async with Load([balancer.port], clients=40, idle=0.01) as load:
             await until("answers", lambda: load.placed > MANY)
             # Keeps the old process while the new one is at work.
             long = asyncio.create_task(load.ask_until_admitted("/stock/long"))
@@ -154,11 +135,8 @@ async def reloaded_under_load(stack: ExitStack, directory: Path, way: str, clust
 
 
 async def reloaded_without_redis(stack: ExitStack, directory: Path, redis: Redis) -> None:
-    config = CONFIG.format(
-        threads=THREADS, directory=directory, root=ROOT, port=free_ports(1)[0], policy=POLICY
-    )
-    balancer = Balancer(directory, config + "    server node1 127.0.0.1:1\n", "handover")
-    stack.callback(balancer.kill)
+    config = configuration(directory, {"node1": 1}, THREADS)
+    balancer = Balancer(stack, directory, config, "handover")
     await seen(Watcher(Cluster(redis.client)), NAMES)
     redis.kill()
     old = balancer.at_work()
@@ -173,7 +151,7 @@ async def seen(watcher: Watcher, names: set[str]) -> Watcher:
 
 
 def start(directory: Path, redis: Redis) -> Cluster:
-    redis.start()
+    redis.start().load()
     cluster = Cluster(redis.client)
     for node in NODES:
         cluster.report(node, BOUND, lease=3_600_000)

@@ -3,13 +3,14 @@
 import http.client
 import re
 import signal
+import subprocess
 import threading
 
 import pytest
 
-from compose.lab import machine
-from compose.lab.processes import start_tied
-from lua.tests.updates_site import Site, eventually, site
+from tests.harness import programs
+from tests.harness.eventually import eventually
+from tests.harness.updates import Site, site
 
 # A fixture of this module's, too.
 __all__ = ["site"]
@@ -60,14 +61,14 @@ def test_what_waits_goes_on_when_the_agent_is_of_no_use(site: Site, trouble: str
     site.push("A", "1")
     assert site.push("A", "2")[0] == 202
     if trouble == "gone":
-        agent.close()
+        agent.stop()
     elif trouble == "status":
         agent.status = 503
     else:
         agent.text = "1 5\nA minus\n"
     eventually("it goes on", lambda: site.service.stored["A"] == "2")
     assert site.push("A", "3") == (200, "passed")
-    assert "plimsoll updates: agent" in site.log.read_text()
+    assert "plimsoll updates: agent" in site.haproxy.said()
 
 
 @pytest.mark.parametrize("site", [2], indirect=True)
@@ -156,7 +157,7 @@ def test_a_reload_takes_what_waits_along(site: Site) -> None:
     for item in ("A", "B"):
         site.push(item, "1")
         assert site.push(item, "2")[0] == 202
-    site.process.send_signal(signal.SIGUSR2)
+    site.haproxy.process.send_signal(signal.SIGUSR2)
     # The old process gives it to the new one, which knows of no earlier update and sends it on.
     eventually("both are there", lambda: site.service.stored == {"A": "2", "B": "2"})
     site.agents[0].heard()
@@ -197,7 +198,7 @@ def test_a_wrong_setting_keeps_haproxy_from_starting(site: Site) -> None:
         (good.replace("start({", 'start({ token = "a\\nb",'), "token: must be printable"),
     ):
         file.write_text(wrong)
-        checked = start_tied([machine.haproxy(), "-c", "-f", str(site.config)], {}, site.directory / "check")
-        assert checked.wait(20) != 0
-        assert problem in (site.directory / "check").read_text()
-        (site.directory / "check").unlink()
+        command = [programs.haproxy(), "-c", "-f", str(site.config)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+        assert done.returncode != 0
+        assert problem in done.stderr

@@ -1,21 +1,15 @@
 """The second tier on each HAProxy: it works, and what broke it on some of them."""
 
 import signal
-from contextlib import ExitStack
 
 import pytest
 
-from compose.lab import proxy
-from lua.tests.conftest import Cluster
-from lua.tests.haproxy import eventually
-from lua.tests.haproxys import haproxy
-from lua.tests.primaries import Site as Placement
-from lua.tests.primaries import ask
-from lua.tests.redis_site import Balancer, Listener, at, follows_a_change, one, stack
-from lua.tests.updates_site import Site
-
-# Fixtures.
-__all__ = ["haproxy", "one", "stack"]
+from lua.tests.balancer import Balancer, Listener, at, follows_a_change
+from tests.harness.eventually import eventually
+from tests.harness.functions import Cluster
+from tests.harness.haproxy_placement import HAProxySite
+from tests.harness.primaries import ask
+from tests.harness.updates import Site
 
 
 def test_a_timeout_shorter_than_the_period_does_not_crash_haproxy(stack, tmp_path, one, haproxy):
@@ -38,14 +32,14 @@ def test_it_is_logged_that_redis_is_back(stack, tmp_path, one, haproxy):
     asked = Balancer(stack, tmp_path / "lb", at(one.port), program=haproxy)
     asked.wait_policy()
     one.kill()
-    asked.wait_logged("shares: ")
+    asked.wait_said("shares: ")
     one.start()
     one.load()
-    asked.wait_logged("shares: in touch with Redis")
+    asked.wait_said("shares: in touch with Redis")
 
 
 def test_writes_run_at_their_primary_which_moves(run_site, haproxy):
-    async def test(site: Placement) -> None:
+    async def test(site: HAProxySite) -> None:
         await site.start(proxies=1, program=haproxy)
         port = site.proxies[0].port
         assert await ask(port, "s1", "before") == "200"
@@ -62,15 +56,14 @@ def test_a_ring_larger_than_haproxys_buffer_is_there_at_once(stack, tmp_path, on
         Cluster(one.client).report(node, 1000, lease=3_600_000, slots=65_536)
     asked = Balancer(stack, tmp_path / "lb", at(one.port), program=haproxy)
     asked.wait_policy()
-    assert "shares: " not in asked.log.read_text().replace("shares: in touch", "")
+    assert "shares: " not in asked.said().replace("shares: in touch", "")
 
 
-def test_periods_larger_than_haproxys_buffer_are_there_at_once(tmp_path, haproxy):
-    with ExitStack() as stack:
-        site = Site(tmp_path, stack, 1, haproxy)
-        site.agents[0].wants(**{f"S{number:05}": 60 for number in range(5000)})
-        site.push("S04999", "1")
-        assert site.push("S04999", "2")[0] == 202
+def test_periods_larger_than_haproxys_buffer_are_there_at_once(stack, tmp_path, haproxy):
+    site = Site(tmp_path, stack, 1, haproxy)
+    site.agents[0].wants(**{f"S{number:05}": 60 for number in range(5000)})
+    site.push("S04999", "1")
+    assert site.push("S04999", "2")[0] == 202
 
 
 @pytest.mark.parametrize("half", [b":", b"$5\r\nab"], ids=["line", "string"])
@@ -85,24 +78,22 @@ def test_half_an_answer_of_redis_hangs_no_task(stack, tmp_path, haproxy, half):
     eventually("both ask again", lambda: fake.connections >= 5)
 
 
-def test_half_an_answer_of_an_agent_hangs_no_task(tmp_path, haproxy):
-    with ExitStack() as stack:
-        agent = Site(tmp_path, stack, 1, haproxy).agents[0]
-        agent.halves = True
-        asked = agent.asked
-        eventually("it is asked again", lambda: agent.asked >= asked + 2)
+def test_half_an_answer_of_an_agent_hangs_no_task(stack, tmp_path, haproxy):
+    agent = Site(tmp_path, stack, 1, haproxy).agents[0]
+    agent.halves = True
+    asked = agent.asked
+    eventually("it is asked again", lambda: agent.asked >= asked + 2)
 
 
-def test_updates_that_wait_outlive_a_reload_at_once(tmp_path, haproxy):
-    with ExitStack() as stack:
-        site = Site(tmp_path, stack, 1, haproxy)
-        for items in (("A", "B"), ("C", "D"), ("E", "F")):
-            site.agents[0].wants(**dict.fromkeys(items, 60))
-            for item in items:
-                site.push(item, "1")
-                assert site.push(item, "2")[0] == 202
-            site.process.send_signal(signal.SIGUSR2)
-            eventually("they are there", lambda: set(site.service.stored.values()) == {"2"})
+def test_updates_that_wait_outlive_a_reload_at_once(stack, tmp_path, haproxy):
+    site = Site(tmp_path, stack, 1, haproxy)
+    for items in (("A", "B"), ("C", "D"), ("E", "F")):
+        site.agents[0].wants(**dict.fromkeys(items, 60))
+        for item in items:
+            site.push(item, "1")
+            assert site.push(item, "2")[0] == 202
+        site.haproxy.process.send_signal(signal.SIGUSR2)
+        eventually("they are there", lambda: set(site.service.stored.values()) == {"2"})
 
 
 # Takes all the memory that Lua may have, in pieces that get smaller, and keeps it for a while.
@@ -138,9 +129,9 @@ def test_tasks_outlive_a_shortage_of_memory(stack, tmp_path, one, haproxy):
     )
     asked.wait_policy()
     file.touch()
-    asked.wait_logged("it is given back")
+    asked.wait_said("it is given back")
     # The task that looks at HAProxy's servers.
-    proxy.ask(asked.socket, "set server queries/node1 state maint")
+    asked.ask("set server queries/node1 state maint")
     keys = [f"/stock/S{number:04}" for number in range(20)]
     placed = lambda: {asked.get(key)[1]["x-policy"] for key in keys}  # noqa: E731
     eventually("all go to the other", lambda: placed() == {"node2"})

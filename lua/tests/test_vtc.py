@@ -1,6 +1,5 @@
 """The Lua policy in a real HAProxy, each case a script for varnishtest (lua/tests/vtc)."""
 
-import hashlib
 import os
 import re
 import subprocess
@@ -8,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from compose.lab import machine
-from compose.lab.processes import TIED, free_ports
-from compose.lab.topology import ROOT
-from lua.tests.conftest import Cluster
+from tests.harness import ROOT, programs
+from tests.harness.functions import Cluster, owner
+from tests.harness.ports import free_ports
+from tests.harness.process import TIED
 
 SCRIPTS = Path(__file__).parent / "vtc"
 POLICY = (ROOT / "haproxy" / "snippets" / "lua-policy.cfg").read_text()
 # Of an operator who trusts clients to say what they cost.
-TRUSTING = POLICY.replace("#   http-request", "    http-request")
+TRUSTING = POLICY.replace("#   http-request", "    http-request").replace(
+    "xxh32,lua", 'xxh32,concat(" ",txn.plimsoll_cost),lua'
+)
 # What follows the decision, for scripts that ask for one in another way.
 DECISION = POLICY[POLICY.index("    http-request return") :]
 TOLD = """\
@@ -88,24 +89,19 @@ SECONDS = 15
 
 def key_of(cluster: Cluster, node: str) -> str:
     _, _, names, owners = cluster.ring()
-    for number in range(10_000):
-        key = f"S{number:04}"
-        hashed = int.from_bytes(hashlib.md5(key.encode()).digest()[12:], "big")
-        if names[owners[hashed * len(owners) >> 32]] == node:
-            return key
-    raise AssertionError(f"no key of {node}")
+    keys = (f"S{number:04}" for number in range(10_000))
+    return next(key for key in keys if owner(key, names, owners) == node)
 
 
 @pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.vtc")), ids=lambda path: path.stem)
 def test_script(server, tmp_path, script):
-    cluster = Cluster(server, script.stem)
-    server.delete(*cluster.keys)
+    cluster = Cluster(server.client, script.stem)
+    server.client.delete(*cluster.keys)
     bounds = re.findall(r"(s\d)=(\d+)", re.search(r"^# bounds: (.*)$", script.read_text(), re.MULTILINE)[1])
     for node, bound in bounds:
         cluster.report(node, int(bound))
-    port = server.connection_pool.connection_kwargs["port"]
     lua = tmp_path / "plimsoll.lua"
-    lua.write_text(SETTINGS.format(cluster=script.stem, port=port))
+    lua.write_text(SETTINGS.format(cluster=script.stem, port=server.port))
     head = HEAD.format(root=ROOT, load="lua-load-per-thread", lua=lua)
     macros = {
         "head": head,
@@ -115,7 +111,7 @@ def test_script(server, tmp_path, script):
         "proxy": head + PROXY + POLICY + TOLD,
         "two_fit": TWO_FIT,
         "trusting": head + PROXY + TRUSTING + TOLD,
-        "await": f"{SCRIPTS}/await {port} {script.stem}",
+        "await": f"{SCRIPTS}/await {server.port} {script.stem}",
         "placed": f"{SCRIPTS}/placed",
         "dead_port": free_ports(1)[0],
         "long": "9" * 10_000,
@@ -127,7 +123,7 @@ def test_script(server, tmp_path, script):
     rendered.write_text(text)
     done = subprocess.run(
         [*TIED, "varnishtest", "-t", str(SECONDS), str(rendered)],
-        env=os.environ | {"HAPROXY_PROGRAM": machine.haproxy(), "TMPDIR": str(tmp_path)},
+        env=os.environ | {"HAPROXY_PROGRAM": programs.haproxy(), "TMPDIR": str(tmp_path)},
         capture_output=True, text=True, check=False, timeout=2 * SECONDS,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -147,7 +143,7 @@ def config(load: str, threads: int, directory: Path) -> Path:
 def test_the_snippet_is_accepted_without_a_warning(tmp_path, threads):
     file = config("lua-load-per-thread", threads, tmp_path)
     done = subprocess.run(
-        [machine.haproxy(), "-dW", "-c", "-f", str(file)], capture_output=True, text=True, check=False
+        [programs.haproxy(), "-dW", "-c", "-f", str(file)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -155,7 +151,7 @@ def test_the_snippet_is_accepted_without_a_warning(tmp_path, threads):
 def test_one_lua_for_all_threads_is_refused(tmp_path):
     file = config("lua-load", 2, tmp_path)
     done = subprocess.run(
-        [machine.haproxy(), "-c", "-f", str(file)], capture_output=True, text=True, check=False
+        [programs.haproxy(), "-c", "-f", str(file)], capture_output=True, text=True, check=False
     )
     assert done.returncode != 0
     assert "plimsoll: load it with lua-load-per-thread, not with lua-load" in done.stderr
