@@ -4,8 +4,7 @@ import os
 import re
 import subprocess
 
-from compose.lab import machine
-from compose.lab.topology import ROOT
+from tests.harness import ROOT, programs
 
 
 def install(directory, **settings):
@@ -20,14 +19,14 @@ def install(directory, **settings):
 
 
 def test_what_is_installed_is_whole(tmp_path):
-    binary = machine.binary("plimsoll")
+    binary = programs.agent()
     ran = install(tmp_path, PREFIX="/usr", BINARY=binary)
     assert ran.returncode == 0, ran.stderr
     unit = (tmp_path / "usr/lib/systemd/system/plimsoll.service").read_text()
     page = re.search(r"^Documentation=man:plimsoll\((\d)\)$", unit, re.MULTILINE)[1]
     assert ".TH plimsoll" in (tmp_path / f"usr/share/man/man{page}/plimsoll.{page}").read_text()
-    programs = re.findall(r"^ExecStart=(\S+) .*--config (\S+)$", unit, re.MULTILINE)
-    assert programs == [("/usr/bin/plimsoll", "/etc/plimsoll/agent.toml")]
+    started = re.findall(r"^ExecStart=(\S+) .*--config (\S+)$", unit, re.MULTILINE)
+    assert started == [("/usr/bin/plimsoll", "/etc/plimsoll/agent.toml")]
     assert os.access(tmp_path / "usr/bin/plimsoll", os.X_OK)
     for completions in ("bash-completion/completions/plimsoll", "zsh/site-functions/_plimsoll"):
         assert "check-config" in (tmp_path / "usr/share" / completions).read_text()
@@ -45,7 +44,7 @@ def test_an_operators_configuration_stays_and_the_units_follow_the_prefix(tmp_pa
     config = tmp_path / "etc/plimsoll/agent.toml"
     config.parent.mkdir(parents=True)
     config.write_text("# mine\n")
-    ran = install(tmp_path, BINARY=machine.binary("plimsoll"))
+    ran = install(tmp_path, BINARY=programs.agent())
     assert ran.returncode == 0, ran.stderr
     assert config.read_text() == "# mine\n"
     unit = tmp_path / "usr/local/lib/systemd/system/plimsoll.service"

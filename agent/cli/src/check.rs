@@ -96,7 +96,7 @@ fn summary(config: &Config, service: &ServiceConfig) -> String {
         SourceConfig::Partitions => "its partitions' queries".to_owned(),
     };
     let mut outputs = vec![
-        format!("agent-check {}", config.agent_check_listen),
+        format!("agent-check {}", config.agent_check.listen),
         format!("HTTP {}", config.http_listen),
     ];
     if let Some(address) = config.envoy.orca_listen {
@@ -123,7 +123,7 @@ async fn probes(config: &Config) -> anyhow::Result<Vec<Tried>> {
     let is_running = socket.is_some_and(node_command::answers);
     let mut listeners = vec![
         ("http.listen", config.http_listen),
-        ("agent_check.listen", config.agent_check_listen),
+        ("agent_check.listen", config.agent_check.listen),
     ];
     listeners.extend(config.envoy.orca_listen.map(|it| ("envoy.orca_listen", it)));
     for (key, address) in listeners {

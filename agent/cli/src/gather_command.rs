@@ -8,7 +8,8 @@ use clap::Args;
 use plimsoll_exposition::Catalogue;
 use plimsoll_net::bind;
 use plimsoll_scatter::gather::{
-    GatherConfig, GatherContext, GatherMetrics, serve as serve_gathers,
+    GatherConfig, GatherContext, GatherMetrics, REFERENCE as GATHER_REFERENCE,
+    serve as serve_gathers,
 };
 use prometheus::Registry;
 use tokio::signal::unix::{SignalKind, signal};
@@ -35,6 +36,16 @@ pub struct GatherArgs {
     /// Check the configuration and exit.
     #[arg(long, env = "PLIMSOLL_CHECK_CONFIG")]
     check_config: bool,
+}
+
+/// The reference of its configuration, in Markdown.
+pub fn reference() -> String {
+    let head = "# Configuration of `plimsoll gather`\n\n\
+        Written by `plimsoll config-reference gather`; change it there.\n\n\
+        TOML, read by `plimsoll gather --config FILE`, checked by `--check-config`, read again on SIGHUP. Unknown keys, \
+        reloads, durations and `localhost` are as in [agent-config.md](agent-config.md). \
+        `agent/cli/packaging/gather.toml` is an annotated example.\n";
+    head.to_owned() + &plimsoll_settings::markdown(&GATHER_REFERENCE)
 }
 
 /// Runs the command.

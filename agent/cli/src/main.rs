@@ -1,9 +1,12 @@
 //! The `plimsoll` binary: sources -> controller -> outputs, once a period.
 
+mod adopt;
+mod build;
 mod check;
 mod cli;
 mod cli_docs;
 mod config;
+mod doctor_command;
 mod gather_command;
 mod identify;
 mod keep_running;
@@ -23,14 +26,20 @@ use std::{io::Write, process::ExitCode, time::Duration};
 
 use clap::{CommandFactory, Parser};
 
-use cli::{AgentArgs, Cli, Command};
+use cli::{AgentArgs, Cli, Command, Configured, RedisLibrary};
 use config::Config;
+use doctor_command::DoctorArgs;
+use plimsoll_node::functions;
 
 /// The end does not wait longer than this for a name server or a disk.
 const LAST_CALLS: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let command = Cli::parse().command;
+    if let Command::Doctor(args) = command {
+        return doctor(&args).unwrap_or_else(|error| doctor_command::failed(&error));
+    }
+    match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("plimsoll: {error:#}");
@@ -51,6 +60,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             drop(out);
             agent(args)?;
         }
+        Command::Adopt(args) => adopt::run(args, &mut out)?,
         Command::Node(args) => {
             drop(out);
             node_command::run(args)?;
@@ -61,6 +71,8 @@ fn run(command: Command) -> anyhow::Result<()> {
             drop(out);
             top::run(args, &mut std::io::stdout())?;
         }
+        // It has exit statuses of its own.
+        Command::Doctor(_) => {}
         Command::Identify(args) => identify::run(args, &mut out)?,
         Command::Tune(args) => tune::run(args, &mut out)?,
         Command::Gather(args) => {
@@ -69,9 +81,22 @@ fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Partition(args) => plimsoll_scatter::map::run(args, &mut out)?,
         Command::Simulate(args) => simulate::run(&args, &mut out)?,
+        Command::RedisFunctions { library } => {
+            let library = match library {
+                RedisLibrary::Ring => functions::RING,
+                RedisLibrary::Placement => functions::PLACEMENT,
+            };
+            out.write_all(library.text.as_bytes())?;
+        }
         Command::Completions { shell } => cli_docs::completions(Cli::command(), shell, &mut out),
         Command::Man => cli_docs::man(Cli::command(), &mut out)?,
-        Command::ConfigReference => out.write_all(config::markdown().as_bytes())?,
+        Command::ConfigReference { command } => {
+            let text = match command {
+                Configured::Agent => config::markdown(),
+                Configured::Gather => gather_command::reference(),
+            };
+            out.write_all(text.as_bytes())?;
+        }
         Command::MetricsReference => out.write_all(metrics::markdown()?.as_bytes())?,
     }
     Ok(())
@@ -80,6 +105,13 @@ fn run(command: Command) -> anyhow::Result<()> {
 /// Only this one is compiled in; it fails where it is installed already.
 fn use_crypto() {
     let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let config = args.agent_config.as_deref().map(Config::load).transpose()?;
+    use_crypto();
+    let link = config.and_then(|config| config.redis);
+    doctor_command::run(args, link, &mut std::io::stdout().lock())
 }
 
 fn agent(args: AgentArgs) -> anyhow::Result<()> {

@@ -166,6 +166,7 @@ fn rows(service: &Value) -> Vec<(&'static str, String)> {
         .unwrap_or_default();
     let sla = &service["settings"]["sla"]["delay"];
     let jobs = number(&decision["bound_jobs"]);
+    let observes = service["settings"]["mode"] == "observe";
     let mut rows = vec![
         ("health", word(&service["health"]) + &detail),
         (
@@ -192,6 +193,11 @@ fn rows(service: &Value) -> Vec<(&'static str, String)> {
         ("requests", requests(service)),
         ("override", overridden(&service["override"])),
     ];
+    if observes {
+        let refused = number(&service["would_refuse"]);
+        let told = format!("observe: no proxy is told this; it would refuse {refused} a second");
+        rows.insert(0, ("mode", told));
+    }
     if let Some(error) = service["source_error"].as_str() {
         rows.push(("source", error.to_owned()));
     }

@@ -14,7 +14,7 @@ pub fn read(path: &Path, running: &Config) -> anyhow::Result<Config> {
         ("http.listen", new.http_listen == running.http_listen),
         (
             "agent_check.listen",
-            new.agent_check_listen == running.agent_check_listen,
+            new.agent_check.listen == running.agent_check.listen,
         ),
         (
             "envoy.orca_listen",

@@ -11,22 +11,17 @@ import subprocess
 import termios
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 
-from compose.lab import machine
-from compose.lab.processes import answers, free_ports, start_tied, wait_until
+from tests.harness import programs
+from tests.harness.agent import Agent
+from tests.harness.eventually import LIMIT_S
+from tests.harness.ports import free_ports
 
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
-PATIENCE = 20
-AGENT = """
-[http]
-listen = "127.0.0.1:{http}"
-[agent_check]
-listen = "127.0.0.1:{check}"
-[control]
-socket = "{directory}/control"
+SERVICE = """\
 [[service]]
 name = "stocks"
 identities = ["queries/node1"]
@@ -48,7 +43,7 @@ class Screen:
         self._end, theirs = pty.openpty()
         self.resize(columns)
         self.before = termios.tcgetattr(theirs)
-        command = [machine.binary("plimsoll"), "top", "--interval", "200ms", *arguments]
+        command = [programs.agent(), "top", "--interval", "200ms", *arguments]
         self.process = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
         )
@@ -62,7 +57,7 @@ class Screen:
         os.write(self._end, keys)
 
     def until(self, what: str, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LIMIT_S
         while not condition():
             assert time.monotonic() < deadline, (what, self.text[-2000:])
             if select.select([self._end], [], [], 0.1)[0]:
@@ -91,18 +86,12 @@ def plain(text: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory) -> Iterator[str]:
-    directory: Path = tmp_path_factory.mktemp("top")
-    http, check, nobody = free_ports(3)
-    config = directory / "agent.toml"
-    config.write_text(AGENT.format(http=http, check=check, nobody=nobody, directory=directory))
-    command = [machine.binary("plimsoll"), "agent", "--config", str(config)]
-    process = start_tied(command, {}, directory / "log")
-    url = f"http://127.0.0.1:{http}"
-    wait_until("the agent", lambda: answers(f"{url}/healthz"), PATIENCE, lambda: None)
-    wait_until("a step", lambda: "stocks" in once(url).stdout, PATIENCE, lambda: None)
-    yield url
-    process.kill()
-    process.wait()
+    (nobody,) = free_ports(1)
+    with ExitStack() as stack:
+        program = Agent(stack, tmp_path_factory.mktemp("top"), "agent", SERVICE.format(nobody=nobody))
+        program.start()
+        program.eventually("a step", lambda: "stocks" in once(program.url).stdout)
+        yield program.url
 
 
 @pytest.fixture
@@ -113,7 +102,7 @@ def screen(agent) -> Iterator[Screen]:
 
 
 def once(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [machine.binary("plimsoll"), "top", "--once", *arguments]
+    command = [programs.agent(), "top", "--once", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -149,7 +138,7 @@ def test_what_cannot_be_is_told(arguments, message):
 
 
 def test_without_a_terminal_it_says_so(agent):
-    command = [machine.binary("plimsoll"), "top", agent]
+    command = [programs.agent(), "top", agent]
     seen = subprocess.run(command, capture_output=True, text=True, check=False)
     assert seen.returncode == 1
     assert "use --once" in seen.stderr

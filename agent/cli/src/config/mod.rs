@@ -17,7 +17,7 @@ use ipnet::IpNet;
 use plimsoll_node::{
     control_loop::ServiceConfig, placement::PlacementSettings, ring::LinkSettings,
 };
-use plimsoll_outputs::{agent_check::OnShutdown, envoy::EnvoySettings};
+use plimsoll_outputs::{agent_check::AgentCheckSettings, envoy::EnvoySettings};
 use plimsoll_scatter::partition::PartitionConfig;
 use plimsoll_settings::{ConfigError, Level, LogFormat};
 
@@ -44,21 +44,7 @@ pub struct Config {
     /// What a proxy must show to exchange observations for shares.
     pub http_token: Option<String>,
     /// Agent checks.
-    pub agent_check_listen: SocketAddr,
-    /// See `OutputSettings`.
-    pub agent_check_allow: Option<Vec<IpNet>>,
-    /// See `OutputSettings`.
-    pub max_proxies_per_address: usize,
-    /// See `OutputSettings`.
-    pub max_connections: usize,
-    /// See `OutputSettings`.
-    pub identity_wait: Duration,
-    /// See `OutputSettings`.
-    pub proxy_lease: Duration,
-    /// See `OutputSettings`.
-    pub on_shutdown: OnShutdown,
-    /// See `OutputSettings`.
-    pub shutdown_grace: Duration,
+    pub agent_check: AgentCheckSettings,
     /// Operators' socket.
     pub control_socket: Option<PathBuf>,
     /// How to reach Redis.

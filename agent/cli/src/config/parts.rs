@@ -61,8 +61,8 @@ impl Config {
         }
     }
 
-    /// For the HTTP server.
-    pub fn http(&self) -> HttpConfig {
+    /// For the HTTP server, which answers for the other two as well.
+    fn http(&self, envoy: &Arc<EnvoyConfig>, orca: &Arc<OrcaConfig>) -> HttpConfig {
         let service = |service: &ServiceConfig| {
             let limits = service.settings.limits;
             HttpService {
@@ -77,8 +77,8 @@ impl Config {
             allow: self.http_allow.clone(),
             token: self.http_token.clone(),
             partitions: self.partitions.clone(),
-            envoy: Arc::new(self.envoy()),
-            orca: Arc::new(self.orca()),
+            envoy: Arc::clone(envoy),
+            orca: Arc::clone(orca),
             services: self.services.iter().map(service).collect(),
         }
     }
@@ -89,17 +89,15 @@ impl Config {
             name: service.name.clone(),
             identities: service.identities.clone(),
             send: service.send,
+            mode: service.settings.mode,
         };
-        let mut settings = OutputSettings::new(self.services.iter().map(output).collect());
-        settings.period = self.period;
-        settings.allow = self.agent_check_allow.clone();
-        settings.max_proxies_per_address = self.max_proxies_per_address;
-        settings.max_connections = self.max_connections;
-        settings.identity_wait = self.identity_wait;
-        settings.proxy_lease = self.proxy_lease;
-        settings.on_shutdown = self.on_shutdown;
-        settings.shutdown_grace = self.shutdown_grace;
-        settings
+        OutputSettings::new(
+            self.services.iter().map(output).collect(),
+            self.period,
+            self.agent_check.clone(),
+            self.http_listen,
+            self.http_allow.clone(),
+        )
     }
 }
 
@@ -121,12 +119,13 @@ pub struct Parts {
 impl Parts {
     /// Of this configuration.
     pub fn new(config: &Config) -> Self {
+        let (envoy, orca) = (Arc::new(config.envoy()), Arc::new(config.orca()));
         Parts {
             rings: watch::Sender::new(Arc::new(config.rings())),
             placement: watch::Sender::new(Arc::new(config.placement())),
-            envoy: watch::Sender::new(Arc::new(config.envoy())),
-            orca: watch::Sender::new(Arc::new(config.orca())),
-            http: watch::Sender::new(Arc::new(config.http())),
+            http: watch::Sender::new(Arc::new(config.http(&envoy, &orca))),
+            envoy: watch::Sender::new(envoy),
+            orca: watch::Sender::new(orca),
         }
     }
 
@@ -134,8 +133,9 @@ impl Parts {
     pub fn send(&self, config: &Config) {
         self.rings.send_replace(Arc::new(config.rings()));
         self.placement.send_replace(Arc::new(config.placement()));
-        self.envoy.send_replace(Arc::new(config.envoy()));
-        self.orca.send_replace(Arc::new(config.orca()));
-        self.http.send_replace(Arc::new(config.http()));
+        let (envoy, orca) = (Arc::new(config.envoy()), Arc::new(config.orca()));
+        self.http.send_replace(Arc::new(config.http(&envoy, &orca)));
+        self.envoy.send_replace(envoy);
+        self.orca.send_replace(orca);
     }
 }

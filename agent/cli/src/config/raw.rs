@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use plimsoll_node::{
     control_loop::ServiceSection, placement::PlacementSection, ring::RedisSection,
 };
-use plimsoll_outputs::envoy::EnvoySection;
+use plimsoll_outputs::{agent_check::AgentCheckSection, envoy::EnvoySection};
 use plimsoll_scatter::partition::PartitionSection;
 use plimsoll_settings::HttpSection;
 use serde::Deserialize;
@@ -19,7 +19,7 @@ pub struct File {
     #[serde(default)]
     pub http: HttpSection,
     #[serde(default)]
-    pub agent_check: AgentCheck,
+    pub agent_check: AgentCheckSection,
     #[serde(default)]
     pub control: Control,
     pub redis: Option<RedisSection>,
@@ -41,22 +41,6 @@ pub struct Agent {
     pub log_level: Option<String>,
     pub log_format: Option<String>,
     pub state_directory: Option<PathBuf>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AgentCheck {
-    pub listen: Option<String>,
-    pub allow: Option<Vec<String>>,
-    pub max_proxies_per_address: Option<usize>,
-    pub max_connections: Option<usize>,
-    #[serde(default, with = "humantime_serde")]
-    pub identity_wait: Option<Duration>,
-    #[serde(default, with = "humantime_serde")]
-    pub proxy_lease: Option<Duration>,
-    pub on_shutdown: Option<String>,
-    #[serde(default, with = "humantime_serde")]
-    pub shutdown_grace: Option<Duration>,
 }
 
 #[derive(Debug, Default, Deserialize)]

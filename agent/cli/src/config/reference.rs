@@ -1,7 +1,7 @@
 //! The reference of every key, from the same names the parser knows.
 
 use plimsoll_node::{control_loop, placement, ring};
-use plimsoll_outputs::envoy;
+use plimsoll_outputs::{agent_check, envoy};
 use plimsoll_scatter::partition;
 use plimsoll_settings::TableReference;
 use plimsoll_signal::{
@@ -72,61 +72,6 @@ const HTTP: TableReference = (
     ],
 );
 
-const AGENT_CHECK: TableReference = (
-    "[agent_check]",
-    "What HAProxy polls; one port for all services.",
-    &[
-        (
-            "listen",
-            "IP:port",
-            "`\"127.0.0.1:9101\"`",
-            "HAProxy on another host needs this node's address here. Needs a restart to change.",
-        ),
-        (
-            "allow",
-            "1 to 256 of network or address, as `192.0.2.0/24`",
-            "all",
-            "Who may ask; others are closed at once and counted. Whoever may can take a share of the bound: name HAProxy's hosts, here or in the firewall.",
-        ),
-        (
-            "max_proxies_per_address",
-            "1 to 64",
-            "`8`",
-            "Proxies of one address that share a service's bound; one that asks under two identities is two. More are told nothing, and counted.",
-        ),
-        (
-            "max_connections",
-            "1 to 65536",
-            "`256`",
-            "Open connections; over that the oldest is closed and counted.",
-        ),
-        (
-            "identity_wait",
-            "duration, 1ms to 1day",
-            "`\"30ms\"`",
-            "How long to wait for the `agent-send` line.",
-        ),
-        (
-            "proxy_lease",
-            "duration, 100ms to 1day",
-            "`\"10s\"`",
-            "A proxy that has not polled for this long gives its share of the bound back.",
-        ),
-        (
-            "on_shutdown",
-            "`drain`, `hold`",
-            "`\"drain\"`",
-            "What proxies are told at the end; `drain` needs `state_directory`.",
-        ),
-        (
-            "shutdown_grace",
-            "duration, 0s to 1day",
-            "`\"3s\"`",
-            "How long the end may wait for each known proxy to hear it.",
-        ),
-    ],
-);
-
 const CONTROL: TableReference = (
     "[control]",
     "Operators' overrides (`plimsoll node`).",
@@ -143,7 +88,7 @@ fn tables() -> [TableReference; 21] {
     [
         AGENT,
         HTTP,
-        AGENT_CHECK,
+        agent_check::REFERENCE,
         CONTROL,
         ring::REDIS_REFERENCE,
         placement::REFERENCE,
@@ -175,14 +120,7 @@ pub fn markdown() -> String {
          configuration stays, as it does where the new one needs a restart. Durations look like `250ms`, `1s`, `1m 30s`. `localhost` is 127.0.0.1 to listen on, and 127.0.0.1 and ::1 to connect to. \
          `agent/cli/packaging/agent.toml` is an annotated example.\n",
     );
-    for (table, about, rows) in tables() {
-        text.push_str(&format!(
-            "\n## `{table}`\n\n{about}\n\n| key | values | default | meaning |\n|---|---|---|---|\n"
-        ));
-        for (key, values, default, meaning) in rows {
-            text.push_str(&format!("| `{key}` | {values} | {default} | {meaning} |\n"));
-        }
-    }
+    text.push_str(&plimsoll_settings::markdown(&tables()));
     text.push_str(&log_lines());
     text
 }

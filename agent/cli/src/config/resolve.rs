@@ -7,9 +7,9 @@ use plimsoll_node::{
     placement::placement,
     ring::redis,
 };
-use plimsoll_outputs::{agent_check::OnShutdown, envoy::envoy};
+use plimsoll_outputs::{agent_check, envoy::envoy};
 use plimsoll_settings::{
-    Checked, MILLI, at, duration, log_format, log_level, networks, number, token, word, wrong,
+    Checked, MILLI, at, duration, log_format, log_level, networks, number, token, wrong,
 };
 use plimsoll_signal::sources::{LogListen, SourceConfig};
 
@@ -19,7 +19,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
     let raw::File {
         agent,
         http,
-        agent_check,
+        agent_check: raw_agent_check,
         control,
         redis: raw_redis,
         placement: raw_placement,
@@ -33,22 +33,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         Duration::from_secs(1),
         10 * MILLI,
     )?;
-    let listen =
-        |key, text: Option<&str>, default| at(key, plimsoll_net::address(text.unwrap_or(default)));
-    let max_connections = agent_check.max_connections.unwrap_or(256);
-    if !(1..=65_536).contains(&max_connections) {
-        return wrong(
-            "agent_check.max_connections",
-            format!("must be from 1 to 65536, is {max_connections}"),
-        );
-    }
-    let max_proxies_per_address = agent_check.max_proxies_per_address.unwrap_or(8);
-    if !(1..=64).contains(&max_proxies_per_address) {
-        return wrong(
-            "agent_check.max_proxies_per_address",
-            format!("must be from 1 to 64, is {max_proxies_per_address}"),
-        );
-    }
+    let http_listen = http.listen.as_deref().unwrap_or("127.0.0.1:9464");
     let has_token = http.token_file.is_some();
     let mut config = Config {
         period,
@@ -56,41 +41,10 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         log_level: log_level("agent.log_level", agent.log_level.as_deref())?,
         log_format: log_format("agent.log_format", agent.log_format.as_deref())?,
         state_directory: agent.state_directory,
-        http_listen: listen("http.listen", http.listen.as_deref(), "127.0.0.1:9464")?,
+        http_listen: at("http.listen", plimsoll_net::address(http_listen))?,
         http_allow: networks("http.allow", http.allow.as_deref())?,
         http_token: token("http.token_file", http.token_file.as_deref())?,
-        agent_check_listen: listen(
-            "agent_check.listen",
-            agent_check.listen.as_deref(),
-            "127.0.0.1:9101",
-        )?,
-        agent_check_allow: networks("agent_check.allow", agent_check.allow.as_deref())?,
-        max_proxies_per_address,
-        max_connections,
-        identity_wait: duration(
-            "agent_check.identity_wait",
-            agent_check.identity_wait,
-            30 * MILLI,
-            MILLI,
-        )?,
-        proxy_lease: duration(
-            "agent_check.proxy_lease",
-            agent_check.proxy_lease,
-            Duration::from_secs(10),
-            100 * MILLI,
-        )?,
-        on_shutdown: word(
-            "agent_check.on_shutdown",
-            agent_check.on_shutdown.as_deref(),
-            OnShutdown::Drain,
-            &[("drain", OnShutdown::Drain), ("hold", OnShutdown::Hold)],
-        )?,
-        shutdown_grace: duration(
-            "agent_check.shutdown_grace",
-            agent_check.shutdown_grace,
-            Duration::from_secs(3),
-            Duration::ZERO,
-        )?,
+        agent_check: agent_check::agent_check(&raw_agent_check)?,
         control_socket: control.socket,
         redis: raw_redis.as_ref().map(redis).transpose()?,
         placement: raw_placement.as_ref().map(placement).transpose()?,
@@ -168,7 +122,7 @@ fn unique_addresses(config: &Config) -> Checked<()> {
     claim(
         &mut tcp,
         "agent_check.listen".into(),
-        config.agent_check_listen,
+        config.agent_check.listen,
     )?;
     if let Some(address) = config.envoy.orca_listen {
         claim(&mut tcp, "envoy.orca_listen".into(), address)?;

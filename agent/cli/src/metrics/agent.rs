@@ -4,6 +4,8 @@ use plimsoll_exposition::{Catalogue, Label};
 use plimsoll_net::CLOSED;
 use prometheus::{Gauge, IntCounterVec, Result};
 
+use crate::build;
+
 /// Of any process.
 #[derive(Clone, Debug)]
 pub struct ProcessMetrics {
@@ -16,15 +18,18 @@ pub struct ProcessMetrics {
 impl ProcessMetrics {
     /// Registers them.
     pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
-        let version = Label::are("version", "the program's");
         let build = catalogue.gauges(
             "plimsoll_build_info",
             "always 1",
-            "The program's version.",
-            &[version],
+            "What the program was built from.",
+            &[
+                Label::are("version", "the program's"),
+                Label::are("commit", "of the source, `unknown` unless packaged"),
+                Label::are("license", "an SPDX expression"),
+            ],
         )?;
         build
-            .with_label_values(&[env!("CARGO_PKG_VERSION")])
+            .with_label_values(&[build::VERSION, build::COMMIT, build::LICENSE])
             .set(1.0);
         let metrics = ProcessMetrics {
             reloads: catalogue.counters(

@@ -11,7 +11,7 @@ const INTRODUCTION: &str = "# Metrics
 
 Written by `plimsoll metrics-reference`; change it there.
 
-An agent serves them at `/metrics` of `http.listen`, in Prometheus' text format. Scrape the agents as job `plimsoll`: the rules in [`dashboards/rules`](../dashboards/rules) ask for that name to notice an agent that is gone. [runbook.md](runbook.md) tells what to do about each alert. `plimsoll gather` serves what is under [Gathers](#gathers), and of the agent's `plimsoll_build_info`, `plimsoll_config_…` and `plimsoll_http_connections_closed_total`.
+An agent serves them at `/metrics` of `http.listen`, in Prometheus' text format. Scrape the agents as job `plimsoll`: the rules in [`dashboards/rules/plimsoll.yaml`](../dashboards/rules/plimsoll.yaml) ask for that name to notice an agent that is gone. [runbook.md](runbook.md) tells what to do about each alert. `plimsoll gather` serves what is under [Gathers](#gathers), and of the agent's `plimsoll_build_info`, `plimsoll_config_…` and `plimsoll_http_connections_closed_total`.
 
 Costs, bounds and backlogs are in *cost units*: items where the source tells the cost, else requests. A counter is there with 0 before the first event, but for those whose labels are not known beforehand; a gauge is absent until its value is known. `service` is the `name` of a `[[service]]`. All series of a service go when it is removed from the configuration. One service has under 210 series.
 ";
@@ -19,7 +19,7 @@ Costs, bounds and backlogs are in *cost units*: items where the source tells the
 const PROXIES: &str = "
 ## What the proxies export themselves
 
-The filter in Envoy ([envoy-filter.md](envoy-filter.md)) has these in Envoy's own statistics, as `wasmcustom.plimsoll_….cluster.<cluster>`; with the `stats_tags` of the example, Envoy's `/stats/prometheus` has them under these names. The Lua policies in HAProxy ([haproxy-lua.md](haproxy-lua.md#metrics)) have a service of their own for them, `lua.plimsoll_metrics`. `plimsoll_cluster` is the `cluster` of the filter's or the policies' settings.
+The filter in Envoy ([envoy-filter.md](envoy-filter.md)) has these in Envoy's own statistics, as `wasmcustom.plimsoll_….cluster.<cluster>`; with the `stats_tags` of the example, Envoy's `/stats/prometheus` has them under these names. The [module](envoy-module.md) has them as `dynamicmodulescustom.plimsoll_….plimsoll_cluster.<cluster>`, and there under these names with the runtime flag of its example. The Lua policies in HAProxy ([haproxy-lua.md](haproxy-lua.md#metrics)) have a service of their own for them, `lua.plimsoll_metrics`; under `limits` it lacks what only the request path sees. `plimsoll_cluster` is the `cluster` of the filter's or the policies' settings.
 
 | name | type | unit | labels | meaning | in |
 |---|---|---|---|---|---|
@@ -31,6 +31,7 @@ The filter in Envoy ([envoy-filter.md](envoy-filter.md)) has these in Envoy's ow
 | `plimsoll_proxy_ring_version` | gauge | version | `plimsoll_cluster` | The ring in force; in HAProxy, of the thread that is furthest behind, 0 where it has none. | HAProxy, Envoy |
 | `plimsoll_ring_applied_microseconds` | gauge | microseconds | `plimsoll_cluster` | How long the last ring kept a worker. | Envoy |
 | `plimsoll_ejections_total` | counter | nodes | `plimsoll_cluster` | Nodes taken out for a while, as they did not answer. | Envoy |
+| `plimsoll_panics_total` | counter | panics | `plimsoll_cluster` | Panics that the module caught; each request went on without it. | Envoy's module |
 | `plimsoll_abandoned_total` | counter | requests | `plimsoll_cluster` | Requests that ended without an answer of a node's. | HAProxy |
 | `plimsoll_news_age_seconds` | gauge | seconds | `plimsoll_cluster` | Since the last exchange with Redis, of the thread that waits longest; absent before the first. | HAProxy |
 | `plimsoll_node_share_cost` | gauge | cost units | `plimsoll_cluster`, `node` | What of the node's bound this proxy may use; 0 where the node gets nothing. | HAProxy |

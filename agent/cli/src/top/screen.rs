@@ -191,7 +191,8 @@ fn title(seen: Option<&Snapshot>) -> String {
         .iter()
         .filter(|row| row.load() > Some(1.0))
         .count();
-    let out = seen.rows.iter().filter(|row| row.standing != "up").count();
+    let is_out = |row: &&Row| matches!(row.standing, "down" | "drain");
+    let out = seen.rows.iter().filter(is_out).count();
     format!(
         "plimsoll top: {} nodes, {late} over the SLA, {out} down or drained, {} agents silent",
         seen.rows.len(),

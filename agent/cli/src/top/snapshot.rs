@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use plimsoll_core::ServiceMode;
 use plimsoll_exposition::{Exposition, Labels, Selector};
-use plimsoll_net::{HttpUrl, get};
+use plimsoll_net::{HttpUrl, get, printable};
 use plimsoll_node::overrides::ForcedHealth;
 use plimsoll_outputs::envoy::{Standing, standing};
 use plimsoll_signal::health_probe::Health;
@@ -32,7 +33,7 @@ pub struct Row {
     /// Where the service is, or the agent where that is not known.
     pub node: String,
     pub service: String,
-    /// "up", "down" or "drain".
+    /// "up", "down" or "drain"; "observe" where proxies are told none of it.
     pub standing: &'static str,
     /// What the controller holds to its set point, and the service's promise, seconds.
     pub delay: Option<f64>,
@@ -53,6 +54,8 @@ pub struct Row {
     pub finished: Option<f64>,
     pub failed: Option<f64>,
     pub reason: String,
+    /// A second, in cost units, of a service that is only observed.
+    pub would_refuse: Option<f64>,
     /// What the source last said when it failed, or how blind it is.
     pub problem: Option<String>,
 }
@@ -85,6 +88,8 @@ struct Said {
     capacity: Option<f64>,
     learned: Option<SaidLearned>,
     observed_seconds: Option<f64>,
+    /// Agents before it do not say.
+    would_refuse: Option<f64>,
     source_error: Option<String>,
     sight: Option<SaidSight>,
     shed: SaidShed,
@@ -107,6 +112,9 @@ struct SaidLearned {
 #[derive(Deserialize)]
 struct SaidSettings {
     sla: SaidSla,
+    /// Agents before it enforce.
+    #[serde(default)]
+    mode: ServiceMode,
 }
 
 #[derive(Deserialize)]
@@ -206,6 +214,7 @@ fn rows(body: &[u8], agent: &str, ring: impl Fn(&str) -> Option<f64>) -> Result<
             ring: ring(&service),
             service: shown(&service),
             standing: match standing(said.health, said.set.health, said.set.drain) {
+                _ if said.settings.mode.observes() => "observe",
                 Standing::Unhealthy => "down",
                 Standing::Draining => "drain",
                 Standing::Healthy => "up",
@@ -224,6 +233,7 @@ fn rows(body: &[u8], agent: &str, ring: impl Fn(&str) -> Option<f64>) -> Result<
             finished: per_second(said.finished),
             failed: per_second(said.failed),
             reason: shown(&said.decision.reason),
+            would_refuse: said.would_refuse,
             problem: said.problem(),
         })
     };
@@ -232,8 +242,7 @@ fn rows(body: &[u8], agent: &str, ring: impl Fn(&str) -> Option<f64>) -> Result<
 
 /// Others' words, harmless on a terminal.
 fn shown(text: &str) -> String {
-    let printable = |c: char| if c.is_control() { '?' } else { c };
-    text.chars().take(MAX_TEXT).map(printable).collect()
+    printable(text).chars().take(MAX_TEXT).collect()
 }
 
 #[cfg(test)]
@@ -294,6 +303,15 @@ pub mod tests {
         assert_eq!(row.node, "agent:9464");
         assert_eq!((row.jobs, row.load(), row.finished), (None, None, None));
         assert_eq!(row.problem.as_deref(), Some("no?[2J answer"));
+    }
+
+    #[test]
+    fn a_service_that_is_only_observed_is_neither_up_nor_down() {
+        let mut answer = answer();
+        answer["services"]["stocks"]["settings"]["mode"] = json!("observe");
+        answer["services"]["stocks"]["would_refuse"] = json!(2.5);
+        let row = read(&answer).unwrap().remove(0);
+        assert_eq!((row.standing, row.would_refuse), ("observe", Some(2.5)));
     }
 
     #[test]

@@ -46,8 +46,17 @@ pub fn cells(row: &Row) -> [String; COLUMNS.len()] {
         percent(row.shed),
         known(row.finished, 1),
         known(row.failed, 1),
-        row.problem.clone().unwrap_or_else(|| row.reason.clone()),
+        reason(row),
     ]
+}
+
+/// Why the bound is what it is, or what is wrong; of a bound that no proxy is told, what it would refuse.
+fn reason(row: &Row) -> String {
+    let reason = row.problem.as_ref().unwrap_or(&row.reason);
+    match row.would_refuse {
+        Some(refused) => format!("{reason}, would refuse {refused:.1}/s"),
+        None => reason.clone(),
+    }
 }
 
 /// How long ago; from before the agent's start with an asterisk.
@@ -128,6 +137,18 @@ mod tests {
             "over_sla",
         ];
         assert_eq!(cells, wanted);
+    }
+
+    #[test]
+    fn who_only_observes_says_so() {
+        let observed = Row {
+            standing: "observe",
+            would_refuse: Some(2.54),
+            ..row()
+        };
+        let cells = cells(&observed);
+        assert_eq!(cells[2], "observe");
+        assert_eq!(cells[15], "over_sla, would refuse 2.5/s");
     }
 
     #[test]

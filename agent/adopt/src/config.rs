@@ -1,0 +1,312 @@
+//! A file's lines and sections, with the positions of all words; printing it gives the same bytes.
+
+use std::{cell::RefCell, collections::BTreeMap, ops::Range};
+
+use crate::{
+    keywords::SECTIONS,
+    lexer::{self, Environment, Word},
+};
+
+/// What is wrong, and on which line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// From 1; 0 where it is of the whole file.
+    pub line: usize,
+    /// A sentence.
+    pub text: String,
+}
+
+/// A line, as it is written and as HAProxy reads it.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// From 1.
+    pub number: usize,
+    /// Bytes of the file, with the line's end.
+    pub span: Range<usize>,
+    /// None in comments and blank lines.
+    pub words: Vec<Word>,
+    /// Where the words end and a comment or the line's end begins.
+    pub end: usize,
+    /// The line of the outermost `.if` around it; `.if` and `.endif` are within it.
+    pub condition: Option<usize>,
+}
+
+/// What kind of section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `global`.
+    Global,
+    /// `defaults`, with or without a name.
+    Defaults,
+    /// `frontend`.
+    Frontend,
+    /// `backend`.
+    Backend,
+    /// `listen`: both of them in one.
+    Listen,
+    /// Of no concern here.
+    Other,
+}
+
+/// A section: its first line and those up to the next one.
+#[derive(Clone, Debug)]
+pub struct Section {
+    /// Of which kind.
+    pub kind: Kind,
+    /// Empty where it has none.
+    pub name: String,
+    /// Indices of its lines, the header first.
+    pub lines: Range<usize>,
+    /// The index of the `defaults` section that it inherits.
+    pub defaults: Option<usize>,
+}
+
+impl Section {
+    /// Requests come in here.
+    pub fn is_frontend(&self) -> bool {
+        matches!(self.kind, Kind::Frontend | Kind::Listen)
+    }
+
+    /// It has servers.
+    pub fn is_backend(&self) -> bool {
+        matches!(self.kind, Kind::Backend | Kind::Listen)
+    }
+}
+
+/// A file.
+#[derive(Debug)]
+pub struct Config<'a> {
+    bytes: &'a [u8],
+    /// All of them.
+    pub lines: Vec<Line>,
+    /// In their order.
+    pub sections: Vec<Section>,
+    /// What HAProxy would refuse too, as far as it is seen here.
+    pub problems: Vec<Problem>,
+    environment: BTreeMap<String, Option<String>>,
+}
+
+impl Line {
+    /// The word at a place, or nothing.
+    pub fn word(&self, index: usize) -> &str {
+        self.words.get(index).map_or("", |word| &word.text)
+    }
+
+    /// Whether it begins with these words.
+    pub fn starts(&self, words: &[&str]) -> bool {
+        words
+            .iter()
+            .enumerate()
+            .all(|(index, word)| index < self.words.len() && self.word(index) == *word)
+    }
+}
+
+impl<'a> Config<'a> {
+    /// Never fails: what cannot be read is in `problems`.
+    pub fn parse(bytes: &'a [u8], environment: Environment) -> Self {
+        let changed = RefCell::new(BTreeMap::<String, Option<String>>::new());
+        let current = |name: &str| match changed.borrow().get(name) {
+            Some(value) => value.clone(),
+            None => environment(name),
+        };
+        let mut config = Config {
+            bytes,
+            lines: Vec::new(),
+            sections: Vec::new(),
+            problems: Vec::new(),
+            environment: BTreeMap::new(),
+        };
+        let mut conditions: Vec<usize> = Vec::new();
+        let mut begin = 0;
+        for text in bytes.split_inclusive(|&byte| byte == b'\n') {
+            let span = begin..begin + text.len();
+            begin = span.end;
+            let number = config.lines.len() + 1;
+            let found = lexer::words(text, span.start, &current).unwrap_or_else(|text| {
+                config.problems.push(Problem { line: number, text });
+                lexer::Words {
+                    words: Vec::new(),
+                    end: span.start,
+                }
+            });
+            let first = found.words.first().map_or("", |word| &word.text).to_owned();
+            if first == ".if" {
+                conditions.push(number);
+            }
+            let condition = conditions.first().copied();
+            if first == ".endif" && conditions.pop().is_none() {
+                config.problem(number, ".endif without .if");
+            }
+            let line = Line {
+                number,
+                span,
+                words: found.words,
+                end: found.end,
+                condition,
+            };
+            config.section(&line, &first);
+            config.lines.push(line);
+            if let Some(section) = config.sections.last_mut() {
+                section.lines.end = config.lines.len();
+                if section.kind == Kind::Global && condition.is_none() {
+                    set(&config.lines[config.lines.len() - 1], &current, &changed);
+                }
+            }
+        }
+        if let Some(line) = conditions.first() {
+            config.problem(*line, ".if without .endif");
+        }
+        if !bytes.is_empty() && !bytes.ends_with(b"\n") {
+            let last = config.lines.len();
+            config.problem(
+                last,
+                "the last line has no end, so the file may have been cut off",
+            );
+        }
+        config.environment = changed.into_inner();
+        config
+    }
+
+    fn problem(&mut self, line: usize, text: &str) {
+        self.problems.push(Problem {
+            line,
+            text: text.to_owned(),
+        });
+    }
+
+    fn section(&mut self, line: &Line, first: &str) {
+        if first.is_empty() || first.starts_with('.') {
+            return;
+        }
+        if !SECTIONS.contains(&first) {
+            if self.sections.is_empty() {
+                self.problem(line.number, &format!("\"{first}\" is in no section"));
+            }
+            return;
+        }
+        let kind = match first {
+            "global" => Kind::Global,
+            "defaults" => Kind::Defaults,
+            "frontend" => Kind::Frontend,
+            "backend" => Kind::Backend,
+            "listen" => Kind::Listen,
+            _ => Kind::Other,
+        };
+        let mut words = line.words.iter().skip(1).map(|word| word.text.as_str());
+        let mut name = words.next().unwrap_or_default();
+        let mut from = words
+            .next()
+            .filter(|word| *word == "from")
+            .and(words.next());
+        if kind == Kind::Defaults && name == "from" {
+            from = line.words.get(2).map(|word| word.text.as_str());
+            name = "";
+        }
+        let proxy = matches!(kind, Kind::Frontend | Kind::Backend | Kind::Listen);
+        if proxy && name.is_empty() {
+            self.problem(line.number, &format!("\"{first}\" has no name"));
+        }
+        let defaults = match from {
+            Some(from) if proxy || kind == Kind::Defaults => {
+                let found = self
+                    .sections
+                    .iter()
+                    .rposition(|it| it.kind == Kind::Defaults && it.name == from);
+                if found.is_none() {
+                    self.problem(
+                        line.number,
+                        &format!("there is no \"defaults {from}\" before it"),
+                    );
+                }
+                found
+            }
+            _ if proxy => self
+                .sections
+                .iter()
+                .rposition(|it| it.kind == Kind::Defaults),
+            _ => None,
+        };
+        let at = self.lines.len();
+        self.sections.push(Section {
+            kind,
+            name: name.to_owned(),
+            lines: at..at,
+            defaults,
+        });
+    }
+
+    /// The file.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The same, put together from the lines.
+    pub fn print(&self) -> Vec<u8> {
+        let lines = self.lines.iter().map(|line| &self.bytes[line.span.clone()]);
+        lines.collect::<Vec<_>>().concat()
+    }
+
+    /// What `setenv` and its like made of HAProxy's environment.
+    pub fn variable(&self, name: &str, environment: Environment) -> Option<String> {
+        match self.environment.get(name) {
+            Some(value) => value.clone(),
+            None => environment(name),
+        }
+    }
+
+    /// A section's lines with words, without its header.
+    pub fn body(&self, section: &Section) -> impl DoubleEndedIterator<Item = &Line> + use<'_> {
+        let lines = section.lines.start + 1..section.lines.end;
+        self.lines[lines]
+            .iter()
+            .filter(|line| !line.words.is_empty())
+    }
+
+    /// The section's `defaults`, those that they inherit, and itself: the farthest first.
+    pub fn chain<'b>(&'b self, section: &'b Section) -> Vec<&'b Section> {
+        let mut found = vec![section];
+        let mut next = section.defaults;
+        while let Some(index) = next {
+            found.insert(0, &self.sections[index]);
+            next = self.sections[index].defaults;
+        }
+        found
+    }
+
+    /// The last line that is in force for a section, its own or an inherited one.
+    pub fn in_force(&self, section: &Section, is: impl Fn(&Line) -> bool) -> Option<&Line> {
+        let chain = self.chain(section);
+        chain
+            .iter()
+            .rev()
+            .find_map(|it| self.body(it).rev().find(|line| is(line)))
+    }
+
+    /// Whether an option is in force, and by which line.
+    pub fn option(&self, section: &Section, name: &str) -> Option<&Line> {
+        self.in_force(section, |line| {
+            line.starts(&["option", name]) || line.starts(&["no", "option", name])
+        })
+        .filter(|line| line.word(0) != "no")
+    }
+
+    /// Whether a line is of this section itself.
+    pub fn owns(&self, section: &Section, line: &Line) -> bool {
+        section.lines.contains(&(line.number - 1))
+    }
+}
+
+fn set(line: &Line, current: Environment, changed: &RefCell<BTreeMap<String, Option<String>>>) {
+    let name = line.word(1).to_owned();
+    let value = line.words.get(2).map(|word| word.text.clone());
+    match line.word(0) {
+        "setenv" => drop(changed.borrow_mut().insert(name, value)),
+        "presetenv" if current(&name).is_none() => drop(changed.borrow_mut().insert(name, value)),
+        "unsetenv" => {
+            for word in &line.words[1..] {
+                changed.borrow_mut().insert(word.text.clone(), None);
+            }
+        }
+        _ => {}
+    }
+}

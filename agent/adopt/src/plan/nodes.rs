@@ -1,0 +1,172 @@
+//! Which servers are on which host, and where its agent is reached.
+
+use super::{Draft, Wish, plain};
+use crate::{
+    address::{self, Host},
+    agents::{self, Agent, LOG_PORT, Service, Source},
+};
+
+/// A host with an agent.
+pub struct Node {
+    /// None where only HAProxy finds it, at run time.
+    host: Option<Host>,
+    file: String,
+    services: Vec<Service>,
+}
+
+impl Node {
+    /// Where HAProxy sends log lines.
+    pub fn log_targets(&self) -> impl Iterator<Item = String> {
+        let at = match &self.host {
+            Some(Host::Ip(ip)) if ip.is_ipv6() => format!("[{ip}]"),
+            Some(Host::Ip(ip)) => ip.to_string(),
+            Some(Host::Name(name)) => name.clone(),
+            Some(Host::Unix) | None => "127.0.0.1".to_owned(),
+        };
+        (LOG_PORT..)
+            .zip(&self.services)
+            .map(move |(port, _)| format!("{at}:{port}"))
+    }
+}
+
+impl Draft<'_> {
+    /// Servers by host, without those that get no agent.
+    pub fn nodes(&mut self) -> Vec<Node> {
+        let mut nodes: Vec<Node> = Vec::new();
+        let mut names: Vec<(String, usize)> = Vec::new();
+        let servers = std::mem::take(&mut self.servers);
+        for server in &servers {
+            let line = server.line.number;
+            if let Some((_, first)) = names.iter().find(|(name, _)| name == server.name) {
+                self.refuse(
+                    line,
+                    format!(
+                        "server \"{}\" is there already, at line {first}",
+                        server.name
+                    ),
+                );
+            }
+            names.push((server.name.to_owned(), line));
+            if !plain(server.name) {
+                self.refuse(line, "HAProxy takes letters, digits and -_.: in names only");
+            }
+            if server.without_agent(&servers) {
+                continue;
+            }
+            if server.foreign_agent(&servers) {
+                self.refuse(
+                    line,
+                    format!(
+                        "server \"{}\" has an agent-check already (agent-port {}), and an agent's answers would \
+                         contradict Plimsoll's: take it off first",
+                        server.name,
+                        server.effective.get("agent-port").unwrap_or("unknown"),
+                    ),
+                );
+            }
+            let Some(host) = self.host(server) else {
+                continue;
+            };
+            let service = Service {
+                name: self.section.name.clone(),
+                identity: server.identity(&self.section.name),
+            };
+            match nodes
+                .iter_mut()
+                .find(|node| host.is_some() && node.host == host)
+            {
+                Some(node) => node.services.push(service),
+                None => nodes.push(Node {
+                    host,
+                    file: format!("{}.toml", server.name),
+                    services: vec![service],
+                }),
+            }
+        }
+        self.servers = servers;
+        for node in nodes.iter_mut().filter(|node| node.services.len() > 1) {
+            for service in &mut node.services {
+                service.name.clone_from(&service.identity);
+            }
+        }
+        nodes
+    }
+
+    /// None where it is refused; within it, none where it is known at run time alone.
+    fn host(&mut self, server: &crate::Server) -> Option<Option<Host>> {
+        let line = server.line.number;
+        let variable = |name: &str| self.config.variable(name, self.wish.environment);
+        let found = match &server.address.unset {
+            Some(name) => Err(address::unset(name)),
+            None => address::parse(&server.address.text, &variable),
+        };
+        let host = match found {
+            Ok((host, _)) => host,
+            Err(why) => {
+                self.refuse(line, format!("server \"{}\": {why}", server.name));
+                return None;
+            }
+        };
+        let by_name = matches!(host, Host::Name(_));
+        if server.template {
+            if self.wish.source == Source::Log {
+                self.refuse(
+                    line,
+                    format!(
+                        "server-template \"{}\": its nodes are known at run time only, and HAProxy's log needs their \
+                         addresses before: name the service's own histogram with --metrics and --histogram",
+                        server.name
+                    ),
+                );
+            }
+            return Some(None);
+        }
+        let starts_without = server
+            .effective
+            .get("init-addr")
+            .is_some_and(|it| it.split(',').any(|it| it == "none"));
+        if by_name && starts_without && self.wish.source == Source::Log {
+            self.refuse(
+                line,
+                format!(
+                    "server \"{}\": HAProxy may start without the address of its name (init-addr), but could not send \
+                     it log lines then: name the service's own histogram with --metrics and --histogram, or \
+                     write its address",
+                    server.name
+                ),
+            );
+        }
+        if server.address.text.contains('$') && self.wish.source == Source::Log {
+            self.note(
+                line,
+                "the log lines have the address that the environment holds now",
+            );
+        }
+        Some(Some(host))
+    }
+}
+
+/// The configurations.
+pub fn agents(nodes: &[Node], wish: &Wish) -> Vec<Agent> {
+    nodes
+        .iter()
+        .map(|node| {
+            let (host, address) = match &node.host {
+                Some(Host::Ip(ip)) => (ip.to_string(), Some(ip.to_string())),
+                Some(Host::Name(name)) => {
+                    (name.clone(), (wish.resolve)(name).map(|ip| ip.to_string()))
+                }
+                Some(Host::Unix) => ("this host".to_owned(), Some("127.0.0.1".to_owned())),
+                None => ("every node of the template".to_owned(), None),
+            };
+            agents::agent(
+                host,
+                node.file.clone(),
+                address.as_deref(),
+                &node.services,
+                wish.sla,
+                &wish.source,
+            )
+        })
+        .collect()
+}

@@ -1,0 +1,158 @@
+//! The file on disk: read with limits, replaced as a whole, and put back.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File, Metadata},
+    io::{Read, Write},
+    os::unix::fs::{MetadataExt, fchown},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+use tempfile::NamedTempFile;
+
+/// Larger than any configuration that people maintain.
+const MAX_BYTES: u64 = 16 << 20;
+/// Beside the file: as it was before, and as it was written. HAProxy reads neither from a directory.
+const BEFORE: &str = ".before-plimsoll";
+const WRITTEN: &str = ".with-plimsoll";
+
+/// A file as it was read.
+pub struct Original {
+    /// The file itself, where a link led to it.
+    pub path: PathBuf,
+    /// What is in it.
+    pub bytes: Vec<u8>,
+    metadata: Metadata,
+}
+
+impl Original {
+    /// Reads a file, or where a symbolic link leads.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let path = fs::canonicalize(path).with_context(|| path.display().to_string())?;
+        let metadata = fs::metadata(&path).with_context(|| path.display().to_string())?;
+        if metadata.is_dir() {
+            bail!(
+                "{} is a directory: name the file that has the backend",
+                path.display()
+            );
+        }
+        if !metadata.is_file() {
+            bail!("{} is not a regular file", path.display());
+        }
+        let file = File::open(&path).with_context(|| path.display().to_string())?;
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .with_context(|| path.display().to_string())?;
+        if bytes.len() as u64 > MAX_BYTES {
+            bail!("{} is larger than {} MiB", path.display(), MAX_BYTES >> 20);
+        }
+        Ok(Original {
+            path,
+            bytes,
+            metadata,
+        })
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        let mut name = OsString::from(&self.path);
+        name.push(suffix);
+        PathBuf::from(name)
+    }
+
+    /// Whole or not at all, with the file's owner and mode.
+    fn replace(&self, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        let written = NamedTempFile::new_in(directory).and_then(|mut file| {
+            file.write_all(bytes)?;
+            let own = file.as_file().metadata()?;
+            if (own.uid(), own.gid()) != (self.metadata.uid(), self.metadata.gid()) {
+                fchown(
+                    file.as_file(),
+                    Some(self.metadata.uid()),
+                    Some(self.metadata.gid()),
+                )?;
+            }
+            // After the owner, whose change takes bits away.
+            file.as_file()
+                .set_permissions(self.metadata.permissions())?;
+            file.as_file().sync_all()?;
+            file.persist(path).map_err(|error| error.error)?;
+            File::open(directory)?.sync_all()
+        });
+        written
+            .with_context(|| format!("{} could not be written, and is as it was", path.display()))
+    }
+
+    /// Nobody wrote to it meanwhile.
+    fn still_the_same(&self) -> anyhow::Result<()> {
+        if fs::read(&self.path).is_ok_and(|now| now == self.bytes) {
+            return Ok(());
+        }
+        bail!(
+            "{} was changed meanwhile: run this again",
+            self.path.display()
+        );
+    }
+}
+
+/// Puts other bytes into the file; says where it is kept as it was.
+pub fn write(original: &Original, after: &[u8]) -> anyhow::Result<PathBuf> {
+    if original.metadata.nlink() > 1 {
+        bail!(
+            "{} has {} names (hard links), of which only one would change",
+            original.path.display(),
+            original.metadata.nlink()
+        );
+    }
+    let (before, written) = (original.beside(BEFORE), original.beside(WRITTEN));
+    // A second backend: what was before the first one stays the backup.
+    let again = before.exists() && fs::read(&written).is_ok_and(|it| it == original.bytes);
+    if !again {
+        original.replace(&before, &original.bytes)?;
+    }
+    original.replace(&written, after)?;
+    original.still_the_same()?;
+    original.replace(&original.path, after)?;
+    Ok(before)
+}
+
+/// Puts the file back as it was.
+pub fn undo(original: &Original, out: &mut dyn Write) -> anyhow::Result<()> {
+    let path = original.path.display();
+    let (before, written) = (original.beside(BEFORE), original.beside(WRITTEN));
+    let kept = match fs::read(&before) {
+        Ok(kept) => kept,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            bail!("there is nothing to undo: no {}", before.display());
+        }
+        Err(error) => return Err(error).with_context(|| before.display().to_string()),
+    };
+    if kept != original.bytes {
+        let wrote = fs::read(&written).with_context(|| written.display().to_string())?;
+        if wrote != original.bytes {
+            bail!(
+                "{path} was changed since it was written (compare it with {}): take the lines out by hand; as it was \
+                 before, it is in {}",
+                written.display(),
+                before.display()
+            );
+        }
+        original.still_the_same()?;
+        original.replace(&original.path, &kept)?;
+    }
+    for leftover in [&before, &written] {
+        fs::remove_file(leftover)
+            .or_else(|error| {
+                if error.kind() == std::io::ErrorKind::NotFound {
+                    Ok(())
+                } else {
+                    Err(error)
+                }
+            })
+            .with_context(|| leftover.display().to_string())?;
+    }
+    writeln!(out, "{path} is as it was. Reload HAProxy.")?;
+    Ok(())
+}

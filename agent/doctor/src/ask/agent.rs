@@ -1,0 +1,174 @@
+//! An agent's HTTP API.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use plimsoll_net::{HttpUrl, get};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::{haproxy::unix_now, shown};
+use crate::snapshot::{Agent, Clock, Service};
+
+const MAX_BYTES: usize = 4 << 20;
+
+/// What of `/v1/node` is read; agents of other versions may say more, or less.
+#[derive(Deserialize)]
+struct Node {
+    version: String,
+    unix_time: Option<f64>,
+    #[serde(default)]
+    listeners: BTreeMap<String, Listener>,
+    services: BTreeMap<String, Said>,
+}
+
+#[derive(Deserialize)]
+struct Listener {
+    address: String,
+    allow: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    address: Option<String>,
+    source_error: Option<String>,
+    sight: Option<Sight>,
+    proxies: Vec<Proxy>,
+}
+
+#[derive(Deserialize)]
+struct Sight {
+    ratio: f64,
+    unseen: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Proxy {
+    identity: String,
+    told: String,
+}
+
+#[derive(Deserialize)]
+struct Placement {
+    when_lost: Option<String>,
+    lease_seconds: Option<f64>,
+}
+
+pub async fn ask(url: HttpUrl, patience: Duration) -> (String, Result<Agent, String>) {
+    let at = url.authority.clone();
+    let answer = heard(&url, patience).await;
+    (at, answer)
+}
+
+async fn heard(url: &HttpUrl, patience: Duration) -> Result<Agent, String> {
+    let at = |path: &str| HttpUrl {
+        path: path.to_owned(),
+        ..url.clone()
+    };
+    let asked = Instant::now();
+    let (status, body) = get(&at("/v1/node"), patience, MAX_BYTES)
+        .await
+        .map_err(|error| error.to_string())?;
+    let (now, took) = (unix_now(), asked.elapsed().as_secs_f64());
+    if status != 200 {
+        return Err(format!("/v1/node answers with status {status}"));
+    }
+    let node: Node = serde_json::from_slice(&body)
+        .map_err(|error| format!("/v1/node is not what an agent answers: {error}"))?;
+    let mut found = agent(node, &url.authority, now, took);
+    // Agents without placement answer 404; where Redis is gone, others tell of it.
+    if let Ok((200, body)) = get(&at("/v1/placement"), patience, MAX_BYTES).await {
+        found.hold = hold(&body);
+    }
+    Ok(found)
+}
+
+fn agent(node: Node, at: &str, now: f64, took: f64) -> Agent {
+    let clock = |told: f64| Clock {
+        ahead: told - (now - took / 2.0),
+        error: took,
+    };
+    let unlimited = node.listeners.into_iter();
+    let unlimited = unlimited.filter(|(_, listener)| listener.allow.is_none());
+    let service = |(name, said): (String, Said)| (shown(&name), service(said));
+    Agent {
+        at: shown(at),
+        version: shown(&node.version),
+        clock: node.unix_time.map(clock),
+        unlimited: unlimited
+            .map(|(key, listener)| (shown(&key), shown(&listener.address)))
+            .collect(),
+        services: node.services.into_iter().map(service).collect(),
+        hold: None,
+    }
+}
+
+fn service(said: Said) -> Service {
+    let mut found = Service {
+        address: said.address.as_deref().map(shown),
+        source_error: said.source_error.as_deref().map(shown),
+        blind: said
+            .sight
+            .and_then(|sight| sight.unseen.map(|_| sight.ratio)),
+        ..Service::default()
+    };
+    let mut told: BTreeMap<String, _> = BTreeMap::new();
+    for proxy in said.proxies {
+        let identity = shown(&proxy.identity);
+        if let Some(limit) = limit(&proxy.told) {
+            let limits: &mut std::collections::BTreeSet<u32> =
+                told.entry(identity.clone()).or_default();
+            limits.insert(limit);
+        }
+        found.identities.insert(identity);
+    }
+    found.told.push(told);
+    found
+}
+
+fn limit(line: &str) -> Option<u32> {
+    let words = line.split('#').next()?.split_whitespace();
+    let mut limits = words.filter_map(|word| word.strip_prefix("maxconn:"));
+    limits.next()?.parse().ok()
+}
+
+fn hold(body: &[u8]) -> Option<Duration> {
+    let placement: Placement = serde_json::from_slice(body).ok()?;
+    let lease = placement.lease_seconds?;
+    let is_hold = placement.when_lost.as_deref() == Some("hold");
+    is_hold.then(|| Duration::try_from_secs_f64(lease).ok())?
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read() {
+        let text = r#"{"version": "0.1.0", "unix_time": 1005.0, "more": 1,
+            "listeners": {"http.listen": {"address": "0.0.0.0:9464", "allow": null},
+                          "agent_check.listen": {"address": "0.0.0.0:9101", "allow": []}},
+            "services": {"q": {"address": null, "source_error": "no\u001b answer", "sight": {"ratio": 2.5, "unseen": 0.1},
+                "proxies": [{"identity": "q/n1", "told": "up 100% maxconn:18 # maxconn:1"},
+                            {"identity": "q/n1", "told": "up 9% maxconn:17"}, {"identity": "q", "told": ""}]}}}"#;
+        let found = agent(serde_json::from_str(text).unwrap(), "a:1", 1000.0, 2.0);
+        assert_eq!(found.clock.unwrap().ahead, 6.0);
+        assert_eq!(found.unlimited.keys().collect::<Vec<_>>(), ["http.listen"]);
+        let service = &found.services["q"];
+        assert_eq!(service.blind, Some(2.5));
+        assert_eq!(service.source_error.as_deref(), Some("no? answer"));
+        assert_eq!(service.told[0]["q/n1"], [17, 18].into());
+        assert!(service.identities.contains("q") && !service.told[0].contains_key("q"));
+    }
+
+    #[test]
+    fn an_older_agent_says_less() {
+        let text = r#"{"version": "0.1.0", "services": {}}"#;
+        let found = agent(serde_json::from_str(text).unwrap(), "a:1", 1000.0, 2.0);
+        assert!(found.clock.is_none() && found.unlimited.is_empty());
+        assert_eq!(hold(b"{}"), None);
+        assert_eq!(hold(br#"{"when_lost": "hold", "lease_seconds": -1}"#), None);
+        let lease = hold(br#"{"when_lost": "hold", "lease_seconds": 2.5}"#);
+        assert_eq!(lease, Some(Duration::from_millis(2500)));
+    }
+}

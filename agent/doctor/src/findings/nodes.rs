@@ -1,0 +1,29 @@
+//! By what agents say of their sources.
+
+use crate::{Code, Finding, snapshot::Snapshot};
+
+pub fn findings(seen: &Snapshot) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for agent in &seen.agents {
+        for (name, service) in &agent.services {
+            let at = format!("{} {name}", agent.at);
+            if let Some(error) = &service.source_error {
+                found.push(Finding::new(
+                    Code::SourceFails,
+                    &at,
+                    format!("its source fails: {error}"),
+                    "run plimsoll agent --check-config --probe on the node; docs/sources.md has what each source needs",
+                ));
+            }
+            if let Some(ratio) = service.blind {
+                found.push(Finding::new(
+                    Code::SourceBlind,
+                    &at,
+                    format!("the delay by jobs over throughput is {ratio:.1} times what the source shows"),
+                    "measure where requests wait: HAProxy's log as source, or a histogram that begins when a request is accepted; docs/load-and-jobs.md#jobs",
+                ));
+            }
+        }
+    }
+    found
+}
