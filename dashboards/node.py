@@ -143,6 +143,20 @@ def dashboard() -> Dashboard:
             stacked=True,
             colors=RESULT_COLORS,
         ),
+        graph(
+            "Only observed",
+            'Services with `mode = "observe"`: no proxy is told what is shown of them.',
+            "none",
+            Query(f"{by(KEYS, of('plimsoll_observes'), 'max')}", EACH),
+        ),
+        graph(
+            "Would be refused",
+            "What the bound would have had refused of services that are only observed, in cost units, beside "
+            "the requests that ended.",
+            "cps",
+            Query(by(KEYS, rate(of("plimsoll_would_refuse_total"))), f"{EACH} would be refused"),
+            Query(by(KEYS, rate(of("plimsoll_requests_total"))), f"{EACH} ended"),
+        ),
     )
     buckets = by("le", f"increase({of('plimsoll_service_delay_seconds_bucket')}[$__rate_interval])")
     made = with_panels(

@@ -8,8 +8,8 @@ from compose.applab import policies
 from compose.applab.run import Options, run
 from compose.applab.scenario import SCENARIOS, scenario
 from compose.apps import catalog
-from compose.lab.__main__ import main, number, report
-from compose.lab.run import RESULTS
+from compose.lab.__main__ import main, number
+from compose.lab.run import RESULTS, report
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,7 +1,6 @@
 """Configurations for an application: the examples' and the guide's, less what only the demo service has."""
 
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,24 +80,11 @@ def envoy_yaml(policy: Policy, addresses: Addresses, name: str) -> str:
 
 def proxy(policy: Policy, addresses: Addresses, run: Path) -> Proxy:
     """Writes the proxy's configuration into `run`; the proxy itself has checked it."""
-    ports = addresses.ports
+    name, ports, example = "lb1", addresses.ports, policy.base.example
     if policy.base.proxy == "envoy":
-        config = run / "lb1.yaml"
-        config.write_text(envoy_yaml(policy, addresses, "lb1"))
-        check = [machine.envoy(), "-c", str(config), "--mode", "validate", "--log-level", "error"]
-        nodes = {port: f"node{index + 1}" for index, port in enumerate(ports.slaves)}
-        command = envoy.foreground(config, machine.cores())
-        made: Proxy = envoy.Envoy(ports.frontend, command, ports.stats, nodes)
-    else:
-        config, socket = run / "lb1.cfg", run / "lb1.sock"
-        config.write_text(haproxy(policy, addresses, socket))
-        check = [machine.haproxy(), "-c", "-f", str(config)]
-        # In the foreground: a master that forks would untie its worker from the runner.
-        made = HAProxy(ports.frontend, [machine.haproxy(), "-db", "-f", str(config)], socket, ports.stats)
-    checked = subprocess.run(check, capture_output=True, text=True, check=False)
-    if checked.returncode != 0:
-        raise LabError(f"{policy.name}: {config} is refused:\n{checked.stderr}{checked.stdout}")
-    return made
+        text = envoy_yaml(policy, addresses, name)
+        return envoy.Envoy.checked(text, example, ports, run, name, machine.cores())
+    return HAProxy.checked(haproxy(policy, addresses, run / f"{name}.sock"), example, ports, run, name)
 
 
 def agent(
@@ -121,13 +107,7 @@ def agent(
         service["source"] = dict(metrics)
     if policy.nominal is not None:
         service["bound"] = {"nominal": round(policy.nominal * capacity * SLA_S, 3)}
-    config: dict[str, Any] = {
-        "http": {"listen": f"127.0.0.1:{ports.agents[index]}"},
-        "agent_check": {"listen": f"127.0.0.1:{ports.checks[index]}"},
-        "control": {"socket": str(run / f"node{index + 1}.control")},
-    }
     if policy.base.has_ring:
-        config["redis"] = {"urls": [f"redis://127.0.0.1:{ports.redis}"]}
         service["ring"] = {"node": f"node{index + 1}"}
-    told = render.merged(service, policy.base.service)
-    return render.toml(config) + "\n[[service]]\n" + render.toml(told, "service")
+    config = render.of_node(policy.base, index, ports, run / f"node{index + 1}.control")
+    return render.with_service(config, render.merged(service, policy.base.service))

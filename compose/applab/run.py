@@ -22,11 +22,21 @@ from compose.apps.catalog import App
 from compose.apps.quota import Quota
 from compose.lab import machine, scratch
 from compose.lab.errors import LabError
-from compose.lab.processes import Processes, Program, answers, cpu_seconds, start_tied, wait_until
+from compose.lab.processes import (
+    Processes,
+    Program,
+    answers,
+    cpu_seconds,
+    require_running,
+    start_tied,
+    stop,
+    wait_until,
+)
 from compose.lab.progress import Progress
 from compose.lab.proxy import Proxy
 from compose.lab.render import PROXIES
-from compose.lab.run import own_directory, point_latest, require_running, stop
+from compose.lab.run import point_latest
+from compose.lab.scratch import own_directory
 from compose.lab.stack import redis_programs
 from compose.lab.topology import ROOT
 
@@ -184,41 +194,19 @@ class Attempt:
 
     def happen(self, now: float) -> None:
         scenario = self.options.scenario
-        if scenario.event is None:
+        if scenario.outage is None:
             return
+        node = self.inside[self.victim], self.processes, self.planned.by_node[self.victim]
         if "away" not in self.times and now >= scenario.begins(1):
             self.times["away"] = round(now, 3)
-            self.take_away()
+            scenario.outage.begin(*node)
         if (
             "away" in self.times
             and "back" not in self.times
             and now >= scenario.begins(2)
-            and self.bring_back()
+            and scenario.outage.end(*node)
         ):
             self.times["back"] = round(self.arrivals.now(), 3)
-
-    def take_away(self) -> None:
-        quota = self.inside[self.victim]
-        if self.options.scenario.event == "pause":
-            quota.pause()
-            return
-        # The agent first: it is not to tell the proxy about the node's death.
-        for name in self.planned.by_node[self.victim]:
-            if name.endswith("-agent"):
-                self.processes.signal(name, "KILL")
-        quota.kill()
-
-    def bring_back(self) -> bool:
-        """False while what was killed has not ended."""
-        if self.options.scenario.event == "pause":
-            self.inside[self.victim].resume()
-            return True
-        names = self.planned.by_node[self.victim]
-        if not all(map(self.processes.has_ended, names)):
-            return False
-        for name in names:
-            self.processes.start(name)
-        return True
 
 
 def run_policy(
@@ -262,15 +250,14 @@ def run_policy(
         "lag_max_s": round(quantile(lags, 1.0), 4),
         "dropped": dropped(directory / "k6-summary.json"),
     }
-    event = scenario.event is not None
-    killed = scenario.event == "kill"
+    killed = scenario.outage is not None and scenario.outage.kills
     meta = {
         "policy": policy.name,
         "group": policy.group,
         "app": options.app.name,
         "proxy": machine.proxy_version(policy.base.proxy),
         "duration_s": scenario.duration,
-        "event_s": scenario.begins(1) if event else None,
+        "event_s": scenario.begins(1) if scenario.outage else None,
         "event": scenario.event_text(),
         "calm_s": None,
         "killed": planned.by_node[attempt.victim] if killed else [],

@@ -1,8 +1,9 @@
 """How much load comes when, in parts of the nodes' capacity, and what happens to a node."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from compose.applab.outage import Kill, Outage, Pause
 from compose.lab.errors import LabError
 
 SLA_S = 0.5
@@ -28,8 +29,8 @@ class Step:
 class Scenario:
     name: str
     steps: tuple[Step, ...]
-    # What happens to the last node when the second step begins, and is undone when the third does.
-    event: str | None = None
+    # Of the last node, from the second step to the third.
+    outage: Outage | None = None
     # Of the last node's quota.
     last: float = 1.0
 
@@ -46,27 +47,30 @@ class Scenario:
         return {name: QUOTA * (self.last if name == names[-1] else 1.0) for name in names}
 
     def event_text(self) -> str | None:
-        if self.event is None:
-            return None
-        away = self.steps[1].seconds
-        words = {
-            "pause": f"node{NODES} stops for {away:g} s",
-            "kill": f"node{NODES} is killed, and back after",
-        }
-        return words[self.event] + (f" {away:g} s" if self.event == "kill" else "")
+        return self.outage and self.outage.text(f"node{NODES}", self.steps[1].seconds)
 
 
-# Load and seconds of each step, and those of a quick run.
-OVERLOAD = ("0.5:20,1.5:25,3:25,0.5:20", "0.5:6,1.5:8,3:8,0.5:8")
-STEPS = {
+@dataclass(frozen=True)
+class Kind:
+    """What is known of a scenario beforehand."""
+
+    # Load and seconds of each step, and those of a quick run.
+    full: str
+    quick: str
+    outage: Outage | None = None
+    # What the last node keeps of its quota where no value is told; where it keeps all, none can be.
+    last: float = 1.0
+
+
+OVERLOAD = Kind("0.5:20,1.5:25,3:25,0.5:20", "0.5:6,1.5:8,3:8,0.5:8")
+SCENARIOS = {
     "overload": OVERLOAD,
-    "slow-node": ("0.7:25,1.5:25", "0.7:10,1.5:10"),
-    "pause": ("0.85:15,0.85:3,0.85:17", "0.85:6,0.85:3,0.85:6"),
-    "kill": ("0.85:15,0.85:10,0.85:15", "0.85:6,0.85:5,0.85:6"),
-    "steady": ("0.85:300", "0.85:30"),
+    "slow-node": Kind("0.7:25,1.5:25", "0.7:10,1.5:10", last=0.5),
+    "pause": Kind("0.85:15,0.85:3,0.85:17", "0.85:6,0.85:3,0.85:6", Pause()),
+    "kill": Kind("0.85:15,0.85:10,0.85:15", "0.85:6,0.85:5,0.85:6", Kill()),
+    "steady": Kind("0.85:300", "0.85:30"),
     "nominal": OVERLOAD,
 }
-SCENARIOS = tuple(STEPS)
 
 
 def parse(text: str) -> tuple[Step, ...]:
@@ -94,24 +98,27 @@ def parse(text: str) -> tuple[Step, ...]:
 
 
 def scenario(name: str, load: str | None = None, quick: bool = False, value: float | None = None) -> Scenario:
-    if name not in STEPS:
+    if name not in SCENARIOS:
         raise LabError(f"--scenario {name}: with an application it must be one of {', '.join(SCENARIOS)}")
-    if value is not None and name != "slow-node":
-        raise LabError(f"--value {value:g}: only scenario slow-node has one")
-    if value is not None and not (math.isfinite(value) and 0.05 <= value <= 1):
+    kind = SCENARIOS[name]
+    if value is not None:
+        check_value(value, kind)
+    steps = parse((kind.quick if quick else kind.full) if load is None else load)
+    if kind.outage and len(steps) < 3:
+        raise LabError(
+            f"--load {load!r}: scenario {name} needs three steps: before, while a node is away, and after"
+        )
+    return Scenario(name, steps, kind.outage, kind.last if value is None else value)
+
+
+def check_value(value: float, kind: Kind) -> None:
+    if kind.last == 1:
+        slow = ", ".join(name for name, other in SCENARIOS.items() if other.last < 1)
+        raise LabError(f"--value {value:g}: only scenario {slow} has one")
+    if not (math.isfinite(value) and 0.05 <= value <= 1):
         raise LabError(
             f"--value {value:g}: must be within 0.05..1, the part of its quota that node{NODES} keeps"
         )
-    made = Scenario(name, parse(STEPS[name][quick] if load is None else load))
-    if name == "slow-node":
-        made = replace(made, last=0.5 if value is None else value)
-    if name in ("pause", "kill"):
-        if len(made.steps) < 3:
-            raise LabError(
-                f"--load {load!r}: scenario {name} needs three steps: before, while a node is away, and after"
-            )
-        made = replace(made, event=name)
-    return made
 
 
 def rates(steps: tuple[Step, ...], capacity: float) -> list[float]:

@@ -1,27 +1,20 @@
 """`python -m compose.lab run|sweep`: see --help."""
 
 import argparse
-import importlib.util
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from compose.lab import failover, render, topology
+from compose.lab import render
 from compose.lab.errors import LabError
-from compose.lab.observe import Prometheus
-from compose.lab.run import RESULTS, Options, run
-from compose.lab.scenario import MIXES, SCENARIOS, scenario
+from compose.lab.run import RESULTS
+from compose.lab.scenarios import registry
+from compose.lab.scenarios.base import DEFAULT_MIX, MIXES
 from compose.lab.sweep import sweep, tries
 
-CLIENTS_PER_SLAVE = 300
-# They think less where they only write.
-WRITERS_PER_SLAVE = 24
-# Each asks every partition at once.
-GATHERERS_PER_SLAVE = 4
 MAX_CLIENTS = 18_000  # open files are limited to 20,000 on common machines
 MAX_NODES = 50
 MAX_PROXIES = 8
@@ -36,17 +29,29 @@ def number(low: int, high: int):
     return parse
 
 
+def clients() -> str:
+    """How many there are a slave, and the scenarios that are the first with another number."""
+    found: dict[int, str] = {}
+    for scenario in registry.SCENARIOS:
+        if scenario.clients_per_slave is not None:
+            found.setdefault(scenario.clients_per_slave, scenario.name)
+    (most, _), *others = found.items()
+    return f"{most} a slave; " + ", ".join(f"{n} in {name}" for n, name in others).replace(
+        "in", "in scenario", 1
+    )
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m compose.lab", description=__doc__)
     commands = top.add_subparsers(dest="command", required=True)
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--scenario", default="burst", metavar="|".join(SCENARIOS))
+    shared.add_argument("--scenario", default="burst", metavar="|".join(registry.BY_NAME))
     shared.add_argument("--seed", type=number(0, 2**31 - 1), default=1)
     shared.add_argument("--quick", action="store_true", help="at most 45 s a policy")
     shared.add_argument(
         "--clients",
         type=number(1, MAX_CLIENTS),
-        help="default: 300 a slave; 24 in scenario placement, 4 in aggregator-failover",
+        help=f"default: {clients()}",
     )
     shared.add_argument(
         "--nodes", type=number(1, MAX_NODES), help="slaves; default: those of compose/topology.toml"
@@ -57,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         help="proxies on one cluster; default: 1, and 2 where one is killed",
     )
     shared.add_argument(
-        "--mix", default="25:1", metavar="|".join(MIXES), help="short to long requests, for scenario mix"
+        "--mix", default=DEFAULT_MIX, metavar="|".join(MIXES), help="short to long requests, for scenario mix"
     )
     shared.add_argument(
         "--bin-dir", type=Path, help="where stocks and plimsoll are; default: $CARGO_TARGET_DIR/release"
@@ -95,57 +100,16 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("sweep", parents=[shared], help="find the best settings of policies")
     command.add_argument("--policies", help="those with settings to sweep")
     command.add_argument("--limits", help="values to try in place of those in loadtests/policies.toml")
+    command.set_defaults(redis_away=0, results=RESULTS)
     return top
 
 
-def options(arguments: argparse.Namespace) -> Options:
-    if arguments.scenario == failover.NAME:
-        raise LabError(f"--scenario {arguments.scenario}: has nothing to sweep")
-    away = getattr(arguments, "redis_away", 0)
-    chosen = scenario(arguments.scenario, arguments.quick, arguments.mix, arguments.duration, away)
-    nodes = topology.load(arguments.scenario, arguments.nodes)
-    if arguments.scenario in ("removal", "rejoin") and len(nodes.slaves) < 2:
-        raise LabError(f"--nodes 1: scenario {arguments.scenario} needs at least 2, since one is killed")
-    proxies = arguments.proxies or (2 if arguments.scenario == "balancer-failover" else 1)
-    if arguments.scenario == "balancer-failover" and proxies < 2:
-        raise LabError("--proxies 1: scenario balancer-failover needs at least 2, since one is killed")
-    if arguments.scenario == "updates" and arguments.database != "sqlite":
-        raise LabError(f"--database {arguments.database}: in scenario updates each node moves its own prices")
-    is_gathering = arguments.scenario == "aggregator-failover"
-    if is_gathering and arguments.database != "postgres":
-        raise LabError(
-            f"--database {arguments.database}: in scenario aggregator-failover partitions are PostgreSQL's: "
-            "DB=postgres"
-        )
-    if chosen.sets and arguments.database != "sqlite":
-        raise LabError(
-            f"--database {arguments.database}: in scenario placement all nodes take writes, with SQLite only"
-        )
-    a_slave = WRITERS_PER_SLAVE if chosen.sets else CLIENTS_PER_SLAVE
-    if is_gathering:
-        a_slave = GATHERERS_PER_SLAVE
-    clients = arguments.clients or a_slave * len(nodes.slaves)
-    results = getattr(arguments, "results", RESULTS)
-    return Options(
-        scenario=chosen,
-        topology=nodes,
-        seed=arguments.seed,
-        quick=arguments.quick,
-        clients=clients,
-        proxies=proxies,
-        results=results,
-        database=arguments.database,
-    )
-
-
-def names(arguments: argparse.Namespace) -> list[str]:
-    """The policies asked for, or the proxy's own: all of them, or those with settings to sweep."""
-    chosen = render.default_names(arguments.proxy, arguments.scenario)
+def to_sweep(arguments: argparse.Namespace) -> list[render.Policy]:
+    """The policies asked for, or those of the proxy's own that have settings to sweep."""
+    default = render.policies(render.default_names(arguments.proxy, arguments.scenario))
     if arguments.policies is not None:
-        return arguments.policies.split()
-    if arguments.command == "run":
-        return chosen
-    return [policy.name for policy in render.policies(chosen) if policy.sweep]
+        return render.policies(arguments.policies.split())
+    return render.policies([policy.name for policy in default if policy.sweep])
 
 
 def limits(text: str | None) -> list[int] | None:
@@ -155,38 +119,6 @@ def limits(text: str | None) -> list[int] | None:
     if not values or not all(value.isdecimal() and int(value) > 0 for value in values):
         raise LabError(f"--limits {text!r}: must be positive whole numbers")
     return [int(value) for value in values]
-
-
-def report(directory: Path) -> None:
-    if importlib.util.find_spec("loadtests.report") is None:
-        print(f"records are in {directory}; there is no loadtests.report to read them", file=sys.stderr)
-        return
-    done = subprocess.run(
-        [sys.executable, "-m", "loadtests.report", str(directory)], cwd=topology.ROOT, check=False
-    )
-    if done.returncode != 0:
-        raise LabError(f"the report failed with status {done.returncode}; the records are in {directory}")
-
-
-def fail_over(arguments: argparse.Namespace) -> bool:
-    """The scenario that has nodes, clients and times of its own; whether it kept its promises."""
-    if arguments.database != "postgres":
-        raise LabError(f"--database {arguments.database}: scenario {failover.NAME} needs postgres")
-    for name in ("policies", "nodes", "clients", "proxies", "duration", "observe", "quick"):
-        if getattr(arguments, name) not in (None, False):
-            raise LabError(f"--{name}: scenario {failover.NAME} has its own")
-    render.check_proxy(arguments.proxy)
-    return failover.run(arguments.results, arguments.proxy)
-
-
-def observe_and_run(arguments: argparse.Namespace) -> None:
-    if arguments.observe is None:
-        report(run(options(arguments), names(arguments)))
-        return
-    with Prometheus(arguments.observe or None) as observer:
-        report(run(options(arguments), names(arguments), observer))
-        process = observer.keep()
-    print(f"Prometheus has the run: {observer.url} (to stop it: kill {process})")
 
 
 def interrupted(number: int, _: object) -> NoReturn:
@@ -205,17 +137,15 @@ def prepare(bin_dir: Path | None) -> None:
 
 
 def work(arguments: argparse.Namespace) -> int:
-    if arguments.command == "run" and arguments.scenario == failover.NAME:
-        return 0 if fail_over(arguments) else 1
-    if arguments.command == "sweep":
-        values, chosen = limits(arguments.limits), render.policies(names(arguments))
-        for policy in chosen:
-            tries(policy, values)
-        for policy in chosen:
-            best = sweep(policy, options(arguments), values)
-            print(f"best for {policy.name}, {arguments.scenario}: {best}")
-    else:
-        observe_and_run(arguments)
+    scenario = registry.named(arguments.scenario)
+    if arguments.command == "run":
+        return 0 if scenario.run(arguments) else 1
+    values, chosen = limits(arguments.limits), to_sweep(arguments)
+    for policy in chosen:
+        tries(policy, values)
+    options = scenario.options(arguments)
+    for policy in chosen:
+        print(f"best for {policy.name}, {scenario.name}: {sweep(policy, options, values)}")
     return 0
 
 

@@ -1,16 +1,15 @@
-"""Envoy configurations from envoy-wasm/examples, and Envoy's own view over its admin interface."""
+"""Envoy configurations from the examples, and Envoy's own view over its admin interface."""
 
 import http.client
 import json
-import os
 import re
 import subprocess
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -18,11 +17,12 @@ from compose.lab import machine
 from compose.lab.errors import LabError
 from compose.lab.proxy import Server
 from compose.lab.render import Ports
-from compose.lab.topology import ROOT
 
-MODULE = "envoy_wasm.wasm"
+# Plimsoll's extensions, by the files' names in the examples.
+BUILT = {"envoy_wasm.wasm": machine.wasm, "libplimsoll.so": machine.dynamic_module}
 # Clusters with an endpoint a slave; the others are used as they are.
 PER_SLAVE = ("queries", "plimsoll_agents")
+NONE: Mapping[str, Callable[[], Path]] = {}
 _ADDRESS = re.compile(r"\b127\.0\.0\.1:(\d+)\b")
 
 
@@ -32,6 +32,22 @@ class Envoy:
     command: list[str]
     admin: int
     nodes: dict[int, str]
+
+    @classmethod
+    def checked(cls, text: str, example: Path, ports: Ports, run: Path, name: str, concurrency: int) -> Self:
+        """One with this configuration, which is written into `run` and which Envoy takes."""
+        config = run / f"{name}.yaml"
+        config.write_text(text)
+        done = subprocess.run(
+            [machine.envoy(), "-c", str(config), "--mode", "validate", "--log-level", "error"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise LabError(f"Envoy refuses {example} as rendered:\n{done.stderr}{done.stdout}")
+        nodes = {port: f"node{index + 1}" for index, port in enumerate(ports.slaves)}
+        return cls(ports.frontend, foreground(config, concurrency), ports.stats, nodes)
 
     @property
     def metrics(self) -> int:
@@ -64,19 +80,8 @@ def servers(view: dict[str, Any], nodes: dict[int, str]) -> dict[str, Server]:
 def prepare(
     example: Path, ports: Ports, run: Path, name: str, settings: dict[str, Any], concurrency: int
 ) -> Envoy:
-    """Writes an Envoy's configuration into `run` and checks it."""
-    config = run / f"{name}.yaml"
-    config.write_text(render(example, ports, name, settings))
-    checked = subprocess.run(
-        [machine.envoy(), "-c", str(config), "--mode", "validate", "--log-level", "error"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if checked.returncode != 0:
-        raise LabError(f"Envoy refuses {example} as rendered:\n{checked.stderr}{checked.stdout}")
-    nodes = {port: f"node{index + 1}" for index, port in enumerate(ports.slaves)}
-    return Envoy(ports.frontend, foreground(config, concurrency), ports.stats, nodes)
+    """An Envoy with an example's configuration."""
+    return Envoy.checked(render(example, ports, name, settings), example, ports, run, name, concurrency)
 
 
 def foreground(config: Path, concurrency: int) -> list[str]:
@@ -100,7 +105,7 @@ def render(example: Path, ports: Ports, name: str, settings: dict[str, Any]) -> 
         raise LabError(f"{example}: has no {error}; the lab needs it") from error
     for path, value in settings.items():
         change(config, path, value, example)
-    return yaml.safe_dump(relocated(config, moves(ports), module), sort_keys=False, width=110)
+    return yaml.safe_dump(relocated(config, moves(ports), BUILT), sort_keys=False, width=110)
 
 
 def expand(cluster: dict[str, Any], slaves: int) -> None:
@@ -129,30 +134,24 @@ def moves(ports: Ports) -> dict[int, tuple[str, int]]:
     return moved | {8101 + index: (ports.host(index), port) for index, port in enumerate(ports.slaves)}
 
 
-def relocated(value: Any, moved: dict[int, tuple[str, int]], module: Callable[[], Path] | None = None) -> Any:
-    """A copy with other addresses, and with the filter's module elsewhere."""
+def relocated(
+    value: Any, moved: dict[int, tuple[str, int]], built: Mapping[str, Callable[[], Path]] = NONE
+) -> Any:
+    """A copy with other addresses, and with extensions where they are `built`, by their files' names."""
     if isinstance(value, dict):
-        copied = {key: relocated(inner, moved, module) for key, inner in value.items()}
+        copied = {key: relocated(inner, moved, built) for key, inner in value.items()}
         if "port_value" in value:
             host, copied["port_value"] = moved.get(value["port_value"], (None, value["port_value"]))
             if host and "address" in value:
                 copied["address"] = host
         return copied
     if isinstance(value, list):
-        return [relocated(inner, moved, module) for inner in value]
+        return [relocated(inner, moved, built) for inner in value]
     if isinstance(value, str):
-        if module and value.endswith("/" + MODULE):
-            return str(module())
+        if find := built.get(value.rpartition("/")[2]):
+            return str(find())
         return _ADDRESS.sub(lambda at: "{}:{}".format(*moved.get(int(at[1]), ("127.0.0.1", at[1]))), value)
     return value
-
-
-def module() -> Path:
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    path = target / "wasm32-wasip1" / "release" / MODULE
-    if not path.exists():
-        raise LabError(f"{path} is not there; run `make build`")
-    return path
 
 
 def change(config: Any, path: str, value: Any, example: Path) -> None:

@@ -118,6 +118,20 @@ def binary(name: str) -> str:
     return str(path)
 
 
+def wasm() -> Path:
+    """Envoy's filter."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    path = target / "wasm32-wasip1" / "release" / "envoy_wasm.wasm"
+    if not path.exists():
+        raise LabError(f"{path} is not there; run `make build`")
+    return path
+
+
+def dynamic_module() -> Path:
+    """Envoy's module."""
+    return Path(binary("libplimsoll.so"))
+
+
 def _output(command: list[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 

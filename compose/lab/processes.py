@@ -68,6 +68,9 @@ class Program:
 
 
 PORT_RANGES = 4
+# The Rust tests have those above.
+PORTS = range(15000, 23000)
+PORTS_PER_RANGE = len(PORTS) // PORT_RANGES
 
 
 # Ports that were given out and may not be bound yet.
@@ -79,9 +82,9 @@ def free_ports(count: int) -> list[int]:
     held: list[socket.socket] = []
     # Tests that run side by side have ports of their own, or one could take what another was given.
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-    first = 15000 + worker % PORT_RANGES * (17000 // PORT_RANGES)
+    first = PORTS.start + worker % PORT_RANGES * PORTS_PER_RANGE
     try:
-        for port in random.sample(range(first, first + 17000 // PORT_RANGES), 2000):
+        for port in random.sample(range(first, first + PORTS_PER_RANGE), PORTS_PER_RANGE):
             if port in _given:
                 continue
             listener = socket.socket()
@@ -238,3 +241,16 @@ def cpu_seconds(pid: int) -> float:
     except OSError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def require_running(k6: subprocess.Popen[bytes], directory: Path) -> None:
+    if k6.poll() is not None:
+        log = directory / "k6.log"
+        last = "\n  ".join(log.read_text(errors="replace").splitlines()[-5:])
+        raise LabError(f"k6 ended with status {k6.returncode}: {log}\n  {last}")
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait()

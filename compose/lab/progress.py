@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from compose.lab.collector import Collector
-from compose.lab.scenario import Scenario
+from compose.lab.timeline import Times
 
 
 class Progress:
@@ -24,23 +24,23 @@ class Progress:
         self._last = -1
         self._write(policy, text, keep=False)
 
-    def update(self, policy: str, now: float, scenario: Scenario, collector: Collector) -> None:
+    def update(self, policy: str, now: float, times: Times, collector: Collector) -> None:
         if int(now) // self._every == self._last:
             return
         self._last = int(now) // self._every
         # The last second is still coming in.
-        end = min(now - 1, scenario.duration)
-        rate = collector.timely(scenario.warmup, end) if end > scenario.warmup else 0.0
+        end = min(now - 1, times.duration)
+        rate = collector.timely(times.warmup, end) if end > times.warmup else 0.0
         phase = (
             "warm-up"
-            if now < scenario.warmup
+            if now < times.warmup
             else "after the event"
-            if now >= scenario.event
+            if now >= times.event
             else "before the event"
         )
         self._write(
             policy,
-            f"{now:4.0f} of {scenario.duration:.0f} s  {rate:8,.0f} timely {collector.unit}/s  {phase}",
+            f"{now:4.0f} of {times.duration:.0f} s  {rate:8,.0f} timely {collector.unit}/s  {phase}",
             False,
         )
 

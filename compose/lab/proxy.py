@@ -2,9 +2,14 @@
 
 import csv
 import socket
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
+
+from compose.lab import machine
+from compose.lab.errors import LabError
+from compose.lab.render import Ports
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,18 @@ class HAProxy:
     socket: Path
     metrics: int
 
+    @classmethod
+    def checked(cls, text: str, example: Path, ports: Ports, run: Path, name: str) -> Self:
+        """One with this configuration, which is written into `run` and which HAProxy takes."""
+        config = run / f"{name}.cfg"
+        config.write_text(text)
+        done = subprocess.run(
+            [machine.haproxy(), "-c", "-f", config], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise LabError(f"HAProxy refuses {example} as rendered:\n{done.stderr}")
+        return cls(ports.frontend, foreground(config), run / f"{name}.sock", ports.stats)
+
     def servers(self) -> dict[str, Server]:
         return {
             name: Server(
@@ -49,6 +66,11 @@ class HAProxy:
             )
             for name, row in servers(self.socket).items()
         }
+
+
+def foreground(config: Path) -> list[str]:
+    # A master that forks would untie its worker from the runner.
+    return [machine.haproxy(), "-db", "-f", str(config)]
 
 
 def servers(path: Path) -> dict[str, dict[str, str]]:

@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,12 @@ from compose.lab.topology import ROOT, Node
 
 POLICIES = ROOT / "loadtests" / "policies.toml"
 EXAMPLES = ROOT / "haproxy" / "examples"
-# The kind of proxy follows from the file that it takes.
-KINDS = {".cfg": ("haproxy", EXAMPLES), ".yaml": ("envoy", ROOT / "envoy-wasm" / "examples")}
+ENVOY_EXAMPLES = ROOT / "envoy-wasm" / "examples"
+# The kind of proxy follows from the file that it takes; where its examples are.
+KINDS = {
+    ".cfg": ("haproxy", (EXAMPLES,)),
+    ".yaml": ("envoy", (ENVOY_EXAMPLES, ROOT / "envoy-module" / "examples")),
+}
 PROXIES = ("haproxy", "envoy")
 # What sentinels call the lab's Redis.
 SENTINELS_NAME = "stocks"
@@ -135,7 +140,10 @@ def policies(names: list[str], path: Path = POLICIES) -> list[Policy]:
         file = Path(entry.get("example", ""))
         if file.suffix not in KINDS:
             raise LabError(f"{path}: {name}.example: {str(file)!r} must end in {' or '.join(KINDS)}")
-        example = KINDS[file.suffix][1] / file
+        folders = KINDS[file.suffix][1]
+        example = next(
+            (there for there in (folder / file for folder in folders) if there.is_file()), folders[0] / file
+        )
         if not example.is_file():
             raise LabError(f"{path}: {name}.example: {example} is not there")
         service = merged(common, entry["service"]) if "service" in entry else None
@@ -160,9 +168,6 @@ def haproxy(
     text: str, ports: Ports, socket: Path, maxconn: int | None = None, request_limit: str | None = None
 ) -> str:
     """An example with this lab's addresses; in each backend the line of node1 stands for every slave."""
-    first = re.compile(r"\s+server\s+node1\s")
-    if not any(map(first.match, text.splitlines())):
-        raise LabError("the HAProxy example has no `server node1` line")
     moved = {
         "127.0.0.1:8080": f"127.0.0.1:{ports.frontend}",
         "127.0.0.1:8404": f"127.0.0.1:{ports.stats}",
@@ -179,12 +184,6 @@ def haproxy(
         if re.match(r"\S", line):
             in_queries = line.split()[:2] == ["backend", "queries"]
             in_transactions = line.split()[:2] == ["backend", "transactions"]
-        if re.match(r"\s+server\s+node\d+\s", line):
-            if first.match(line):
-                servers = [_server(line, n, ports) for n in range(len(ports.slaves))]
-                # A name of its own: the proxies of a lab share an address.
-                lines += [re.sub(r'(agent-send "[^"\\]+)', rf"\1 {socket.stem}", line) for line in servers]
-            continue
         if request_limit is not None and in_transactions:
             line = re.sub(r"^(\s+timeout server ).*", rf"\g<1>{request_limit}", line)
         if maxconn is not None and in_queries and re.match(r"\s+default-server\s", line):
@@ -194,7 +193,36 @@ def haproxy(
         lines.append(line)
     if maxconn is not None and not any(f"maxconn {maxconn}" in line for line in lines):
         raise LabError("the HAProxy example has no `maxconn` in `default-server` to set")
+
+    def servers(line: str) -> list[str]:
+        # A name of its own: the proxies of a lab share an address.
+        line = re.sub(r'(agent-send "[^"\\]+)', rf"\1 {socket.stem}", line)
+        return [
+            server(line, index, ports.node(index), ports.checks[index]) for index in range(len(ports.slaves))
+        ]
+
+    return expanded("\n".join(lines) + "\n", servers)
+
+
+def expanded(text: str, servers: Callable[[str], list[str]]) -> str:
+    """With a line for every node in place of that of node1; an example's other nodes go."""
+    lines, found = [], False
+    for line in text.splitlines():
+        node = re.match(r"\s+server\s+node(\d+)\s", line)
+        if node is None:
+            lines.append(line)
+        elif int(node[1]) == 1:
+            lines += servers(line)
+            found = True
+    if not found:
+        raise LabError("the HAProxy example has no `server node1` line")
     return "\n".join(lines) + "\n"
+
+
+def server(line: str, index: int, address: str, check: int) -> str:
+    """An example's line of node1 for another node."""
+    line = re.sub(r"\bnode1\b", f"node{index + 1}", line).replace("127.0.0.1:8101", address)
+    return line.replace("agent-port 9101", f"agent-port {check}")
 
 
 def lua(policy: Policy, ports: Ports, proxy: str) -> str:
@@ -225,12 +253,6 @@ def lua_value(value: Any) -> str:
     return json.dumps(value)
 
 
-def _server(template: str, index: int, ports: Ports) -> str:
-    line = re.sub(r"\bnode1\b", f"node{index + 1}", template)
-    line = line.replace("127.0.0.1:8101", ports.node(index))
-    return line.replace("agent-port 9101", f"agent-port {ports.checks[index]}")
-
-
 def agent(
     policy: Policy,
     node: Node,
@@ -257,21 +279,12 @@ def agent(
         },
         "jobs": {"kind": "prometheus", "gauge": "stocks_jobs"},
     }
-    config: dict[str, Any] = {
-        "agent": {"period": "1s"},
-        "http": {"listen": f"127.0.0.1:{ports.agents[index]}"},
-        "agent_check": {"listen": f"127.0.0.1:{ports.checks[index]}"},
-        "control": {"socket": str(directory / f"{node.name}.control")},
-    }
+    config = {"agent": {"period": "1s"}} | of_node(policy, index, ports, directory / f"{node.name}.control")
     if ports.orca is not None:
         config["envoy"] = {"orca_listen": f"{ports.host(index)}:{ports.orca}"}
     elif policy.asks_agents:
         config["envoy"] = {"peers": [f"http://127.0.0.1:{port}" for port in ports.agents]}
     if policy.has_ring:
-        config["redis"] = {"urls": [f"redis://127.0.0.1:{ports.redis}"]}
-        if ports.sentinels:
-            urls = [f"redis://{address}" for address in addresses(ports.sentinels)]
-            config["redis"] = {"urls": urls, "mode": "sentinel", "sentinel_master": SENTINELS_NAME}
         service["ring"] = {"node": f"node{index + 1}"}
     if policy.has_updates:
         service["updates"] = {
@@ -280,8 +293,32 @@ def agent(
         }
     if placement is not None:
         config["placement"] = placement
-    text = toml(config) + "\n[[service]]\n" + toml(merged(service, policy.service), "service")
+    text = with_service(config, merged(service, policy.service))
     return text if partition is None else f"{text}\n[[partition]]\n{toml(partition, 'partition')}"
+
+
+def listens(agent: int, check: int) -> dict[str, Any]:
+    """Where an agent is asked."""
+    return {
+        "http": {"listen": f"127.0.0.1:{agent}"},
+        "agent_check": {"listen": f"127.0.0.1:{check}"},
+    }
+
+
+def of_node(policy: Policy, index: int, ports: Ports, control: Path) -> dict[str, Any]:
+    """What the agent of a slave has, whatever the service."""
+    config = listens(ports.agents[index], ports.checks[index]) | {"control": {"socket": str(control)}}
+    if policy.has_ring and ports.sentinels:
+        urls = [f"redis://{address}" for address in addresses(ports.sentinels)]
+        config["redis"] = {"urls": urls, "mode": "sentinel", "sentinel_master": SENTINELS_NAME}
+    elif policy.has_ring:
+        config["redis"] = {"urls": [f"redis://127.0.0.1:{ports.redis}"]}
+    return config
+
+
+def with_service(config: dict[str, Any], service: dict[str, Any]) -> str:
+    """agent.toml with one service."""
+    return toml(config) + "\n[[service]]\n" + toml(service, "service")
 
 
 def toml(table: dict[str, Any], path: str = "") -> str:

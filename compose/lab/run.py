@@ -4,7 +4,6 @@ import contextlib
 import datetime
 import json
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -13,27 +12,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compose.lab import gather, machine, placement, postgres, render, scratch, stack, swept
+from compose.lab import machine, placement, render, stack, swept
 from compose.lab.collector import Collector
 from compose.lab.errors import LabError
 from compose.lab.observe import Prometheus, targets
 from compose.lab.placement import Sets, Watch
 from compose.lab.postgres import Databases
-from compose.lab.processes import Processes, Program, cpu_seconds, start_tied, wait_until
+from compose.lab.processes import (
+    Processes,
+    Program,
+    cpu_seconds,
+    require_running,
+    start_tied,
+    stop,
+    wait_until,
+)
 from compose.lab.progress import Progress
 from compose.lab.sampler import Sampler, fetch, node_counters
-from compose.lab.scenario import Scenario
+from compose.lab.scratch import own_directory
+from compose.lab.timeline import Timeline
 from compose.lab.topology import ROOT, Topology, seconds
 
 RESULTS = ROOT / "loadtests" / "results"
 SCRIPT = ROOT / "loadtests" / "k6" / "stocks.js"
 GENERATOR_VUS = 10
-KEPT = (".cfg", ".yaml", ".toml", ".lua")
 
 
 @dataclass(frozen=True)
 class Options:
-    scenario: Scenario
+    timeline: Timeline
     topology: Topology
     seed: int
     quick: bool
@@ -44,18 +51,6 @@ class Options:
     database: str = "sqlite"
 
 
-@contextlib.contextmanager
-def own_directory(keep: Path) -> Iterator[Path]:
-    """A short directory for sockets, databases and configurations; the configurations stay with the run."""
-    with scratch.directory("plimsoll-lab-") as run:
-        (run / "data").mkdir()
-        try:
-            yield run
-        finally:
-            for path in [found for suffix in KEPT for found in run.glob(f"*{suffix}")]:
-                shutil.copy(path, keep)
-
-
 def generator(
     options: Options,
     frontends: list[int],
@@ -64,7 +59,8 @@ def generator(
     told: tuple[list[str], dict[str, str]],
 ) -> subprocess.Popen[bytes]:
     """Starts k6; `told` are arguments and environment of whoever watches it."""
-    scenario = options.scenario
+    timeline = options.timeline
+    times, work = timeline.times, timeline.work
     environment = {
         "TARGETS": ",".join(f"http://127.0.0.1:{port}" for port in frontends),
         "COLLECTOR": collector.url,
@@ -72,17 +68,17 @@ def generator(
         "SEED": str(options.seed),
         "CLIENTS": str(options.clients),
         "GENERATOR_VUS": str(min(GENERATOR_VUS, options.clients)),
-        "DURATION": str(scenario.duration),
-        "DRAIN": str(scenario.drain),
-        "EVENT": str(scenario.burst),
-        "THINK_BEFORE": ",".join(str(time) for time in scenario.think[0]),
-        "THINK_AFTER": ",".join(str(time) for time in scenario.think[1]),
-        "CALM": "" if scenario.calm is None else str(scenario.calm),
-        "SKEW": str(scenario.skew),
-        "SLA": str(scenario.sla),
-        "LONG_SHARE": str(scenario.long_share),
-        **written(scenario.sets),
-        "GATHER": gather.QUERY if scenario.name == "aggregator-failover" else "",
+        "DURATION": str(times.duration),
+        "DRAIN": str(timeline.drain),
+        "EVENT": str(times.burst),
+        "THINK_BEFORE": ",".join(str(time) for time in work.think[0]),
+        "THINK_AFTER": ",".join(str(time) for time in work.think[1]),
+        "CALM": "" if times.calm is None else str(times.calm),
+        "SKEW": str(work.skew),
+        "SLA": str(work.sla),
+        "LONG_SHARE": str(work.long_share),
+        **written(work.sets),
+        "GATHER": work.gather,
         "SYMBOLS": str(options.topology.master.flags.get("symbols", 3000)),
         "ACCOUNTS": str(options.topology.master.flags.get("accounts", 3000)),
         "K6_NO_USAGE_REPORT": "true",
@@ -115,10 +111,11 @@ def agents_placement(policy: render.Policy, options: Options) -> dict[str, Any] 
         return None
     table = {"cluster": "stocks", **policy.placement}
     if table.get("pins") == "best":
-        if options.scenario.sets is None:
+        sets = options.timeline.work.sets
+        if sets is None:
             raise LabError(f"--policies {policy.name}: only scenario placement has object sets to pin")
         capacities = {node.name: node.capacity(0.0) for node in options.topology.slaves}
-        best = placement.best(options.scenario.sets.shares(), capacities)
+        best = placement.best(sets.shares(), capacities)
         table["pins"] = {f"={name}": node for name, node in best.items()}
     return table
 
@@ -147,13 +144,14 @@ def run_policy(
 ) -> dict[str, Any]:
     """One policy from start to teardown; returns what meta.json holds."""
     directory.mkdir(parents=True)
-    scenario, slaves = options.scenario, options.topology.slaves
+    timeline, slaves = options.timeline, options.topology.slaves
+    times, sets = timeline.times, timeline.work.sets
     with contextlib.ExitStack() as leaving:
         run = leaving.enter_context(own_directory(directory))
         cluster = leaving.enter_context(databases.cluster()) if databases else None
         placing = agents_placement(policy, options)
         planned = stack.plan(
-            policy.promising(scenario.sla),
+            policy.promising(timeline.work.sla),
             options.topology,
             options.seed,
             settings,
@@ -161,7 +159,7 @@ def run_policy(
             options.proxies,
             cluster,
             placing,
-            scenario.name == "redis-failover",
+            timeline.has_replica,
         )
         frontends = [proxy.frontend for proxy in planned.proxies.values()]
         progress.say(policy.name, "starting")
@@ -170,11 +168,11 @@ def run_policy(
         collector = leaving.enter_context(
             Collector(
                 directory / "requests.csv.gz",
-                scenario.sla,
+                timeline.work.sla,
                 planned.ports.names()
                 | {f"127.0.0.1:{p.frontend}": name for name, p in planned.proxies.items()},
-                scenario.events(policy.has_ring),
-                directory / "writes.csv.gz" if scenario.sets else None,
+                timeline.events(policy.has_ring),
+                directory / "writes.csv.gz" if sets else None,
             )
         )
         told: tuple[list[str], dict[str, str]] = ([], {})
@@ -190,28 +188,28 @@ def run_policy(
         while not collector.started.wait(0.1):
             require_running(k6, directory)
         leaving.enter_context(Sampler(directory / "nodes.csv", slaves, planned, collector.now))
-        if placing is not None and scenario.sets:
-            path, sets = directory / "placement.csv", scenario.sets.shares()
-            leaving.enter_context(Watch(path, planned.ports.redis, sets, collector.now))
+        if placing is not None and sets:
+            path = directory / "placement.csv"
+            leaving.enter_context(Watch(path, planned.ports.redis, sets.shares(), collector.now))
         attempt = Attempt(policy, options, processes, planned, collector, k6, directory)
         used = attempt.drive(progress)
-        checked = primaries(planned) if scenario.sets else None
-    timely = round(collector.timely(scenario.warmup, scenario.duration), 1)
+        checked = primaries(planned) if sets else None
+    timely = round(collector.timely(times.warmup, times.duration), 1)
     meta = {
         "policy": policy.name,
         "proxy": machine.proxy_version(policy.proxy),
-        "duration_s": scenario.duration,
-        "warmup_s": scenario.warmup,
-        "event_s": scenario.event if scenario.has_event(policy.has_ring) else None,
-        "event": scenario.event_text(policy.has_ring) or None,
-        "calm_s": scenario.calm,
-        "killed": attempt.victims() if "killed" in attempt.times else [],
+        "duration_s": times.duration,
+        "warmup_s": times.warmup,
+        "event_s": times.event if timeline.has_event(policy.has_ring) else None,
+        "event": timeline.event_text(policy.has_ring) or None,
+        "calm_s": times.calm,
+        "killed": attempt.killed,
         "killed_s": attempt.times.get("killed"),
         "dead_s": attempt.times.get("dead"),
         "back_s": attempt.times.get("back"),
-        "redis_away_s": scenario.redis_away if policy.has_ring else 0.0,
-        "measured_from_s": scenario.warmup,
-        "measured_to_s": scenario.duration,
+        "redis_away_s": timeline.redis_away if policy.has_ring else 0.0,
+        "measured_from_s": times.warmup,
+        "measured_to_s": times.duration,
         "node_capacity_items_per_s": {node.name: stack.static_capacity(node) for node in slaves},
         "generator": {
             "cpu_share": round(used.generator, 4),
@@ -250,34 +248,36 @@ class Attempt:
     directory: Path
     # When a program was killed, when it had ended, and when it was started again, if it was.
     times: dict[str, float] = field(default_factory=dict)
+    killed: list[str] = field(default_factory=list)
 
     def drive(self, progress: Progress) -> Cores:
         """Waits for the generator to end, makes the scenario's events happen; returns the cores used."""
-        scenario = self.options.scenario
+        timeline = self.options.timeline
+        times = timeline.times
         dead: list[str] = []
         away = is_back = False
-        limit = scenario.duration + scenario.drain + 20
+        limit = times.duration + timeline.drain + 20
         cpu = 0.0
         began = ended = time.monotonic()
         cpu_before = cpu_seconds(self.k6.pid)
         proxies_before = {name: self.processes.cpu_seconds([name]) for name in self.planned.proxies}
         while self.k6.poll() is None:
             now = self.collector.now()
-            if scenario.removal is not None and not (dead or is_back) and now >= scenario.removal:
-                dead = self.remove()
-            if scenario.rejoin is not None and not is_back and now >= scenario.rejoin:
+            if times.kill is not None and not (dead or is_back) and now >= times.kill:
+                dead = self.kill()
+            if times.back is not None and not is_back and now >= times.back:
                 is_back = self.bring_back(dead)
                 if is_back:
                     dead = []
                     self.times["back"] = round(self.collector.now(), 3)
-            if self.policy.has_ring and away != scenario.redis_is_away(now):
+            if self.policy.has_ring and away != timeline.redis_is_away(now):
                 away = not away
                 # Stopped and not killed: it is there and answers nobody, as behind a broken network.
                 self.processes.signal("redis", "STOP" if away else "CONT")
             self.processes.check(dead)
             if used := cpu_seconds(self.k6.pid):
                 cpu, ended = used - cpu_before, time.monotonic()
-            progress.update(self.policy.name, now, scenario, self.collector)
+            progress.update(self.policy.name, now, times, self.collector)
             if now > limit:
                 log = self.directory / "k6.log"
                 raise LabError(f"k6 has not ended {limit:g} s after its start; see {log}")
@@ -293,21 +293,11 @@ class Attempt:
         )
         return Cores(cpu / max(ended - began, 1e-3), proxies / max(time.monotonic() - began, 1e-3))
 
-    def victims(self) -> list[str]:
-        """The programs that the scenario kills, in that order."""
-        if self.options.scenario.name == "redis-failover":
-            return ["redis"]
-        if self.options.scenario.name == "balancer-failover":
-            return [list(self.planned.proxies)[-1]]
-        if self.options.scenario.name == "aggregator-failover":
-            return [f"gather{self.policy.gathers}"]
-        last = self.options.topology.slaves[-1].name
-        # The agent first: it is not to tell the proxy about the node's death.
-        names = (f"{last}-agent", last, postgres.program(last))
-        return [name for name in names if name in self.planned.programs]
-
-    def remove(self) -> list[str]:
-        names = self.victims()
+    def kill(self) -> list[str]:
+        fault = self.options.timeline.fault
+        assert fault is not None
+        names = fault.victims(self.planned, self.options.topology)
+        self.killed.extend(names)
         self.times["killed"] = round(self.collector.now(), 3)
         for name in names:
             program = self.planned.programs[name]
@@ -328,19 +318,6 @@ class Attempt:
         return True
 
 
-def require_running(k6: subprocess.Popen[bytes], directory: Path) -> None:
-    if k6.poll() is not None:
-        log = directory / "k6.log"
-        last = "\n  ".join(log.read_text(errors="replace").splitlines()[-5:])
-        raise LabError(f"k6 ended with status {k6.returncode}: {log}\n  {last}")
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.kill()
-    process.wait()
-
-
 @contextlib.contextmanager
 def made(options: Options, log: Path) -> Iterator[Databases | None]:
     """What the nodes' databases are copies of, where they are programs of their own."""
@@ -351,30 +328,20 @@ def made(options: Options, log: Path) -> Iterator[Databases | None]:
         yield databases
 
 
-def run(options: Options, names: list[str], observer: Prometheus | None = None) -> Path:
+def run(options: Options, chosen: list[render.Policy], observer: Prometheus | None = None) -> Path:
     """All policies in turn; returns the run directory."""
-    chosen = render.policies(names)
-    if options.scenario.name == "redis-failover":
-        without = [policy.name for policy in chosen if not policy.has_ring]
-        if without:
-            raise LabError(f"--policies {' '.join(without)}: without Redis nothing fails over")
-    if options.scenario.name == "aggregator-failover" and (
-        without := [policy.name for policy in chosen if policy.gathers < 2]
-    ):
-        raise LabError(f"--policies {' '.join(without)}: without two aggregators nothing fails over")
-    if options.scenario.redis_away and not any(policy.has_ring for policy in chosen):
-        raise LabError(f"--redis-away: no Redis is used by {', '.join(names)}")
-    settings = {policy.name: policy.settings | swept.best(policy, options.scenario.name) for policy in chosen}
+    scenario, names = options.timeline.scenario, [policy.name for policy in chosen]
+    settings = {policy.name: policy.settings | swept.best(policy, scenario) for policy in chosen}
     for name in ("stocks", *(["plimsoll"] if any(p.service for p in chosen) else [])):
         machine.binary(name)
     for kind in {policy.proxy for policy in chosen}:
         machine.proxy_version(kind)
     now = datetime.datetime.now(datetime.UTC)
-    directory = options.results / f"{now:%Y%m%dT%H%M%SZ}-{options.scenario.name}"
+    directory = options.results / f"{now:%Y%m%dT%H%M%SZ}-{scenario}"
     directory.mkdir(parents=True)
     facts = {
-        "scenario": options.scenario.name,
-        "sla_seconds": options.scenario.sla,
+        "scenario": scenario,
+        "sla_seconds": options.timeline.work.sla,
         "seed": options.seed,
         "quick": options.quick,
         "clients": options.clients,
@@ -411,3 +378,20 @@ def point_latest(results: Path, directory: Path) -> None:
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(directory.name)
     fresh.replace(results / "latest")
+
+
+def report(directory: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "loadtests.report", str(directory)], cwd=ROOT, check=False)
+    if done.returncode != 0:
+        raise LabError(f"the report failed with status {done.returncode}; the records are in {directory}")
+
+
+def run_and_report(options: Options, chosen: list[render.Policy], observe: int | None) -> None:
+    """`observe` is the port of a Prometheus beside the lab, 0 for a free one."""
+    if observe is None:
+        report(run(options, chosen))
+        return
+    with Prometheus(observe or None) as observer:
+        report(run(options, chosen, observer))
+        process = observer.keep()
+    print(f"Prometheus has the run: {observer.url} (to stop it: kill {process})")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 # Locked for as long as its maker lives, however that ends.
 OWNER = "owner.lock"
+CONFIGURATIONS = (".cfg", ".yaml", ".toml", ".lua")
 
 
 @contextlib.contextmanager
@@ -36,3 +37,15 @@ def remove_left(above: Path, prefix: str) -> None:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(held.fileno()).st_uid == os.geteuid():
                 shutil.rmtree(path.parent, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def own_directory(keep: Path) -> Iterator[Path]:
+    """A short directory for sockets, databases and configurations; the configurations stay with the run."""
+    with directory("plimsoll-lab-") as run:
+        (run / "data").mkdir()
+        try:
+            yield run
+        finally:
+            for path in [found for suffix in CONFIGURATIONS for found in run.glob(f"*{suffix}")]:
+                shutil.copy(path, keep)

@@ -82,18 +82,12 @@ def configure(
     if policy.proxy == "envoy":
         # As many workers as HAProxy has threads.
         return envoy.prepare(policy.example, ports, run, name, settings, machine.cores())
-    config, socket = run / f"{name}.cfg", run / f"{name}.sock"
     limit = (policy.placement or {}).get("request_limit")
-    text = render.haproxy(policy.example.read_text(), ports, socket, settings.get("maxconn"), limit)
-    config.write_text(text)
-    (run / f"{name}.lua").write_text(render.lua(policy, ports, name))
-    checked = subprocess.run(
-        [machine.haproxy(), "-c", "-f", config], capture_output=True, text=True, check=False
+    text = render.haproxy(
+        policy.example.read_text(), ports, run / f"{name}.sock", settings.get("maxconn"), limit
     )
-    if checked.returncode != 0:
-        raise LabError(f"HAProxy refuses {policy.example} as rendered:\n{checked.stderr}")
-    # In the foreground: a master that forks would untie its worker from the runner.
-    return HAProxy(ports.frontend, [machine.haproxy(), "-db", "-f", str(config)], socket, ports.stats)
+    (run / f"{name}.lua").write_text(render.lua(policy, ports, name))
+    return HAProxy.checked(text, policy.example, ports, run, name)
 
 
 def feed(policy: render.Policy, agent: int) -> list[str]:

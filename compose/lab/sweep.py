@@ -61,5 +61,5 @@ def sweep(policy: Policy, options: Options, limits: list[int] | None = None, pat
         "machine": machine.describe(),
         "figures": figures,
     }
-    swept.save(policy.name, options.scenario.name, entry, path)
+    swept.save(policy.name, options.timeline.scenario, entry, path)
     return words(best)

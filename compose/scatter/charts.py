@@ -3,6 +3,7 @@
 from typing import Any
 
 import matplotlib.pyplot as plt
+from markupsafe import Markup
 
 from compose.scatter.figures import AT, OVERALL, PIECES, SINGLE
 from loadtests.report.charts import SMALL_INCHES, svg
@@ -16,7 +17,7 @@ def _of(mode: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [found for found in mode["lines"] if found["partitioning"] == name]
 
 
-def speedups(mode: dict[str, Any]) -> str:
+def speedups(mode: dict[str, Any]) -> Markup:
     """Figure 4."""
     figure, axes = plt.subplots(figsize=SMALL_INCHES)
     for name in _names(mode):
@@ -38,7 +39,7 @@ def speedups(mode: dict[str, Any]) -> str:
     return svg(figure, f"Speed-up by R, {mode['name']}")
 
 
-def pieces(mode: dict[str, Any]) -> list[str]:
+def pieces(mode: dict[str, Any]) -> list[Markup]:
     """Figures 3, and 6 to 8: what the time goes for."""
     charts = []
     for name in _names(mode):
@@ -57,7 +58,7 @@ def pieces(mode: dict[str, Any]) -> list[str]:
     return charts
 
 
-def by_database(mode: dict[str, Any]) -> str:
+def by_database(mode: dict[str, Any]) -> Markup:
     """Figure 5."""
     figure, axes = plt.subplots(figsize=SMALL_INCHES)
     names = [name for name in _names(mode) if name != SINGLE]

@@ -1,6 +1,6 @@
 """The table, the targets, and report.html."""
 
-from html import escape
+from pathlib import Path
 from typing import Any
 
 from compose.scatter.data import HITS, SIZES
@@ -21,13 +21,6 @@ HEADINGS = (
     "aggregation",
     "pages",
 )
-HOW = """<p>One client asks one query at a time through one <code>plimsoll gather</code>, which asks the
-agents of eight nodes at once and merges their answers by similarity. Medians, in brackets the quartiles.
-<i>Speed-up</i> is the paper's (1), the total of one database over this one's; (2) takes only the slowest
-database's own time as faster. <i>Dissemination</i> lasts until the first database begins the query,
-<i>databases</i> from then until the last one has sent its last row, <i>aggregation</i> from then until the
-client has all; <i>client</i> is a request to the aggregator that asks nothing. <i>Pages</i>: 8 KiB pages
-that a query reads into PostgreSQL's buffers.</p>"""
 
 
 def milliseconds(seconds: float) -> str:
@@ -70,24 +63,9 @@ def terminal(summary: dict[str, Any]) -> str:
     return "\n".join(out + summary["targets"])
 
 
-def page(summary: dict[str, Any]) -> str:
-    # Matplotlib takes a second to load.
-    from compose.scatter import charts
-    from loadtests.report.page import STYLE, grid, wide
-
-    title = "Plimsoll: one query to eight databases"
-    machine = "".join(f"<li>{escape(k)}: {escape(str(v))}</li>" for k, v in summary["machine"].items())
-    checks = "".join(f'<li class="{text.split()[0]}">{escape(text)}</li>' for text in summary["targets"])
-    parts = [
-        f"<h1>{title}</h1><p>{summary['rows']:,} synthetic molecules, seed {summary['seed']}, "
-        f"{summary['repeats']} repeats{', quick run' if summary['quick'] else ''}; the paper has "
-        f"{sum(SIZES):,} from PubChem, and {HITS[AT]:,} hits at R {AT}.</p><ul>{checks}</ul>",
-    ]
-    for mode in summary["modes"]:
-        table = wide(list(HEADINGS), [cells(found, mode["pages"]) for found in mode["lines"]])
-        drawn = [charts.speedups(mode), *charts.pieces(mode), charts.by_database(mode)]
-        parts += [f"<h2>{escape(mode['name'])}: {escape(mode['what'])}</h2>", table, grid(drawn)]
-    loaded = [
+def loaded(summary: dict[str, Any]) -> list[list[str]]:
+    """How each partitioning lies on the nodes."""
+    return [
         [
             name,
             str(one["parts"]),
@@ -96,11 +74,26 @@ def page(summary: dict[str, Any]) -> str:
         ]
         for name, one in summary["loaded"].items()
     ]
-    parts.append("<h2>Loading</h2>" + wide(["partitioning", "parts", "rows of each node", "loaded"], loaded))
-    parts.append(f"<h2>How measured</h2>{HOW}<p>Started {escape(summary['started'])}.</p>")
-    parts.append(f"<h2>Machine</h2><ul>{machine}</ul>")
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{title}</title><style>{STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
+
+
+def page(summary: dict[str, Any]) -> str:
+    # Matplotlib takes a second to load.
+    from compose.scatter import charts
+    from loadtests.report import html
+
+    modes = [
+        {
+            "name": mode["name"],
+            "what": mode["what"],
+            "lines": [cells(found, mode["pages"]) for found in mode["lines"]],
+            "charts": [charts.speedups(mode), *charts.pieces(mode), charts.by_database(mode)],
+        }
+        for mode in summary["modes"]
+    ]
+    return html.template(Path(__file__).with_name("report.html")).render(
+        summary=summary,
+        paper={"rows": sum(SIZES), "hits": HITS[AT], "distance": AT},
+        modes=modes,
+        headings=HEADINGS,
+        loaded=loaded(summary),
     )

@@ -62,7 +62,7 @@ def options() -> argparse.Namespace:
 
 def draw(given: argparse.Namespace) -> list[Path]:
     if not INSTALLED.exists():
-        raise PreviewError("Grafana's panel library is not installed: scripts/install-preview does it")
+        raise PreviewError("Grafana's panel library is not installed: dashboards/preview/install does it")
     names = given.dashboard or list(ALL)
     shown = {name: only(json.loads(encoded(ALL[name]())), given.panel) for name in names}
     shown = {name: dashboard for name, dashboard in shown.items() if dashboard["panels"]}

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from compose.lab.topology import ROOT
 from dashboards import ALL
 from dashboards.parts import encoded
+from tests.harness import ROOT
 
 RULES = ROOT / "dashboards" / "rules" / "plimsoll.yaml"
 BUILT = {name: json.loads(encoded(dashboard())) for name, dashboard in ALL.items()}

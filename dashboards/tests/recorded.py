@@ -57,13 +57,16 @@ def assert_shown(recorded: Recorded, name: str) -> None:
     assert nameless == []
 
 
+def choices(prometheus: Prometheus, span: Span, name: str, variable: str) -> list[str]:
+    """The values of a dashboard's variable."""
+    query = variables(BUILT[name])[variable]["query"]
+    selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)", query).groups()
+    asked = {"match[]": span.filled(selector, every(BUILT[name])), "start": span.start, "end": span.end}
+    return prometheus.get(f"label/{label}/values", **asked)
+
+
 def assert_chosen(recorded: Recorded, name: str) -> None:
     """Every variable of a dashboard has values."""
-    span = recorded.span
     for one, variable in variables(BUILT[name]).items():
-        if PUSHED in variable["query"]:
-            continue
-        selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]).groups()
-        match = span.filled(selector, every(BUILT[name]))
-        asked = {"match[]": match, "start": span.start, "end": span.end}
-        assert recorded.prometheus.get(f"label/{label}/values", **asked), one
+        if PUSHED not in variable["query"]:
+            assert choices(recorded.prometheus, recorded.span, name, one), one

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from compose.lab.topology import ROOT
 from dashboards.tests.built import RULES as FILE
+from tests.harness import ROOT
 
 CASES = Path(__file__).with_name("alerts.yaml")
 RUNBOOK = "https://github.com/plimsoll/plimsoll/blob/main/docs/runbook.md#"

@@ -14,13 +14,43 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from compose.lab.topology import ROOT
 from dashboards.parts import OBJECTIVE
 from dashboards.sla import REASONS
-from dashboards.tests.built import BUILT
+from dashboards.tests.built import BUILT, panels, variables
+from tests.harness import ROOT
 
 # Those that come with Grafana.
 PANELS = {"timeseries", "stat", "table", "bargauge", "heatmap", "row"}
+UNITS = {
+    "short",
+    "none",
+    "percent",
+    "percentunit",
+    "s",
+    "ms",
+    "µs",
+    "reqps",
+    "cps",
+    "bytes",
+    "Bps",
+    "bool_yes_no",
+}
+# What limits a series to what is chosen: of an agent, of a proxy, of a gather, of a policy in the lab.
+SCOPES = (
+    {'cluster=~"$cluster"', 'job=~"$job"', 'instance=~"$instance"'},
+    {'cluster=~"$cluster"', 'instance=~"$proxy"'},
+    {'cluster=~"$cluster"', 'instance=~"$gather"'},
+    {'policy=~"$policy"'},
+)
+# The windows of the alerts, whatever time is shown.
+FIXED_WINDOWS = {("sla", "Burn rate over time")}
+GAUGES = {"envoy_cluster_membership_total"}
+
+
+def queries(dashboard: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for panel in panels(dashboard):
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
 
 
 def lost(written: Any, read: Any, place: str = "") -> Iterator[str]:
@@ -51,6 +81,7 @@ def test_a_dashboard_can_be_provisioned(name: str) -> None:
     assert made["id"] is None
     assert made["graphTooltip"] == 1
     assert made["tags"] == ["plimsoll"]
+    assert made["editable"] is False
     (link,) = made["links"]
     assert (link["type"], link["tags"], link["keepTime"], link["includeVars"]) == (
         "dashboards",
@@ -63,6 +94,52 @@ def test_a_dashboard_can_be_provisioned(name: str) -> None:
     assert len(numbers) == len(set(numbers))
     titles = [panel["title"] for panel in made["panels"]]
     assert len(titles) == len(set(titles))
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_the_data_source_and_the_time_can_be_chosen(name: str) -> None:
+    made = BUILT[name]
+    (source,) = variables(made, "datasource").values()
+    assert (source["name"], source["query"]) == ("datasource", "prometheus")
+    for one in [*variables(made).values(), *panels(made)]:
+        assert one["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    # 2: read again where the time range changes.
+    assert {one["refresh"] for one in variables(made).values()} == {2}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_panels_say_what_they_show(name: str) -> None:
+    for panel in panels(BUILT[name]):
+        assert panel["title"] and panel["description"] and panel["targets"], panel["title"]
+        fields = panel["fieldConfig"]
+        own = [p["value"] for over in fields["overrides"] for p in over["properties"] if p["id"] == "unit"]
+        assert {fields["defaults"]["unit"], *own} <= UNITS, panel["title"]
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_every_series_is_of_what_is_chosen(name: str) -> None:
+    for title, expr in queries(BUILT[name]):
+        selectors = re.findall(r"\{([^{}]*)\}", expr)
+        assert selectors, f"{title}: {expr}"
+        for matchers in selectors:
+            assert any(scope <= set(matchers.split(",")) for scope in SCOPES), f"{title}: {expr}"
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_rates_are_over_as_many_samples_whatever_the_scrape_interval(name: str) -> None:
+    for title, expr in queries(BUILT[name]):
+        if (name, title) not in FIXED_WINDOWS:
+            assert not re.search(r"\bi?rate\([^\[]*\[(?!\$__rate_interval\])", expr), f"{title}: {expr}"
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_counters_are_shown_by_their_growth(name: str) -> None:
+    for title, expr in queries(BUILT[name]):
+        for counter in re.finditer(r"(\w+_(?:total|count|sum|bucket))\{[^}]*\}", expr):
+            grows = re.search(r"\b(?:i?rate|increase)\($", expr[: counter.start()])
+            assert (grows and expr[counter.end() :].startswith("[")) or counter[1] in GAUGES, (
+                f"{title}: {expr}"
+            )
 
 
 @pytest.mark.parametrize("name", BUILT)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from compose.lab import machine
 from compose.lab.processes import Processes, answers, free_ports, wait_until
 from compose.scatter.databases import Databases
-from compose.scatter.tests.programs import needs_programs
 from dashboards.preview.recording import Prometheus, Span, every
 from dashboards.tests.built import BUILT, panels
 from dashboards.tests.recorded import Recorded, assert_chosen, assert_shown, numbers
+from tests.harness import programs
+from tests.harness.programs import needs_partitions
 
 READY_SECONDS = 20
 AGENT = """\
@@ -112,24 +112,24 @@ def gathered() -> Iterator[Recorded]:
         (run / "gather.toml").write_text(GATHER.format(**ports))
         (run / "prometheus.yml").write_text(scraping(ports))
         url = f"http://127.0.0.1:{ports['prometheus']}"
-        programs = {
+        commands = {
             "postgres": databases.program(("shared_buffers=8MB",)),
             "prometheus": [
-                machine.prometheus(),
+                programs.prometheus(),
                 f"--config.file={run / 'prometheus.yml'}",
                 f"--storage.tsdb.path={run / 'data'}",
                 f"--web.listen-address={url.removeprefix('http://')}",
             ],
         }
         for program in ("agent", "gather"):
-            programs[program] = [
-                machine.binary("plimsoll"),
+            commands[program] = [
+                programs.agent(),
                 program,
                 "--config",
                 str(run / f"{program}.toml"),
             ]
         began = time.time()
-        with Processes(programs, run, run) as processes:
+        with Processes(commands, run, run) as processes:
             databases.wait(processes)
             at = {"prometheus": "-/ready", "agent": "readyz", "gather": "readyz"}
             for name, path in at.items():
@@ -155,18 +155,18 @@ def gathered() -> Iterator[Recorded]:
             yield Recorded(source, Span(began, moment + 1), [moment])
 
 
-@needs_programs
+@needs_partitions
 @pytest.mark.timeout(120)
 def test_no_panel_is_empty_or_slow(gathered: Recorded) -> None:
     assert_shown(gathered, "gathers")
 
 
-@needs_programs
+@needs_partitions
 def test_every_variable_has_values(gathered: Recorded) -> None:
     assert_chosen(gathered, "gathers")
 
 
-@needs_programs
+@needs_partitions
 def test_the_partition_that_is_missed_is_named(gathered: Recorded) -> None:
     found = {}
     for panel in panels(BUILT["gathers"]):

@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from compose.lab.topology import ROOT
 from dashboards.tests.built import RULES
 from dashboards.tests.recorded_run import FILE, notation
+from tests.harness import ROOT
 
 GUIDE = ROOT / "docs" / "observability.md"
 LABELS = {"cluster": "stocks", "job": "plimsoll", "service": "stocks"}

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from compose.lab.tests.programs import needs_programs
-from compose.lab.topology import ROOT
 from dashboards.preview.recording import Prometheus, Span, every, record
 from dashboards.tests.built import BUILT
 from dashboards.tests.recorded import Recorded, assert_chosen, assert_shown, numbers
+from tests.harness import ROOT
+from tests.harness.programs import needs_lab
 
 POLICIES = ("lua-fc-hash", "wasm-fc-hash", "fc-prop-updates")
 # More than two nodes can do: their bounds move, and some is refused.
@@ -71,20 +71,20 @@ def recorded_for(name: str, request: pytest.FixtureRequest) -> Recorded:
     return request.getfixturevalue("recorded_placement" if name == "placement" else "recorded")
 
 
-@needs_programs
+@needs_lab
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", OF_THE_LAB)
 def test_no_panel_is_empty_or_slow(recorded_for: Recorded, name: str) -> None:
     assert_shown(recorded_for, name)
 
 
-@needs_programs
+@needs_lab
 @pytest.mark.parametrize("name", OF_THE_LAB)
 def test_every_variable_has_values(recorded_for: Recorded, name: str) -> None:
     assert_chosen(recorded_for, name)
 
 
-@needs_programs
+@needs_lab
 def test_what_happened_is_marked(recorded: Recorded) -> None:
     marks = {}
     for name, dashboard in BUILT.items():
@@ -101,7 +101,7 @@ def test_what_happened_is_marked(recorded: Recorded) -> None:
                 assert recorded.span.start <= value / 1000 <= recorded.span.end
 
 
-@needs_programs
+@needs_lab
 def test_a_preview_has_what_the_panels_and_the_marks_have(recorded: Recorded) -> None:
     # As the first policy ends, while its nodes are still there.
     span = Span(recorded.span.start, recorded.last[len(LAST_SECONDS) - 1])

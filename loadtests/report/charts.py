@@ -4,7 +4,6 @@ import io
 import itertools
 import re
 from collections.abc import Iterable
-from html import escape
 from typing import Any
 
 import matplotlib
@@ -12,9 +11,11 @@ import matplotlib
 matplotlib.use("svg")
 
 import matplotlib.pyplot as plt
+from markupsafe import Markup, escape
 
 from loadtests.report.placement import BEST
 from loadtests.report.records import Policy
+from loadtests.report.schema import Run, Summary
 
 STYLE = {
     "font.size": 9,
@@ -35,7 +36,7 @@ SECONDS = "seconds since the clients started"
 COLOURS = plt.get_cmap("tab10").colors + plt.get_cmap("tab20b").colors + plt.get_cmap("tab20c").colors
 
 
-def svg(figure: Any, label: str) -> str:
+def svg(figure: Any, label: str) -> Markup:
     # Ids are hashed with a salt of the chart's own, so that charts on one page do not share them.
     with plt.rc_context({"svg.hashsalt": label}):
         out = io.StringIO()
@@ -48,10 +49,10 @@ def svg(figure: Any, label: str) -> str:
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
     # Numbered ids of groups come again in every chart, and nothing refers to them.
     text = re.sub(r'<g id="[^"]*">', "<g>", text)
-    return text.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
+    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1))
 
 
-def timely_bars(summary: dict[str, Any]) -> str:
+def timely_bars(summary: Summary) -> Markup:
     runs = summary["runs"][::-1]
     figure, axes = plt.subplots(figsize=(4.2, 0.8 + 0.36 * len(runs)))
     names = [run["policy"] for run in runs]
@@ -70,7 +71,7 @@ def timely_bars(summary: dict[str, Any]) -> str:
     return svg(figure, "Timely throughput per policy against ideal")
 
 
-def over_time(summary: dict[str, Any], key: str, unit: str, label: str) -> list[str]:
+def over_time(summary: Summary, key: str, unit: str, label: str) -> list[Markup]:
     """A chart per policy, all on the same scale."""
     runs = summary["runs"]
     reference = {key: [summary["sla_seconds"]] for key in ("mean_delay_s", "p95_delay_s")}
@@ -105,7 +106,7 @@ def over_time(summary: dict[str, Any], key: str, unit: str, label: str) -> list[
     return charts
 
 
-def relaxed(summary: dict[str, Any]) -> list[str]:
+def relaxed(summary: Summary) -> list[Markup]:
     """Share of the items whose updates give way, a chart per policy whose periods adapt."""
     charts = []
     for run in (run for run in summary["runs"] if run["updates"] is not None):
@@ -126,7 +127,7 @@ def relaxed(summary: dict[str, Any]) -> list[str]:
     return charts
 
 
-def transactions_bars(summary: dict[str, Any]) -> str:
+def transactions_bars(summary: Summary) -> Markup:
     """Over the whole measured time, and since the sets were to be where they should be."""
     runs = [run for run in summary["runs"] if run["placement"]][::-1]
     figure, axes = plt.subplots(figsize=(4.2, 0.8 + 0.36 * len(runs)))
@@ -149,7 +150,7 @@ def transactions_bars(summary: dict[str, Any]) -> str:
     return svg(figure, "Transactions per second, per policy")
 
 
-def placed_over_time(summary: dict[str, Any], key: str, unit: str, label: str) -> list[str]:
+def placed_over_time(summary: Summary, key: str, unit: str, label: str) -> list[Markup]:
     """A chart per policy, all on the same scale; dotted: the first decision, dashed: a reference."""
     runs = [run for run in summary["runs"] if run["placement"]]
     best = {run["policy"]: run["placement"]["transactions_per_s"] for run in runs}.get(BEST)
@@ -169,7 +170,7 @@ def placed_over_time(summary: dict[str, Any], key: str, unit: str, label: str) -
     return charts
 
 
-def sets_over_time(summary: dict[str, Any]) -> list[str]:
+def sets_over_time(summary: Summary) -> list[Markup]:
     """How many object sets each node is the primary of, a chart per policy."""
     charts = []
     for run in (run for run in summary["runs"] if run["placement"]):
@@ -183,7 +184,7 @@ def sets_over_time(summary: dict[str, Any]) -> list[str]:
     return charts
 
 
-def finish(axes: Any, run: dict[str, Any], seconds: int, highest: float, unit: str) -> None:
+def finish(axes: Any, run: Run, seconds: int, highest: float, unit: str) -> None:
     mark_event(axes, run["placement"]["first_decision_s"])
     axes.set_xlim(0, seconds)
     axes.set_ylim(0, 1.08 * highest or 1)
@@ -202,7 +203,7 @@ def node_colours(policy: Policy) -> dict[str, str]:
     return coloured(policy.meta["node_capacity_items_per_s"])
 
 
-def node_names(summary: dict[str, Any]) -> dict[str, str]:
+def node_names(summary: Summary) -> dict[str, str]:
     """The same for the charts of object sets, whose policies have the same nodes."""
     return coloured(next(run["placement"]["series"]["sets"] for run in summary["runs"] if run["placement"]))
 
@@ -212,7 +213,7 @@ def coloured(names: Iterable[str]) -> dict[str, str]:
     return {name: matplotlib.colors.to_hex(next(colours)) for name in names}
 
 
-def control(policy: Policy) -> list[str]:
+def control(policy: Policy) -> list[Markup]:
     """Bound, weight, and the reasons the bound changed, per node; none without agents."""
     rows = [row for row in policy.nodes if row["bound"] is not None]
     if not rows:
@@ -236,7 +237,7 @@ def control(policy: Policy) -> list[str]:
     return [*charts, reasons(mine, colours, policy)]
 
 
-def reasons(mine: dict[str, list[dict[str, Any]]], colours: dict[str, str], policy: Policy) -> str:
+def reasons(mine: dict[str, list[dict[str, Any]]], colours: dict[str, str], policy: Policy) -> Markup:
     changes = [
         (new["reason"], new["t_s"], node)
         for node, rows in mine.items()

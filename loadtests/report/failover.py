@@ -1,11 +1,10 @@
 """What the death of a program cost, and how soon the rest did its work."""
 
-from typing import Any
-
 import numpy as np
 
 from loadtests.report.numbers import rounded
 from loadtests.report.records import Policy
+from loadtests.report.schema import Failover
 
 # Timely of ideal over so many seconds, of which recovery has to reach a part.
 WINDOW_S = 3
@@ -21,7 +20,7 @@ def recovered(timely: np.ndarray, ideal: np.ndarray, since: float, end: int) -> 
     return None
 
 
-def failover(policy: Policy, timely: np.ndarray, ideal: np.ndarray) -> dict[str, Any] | None:
+def failover(policy: Policy, timely: np.ndarray, ideal: np.ndarray) -> Failover | None:
     """None where nothing was killed. Transactions count among the errors."""
     killed, dead, back = (policy.meta[f"{name}_s"] for name in ("killed", "dead", "back"))
     if killed is None:

@@ -9,6 +9,7 @@ from loadtests.report import freshness, phases, placement
 from loadtests.report.failover import failover
 from loadtests.report.numbers import ratio, rounded
 from loadtests.report.records import MACHINE, Policy, Requests
+from loadtests.report.schema import Removal, Run, Summary
 
 # A policy is given 5 s after the event before its timely share counts as the settled one.
 AFTER_EVENT_S = 5.0
@@ -105,7 +106,9 @@ def chosen(r: Requests, keep: np.ndarray) -> Requests:
     )
 
 
-def removal(policy: Policy, errors: np.ndarray, timely: np.ndarray, caps: dict[str, np.ndarray]) -> Any:
+def removal(
+    policy: Policy, errors: np.ndarray, timely: np.ndarray, caps: dict[str, np.ndarray]
+) -> Removal | None:
     """What the death of nodes cost; None where no node died."""
     event, end = policy.meta["event_s"], int(policy.meta["measured_to_s"])
     if event is None:
@@ -127,7 +130,7 @@ def removal(policy: Policy, errors: np.ndarray, timely: np.ndarray, caps: dict[s
     }
 
 
-def summarise(policy: Policy, sla: float) -> dict[str, Any]:
+def summarise(policy: Policy, sla: float) -> Run:
     meta, queries = policy.meta, chosen(policy.requests, policy.requests.query)
     begin, end, event = float(meta["measured_from_s"]), float(meta["measured_to_s"]), meta["event_s"]
     length, seconds = end - begin, int(np.ceil(end))
@@ -218,7 +221,7 @@ def summarise(policy: Policy, sla: float) -> dict[str, Any]:
     }
 
 
-def summary(run: dict[str, Any], policies: list[Policy]) -> dict[str, Any]:
+def summary(run: dict[str, Any], policies: list[Policy]) -> Summary:
     runs = [summarise(policy, run["sla_seconds"]) for policy in policies]
     placement.compare(runs, policies)
     phases.compare(runs)

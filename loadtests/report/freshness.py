@@ -4,11 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from loadtests.report.numbers import rounded
 from loadtests.report.records import Policy, Requests
-
-
-def figure(value: Any, digits: int = 4) -> float | None:
-    return None if value is None or not np.isfinite(value) else round(float(value), digits)
+from loadtests.report.schema import Updates
 
 
 def ages(requests: Requests) -> tuple[float | None, float | None]:
@@ -16,7 +14,7 @@ def ages(requests: Requests) -> tuple[float | None, float | None]:
     known = requests.age[(requests.outcome == "ok") & ~np.isnan(requests.age)]
     if not known.size:
         return None, None
-    return figure(known.mean()), figure(np.percentile(known, 95))
+    return rounded(known.mean()), rounded(np.percentile(known, 95))
 
 
 def between(requests: Requests, begin: float, end: float) -> Requests:
@@ -24,7 +22,7 @@ def between(requests: Requests, begin: float, end: float) -> Requests:
     return Requests(*(getattr(requests, name)[keep] for name in Requests.__dataclass_fields__))
 
 
-def updates(policy: Policy, queries: Requests, sla: float) -> dict[str, Any] | None:
+def updates(policy: Policy, queries: Requests, sla: float) -> Updates | None:
     """None where the load does not fall again."""
     meta = policy.meta
     event, calm = meta["event_s"], meta["calm_s"]
@@ -38,10 +36,10 @@ def updates(policy: Policy, queries: Requests, sla: float) -> dict[str, Any] | N
     overload_mean_age, overload_p95_age = ages(overload)
     return {
         "calm_s": calm,
-        "overload_mean_delay_s": figure(answered.mean()) if answered.size else None,
-        "overload_p95_delay_s": figure(np.percentile(answered, 95)) if answered.size else None,
-        "overload_timely_items_per_s": figure(in_time.sum() / (calm - event), 1),
-        "overload_refused_fraction": figure((overload.outcome == "refused").mean())
+        "overload_mean_delay_s": rounded(answered.mean()) if answered.size else None,
+        "overload_p95_delay_s": rounded(np.percentile(answered, 95)) if answered.size else None,
+        "overload_timely_items_per_s": rounded(in_time.sum() / (calm - event), 1),
+        "overload_refused_fraction": rounded((overload.outcome == "refused").mean())
         if overload.sent.size
         else None,
         "mean_age_s": mean_age,
@@ -60,7 +58,7 @@ def periods(policy: Policy, event: float, calm: float) -> dict[str, Any]:
     known = [row for row in rows if row["update_relaxed"] is not None]
     relaxed = per_second(known, int(np.ceil(end)))
     found = {
-        "overload_updates_per_s": figure(np.mean(made), 1) if made else None,
+        "overload_updates_per_s": rounded(np.mean(made), 1) if made else None,
         "relaxed_share": None,
         "longest_period_s": None,
         "hot_relaxed": None,
@@ -77,7 +75,7 @@ def periods(policy: Policy, event: float, calm: float) -> dict[str, Any]:
         "relaxed_share": max(share for share in relaxed if share is not None),
         "longest_period_s": max(row["update_longest_s"] or 0.0 for row in known),
         "hot_relaxed": max(row["update_hot_relaxed"] or 0.0 for row in known),
-        "back_s": None if not is_back else figure(max(late) - calm if late else 0.0, 1),
+        "back_s": None if not is_back else rounded(max(late) - calm if late else 0.0, 1),
     }
 
 
@@ -87,4 +85,4 @@ def per_second(known: list[dict[str, Any]], seconds: int) -> list[float | None]:
     for row in known:
         relaxed[int(row["t_s"])] += row["update_relaxed"]
         items[int(row["t_s"])] += row["update_items"] or 0.0
-    return [figure(r / n) if n else None for r, n in zip(relaxed, items, strict=True)]
+    return [rounded(r / n) if n else None for r, n in zip(relaxed, items, strict=True)]

@@ -1,27 +1,20 @@
 """report.html of scenario master-failover: what was answered each second, and how far behind reads were."""
 
 from collections import Counter
-from html import escape
 
 import matplotlib.pyplot as plt
+from markupsafe import Markup
 
+from loadtests.report import html
 from loadtests.report.charts import SECONDS, svg
 from loadtests.report.criteria import Criterion
 from loadtests.report.ledger import Events, Request, behind
 
 INCHES = (7.0, 2.2)
 WRITES = "writes acknowledged"
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>master-failover</title>
-<style>body {{ font: 15px sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }}</style>
-<h1>master-failover</h1>
-<ul>{checks}</ul>
-{charts}
-</html>
-"""
 
 
-def chart(lines: dict[str, dict[int, float]], events: Events, label: str) -> str:
+def chart(lines: dict[str, dict[int, float]], events: Events, label: str) -> Markup:
     figure, axes = plt.subplots(figsize=INCHES)
     seconds = range(int(events.ended - events.began))
     for name, values in lines.items():
@@ -55,5 +48,5 @@ def render(requests: list[Request], events: Events, checks: list[Criterion]) -> 
         chart(dict(sorted(answered.items())), events, "a second"),
         chart(dict(sorted(late.items())), events, "s behind, at most"),
     ]
-    lines = "".join(f"<li>{escape(check.line())}</li>" for check in checks)
-    return PAGE.format(checks=lines, charts="\n".join(charts))
+    lines = [check.line() for check in checks]
+    return html.template(html.SHARED / "ledger.html").render(checks=lines, charts=charts)

@@ -7,26 +7,20 @@ import numpy as np
 
 from loadtests.report.numbers import ratio, rounded, show
 from loadtests.report.records import Policy
+from loadtests.report.schema import Phase, Run, Summary
 
 HEADINGS = ("timely/s", "of best", "p95 s")
-HOW = """<p>Open-loop clients: requests come in the steps of the load, parts of the capacity that was
-measured before the first policy, at the same times and for the same work for every policy; each client
-gives up after a time. All times are taken at the client. A request is timely if it was answered within
-the SLA. How many requests of ten times the work are among the served is chance; timely_items_per_s of
-summary.json is timely work, in mean requests. A phase counts the requests sent in it, against all that were
-to be sent; its percentiles are of those that were served. In the charts timely work, in mean requests, and
-delays go by the second in which the answer came.</p>"""
 LOST = ("refused", "timed out", "failed", "not sent")
 
 
-def phases(policy: Policy, sla: float) -> list[dict[str, Any]] | None:
+def phases(policy: Policy, sla: float) -> list[Phase] | None:
     """All by time of sending: what became of the requests of a phase. None for the demo service."""
     if "phases" not in policy.meta:
         return None
     return [figures(policy, phase, sla) for phase in policy.meta["phases"]]
 
 
-def figures(policy: Policy, phase: dict[str, Any], sla: float) -> dict[str, Any]:
+def figures(policy: Policy, phase: dict[str, Any], sla: float) -> Phase:
     begin, end, offered = phase["from_s"], phase["to_s"], phase["offered_per_s"]
     requests = policy.requests
     sent = (requests.sent >= begin) & (requests.sent < end)
@@ -59,7 +53,7 @@ def figures(policy: Policy, phase: dict[str, Any], sla: float) -> dict[str, Any]
     }
 
 
-def compare(runs: list[dict[str, Any]]) -> None:
+def compare(runs: list[Run]) -> None:
     """Adds to each phase its part of the best run's timely requests."""
     phased = [run["phases"] for run in runs if run["phases"]]
     for same in zip(*phased, strict=True):
@@ -68,16 +62,16 @@ def compare(runs: list[dict[str, Any]]) -> None:
             phase["timely_of_best"] = rounded(ratio(phase["timely_per_s"], best))
 
 
-def capacity(summary: dict[str, Any]) -> str:
+def capacity(summary: Summary) -> str:
     start, end = (sum(summary["capacity"][f"{when}_per_s"].values()) for when in ("start", "end"))
     return f"capacity {start:.1f} requests/s before the first policy, {end:.1f} after the last"
 
 
-def title(phase: dict[str, Any]) -> str:
+def title(phase: Phase) -> str:
     return f"{phase['load']:g}x"
 
 
-def grouped(summary: dict[str, Any], first: str, names: tuple[str, ...]) -> list[str]:
+def grouped(summary: Summary, first: str, names: tuple[str, ...]) -> list[str]:
     """The phase's load is said with the first of its columns."""
     found = [first]
     for phase in summary["runs"][0]["phases"]:
@@ -85,25 +79,25 @@ def grouped(summary: dict[str, Any], first: str, names: tuple[str, ...]) -> list
     return found
 
 
-def headings(summary: dict[str, Any]) -> list[str]:
+def headings(summary: Summary) -> list[str]:
     return grouped(summary, "policy", HEADINGS)
 
 
-def cells(summary: dict[str, Any]) -> list[list[str]]:
+def cells(summary: Summary) -> list[list[str]]:
     keys = (("timely_per_s", ".1f"), ("timely_of_best", ".0%"), ("p95_delay_s", ".2f"))
     return rows(summary, keys)
 
 
-def lost_headings(summary: dict[str, Any]) -> list[str]:
+def lost_headings(summary: Summary) -> list[str]:
     return grouped(summary, "not served", LOST)
 
 
-def lost(summary: dict[str, Any]) -> list[list[str]]:
+def lost(summary: Summary) -> list[list[str]]:
     names = ("refused", "timeout", "error", "dropped")
     return rows(summary, tuple((f"{name}_fraction", ".1%") for name in names))
 
 
-def rows(summary: dict[str, Any], keys: tuple[tuple[str, str], ...]) -> list[list[str]]:
+def rows(summary: Summary, keys: tuple[tuple[str, str], ...]) -> list[list[str]]:
     return [
         [
             run["policy"] + (" (generator limited)" if run["generator_limited"] else ""),
@@ -113,7 +107,7 @@ def rows(summary: dict[str, Any], keys: tuple[tuple[str, str], ...]) -> list[lis
     ]
 
 
-def best_of_groups(summary: dict[str, Any]) -> list[str]:
+def best_of_groups(summary: Summary) -> list[str]:
     """For each sweep, which of its values was the best in each phase."""
     groups = defaultdict(list)
     for run in summary["runs"]:

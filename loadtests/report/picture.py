@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
+from loadtests.report.schema import Run, Summary
+
 SHOWN = {"rr": "#d9822b", "leastconn": "#3d444d", "fc-prop": "#1f6fb2"}
 # The one that may lie on another has gaps.
 DASHES = {"#3d444d": "5 7"}
@@ -45,7 +47,7 @@ def step(highest: float, parts: int) -> float:
     return next(round(power * f, 6) for f in (1, 2, 5, 10) if power * f * parts >= highest)
 
 
-def bars(runs: list[dict[str, Any]], top: float) -> Iterator[str]:
+def bars(runs: list[Run], top: float) -> Iterator[str]:
     longest = max(*(run["ideal_items_per_s"] for run in runs), *(r["timely_items_per_s"] for r in runs), 1.0)
     scale = (BARS_END - NAMES) / longest
     for number, run in enumerate(runs):
@@ -58,7 +60,7 @@ def bars(runs: list[dict[str, Any]], top: float) -> Iterator[str]:
         yield text(max(ideal, timely) * scale + NAMES + 6, y + 16, f"{timely:,.0f}{share}")
 
 
-def chosen(runs: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def chosen(runs: list[Run]) -> dict[str, Run]:
     """Runs to show the delay of, by colour."""
     found = {SHOWN[run["policy"]]: run for run in runs if run["policy"] in SHOWN}
     return found or dict(zip(OTHERS, runs, strict=False))
@@ -79,7 +81,7 @@ def curve(series: list[float | None], x: Any, y: Any, colour: str) -> str:
     )
 
 
-def delays(summary: dict[str, Any], top: float) -> Iterator[str]:
+def delays(summary: Summary, top: float) -> Iterator[str]:
     runs, sla = chosen(summary["runs"]), summary["sla_seconds"]
     values = [v for run in runs.values() for v in run["series"]["mean_delay_s"] if v is not None]
     seconds = max(len(run["series"]["mean_delay_s"]) for run in runs.values())
@@ -118,7 +120,7 @@ def delays(summary: dict[str, Any], top: float) -> Iterator[str]:
         at += 30 + 8 * len(name) + 16
 
 
-def render(summary: dict[str, Any]) -> str:
+def render(summary: Summary) -> str:
     runs = summary["runs"]
     bars_top = 90
     delay_title = bars_top + BAR * len(runs) + 34

@@ -1,11 +1,10 @@
 """Figures of writes at primaries of object sets; docs/lab-results.md has the formulas."""
 
-from typing import Any
-
 import numpy as np
 
-from loadtests.report.numbers import ratio, rounded
+from loadtests.report.numbers import ratio, rounded, show
 from loadtests.report.records import Policy, TableChange, Writes
+from loadtests.report.schema import Placement, Run, Summary
 
 # What the others are compared with: where the sets would be if their loads were known beforehand.
 BEST = "placement-fixed"
@@ -14,7 +13,7 @@ NEAR = 0.95
 PERIODS = 4
 
 
-def figures(policy: Policy, sla: float) -> dict[str, Any] | None:
+def figures(policy: Policy, sla: float) -> Placement | None:
     """All but the comparison with the best fixed placement; None where no write named an object set."""
     writes, known = policy.writes, policy.meta.get("placement")
     if writes is None or known is None:
@@ -62,7 +61,7 @@ def figures(policy: Policy, sla: float) -> dict[str, Any] | None:
     }
 
 
-def compare(runs: list[dict[str, Any]], policies: list[Policy]) -> None:
+def compare(runs: list[Run], policies: list[Policy]) -> None:
     """Each with the best fixed placement, over the same time, where that is in the run."""
     writes = {policy.meta["policy"]: policy.writes for policy in policies}
     best = writes.get(BEST)
@@ -146,11 +145,7 @@ HEADINGS = [
 ]
 
 
-def show(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
-
-
-def cells(summary: dict[str, Any]) -> list[list[str]]:
+def cells(summary: Summary) -> list[list[str]]:
     lines = []
     for run in summary["runs"]:
         found = run["placement"]

@@ -1,9 +1,8 @@
 """The table, for the terminal, for the page and as Markdown."""
 
-from typing import Any
-
 from loadtests.report import phases, placement
 from loadtests.report.numbers import show
+from loadtests.report.schema import Summary
 
 HEADINGS = [
     *("policy", "proxy", "timely items/s", "of ideal", "from 5 s", "vs rr", "vs prop", "total items/s"),
@@ -21,7 +20,7 @@ HEADINGS = [
 ]
 
 
-def cells(summary: dict[str, Any]) -> list[list[str]]:
+def cells(summary: Summary) -> list[list[str]]:
     timely = {run["policy"]: run["timely_items_per_s"] for run in summary["runs"]}
     lines = []
     for run in summary["runs"]:
@@ -48,7 +47,7 @@ def cells(summary: dict[str, Any]) -> list[list[str]]:
     return lines
 
 
-def chosen(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+def chosen(summary: Summary) -> tuple[list[str], list[list[str]]]:
     """Headings and cells of what the scenario is about."""
     if any(run["phases"] for run in summary["runs"]):
         return phases.headings(summary), phases.cells(summary)
@@ -63,7 +62,7 @@ UPDATES = [
 ]
 
 
-def updates(summary: dict[str, Any]) -> list[list[str]]:
+def updates(summary: Summary) -> list[list[str]]:
     """What the overload of temporal data came to; no lines for other scenarios."""
     lines = []
     for run in summary["runs"]:
@@ -94,7 +93,7 @@ def aligned(lines: list[list[str]]) -> str:
     return "\n".join(text)
 
 
-def beside(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]] | None:
+def beside(summary: Summary) -> tuple[list[str], list[list[str]]] | None:
     """Headings and cells of a second table, where there is one."""
     if any(run["phases"] for run in summary["runs"]):
         return phases.lost_headings(summary), phases.lost(summary)
@@ -102,7 +101,7 @@ def beside(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]] | None:
     return (UPDATES, lines) if lines else None
 
 
-def terminal(summary: dict[str, Any]) -> str:
+def terminal(summary: Summary) -> str:
     parts = [
         aligned([headings, *lines]) for headings, lines in filter(None, (chosen(summary), beside(summary)))
     ]
@@ -115,6 +114,6 @@ def piped(headings: list[str], lines: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
 
-def markdown(summary: dict[str, Any]) -> str:
+def markdown(summary: Summary) -> str:
     parts = [piped(*table) for table in (chosen(summary), beside(summary)) if table]
     return "\n\n".join([*parts, *phases.best_of_groups(summary)])

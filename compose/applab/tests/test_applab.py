@@ -12,27 +12,17 @@ from pathlib import Path
 import pytest
 
 from compose.apps import catalog
-from compose.lab import machine
-from compose.lab.errors import LabError
-from compose.lab.tests.programs import marked, until
 from compose.lab.topology import ROOT
+from tests.harness import programs
+from tests.harness.eventually import eventually
+from tests.harness.process import MARK, marked
 
 COMMAND = [sys.executable, "-m", "compose.applab", "--app", "go", "--quick"]
 
 
-def built() -> bool:
-    try:
-        return bool(
-            machine.binary("plimsoll")
-            and machine.k6()
-            and machine.haproxy()
-            and catalog.installed(catalog.TOOLS / "bin" / "go")
-        )
-    except LabError:
-        return False
-
-
-needs_programs = pytest.mark.skipif(not built(), reason="needs `make tools apps build`")
+needs_programs = programs.needs(
+    programs.agent, programs.k6, programs.haproxy, lambda: catalog.installed(catalog.TOOLS / "bin" / "go")
+)
 
 
 @pytest.fixture
@@ -45,7 +35,7 @@ def applab(tmp_path):
         process = subprocess.Popen(
             [*COMMAND, "--results", str(tmp_path / "results"), *arguments],
             cwd=ROOT,
-            env=os.environ | {"LAB_TEST": mark},
+            env=os.environ | {MARK: mark},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -91,15 +81,19 @@ def test_a_short_run_leaves_complete_records(applab, tmp_path):
     facts = json.loads((latest / "run.json").read_text())
     assert (facts["app"], facts["scenario"], facts["seed"]) == ("go", "pause", 3)
     start = facts["capacity"]["start_per_s"]
-    # A quarter of a core does at most so many times 11.8 ms of work in a second.
-    assert all(5 < found < 0.26 / 0.0118 for found in start.values())
+    # A quarter of a core does 21 times 11.8 ms of work in a second; two seconds tell it to a tenth. Without a
+    # quota a node has two thirds of a core.
+    assert all(5 < found < 0.3 / 0.0118 for found in start.values())
     assert facts["capacity"]["end_per_s"].keys() == start.keys() == {"node1", "node2", "node3"}
     summary = json.loads((latest / "summary.json").read_text())
     assert [run["policy"] for run in summary["runs"]] == ["static-4", "fc-prop"]
     planned = 0.6 * sum(start.values()) * 4.5
     for run in summary["runs"]:
         rows = records(latest, run["policy"])
-        assert abs(len(rows) - planned) <= 3
+        sent = json.loads((latest / run["policy"] / "k6-summary.json").read_text())
+        assert len(rows) == sent["metrics"]["iterations"]["values"]["count"]
+        # On a busy machine k6 starts late, and what was due at the end is not sent.
+        assert 0.9 * planned < len(rows) < planned + 3
         assert {row["node"] for row in rows if row["outcome"] == "ok"} == {"node1", "node2", "node3"}
         assert [(phase["from_s"], phase["to_s"]) for phase in run["phases"]] == [(0, 2), (2, 3.5), (3.5, 4.5)]
         assert run["phases"][0]["timely_per_s"] > 0.5 * run["phases"][0]["offered_per_s"]
@@ -126,14 +120,14 @@ def test_a_short_run_leaves_complete_records(applab, tmp_path):
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_however_it_ends_nothing_is_left(applab, how):
     process, mark = applab("--scenario", "kill", "--load", "0.5:1,0.5:60,0.5:1", "--policies", "fc-prop")
-    until(lambda: any("apps.js" in line for _, line in marked(mark)), 40, "k6 has not started")
+    eventually("k6 runs", lambda: any("apps.js" in line for _, line in marked(mark)), 40)
     assert len({path.name for path in cgroups(process)}) == 3
     # The third node and its agent are dead by now; the rest is there.
     dead = lambda: sum("apps/bin/go" in line for _, line in marked(mark)) == 2  # noqa: E731
-    until(dead, 20, "node3 was not killed")
+    eventually("node3 is killed", dead)
     process.send_signal(how)
     process.wait(20)
-    until(lambda: not marked(mark) and not cgroups(process), 20, f"left behind: {marked(mark)}")
+    eventually("nothing is left behind", lambda: not marked(mark) and not cgroups(process))
     if how == signal.SIGINT:
         assert process.returncode == 128 + how
         assert "interrupted; everything is stopped" in process.stderr.read()

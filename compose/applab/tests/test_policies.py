@@ -8,19 +8,11 @@ import pytest
 from compose.applab import nodes, policies, render
 from compose.applab.render import Addresses
 from compose.apps import catalog
-from compose.lab import envoy, machine
 from compose.lab.errors import LabError
 from compose.lab.render import table
+from tests.harness import programs
 
-
-def built(find, *arguments) -> bool:
-    try:
-        return bool(find(*arguments))
-    except LabError:
-        return False
-
-
-HAS_AGENT = built(machine.binary, "plimsoll")
+HAS_AGENT = programs.are_found(programs.agent)
 EVERY = [name for name in table(policies.POLICIES) if name not in ("defaults", "common")]
 
 
@@ -66,7 +58,7 @@ def test_an_application_without_a_histogram_has_no_policy_by_it():
 @pytest.mark.parametrize("name", EVERY)
 def test_the_programs_take_what_is_written(name, tmp_path):
     [policy, *_] = policies.load([name])
-    if policy.base.has_ring and not built(envoy.module):
+    if policy.base.has_ring and not programs.are_found(programs.wasm):
         pytest.skip("needs `make build`")
     addresses = Addresses.free()
     # The proxy itself checks.
@@ -83,7 +75,7 @@ def test_the_programs_take_what_is_written(name, tmp_path):
         config = tmp_path / f"{app}.toml"
         config.write_text(render.agent(policy, 1, addresses, tmp_path, metrics, 20.0))
         if HAS_AGENT:
-            command = [machine.binary("plimsoll"), "agent", "--check-config", "--config", str(config)]
+            command = [programs.agent(), "agent", "--check-config", "--config", str(config)]
             checked = subprocess.run(command, capture_output=True, text=True, check=False)
             assert checked.returncode == 0, checked.stderr
 

@@ -11,8 +11,8 @@ import pytest
 from compose.apps import quota
 from compose.apps.quota import Quota
 from compose.lab.errors import LabError
-from compose.lab.processes import wait_until
 from compose.lab.topology import ROOT
+from tests.harness.eventually import eventually
 
 V1 = """\
 30 23 0:26 / /sys/fs/cgroup/cpu,cpuacct rw shared:1 - cgroup cgroup rw,cpu,cpuacct
@@ -30,13 +30,13 @@ def node():
 
 def start(node: Quota, command: list[str] = BUSY) -> subprocess.Popen:
     process = subprocess.Popen([*node.words, *command], stdout=subprocess.PIPE, start_new_session=True)
-    wait_until("the start", lambda: len(node.processes()) >= 2, 10, lambda: None)
+    eventually("the start", lambda: len(node.processes()) >= 2)
     return process
 
 
 def uses(node: Quota, seconds: float) -> None:
     more = node.cpu_seconds() + seconds
-    wait_until(f"{seconds:g} s of CPU time", lambda: node.cpu_seconds() > more, 30, lambda: None)
+    eventually(f"{seconds:g} s of CPU time", lambda: node.cpu_seconds() > more, 30)
 
 
 def test_holds_back_what_is_inside(node):
@@ -103,7 +103,7 @@ def test_leaves_nothing_of_a_maker_that_is_killed():
         maker.kill()
     paths = [Path(word) if word.startswith("/") else Path("/proc") / word for word in left]
     assert len(paths) >= 4
-    wait_until("the reaper", lambda: not any(path.exists() for path in paths), 10, lambda: None)
+    eventually("the reaper", lambda: not any(path.exists() for path in paths))
 
 
 def test_refuses_less_than_the_kernel_does(node):

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from compose.lab.topology import ROOT
+from tests.harness.process import MARK
 
 LAB = [sys.executable, "-m", "compose.lab"]
 SMALL = ["--quick", "--nodes", "2", "--clients", "20", "--duration", "16"]
@@ -19,7 +20,7 @@ def lab(tmp_path):
     started = []
 
     def start(*arguments: str) -> tuple[subprocess.Popen, str]:
-        environment = os.environ | {"LAB_TEST": mark, "TMPDIR": str(tmp_path)}
+        environment = os.environ | {MARK: mark, "TMPDIR": str(tmp_path)}
         command = [*LAB, "run", *SMALL, "--results", str(tmp_path / "results"), *arguments]
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -8,7 +8,8 @@ import pytest
 
 from compose.lab import topology
 from compose.lab.errors import LabError
-from compose.lab.scenario import SCENARIOS, scenario
+from compose.lab.scenarios import registry
+from compose.lab.scenarios.base import Comparison
 
 
 def lab(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -130,12 +131,16 @@ def test_a_wrong_topology(tmp_path: Path, text: str, words: str) -> None:
 
 
 def test_quick_is_short_and_keeps_the_order_of_things() -> None:
-    for name in SCENARIOS:
+    for scenario in (one for one in registry.SCENARIOS if isinstance(one, Comparison)):
         for quick in (True, False):
-            made = scenario(name, quick)
-            assert made.warmup < made.burst <= made.event < made.duration
-            longest = (75, 135) if made.calm else (45, 120)
-            assert made.duration + made.drain <= longest[not quick]
-            if made.calm:
+            made = scenario.plan(quick)
+            times = made.times
+            assert times.warmup < times.burst <= times.event < times.duration
+            longest = (75, 135) if times.calm else (45, 120)
+            assert times.duration + made.drain <= longest[not quick]
+            assert (made.fault is None) == (times.kill is None)
+            if times.back:
+                assert times.event < times.back < times.duration
+            if times.calm:
                 # Long enough to see what comes back within 30 s.
-                assert made.event < made.calm <= made.duration - 30
+                assert times.event < times.calm <= times.duration - 30

@@ -12,8 +12,9 @@ from compose.lab import envoy, machine, render, stack
 from compose.lab.errors import LabError
 from compose.lab.processes import TIED, free_ports
 from compose.lab.tests.ports import PORTS
-from compose.lab.tests.programs import until
 from compose.lab.topology import load
+from tests.harness import programs
+from tests.harness.eventually import eventually
 
 POLICIES = [
     policy for policy in render.policies(render.default_names("envoy", "burst")) if policy.proxy == "envoy"
@@ -50,11 +51,9 @@ def ports_of(cluster: dict) -> list[int]:
 
 
 def need_module(policy: render.Policy) -> None:
-    if envoy.MODULE in policy.example.read_text():
-        try:
-            envoy.module()
-        except LabError:
-            pytest.skip("needs `make build`")
+    text = policy.example.read_text()
+    if not programs.are_found(*(find for name, find in envoy.BUILT.items() if name in text)):
+        pytest.skip("needs `make build`")
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
@@ -199,9 +198,7 @@ def test_nodes_that_do_not_answer_are_down(tmp_path):
     made = envoy.prepare(render.policies(["envoy-rr"])[0].example, ports, tmp_path, "lb1", {}, 1)
     with subprocess.Popen([*TIED, *made.command], stderr=subprocess.DEVNULL) as process:
         try:
-            until(
-                lambda: [s.up for s in made.servers().values()] == [False] * 2, 10, "Envoy sees no two down"
-            )
+            eventually("two are down", lambda: [s.up for s in made.servers().values()] == [False] * 2)
         finally:
             process.kill()
 

@@ -8,16 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from compose.lab import failover, machine, patroni
-from compose.lab.errors import LabError
+from compose.lab import failover, patroni
 from compose.lab.processes import free_ports
-
-
-def _built() -> bool:
-    try:
-        return bool(machine.binary("stocks") and machine.binary("plimsoll"))
-    except LabError:
-        return False
+from tests.harness import programs
 
 
 @pytest.fixture
@@ -49,7 +42,7 @@ def _ports() -> failover.Ports:
     return failover.Ports(frontend, rest[:3], rest[3:6], rest[6:], admin)
 
 
-@pytest.mark.skipif(not _built(), reason="needs `make tools build`")
+@programs.needs(programs.stocks, programs.agent)
 @pytest.mark.parametrize(("proxy", "only_check"), [("haproxy", ["-c"]), ("envoy", ["--mode", "validate"])])
 def test_the_proxy_and_the_agents_take_their_configurations(
     cluster, tmp_path: Path, proxy: str, only_check: list[str]

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from compose.lab.tests.programs import marked, needs_programs, until
+from tests.harness.eventually import eventually
+from tests.harness.process import marked
+from tests.harness.programs import needs_lab
 
 ON_ENVOY = ("envoy-rr", "envoy-eds-fc-prop")
 
@@ -34,14 +36,14 @@ def memory_owners() -> list[int]:
     return [int(line.split()[column]) for line in lines[1:]]
 
 
-@needs_programs
+@needs_lab
 @pytest.mark.parametrize(
     ("how", "database"),
     [(signal.SIGINT, "sqlite"), (signal.SIGTERM, "postgres"), (signal.SIGKILL, "postgres")],
 )
 def test_however_it_ends_no_process_and_no_port_is_left(lab, tmp_path, how, database):
     process, mark = lab("--policies", "fc-prop", "--observe", "--database", database)
-    until(lambda: any("k6" in line and "run" in line for _, line in marked(mark)), 90, "k6 has not started")
+    eventually("k6 runs", lambda: any("k6" in line and "run" in line for _, line in marked(mark)), 90)
     family = marked(mark)
     for program in ("haproxy", "stocks", "plimsoll", "k6", "supervisor", "prometheus"):
         assert any(program in line for _, line in family), f"{program} is not running"
@@ -54,8 +56,8 @@ def test_however_it_ends_no_process_and_no_port_is_left(lab, tmp_path, how, data
     try:
         process.send_signal(how)
         process.wait(20)
-        until(lambda: not marked(mark), 20, f"left behind: {marked(mark)}")
-        until(lambda: not any(below(path) for path in data), 20, "a PostgreSQL is left behind")
+        eventually("nothing is left behind", lambda: not marked(mark))
+        eventually("no PostgreSQL is left behind", lambda: not any(below(path) for path in data))
         assert servers.isdisjoint(memory_owners())
         if how != signal.SIGKILL:
             assert process.returncode == 128 + how
@@ -66,7 +68,7 @@ def test_however_it_ends_no_process_and_no_port_is_left(lab, tmp_path, how, data
             shutil.rmtree(path, ignore_errors=True)
 
 
-@needs_programs
+@needs_lab
 def test_a_small_run_leaves_complete_records_and_the_same_work_for_every_policy(lab, tmp_path):
     process, mark = lab("--policies", "rr fc-prop envoy-rr envoy-eds-fc-prop", "--seed", "3")
     _, stderr = process.communicate(timeout=170)
@@ -106,7 +108,7 @@ def test_a_small_run_leaves_complete_records_and_the_same_work_for_every_policy(
         assert common >= 0.8 * len(set(work["rr"]))
 
 
-@needs_programs
+@needs_lab
 def test_redis_is_away_for_as_long_as_it_is_told(lab, tmp_path):
     process, _ = lab("--policies", "fc-prop lua-fc-hash", "--redis-away", "3", "--proxies", "2")
     _, stderr = process.communicate(timeout=120)
@@ -127,7 +129,7 @@ def test_redis_is_away_for_as_long_as_it_is_told(lab, tmp_path):
         assert "error" not in {row["outcome"] for row in csv.DictReader(file)}
 
 
-@needs_programs
+@needs_lab
 @pytest.mark.parametrize(("policy", "database"), [("fc-prop", "postgres"), ("wasm-fc-hash", "sqlite")])
 def test_a_killed_slave_and_its_agent_are_recorded_as_dead(lab, tmp_path, policy, database):
     process, _ = lab(
@@ -150,7 +152,7 @@ def test_a_killed_slave_and_its_agent_are_recorded_as_dead(lab, tmp_path, policy
     assert {row["capacity_items_per_s"] for row in rows if row["node"] == "node2"} == {"0"}
 
 
-@needs_programs
+@needs_lab
 @pytest.mark.parametrize(
     ("scenario", "policy", "killed", "duration"),
     [
@@ -192,7 +194,7 @@ def test_only_what_the_dead_had_under_way_fails(lab, tmp_path, scenario, policy,
         assert any("+switch-master stocks" in log for log in logs)
 
 
-@needs_programs
+@needs_lab
 def test_object_sets_leave_the_node_where_all_of_them_start(lab, tmp_path):
     process, _ = lab(
         "--scenario", "placement", "--policies", "placement", "--clients", "48", "--proxies", "2"

@@ -5,19 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from compose.lab import failover, machine
-from compose.lab.errors import LabError
+from compose.lab import failover
 from compose.lab.tests.replicated import Replicated, Told, ask
+from tests.harness import programs
 
-
-def _built() -> bool:
-    try:
-        return bool(machine.binary("stocks") and machine.binary("plimsoll"))
-    except LabError:
-        return False
-
-
-pytestmark = pytest.mark.skipif(not _built(), reason="needs `make tools build`")
+pytestmark = programs.needs(programs.stocks, programs.agent)
 
 
 @pytest.fixture

@@ -15,9 +15,12 @@ from compose.lab.collector import Collector
 from compose.lab.errors import LabError
 from compose.lab.observe import Prometheus, Target
 from compose.lab.processes import answers
-from compose.lab.scenario import scenario
-from compose.lab.tests.programs import marked, needs_programs, until
+from compose.lab.scenarios.burst import Burst
+from compose.lab.scenarios.removal import Removal
 from compose.lab.topology import load
+from tests.harness.eventually import eventually
+from tests.harness.process import marked
+from tests.harness.programs import needs_lab
 
 
 def ask(url: str, query: str, **more: str) -> list[dict]:
@@ -27,7 +30,7 @@ def ask(url: str, query: str, **more: str) -> list[dict]:
         return json.load(answer)["data"]["result"]
 
 
-@needs_programs
+@needs_lab
 def test_after_a_run_prometheus_has_it_until_it_is_stopped(lab, tmp_path: Path) -> None:
     process, mark = lab("--policies", "envoy-eds-fc-prop", "--observe")
     stdout, stderr = process.communicate(timeout=120)
@@ -57,7 +60,7 @@ def test_after_a_run_prometheus_has_it_until_it_is_stopped(lab, tmp_path: Path) 
         assert at["burst"] - at["start"] == pytest.approx(13)
     finally:
         os.kill(stopper, signal.SIGTERM)
-        until(lambda: not marked(mark), 15, f"left behind: {marked(mark)}")
+        eventually("nothing is left behind", lambda: not marked(mark))
 
 
 def test_a_failure_of_the_lab_ends_it(tmp_path: Path) -> None:
@@ -127,9 +130,9 @@ def test_gathers_are_targets(tmp_path: Path) -> None:
 
 
 def test_events_are_shown_once_they_happened(tmp_path: Path) -> None:
-    events = scenario("removal", True, redis_away=5).events(has_redis=True)
+    events = Removal().plan(quick=True, redis_away=5).events(has_redis=True)
     assert events == {"burst": 8, "removal": 20, "Redis away": 20, "Redis back": 25}
-    assert scenario("burst", True, redis_away=5).events(has_redis=False) == {"burst": 13}
+    assert Burst().plan(quick=True, redis_away=5).events(has_redis=False) == {"burst": 13}
     with Collector(tmp_path / "requests.csv.gz", 1.0, {}, {"past": 0.0, "future": 3600.0}) as collector:
         assert "lab_event" not in collector.metrics().replace("# HELP lab_event", "").replace(
             "# TYPE lab_event", ""

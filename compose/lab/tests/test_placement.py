@@ -9,11 +9,14 @@ import urllib.request
 
 import pytest
 
-from compose.lab import machine, placement, render, run, scenario, stack, topology
+from compose.lab import machine, placement, render, run, stack, topology
 from compose.lab.collector import Collector
 from compose.lab.errors import LabError
 from compose.lab.placement import Sets, Watch, best
 from compose.lab.processes import Processes, free_ports, wait_until
+from compose.lab.scenarios.base import Comparison
+from compose.lab.scenarios.burst import Burst
+from compose.lab.scenarios.placement import Placement, PlacementEven
 from compose.lab.tests.ports import PORTS
 
 
@@ -77,26 +80,26 @@ def test_nodes_without_capacity_are_refused(capacities):
         best({"G00": 1.0}, capacities)
 
 
-def options(name: str) -> run.Options:
-    found = scenario.scenario(name, quick=True)
-    return run.Options(found, topology.load(name), 1, True, 10, 1, run.RESULTS)
+def options(scenario: Comparison) -> run.Options:
+    found = scenario.plan(quick=True)
+    return run.Options(found, topology.load(scenario.name), 1, True, 10, 1, run.RESULTS)
 
 
 def test_agents_are_told_where_sets_are_pinned(tmp_path):
     policies = {
         policy.name: policy for policy in render.policies(["placement-fixed", "placement-none", "rr"])
     }
-    told = run.agents_placement(policies["placement-fixed"], options("placement"))
+    told = run.agents_placement(policies["placement-fixed"], options(Placement()))
     assert told["cluster"] == "stocks"
     assert told["pins"].keys() == {f"={name}" for name in Sets().shares()}
     assert set(told["pins"].values()) == {f"node{n}" for n in range(1, 6)}
     node = topology.load("placement").slaves[0]
     text = render.agent(policies["placement-fixed"], node, 0, PORTS, tmp_path, told)
     assert tomllib.loads(text)["placement"] == told
-    assert run.agents_placement(policies["placement-none"], options("placement"))["moves"] is False
-    assert run.agents_placement(policies["rr"], options("placement")) is None
+    assert run.agents_placement(policies["placement-none"], options(Placement()))["moves"] is False
+    assert run.agents_placement(policies["rr"], options(Placement())) is None
     with pytest.raises(LabError, match="placement-fixed: only scenario placement"):
-        run.agents_placement(policies["placement-fixed"], options("burst"))
+        run.agents_placement(policies["placement-fixed"], options(Burst()))
 
 
 def test_nodes_that_take_writes_watch_each_other(tmp_path):
@@ -116,11 +119,11 @@ def test_the_generator_is_told_of_the_sets():
 
 
 def test_only_that_redis_is_away_is_an_event():
-    assert scenario.scenario("placement-even", quick=True).sets.evenly
-    found = scenario.scenario("placement", quick=True)
+    assert PlacementEven().plan(quick=True).work.sets.evenly
+    found = Placement().plan(quick=True)
     assert not found.has_event(True)
     assert found.events(True) == {}
-    away = scenario.scenario("placement", quick=True, redis_away=5)
+    away = Placement().plan(quick=True, redis_away=5)
     assert away.has_event(True) and not away.has_event(False)
     assert away.event_text(True) == "Redis is away for 5 s"
     assert set(away.events(True)) == {"Redis away", "Redis back"}

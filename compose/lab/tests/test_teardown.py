@@ -5,8 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from compose.lab.errors import LabError
 from compose.lab.processes import Processes, answers, free_ports, wait_until
 from compose.lab.topology import ROOT
+from tests.harness.eventually import eventually
 
 # Supervises two HTTP servers, says so, and waits for its end.
 DRIVER = """
@@ -33,13 +32,6 @@ with Processes({"one": [*serve, sys.argv[2]], "two": [*serve, sys.argv[3]]}, run
         raise RuntimeError("an exception in the driver")
     time.sleep(60)
 """
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 10) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
 
 
 def mentioning(text: str) -> list[str]:
@@ -73,15 +65,15 @@ def test_nothing_is_left(tmp_path: Path, ending: signal.Signals | str) -> None:
         [sys.executable, "-c", DRIVER, *words], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        assert eventually((tmp_path / "started").exists)
-        assert eventually(lambda: all(answers(f"http://127.0.0.1:{port}/") for port in ports))
+        eventually("the driver has started", (tmp_path / "started").exists)
+        eventually("both answer", lambda: all(answers(f"http://127.0.0.1:{port}/") for port in ports))
         if isinstance(ending, signal.Signals):
             driver.send_signal(ending)
         else:
             (tmp_path / "go").touch()
         assert driver.wait(15) != 0
-        assert eventually(lambda: not mentioning(str(tmp_path)))
-        assert eventually(lambda: all(is_free(port) for port in ports))
+        eventually("nothing of it runs", lambda: not mentioning(str(tmp_path)))
+        eventually("the ports are free", lambda: all(is_free(port) for port in ports))
     finally:
         driver.kill()
         driver.wait()
@@ -109,5 +101,5 @@ def test_a_killed_program_is_expected_to_be_dead(tmp_path: Path) -> None:
                 return "one ended" in str(error)
             return False
 
-        assert eventually(noticed)
+        eventually("it is noticed", noticed)
         processes.check(["one"])

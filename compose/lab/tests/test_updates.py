@@ -8,15 +8,13 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from compose.lab import machine
-from compose.lab.errors import LabError
 from compose.lab.processes import free_ports, start_tied
 from compose.lab.sampler import fetch, node_counters
+from tests.harness import programs
+from tests.harness.eventually import eventually
 
 SYMBOLS = 50
 NODE = [
@@ -54,23 +52,7 @@ longest = "2s"
 """
 
 
-def _built() -> bool:
-    try:
-        return bool(
-            machine.binary("stocks") and machine.binary("plimsoll") and machine.k6() and machine.haproxy()
-        )
-    except LabError:
-        return False
-
-
-pytestmark = pytest.mark.skipif(not _built(), reason="needs `make tools build`")
-
-
-def until(what: str, condition: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited until {what}"
-        time.sleep(0.05)
+pytestmark = programs.needs(programs.stocks, programs.agent, programs.k6, programs.haproxy)
 
 
 @contextlib.contextmanager
@@ -82,14 +64,16 @@ def running(directory: Path, obeys: bool) -> Iterator[tuple[int, int, subprocess
     asking = ["--feed-periods", f"http://127.0.0.1:{agent}/v1/updates"] if obeys else []
     data = ["--listen", f"127.0.0.1:{node}", "--data-dir", str(directory / "data")]
     commands = {
-        "node": [machine.binary("stocks"), "serve", *NODE, *data, *asking],
-        "agent": [machine.binary("plimsoll"), "agent", "--config", str(config)],
+        "node": [programs.stocks(), "serve", *NODE, *data, *asking],
+        "agent": [programs.agent(), "agent", "--config", str(config)],
     }
     started = []
     try:
         for name, command in commands.items():
             started.append(start_tied(command, {}, directory / f"{name}.log"))
-        until("both are ready", lambda: all(fetch(f"http://127.0.0.1:{p}/readyz") for p in (node, agent)))
+        eventually(
+            "both are ready", lambda: all(fetch(f"http://127.0.0.1:{p}/readyz") for p in (node, agent))
+        )
         yield node, agent, started[-1]
     finally:
         for process in started:
@@ -138,24 +122,24 @@ def test_cold_prices_give_way_while_the_node_is_full_and_come_back(tmp_path):
     with running(tmp_path, obeys=True) as (node, agent, _):
         with full(node):
             # All but the one that is read.
-            until("the cold are relaxed", lambda: gauge(node, "stocks_feed_relaxed") == SYMBOLS - 1)
+            eventually("the cold are relaxed", lambda: gauge(node, "stocks_feed_relaxed") == SYMBOLS - 1)
             assert '"S0001"' not in (fetch(f"http://127.0.0.1:{agent}/v1/updates") or "")
             # Of 500 a second, ten of the one that is read and one in 2 s of each other are left.
-            until("few updates are made", lambda: updates_in(node, 1) < 100)
+            eventually("few updates are made", lambda: updates_in(node, 1) < 100)
             assert gauge(agent, "plimsoll_update_longest_period_seconds") <= 2
-        until("all are back", lambda: gauge(node, "stocks_feed_relaxed") == 0)
+        eventually("all are back", lambda: gauge(node, "stocks_feed_relaxed") == 0)
         assert gauge(agent, "plimsoll_update_items_relaxed") == 0
 
 
 def test_a_feed_that_does_not_obey_is_seen_and_harms_nothing(tmp_path):
     with running(tmp_path, obeys=False) as (node, agent, _), full(node):
         relaxed = "plimsoll_update_items_relaxed"
-        until("longer periods are asked for", lambda: gauge(agent, relaxed) == SYMBOLS - 1)
+        eventually("longer periods are asked for", lambda: gauge(agent, relaxed) == SYMBOLS - 1)
         wanted = 'plimsoll_update_rate{periods="wanted"'
         total = "plimsoll_update_made_total"
         before = gauge(agent, total)
         # As many as in twenty seconds that it obeys.
-        until("it is seen", lambda: gauge(agent, total) - before > 20 * gauge(agent, wanted) > 0)
+        eventually("it is seen", lambda: gauge(agent, total) - before > 20 * gauge(agent, wanted) > 0)
         assert fetch(f"http://127.0.0.1:{agent}/healthz") == "ok\n"
 
 
@@ -163,9 +147,9 @@ def test_a_feed_whose_agent_dies_returns_to_its_own_periods(tmp_path):
     with contextlib.ExitStack() as leaving:
         node, _, agent = leaving.enter_context(running(tmp_path, obeys=True))
         leaving.enter_context(full(node))
-        until("the cold are relaxed", lambda: gauge(node, "stocks_feed_relaxed") == SYMBOLS - 1)
+        eventually("the cold are relaxed", lambda: gauge(node, "stocks_feed_relaxed") == SYMBOLS - 1)
         agent.kill()
-        until("all are back", lambda: gauge(node, "stocks_feed_relaxed") == 0)
+        eventually("all are back", lambda: gauge(node, "stocks_feed_relaxed") == 0)
         assert gauge(node, 'stocks_feed_asked_total{result="failed"}') > 0
 
 

@@ -10,7 +10,7 @@ import pytest
 from compose.lab.topology import ROOT
 from compose.scatter import data, figures
 from compose.scatter.measure import Answer
-from compose.scatter.tests.programs import needs_programs
+from tests.harness.programs import needs_partitions
 
 ROWS = 3000
 
@@ -58,7 +58,7 @@ def test_speed_ups_are_the_papers():
     assert met == [True, False, True]
 
 
-@needs_programs
+@needs_partitions
 @pytest.mark.timeout(400)
 def test_a_small_run_measures_all(tmp_path):
     command = [sys.executable, "-m", "compose.scatter", "--rows", str(ROWS), "--repeats", "1"]

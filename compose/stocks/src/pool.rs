@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::cli::ServiceArgs;
 use crate::inflight::Presence;
-use crate::rows::{Items, Reader};
+use crate::reader::{Items, Reader};
 
 /// How far a worker's clock may lag behind: late wake-ups are made good, a stopped process is not.
 const MAX_LAG: Duration = Duration::from_millis(250);

@@ -13,10 +13,10 @@ use rand::{Rng, SeedableRng};
 use tokio::sync::mpsc;
 
 use crate::asked::Asked;
+use crate::database::PriceUpdate;
 use crate::freshness::Quotes;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
-use crate::store::PriceUpdate;
 
 /// How long updates are gathered. Shorter periods than this are still kept on average.
 const GATHERED: Duration = Duration::from_millis(200);

@@ -13,13 +13,14 @@ use crate::asked::{self, Asked};
 use crate::cache::RowCache;
 use crate::catalog::Dimensions;
 use crate::cli::{Role, ServeArgs};
+use crate::database::{Opened, spawn};
 use crate::freshness::Quotes;
 use crate::http::{self, App, Node};
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::prices::{self, Feed};
-use crate::rows::Reader;
-use crate::store::{self, Opened, Store};
+use crate::reader::Reader;
+use crate::store::{self, Store};
 use crate::witness::Witness;
 
 pub fn run(args: ServeArgs) -> Result<()> {
@@ -159,12 +160,4 @@ fn start_feed<T: Send + 'static>(
     spawn("prices", move || {
         feed.run(own, seed, asked.as_deref(), &pool)
     })
-}
-
-pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(work)
-        .with_context(|| format!("cannot start the {name} thread"))?;
-    Ok(())
 }

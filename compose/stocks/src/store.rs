@@ -6,26 +6,13 @@ use anyhow::Result;
 use tokio::sync::mpsc;
 
 use crate::cache::RowCache;
-use crate::catalog::{Catalog, Dimensions};
+use crate::catalog::Dimensions;
 use crate::cli::ServeArgs;
+use crate::database::Opened;
 use crate::metrics::Metrics;
 use crate::rows::{Key, Row};
 use crate::transaction::{Order, Refusal, Transaction};
 use crate::{postgres, sqlite};
-
-/// Moves the quotes of stocks by so many hundredths of a percent, in one transaction, and tells
-/// how many it moved. An error is one that waiting does not mend.
-pub type PriceUpdate = Box<dyn FnMut(&[(u32, i64)]) -> Result<usize> + Send>;
-
-/// A node's database, opened and filled.
-pub struct Opened {
-    pub store: Store,
-    pub catalog: Catalog,
-    /// A connection for each worker: the workers bound how many there are.
-    pub sources: Vec<Source>,
-    /// Where it is this node that moves the quotes.
-    pub prices: Option<PriceUpdate>,
-}
 
 /// The database beside the workers' connections: its state, and its part in replication.
 pub enum Store {
@@ -39,34 +26,6 @@ pub enum Source {
     Postgres(Box<postgres::Source>),
 }
 
-/// The database cannot be asked now, and nothing was changed.
-#[derive(Debug)]
-pub struct Unavailable(pub String);
-
-impl std::fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Unavailable {}
-
-/// The database went away during a commit: it may have made the transaction or not.
-#[derive(Debug)]
-pub struct InDoubt(pub String);
-
-impl std::fmt::Display for InDoubt {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "whether the transaction was made is not known: {}",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for InDoubt {}
-
 /// Opens the database that the flags name. `failed` takes the error that ends the process later.
 pub fn open(
     args: &ServeArgs,
@@ -74,11 +33,13 @@ pub fn open(
     cache: &Arc<RowCache>,
     metrics: &Arc<Metrics>,
     failed: &mpsc::Sender<anyhow::Error>,
-) -> Result<Opened> {
-    match &args.database {
-        None => sqlite::open(args, dimensions, cache, metrics, failed),
-        Some(database) => postgres::open(args, database, dimensions, metrics),
-    }
+) -> Result<Opened<Store, Source>> {
+    Ok(match &args.database {
+        None => sqlite::open(args, dimensions, cache, metrics, failed)?
+            .map(Store::Sqlite, Source::Sqlite),
+        Some(database) => postgres::open(args, database, dimensions, metrics)?
+            .map(Store::Postgres, |source| Source::Postgres(Box::new(source))),
+    })
 }
 
 impl Store {

@@ -3,7 +3,8 @@
 use anyhow::Result;
 
 use crate::catalog::Catalog;
-use crate::rows::{Items, Key, Reader};
+use crate::reader::{Items, Reader};
+use crate::rows::Key;
 
 /// The stock, its quote and its newest history rows; beyond those, other stocks of its sector.
 pub fn stock(reader: &mut Reader, catalog: &Catalog, stock: u32, items: usize) -> Result<Items> {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loadtests.report.criteria import criteria
+from loadtests.report.__main__ import criteria
 from loadtests.report.tests.conftest import Run, request
 from loadtests.report.tests.told import complaint, page
 
@@ -94,11 +94,6 @@ def test_who_moves_nothing_is_compared_over_the_whole_time(three):
     assert three.figures("placement-fixed")["placement"]["settled_of_best"] == 1.0
 
 
-def test_other_scenarios_have_none(run):
-    run.add("rr", [request(12, 0.5)])
-    assert run.figures("rr")["placement"] is None
-
-
 def test_without_the_best_placement_there_is_nothing_to_compare_with(run):
     add(run, "placement", both(0, 30), MOVED)
     found = run.figures("placement")["placement"]
@@ -147,6 +142,7 @@ def test_targets(three):
 
 
 def test_missed_targets(run):
+    run.facts["scenario"] = "placement"
     add(run, "placement", alone(0, 30), MOVED, {"violations": 1, "claims": 0})
     add(run, "placement-fixed", both(0, 30), [])
     add(run, "placement-even", both(0, 30), MOVED)

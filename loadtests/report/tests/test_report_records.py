@@ -29,10 +29,6 @@ def test_missing_file(run, folder, capsys, name):
     assert complaint(run, capsys) == f"{folder / name}: No such file or directory"
 
 
-def test_missing_directory(run, capsys):
-    assert complaint(run, capsys) == f"{run.directory / 'run.json'}: No such file or directory"
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [

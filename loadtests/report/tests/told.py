@@ -8,6 +8,7 @@ class Page(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
+        self.text = text
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.words: list[str] = []
         self.feed(text)

@@ -15,9 +15,8 @@ use anyhow::Result;
 
 use crate::catalog::Dimensions;
 use crate::cli::{Role, ServeArgs};
+use crate::database::{Opened, PriceUpdate, spawn};
 use crate::metrics::Metrics;
-use crate::serve::spawn;
-use crate::store;
 use follower::Follower;
 use pulse::Pulse;
 use session::{Commit, Session, Settings};
@@ -40,7 +39,7 @@ pub fn open(
     database: &str,
     dimensions: Dimensions,
     metrics: &Arc<Metrics>,
-) -> Result<store::Opened> {
+) -> Result<Opened<Store, Source>> {
     let timeout = args.replication_timeout;
     let own = Settings::new(args, database, Commit::Local)?;
     let clients = Settings::new(args, database, Commit::Applied)?;
@@ -63,12 +62,11 @@ pub fn open(
     let sources: Result<Vec<_>> = (0..args.service.workers)
         .map(|_| {
             // A standby that dies holds a commit up for the timeout and the heartbeat after it.
-            let source = Source::new(Arc::clone(&clients), Arc::clone(metrics), timeout * 2)?;
-            Ok(store::Source::Postgres(Box::new(source)))
+            Source::new(Arc::clone(&clients), Arc::clone(metrics), timeout * 2)
         })
         .collect();
-    Ok(store::Opened {
-        store: store::Store::Postgres(Store { pulse }),
+    Ok(Opened {
+        store: Store { pulse },
         catalog,
         sources: sources?,
         prices,
@@ -76,7 +74,7 @@ pub fn open(
 }
 
 /// No client waits for a quote, so its commit does not wait for the standbys.
-fn prices(settings: Arc<Settings>) -> Result<store::PriceUpdate> {
+fn prices(settings: Arc<Settings>) -> Result<PriceUpdate> {
     let mut session: Session<()> = Session::new(settings)?;
     Ok(Box::new(move |moves| {
         let (stocks, changes): (Vec<i64>, Vec<i64>) = moves

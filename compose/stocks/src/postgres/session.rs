@@ -14,7 +14,7 @@ use tokio_postgres::{Client, Config, Error, NoTls};
 use tracing::{info, warn};
 
 use crate::cli::{Role, ServeArgs};
-use crate::store::Unavailable;
+use crate::database::Unavailable;
 
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(2);

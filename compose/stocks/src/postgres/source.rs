@@ -10,9 +10,9 @@ use tokio_postgres::{Client, Error, Row as Found, Statement};
 
 use super::session::{Failure, Prepared, Session, Settings};
 use super::transact::Writes;
+use crate::database::{InDoubt, Unavailable};
 use crate::metrics::Metrics;
 use crate::rows::{Key, Row};
-use crate::store::{InDoubt, Unavailable};
 use crate::transaction::{Order, Refusal, Transaction};
 
 pub struct Source {

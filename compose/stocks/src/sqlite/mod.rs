@@ -15,9 +15,8 @@ use tokio::sync::mpsc;
 use crate::cache::RowCache;
 use crate::catalog::Dimensions;
 use crate::cli::ServeArgs;
+use crate::database::{Opened, spawn};
 use crate::metrics::Metrics;
-use crate::serve::spawn;
-use crate::store;
 use replication::master::Master;
 use replication::slave::Link;
 use replication::{Ledger, Replication};
@@ -52,7 +51,7 @@ pub fn open(
     cache: &Arc<RowCache>,
     metrics: &Arc<Metrics>,
     failed: &mpsc::Sender<anyhow::Error>,
-) -> Result<store::Opened> {
+) -> Result<Opened<Store, Source>> {
     let listener = args
         .replication_listen
         .map(|address| {
@@ -92,14 +91,14 @@ pub fn open(
         Replication::Slave(link) => args.primary.then(|| Ledger::Masters(Arc::clone(link))),
     };
     let sources: Result<Vec<_>> = (0..args.service.workers)
-        .map(|_| Source::open(&path, ledger.clone()).map(store::Source::Sqlite))
+        .map(|_| Source::open(&path, ledger.clone()))
         .collect();
     let moved = Arc::clone(&writer);
-    Ok(store::Opened {
-        store: store::Store::Sqlite(Store {
+    Ok(Opened {
+        store: Store {
             writer,
             replication,
-        }),
+        },
         catalog,
         sources: sources?,
         prices: Some(Box::new(move |moves| {

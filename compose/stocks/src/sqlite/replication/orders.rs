@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::wire::{FromSlave, Outcome, encode};
-use crate::store::{InDoubt, Unavailable};
+use crate::database::{InDoubt, Unavailable};
 use crate::transaction::{Order, Refusal, Transaction};
 
 /// Bounded by the workers, each of which waits for one answer at most.

@@ -1,10 +1,8 @@
 //! The same service on PostgreSQL: its answers, what its standbys show, and databases that go and come.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod support;
-
-use support::postgres::{Databases, Server};
-use support::{Node, SMALL, until};
+use crate::support;
+use crate::support::postgres::{Databases, Server};
+use crate::support::{Node, SMALL, until};
 
 /// Quotes stand still, so that answers can be compared; and no time is spent on computed service.
 const STILL: [&str; 8] = [

@@ -1,15 +1,12 @@
 //! Slaves that take transactions: one order of them everywhere, none lost, none made twice, and
 //! no object set written at two nodes at once without being noticed.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::support::{Cluster, Node, Stop, until};
 use rusqlite::Connection;
-use support::{Cluster, Node, Stop, until};
 
 const QUICK: [&str; 2] = ["--replication-timeout", "600ms"];
 

@@ -1,13 +1,10 @@
 //! The capacity that `stocks capacity` predicts is the capacity a saturated node has.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use support::{BINARY, Node, SMALL};
+use crate::support::{BINARY, Node, SMALL};
 
 fn predicted(flags: &[&str]) -> f64 {
     let out = Command::new(BINARY)

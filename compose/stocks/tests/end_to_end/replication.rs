@@ -1,11 +1,8 @@
 //! What is acknowledged is visible on every ready slave, and slaves may come and go.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{Cluster, Node, SMALL, until};
+use crate::support::{Cluster, Node, SMALL, until};
 
 const QUICK: [&str; 2] = ["--replication-timeout", "600ms"];
 

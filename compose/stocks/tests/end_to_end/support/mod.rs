@@ -1,11 +1,4 @@
 //! Runs real nodes on free loopback ports; a node ends with its handle, also on a panic.
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    missing_docs
-)]
 
 pub mod postgres;
 

@@ -1,7 +1,4 @@
 //! Price updates: what is read how often, how old it is, and a feed that obeys an agent.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use support::{Node, SMALL, ends_naming, until};
+use crate::support::{Node, SMALL, ends_naming, until};
 
 const QUICK: [&str; 4] = ["--price-update-min", "50ms", "--price-update-max", "50ms"];
 

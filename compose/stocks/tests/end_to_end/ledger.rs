@@ -1,10 +1,7 @@
 //! What `stocks ledger` says of writes, on a primary, on a standby, and when its database goes.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod support;
-
-use support::postgres::{Databases, Server};
-use support::{Node, until};
+use crate::support::postgres::{Databases, Server};
+use crate::support::{Node, until};
 
 const TABLES: &str = "CREATE TABLE entries (id text PRIMARY KEY); \
      CREATE TABLE beat (n bigint); INSERT INTO beat VALUES (0)";

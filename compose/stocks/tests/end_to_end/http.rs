@@ -1,9 +1,7 @@
 //! Answers, limits and bad input over HTTP.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod support;
-
-use support::{Cluster, Node, SMALL, free_address};
+use crate::support;
+use crate::support::{Cluster, Node, SMALL, free_address};
 
 #[test]
 fn counts_the_items_it_touched() {

@@ -1,0 +1,1 @@
+"""What each way of using Plimsoll costs a request: peak rate, CPU and latency, in pairs of adjacent runs."""
