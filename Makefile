@@ -30,7 +30,10 @@ BINARY ?= target/release/plimsoll
 
 CARGO ?= cargo
 WASM := wasm32-wasip1
+STATIC := $(shell uname -m)-unknown-linux-musl
 PYTHON := .venv/bin/python
+NEXTEST := PATH="$(CURDIR)/.venv/bin:$$PATH" $(CARGO) nextest run --locked
+REPORTS := target/nextest/default/junit.xml target/pytest.xml
 LAB_OPTIONS = --proxy "$(PROXY)" --scenario "$(SCENARIO)" --seed "$(SEED)" \
 	$(if $(POLICIES),--policies "$(POLICIES)") \
 	$(if $(QUICK),--quick) $(if $(CLIENTS),--clients "$(CLIENTS)") $(if $(NODES),--nodes "$(NODES)") \
@@ -43,7 +46,7 @@ APP_OPTIONS = --app "$(APP)" $(if $(filter file,$(origin SCENARIO)),,--scenario 
 	$(if $(VALUE),--value "$(VALUE)")
 NOT_WITH_APP = CLIENTS NODES PROXIES MIX DURATION REDIS_AWAY OBSERVE DB
 
-.PHONY: help tools apps build install lab sweep report scatter-bench preview simulate check test test-rust test-lua test-python bench soak lint fmt clean
+.PHONY: help tools apps build install package package-test fresh-test lab sweep report scatter-bench preview docs simulate check test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -71,12 +74,32 @@ tools: ## Install what the lab and the tests need (Debian packages, k6, HAProxys
 apps: tools ## Install the real applications that the lab loads (nginx, PHP-FPM, Node.js, Flask, FastAPI, a Go program)
 	@compose/apps/install
 
-build: ## Build the agent, Envoy's filter and the demo data service
-	$(CARGO) build --locked --release -p plimsoll -p stocks
+build: ## Build the agent, Envoy's filter and module, and the demo data service
+	$(CARGO) build --locked --release -p plimsoll -p stocks -p envoy-module
+	$(CARGO) build --locked --release -p envoy-abi --examples
 	$(CARGO) build --locked --release -p envoy-wasm --target $(WASM)
 
 install: ## Install the agent that `make build` made: PREFIX=/usr/local DESTDIR= SYSCONFDIR=/etc
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" SYSCONFDIR="$(SYSCONFDIR)" BINARY="$(BINARY)" scripts/install-agent
+
+package: tools ## Make Debian packages, archives, SBOM and checksums in dist/ (docs/releasing.md)
+	@scripts/install-package-tools
+	@# No path of this machine gets into the program.
+	PLIMSOLL_COMMIT="$$(git describe --always --abbrev=12 --exclude '*' --dirty=-changed)" \
+		RUSTFLAGS="--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo --remap-path-prefix=$(CURDIR)=/plimsoll" \
+		$(CARGO) build --locked --release -p plimsoll --target $(STATIC)
+	$(CARGO) build --locked --release -p envoy-module
+	$(CARGO) build --locked --release -p envoy-wasm --target $(WASM)
+	@scripts/notices target/notices
+	@scripts/package
+
+package-test: package ## Install, run, upgrade and remove the packages on a fresh Debian 12 with systemd, in containers (root)
+	@scripts/install-containers
+	@$(PYTHON) -m pytest --basetemp "$$(mktemp -d /tmp/pt-XXXX)" packages/installation/tests
+
+fresh-test: ## Run the README's two commands in a container that has what the README names and nothing else (root; hours)
+	@scripts/install-containers
+	@packages/fresh/run
 
 lab: tools build $(if $(APP),apps) ## Run the main job: every policy on the same work, then a table and a report
 	@$(foreach option,$(if $(APP),$(NOT_WITH_APP),LOAD VALUE),$(if $($(option)),$(error $(option)=$($(option)): \
@@ -96,25 +119,31 @@ scatter-bench: tools build ## Ask one database and eight the same query, by thre
 		$(if $(REPEATS),--repeats "$(REPEATS)") $(if $(PAGE_DELAY),--page-delay "$(PAGE_DELAY)")
 
 preview: tools ## Draw the dashboards, with Grafana's panel library, from what PROMETHEUS recorded
-	@scripts/install-preview
+	@dashboards/preview/install
 	@npm --prefix dashboards/preview run --silent check
 	@$(PYTHON) -m dashboards.preview $(if $(PROMETHEUS),--prometheus "$(PROMETHEUS)") $(VIEW)
+
+docs: ## Build the documentation's site with mdBook into target/book, and check its links
+	@scripts/install-docs
+	@python3 -m docs.book
 
 simulate: build ## Run the simulator's scenarios and write agent/sim/report.md
 	target/release/plimsoll simulate all > agent/sim/report.new
 	mv agent/sim/report.new agent/sim/report.md
 
 check: lint test-lua ## Check formatting and lints, run the unit tests and an end-to-end test of each proxy
-	$(CARGO) test --locked --workspace --exclude plimsoll --exclude stocks
-	$(CARGO) test --locked -p plimsoll --bins
-	$(CARGO) test --locked -p plimsoll --test agent_check_haproxy weight_and_limit_reach_haproxy
-	$(PYTHON) -m pytest -q -k test_weights_move_traffic envoy-wasm/tests/test_native.py
+	$(NEXTEST) --workspace -E 'not binary(end_to_end) | test(weight_and_limit_reach_haproxy)'
+	$(PYTHON) -m pytest -q -k test_weights_move_traffic tests/end_to_end/envoy/test_native.py
 
-test: tools apps build test-rust test-lua test-python ## Run all tests
+# Both suites wait for programs more than for a core, so they run side by side once all is built.
+test: tools apps build test-lua ## Run all tests, and print the slowest twenty
+	$(CARGO) test --locked --workspace --no-run
+	@rm -f $(REPORTS)
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-rust test-python
+	@$(PYTHON) -m tests.slowest $(REPORTS)
 
 test-rust:
-	@# Most of them wait for programs, and not for a core.
-	RUST_TEST_THREADS=$$((2 * $$(nproc))) $(CARGO) test --locked --workspace
+	$(NEXTEST) --workspace
 
 test-lua:
 	busted --lua=/usr/bin/lua5.3 lua/spec
@@ -123,20 +152,22 @@ test-python:
 	@# A short directory: the paths of sockets are bounded. It stays where a test fails. Files with many tests, which
 	@# are quick ones, are not to come first.
 	directory=$$(mktemp -d /tmp/pt-XXXX) && \
-		$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --basetemp "$$directory" && rm -rf "$$directory"
+		$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --basetemp "$$directory" \
+			--junitxml "$(lastword $(REPORTS))" && rm -rf "$$directory"
 
-bench: tools build ## Measure the agent (step, agent-check, CPU, memory), the Lua policy, what Redis pays, and Envoy's filter
+bench: tools build ## Measure the agent (step, agent-check, CPU, memory), what a request costs in each tier, and what Redis pays
 	$(CARGO) bench --locked -p plimsoll-core
 	$(CARGO) bench --locked -p plimsoll --bench agent_check
 	$(CARGO) bench --locked -p plimsoll --bench gather
+	$(PYTHON) -m loadtests.bench haproxy
 	$(PYTHON) -m lua.bench
 	$(PYTHON) -m lua.bench_redis
 	$(CARGO) build --locked --release -p envoy-wasm --examples --target $(WASM)
-	$(PYTHON) envoy-wasm/bench.py cost
-	$(PYTHON) envoy-wasm/bench.py keys
+	$(PYTHON) -m loadtests.bench envoy
+	$(PYTHON) -m loadtests.bench.keys
 
-soak: tools build ## Run Envoy's filter at full rate for ten minutes: memory, and what is left in flight
-	$(PYTHON) envoy-wasm/bench.py soak
+soak: tools build ## Run Envoy with each of Plimsoll's extensions at full rate for ten minutes: memory, and what is left in flight
+	$(PYTHON) -m loadtests.bench.soak
 
 lint: tools ## Check formatting and lints
 	$(CARGO) fmt --all --check
@@ -144,8 +175,10 @@ lint: tools ## Check formatting and lints
 	$(CARGO) clippy --locked -p envoy-wasm --target $(WASM) -- -D warnings
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
-	luacheck -q lua haproxy
-	.venv/bin/shellcheck scripts/* .ci/run compose/apps/install compose/images/healthy compose/postgres/start docs/tests/boot
+	luacheck -q lua haproxy tests
+	for library in plimsoll plimsoll_placement; do $(PYTHON) -m lua.redis.library $$library | \
+		luacheck -q --no-config --std lua51 --read-globals redis --max-line-length 120 --filename $$library.lua - || exit 1; done
+	.venv/bin/shellcheck scripts/* packages/debian/*/p* packages/fresh/run .ci/run compose/apps/install dashboards/preview/install compose/images/healthy compose/postgres/start docs/tests/boot
 	for script in $(wildcard loadtests/k6/*.js compose/apps/*.js); do .tools/bin/k6 inspect "$$script" >/dev/null || exit 1; done
 
 fmt: tools ## Format the sources
@@ -154,4 +187,4 @@ fmt: tools ## Format the sources
 	.venv/bin/ruff check --fix .
 
 clean: ## Remove what the build and the lab made
-	rm -rf target .venv .tools compose/apps/express/node_modules loadtests/results
+	rm -rf target dist .venv .tools compose/apps/express/node_modules loadtests/results

@@ -5,14 +5,17 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from compose.lab.topology import ROOT
 from docs.tests.guide import Guide
 from docs.tests.host import Host, Network
+from tests.harness import ROOT
 
 CONFIG = "/etc/haproxy/haproxy.cfg"
-CHANGE = "4. Let HAProxy obey"
-WATCH = "3. Let HAProxy tell, and watch"
+CHANGE = "4. Let HAProxy ask the agents"
+WATCH = "3. Send HAProxy's log to the agents, and watch"
 INSTALL = "1. Install the agent on every node"
+CONFIGURE = "2. Configure the agent"
+OBEY = "6. Let HAProxy obey"
+OBSERVED = re.compile(r'^mode = "observe" .*\n', re.MULTILINE)
 FRONTEND = "frontend web\n    bind :80\n    default_backend queries\n"
 
 
@@ -62,13 +65,15 @@ def start_redis(
 
 
 def install_agents(guide: Guide, nodes: Nodes) -> str:
-    """Steps 1 and 2 of docs/haproxy.md; the agents' configuration."""
-    script, text = guide.take(INSTALL, "sh"), guide.take("2. Say what was promised", "toml")
+    """Steps 1 and 2 of docs/haproxy.md; the agents' configuration, as it is once HAProxy obeys."""
+    script, text = guide.take(INSTALL, "sh"), guide.take(CONFIGURE, "toml")
     nodes.run(script)
     nodes.write(text)
-    nodes.run(guide.take("2. Say what was promised", "sh"))
+    nodes.run(guide.take(CONFIGURE, "sh"))
     nodes.ready()
-    return text
+    obeyed, observed = OBSERVED.subn("", text)
+    assert observed == 1
+    return obeyed
 
 
 def without_source(text: str) -> str:
@@ -100,3 +105,16 @@ def node_of(proxy: Host, path: str) -> str:
     return proxy.curl(
         f"-D - -o /dev/null 'http://127.0.0.1{path}' | tr -d '\\r' | sed -n 's/^x-node: //p'"
     ).strip()
+
+
+def first_tier(proxy: Host, nodes: Nodes) -> tuple[str, str]:
+    """The agents' configuration and HAProxy's backend."""
+    guide = Guide("haproxy.md")
+    _, backend = guide.take(CHANGE, "haproxy"), guide.take(CHANGE, "haproxy")
+    text = install_agents(guide, nodes)
+    configure(proxy, backend)
+    proxy.run("systemctl start haproxy")
+    wait_servers(proxy, agent_status="CHECKED")
+    nodes.run(guide.take(OBEY, "sh"))
+    wait_servers(proxy, agent_status="L7OK")
+    return text, backend

@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import Any
 
-from compose.lab.topology import ROOT
+from tests.harness import ROOT
 
 HEADING = re.compile(r"#+ (.*)")
 

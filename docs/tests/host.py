@@ -11,17 +11,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from compose.lab.errors import LabError
-from compose.lab.processes import TIED, wait_until
-from compose.lab.topology import ROOT
+from tests.harness import ROOT
+from tests.harness.eventually import eventually
+from tests.harness.process import TIED
 
 HERE = Path(__file__).parent
 OWN = ["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child"]
 SECONDS = 30
-
-
-def nowhere() -> None:
-    pass
 
 
 class Host:
@@ -85,9 +81,10 @@ class Host:
 
     def wait(self, what: str, condition: Callable[[], bool]) -> None:
         try:
-            wait_until(what, condition, SECONDS, nowhere)
-        except LabError as error:
-            raise AssertionError(f"{self.name}: {error}\n{self.log()}") from None
+            eventually(what, condition, SECONDS)
+        except AssertionError as error:
+            error.add_note(f"{self.name}:\n{self.log()}")
+            raise
 
 
 class Network:

@@ -1,7 +1,7 @@
 """A host's PostgreSQL, as Debian's is: by a socket in /run/postgresql it knows users by their names."""
 
-from compose.lab import machine
 from docs.tests.host import Host
+from tests.harness import programs
 
 DATA = "/var/lib/postgresql/guide"
 SETTINGS = "-c dynamic_shared_memory_type=mmap -c fsync=off -c listen_addresses="
@@ -9,12 +9,12 @@ SETTINGS = "-c dynamic_shared_memory_type=mmap -c fsync=off -c listen_addresses=
 
 def start(host: Host, hba: str = "", ident: str = "") -> None:
     """With lines before those of its own."""
-    made = f"{machine.postgres('initdb')} -D {DATA} --no-sync --auth peer -U postgres"
+    made = f"{programs.postgres('initdb')} -D {DATA} --no-sync --auth peer -U postgres"
     host.run(f"chown postgres: /run/postgresql; runuser -u postgres -- {made}")
     host.write("/tmp/hba", hba + host.read(f"{DATA}/pg_hba.conf"))
     host.write("/tmp/ident", ident)
     host.run(f"cat /tmp/hba >{DATA}/pg_hba.conf; cat /tmp/ident >{DATA}/pg_ident.conf")
-    server = f"{machine.postgres('postgres')} -D {DATA} -k /run/postgresql {SETTINGS}"
+    server = f"{programs.postgres('postgres')} -D {DATA} -k /run/postgresql {SETTINGS}"
     host.start("postgres", "runuser", "-u", "postgres", "--", *server.split())
     host.wait("PostgreSQL", lambda: "accepting" in host.run("pg_isready || true"))
 

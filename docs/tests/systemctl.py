@@ -67,7 +67,7 @@ class Unit:
 
     def run_all(self, key):
         for command in self.says.get(key, []):
-            if self.popen(command).wait() != 0:
+            if self.popen(command, env=os.environ | self.environment()).wait() != 0:
                 sys.exit(f"{self.name}: {key}={command} failed, see /var/log/started/{self.name}")
 
     def start(self):

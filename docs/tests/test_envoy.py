@@ -3,10 +3,10 @@
 import re
 import textwrap
 
-from compose.lab import machine
 from docs.tests.cluster import INSTALL, Nodes, node_of
 from docs.tests.guide import Guide
 from docs.tests.host import HERE
+from tests.harness import programs
 
 AGENT = "1. An agent on every node"
 
@@ -32,9 +32,9 @@ def test_docs_envoy_md(network):
         clusters = guide.take("2. Envoy", "yaml") + guide.take("Writes at the primary", "yaml")
         whole = name + (HERE / "envoy.yaml").read_text() + textwrap.indent(clusters, "  ")
         proxy.write("/etc/envoy.yaml", whole)
-        checked = proxy.run(f"{machine.envoy()} --mode validate -l warning -c /etc/envoy.yaml 2>&1")
+        checked = proxy.run(f"{programs.envoy()} --mode validate -l warning -c /etc/envoy.yaml 2>&1")
         assert "[warning]" not in checked, checked
-        proxy.start("envoy", machine.envoy(), "-c", "/etc/envoy.yaml", "--log-level", "warning")
+        proxy.start("envoy", programs.envoy(), "-c", "/etc/envoy.yaml", "--log-level", "warning")
 
         def served_by() -> set[str]:
             return {node_of(proxy, "/x") for _ in range(6)}

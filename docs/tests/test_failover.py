@@ -6,11 +6,11 @@ from typing import Any
 
 import yaml
 
-from compose.lab import machine
 from docs.tests import postgres
 from docs.tests.cluster import Nodes, configure, install_agents, node_of, wait_servers
 from docs.tests.guide import Guide, merged
 from docs.tests.host import Host
+from tests.harness import programs
 
 SECTION = "The master of a replicated database"
 ETCD = "http://192.0.2.11:2379"
@@ -34,7 +34,7 @@ def patroni(host: Host, bootstrap: dict[str, Any]) -> str:
                 "listen": f"{host.address}:5432",
                 "connect_address": f"{host.address}:5432",
                 "data_dir": postgres.DATA,
-                "bin_dir": machine.postgres("postgres").rpartition("/")[0],
+                "bin_dir": programs.postgres("postgres").rpartition("/")[0],
                 "authentication": {
                     "superuser": {"username": "postgres"},
                     "replication": {"username": "replicator"},
@@ -56,11 +56,11 @@ def start_database(nodes: Nodes, bootstrap: dict[str, Any]) -> None:
     """A primary at node 1, and a standby at node 2."""
     node1 = nodes.hosts[0]
     at = f"--listen-client-urls {ETCD} --advertise-client-urls {ETCD} --data-dir /tmp/etcd"
-    node1.start("etcd", machine.etcd(), *at.split())
+    node1.start("etcd", programs.etcd(), *at.split())
     for host in nodes.hosts:
         host.run("chown postgres: /run/postgresql")
         host.write("/etc/patroni.yml", patroni(host, bootstrap))
-        host.start("patroni", "runuser", "-u", "postgres", "--", machine.patroni(), "/etc/patroni.yml")
+        host.start("patroni", "runuser", "-u", "postgres", "--", programs.patroni(), "/etc/patroni.yml")
         kind = "primary" if host is node1 else "replica"
         host.wait(
             f"a {kind}", lambda host=host, kind=kind: host.status(f"http://127.0.0.1:8008/{kind}") == "200"

@@ -2,9 +2,9 @@
 
 import json
 
-from compose.lab import machine
 from docs.tests.cluster import Nodes, configure, install_agents
 from docs.tests.guide import Guide, merged
+from tests.harness import programs
 
 STOCKS = (
     "--listen 127.0.0.1:8001 --replication-listen 127.0.0.1:8199 --role master"
@@ -21,7 +21,7 @@ def test_docs_freshness_md(network):
         # The lab's service shows its items as the guide wants it.
         for host in nodes.hosts:
             words = f"serve --name {host.name} {STOCKS}"
-            host.start("stocks", machine.binary("stocks"), *words.split())
+            host.start("stocks", programs.binary("stocks"), *words.split())
             host.wait("stocks", lambda host=host: host.status("http://127.0.0.1:8001/readyz") == "200")
         wanted = json.loads(guide.take("Set-up", "json").replace(", …", ""))
         shown = node1.json("http://127.0.0.1:8001/accesses")

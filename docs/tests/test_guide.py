@@ -4,14 +4,15 @@ import re
 
 import pytest
 
-from compose.lab.topology import ROOT
 from docs.tests import guide
 from docs.tests.guide import Block, blocks, merged
 from docs.tests.host import HERE
+from tests.harness import ROOT
 
 GUIDES = {
-    *("haproxy.md", "sources.md", "haproxy-lua.md", "envoy.md", "envoy-filter.md", "redis.md"),
-    *("placement.md", "freshness.md", "scatter.md", "failover.md"),
+    *("adopt.md", "haproxy.md", "sources.md", "haproxy-lua.md", "envoy.md", "envoy-filter.md", "redis.md"),
+    *("envoy-module.md", "haproxy-limits.md", "placement.md", "freshness.md", "scatter.md", "failover.md"),
+    "doctor.md",
 }
 TEXT = """\
 # A

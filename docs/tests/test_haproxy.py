@@ -4,6 +4,7 @@ import re
 
 from docs.tests.cluster import (
     CHANGE,
+    OBEY,
     WATCH,
     Nodes,
     configure,
@@ -20,7 +21,7 @@ HISTOGRAM = "The application's own histogram"
 SKIPPED = "Requests that should not count"
 
 
-def watch_before_haproxy_obeys(guide: Guide, proxy: Host, node1: Host) -> None:
+def watch_before_haproxy_asks(guide: Guide, proxy: Host, node1: Host) -> None:
     status = guide.take(WATCH, "sh")
 
     def watched() -> bool:
@@ -30,9 +31,23 @@ def watch_before_haproxy_obeys(guide: Guide, proxy: Host, node1: Host) -> None:
     node1.wait("a delay in the answer to step 3", watched)
 
 
+def watch_before_haproxy_obeys(guide: Guide, proxy: Host, node1: Host) -> None:
+    wait_servers(proxy, status="UP", weight="100", slim="", agent_status="CHECKED", last_agt="")
+    status = guide.take("5. Watch before HAProxy obeys", "sh")
+    told = r'^  proxy +\S+ as queries/node1: .*, told "# observe: would be up 100% maxconn:'
+    node1.wait("the proxy", lambda: re.search(told, node1.run(status), re.MULTILINE) is not None)
+    said = node1.run(status)
+    assert "mode      observe: no proxy is told this; it would refuse 0 a second" in said
+    metrics = node1.curl(f"http://{node1.address}:9464/metrics")
+    assert f'{guide.says("plimsoll_would_refuse_total")}{{service="queries"}} 0\n' in metrics
+    assert "observe" in node1.run(f"plimsoll top --once http://{node1.address}:9464")
+    assert node1.run(f"{guide.says('plimsoll node drain')} 2>&1 || true").endswith("no proxy would be told\n")
+    wait_servers(proxy, status="UP", weight="100", slim="", agent_status="CHECKED", last_agt="")
+
+
 def see_it_work(guide: Guide, proxy: Host, node1: Host) -> None:
     wait_servers(proxy, status="UP", weight="100", agent_status="L7OK")
-    see = guide.take("5. See it work", "sh")
+    see = guide.take(OBEY, "sh")
     told = r'^  proxy +\S+ as queries/node1: \d+ jobs, asked [\d.]+ s ago, told "up 100% maxconn:\d+ # p95 '
     node1.wait("the proxy", lambda: re.search(told, node1.run(see), re.MULTILINE) is not None)
     for row in rows(proxy).values():
@@ -102,10 +117,12 @@ def test_docs_haproxy_md_and_sources_md(network):
         proxy.run(reload)
         proxy.wait("the new process", lambda: bool(rows(proxy, "streams")))
         count_only_requests(proxy, nodes)
-        watch_before_haproxy_obeys(guide, proxy, node1)
+        watch_before_haproxy_asks(guide, proxy, node1)
 
         configure(proxy, after, log, streams, spread)
         proxy.run(reload)
+        watch_before_haproxy_obeys(guide, proxy, node1)
+        nodes.run(guide.take(OBEY, "sh"))
         see_it_work(guide, proxy, node1)
         go_back_without_a_reload(guide, proxy, node1)
         nodes.run(guide.says("systemctl reload plimsoll"))

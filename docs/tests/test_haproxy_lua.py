@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from docs.tests.cluster import CHANGE, Nodes, configure, install_agents, node_of, start_redis, wait_servers
+from docs.tests.cluster import Nodes, configure, first_tier, node_of, start_redis, wait_servers
 from docs.tests.guide import Guide, merged
 from docs.tests.host import Host
 
@@ -33,17 +33,6 @@ class Site:
 
     def reload(self) -> None:
         self.proxy.run("systemctl reload haproxy")
-
-
-def first_tier(proxy: Host, nodes: Nodes) -> tuple[str, str]:
-    """The agents' configuration and HAProxy's backend."""
-    guide = Guide("haproxy.md")
-    _, backend = guide.take(CHANGE, "haproxy"), guide.take(CHANGE, "haproxy")
-    text = install_agents(guide, nodes)
-    configure(proxy, backend)
-    proxy.run("systemctl start haproxy")
-    wait_servers(proxy, agent_status="L7OK")
-    return text, backend
 
 
 def try_the_ring(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""Links between the documents."""
+"""Links between the documents, and the site that is made of them, without mdBook."""
 
 import re
 import subprocess
@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from compose.lab.topology import ROOT
+from docs import book
 from docs.tests.guide import HEADING
-
-LINK = re.compile(r"\]\(([^)\s]+)\)")
-FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+from tests.harness import ROOT
 
 
 def documents() -> list[str]:
@@ -25,7 +23,7 @@ def anchors(page: Path) -> set[str]:
     """Of a page's headings, as GitHub names them."""
     found: set[str] = set()
     seen: Counter[str] = Counter()
-    for line in FENCED.sub("", page.read_text()).splitlines():
+    for line in book.prose(page).splitlines():
         if heading := HEADING.fullmatch(line):
             words = re.sub(r"\]\([^)]*\)", "]", heading[1]).lower()
             name = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
@@ -35,8 +33,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def leads_somewhere(page: Path, link: str) -> bool:
-    path, _, anchor = link.partition("#")
-    target = (page.parent / path).resolve() if path else page
+    target, (_, _, anchor) = book.target(page, link), link.partition("#")
     if not anchor or target.suffix != ".md":
         return target.exists()
     return target.exists() and anchor in anchors(target)
@@ -45,6 +42,35 @@ def leads_somewhere(page: Path, link: str) -> bool:
 @pytest.mark.parametrize("name", documents())
 def test_every_link_leads_somewhere(name: str):
     page = ROOT / name
-    links = LINK.findall(FENCED.sub("", page.read_text()))
-    inner = [link for link in links if not re.match(r"\w+:", link)]
-    assert not [link for link in inner if not leads_somewhere(page, link)]
+    assert not [link for link in book.inner_links(page) if not leads_somewhere(page, link)]
+
+
+def test_the_site_has_every_document_once():
+    pages = [str(page.relative_to(ROOT)) for page in book.pages()]
+    assert sorted(pages) == sorted({*documents()} - {"docs/SUMMARY.md"})
+
+
+def test_the_site_has_every_file_that_a_page_links_to(tmp_path):
+    book.lay_out(tmp_path)
+    pages = [page for page in tmp_path.rglob("*.md") if page.name != "SUMMARY.md"]
+    assert len(pages) == len(book.pages())
+    links = [(page, link) for page in [*pages, tmp_path / "SUMMARY.md"] for link in book.inner_links(page)]
+    missing = [(page.name, link) for page, link in links if not book.target(page, link).is_file()]
+    assert not missing, "a site has no directories: link to a file"
+
+
+def test_broken_links_of_a_built_site_are_found(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "a.cfg").touch()
+    good = (
+        '<a href="docs/b.html#there">b</a> <a href="a.cfg">file</a> <a href="https://example.org/x">out</a>'
+    )
+    bad = '<a href="docs/c.html">page</a> <a href="docs/b.html#gone">heading</a> <a href="docs">directory</a>'
+    (tmp_path / "index.html").write_text(f'{good} {bad} <img src="a.svg">')
+    (tmp_path / "docs/b.html").write_text(
+        '<h1 id="there">b</h1> <a href="../index.html">up</a> <a href="#x">x</a>'
+    )
+    assert book.broken_links(tmp_path) == [
+        "docs/b.html: #x",
+        *(f"index.html: {link}" for link in ("docs/c.html", "docs/b.html#gone", "docs", "a.svg")),
+    ]

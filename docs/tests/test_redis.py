@@ -2,7 +2,7 @@
 
 import re
 
-from docs.tests.cluster import CHANGE, INSTALL, Nodes, configure, start_redis
+from docs.tests.cluster import CHANGE, CONFIGURE, INSTALL, OBSERVED, Nodes, configure, start_redis
 from docs.tests.guide import Guide, merged
 
 PASSWORD = "a-password-of-this-test"
@@ -63,7 +63,9 @@ def test_docs_redis_md(network):
             redis.write("/tmp/rule", guide.take("Users", "").replace("PASSWORD", PASSWORD))
             assert redis.run("redis-cli -h 192.0.2.5 </tmp/rule") == "OK\n"
 
-        text = merged(first.take("2. Say what was promised", "toml"), second.take("Agents", "toml"))
+        # A node that is only observed is in no ring.
+        obeyed = OBSERVED.sub("", first.take(CONFIGURE, "toml"))
+        text = merged(obeyed, second.take("Agents", "toml"))
         node1.run(guide.take("Users", "sh").replace("PASSWORD", PASSWORD))
 
         def joins(part: str) -> None:

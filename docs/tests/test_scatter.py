@@ -2,13 +2,13 @@
 
 import json
 
-from compose.lab.topology import ROOT
 from docs.tests import postgres
 from docs.tests.cluster import INSTALL, Nodes, configure
 from docs.tests.guide import Guide, merged
+from tests.harness import ROOT
 
 AGENT, GATHER = "Set-up of an agent", "Set-up of `plimsoll gather`"
-ONE, ALL = "`POST /v1/partition-query`", "`POST /v1/gather`"
+ONE, ALL = "Ask one partition", "Ask all partitions"
 TOKEN = "a-token-of-this-test"
 ROWS = """
 CREATE TABLE molecules (cid bigint, similarity double precision);
@@ -24,9 +24,6 @@ def test_docs_scatter_md(network):
     install = Guide("haproxy.md").take(INSTALL, "sh")
     with Guide("scatter.md") as guide:
         guide.leave("One query to every partition", "indented", "a drawing")
-        guide.leave(
-            "The paper's experiment", "indented", "seven minutes; compose/scatter/tests run it in small"
-        )
         for host in (*nodes.hosts, *gathers):
             host.run(install)
             for name in ("token", "gather-token", "service-token"):

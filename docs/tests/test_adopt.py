@@ -1,0 +1,63 @@
+"""docs/adopt.md, from its text, on hosts with the real programs."""
+
+import re
+
+from docs.tests.cluster import CONFIG, FRONTEND, INSTALL, Nodes, configure, node_of, rows, wait_servers
+from docs.tests.guide import Guide
+
+BACKEND = """\
+backend queries
+    # Both have the same size.
+    balance roundrobin
+    option httpchk GET /healthz
+    server node1 192.0.2.11:8080 check weight 10 maxconn 500   # the old one
+    server node2 192.0.2.12:8080 check weight 10 maxconn 500
+"""
+
+
+def test_docs_adopt_md(network):
+    proxy = network.host("lb1", "192.0.2.2")
+    nodes = Nodes.make(network)
+    configure(proxy, BACKEND)
+    proxy.run("systemctl start haproxy")
+    wait_servers(proxy, status="UP", weight="10", agent_status="", slim="500")
+    before = proxy.read(CONFIG)
+    install = Guide("haproxy.md").take(INSTALL, "sh")
+    proxy.run(install)
+    nodes.run(install)
+    with Guide("adopt.md") as guide:
+        said = proxy.run(guide.take("1. Look", "sh"))
+        assert "Checked: " in said and "Nothing is written yet" in said and proxy.read(CONFIG) == before
+        assert "haproxy.cfg.before-plimsoll" not in proxy.run("ls /etc/haproxy")
+
+        start = guide.take("2. Start the agents", "sh")
+        for host in nodes.hosts:
+            host.write("/etc/plimsoll/agent.toml", proxy.read(f"/root/agents/{host.name}.toml"))
+        nodes.run(start)
+        nodes.ready()
+
+        write = guide.take("3. Write", "sh")
+        proxy.run(write)
+        wait_servers(proxy, status="UP", weight="100", agent_status="L7OK")
+        assert "# Both have the same size.\n" in proxy.read(CONFIG)
+        assert {node_of(proxy, "/x") for _ in range(4)} == {"node1", "node2"}
+        node1 = nodes.hosts[0]
+        seen = r"^  delay +[\d.]+ s of 1 s$"
+
+        def sees_the_delay() -> bool:
+            node_of(proxy, "/x")
+            return re.search(seen, node1.run("plimsoll node status"), re.MULTILINE) is not None
+
+        node1.wait("a delay from the log", sees_the_delay)
+        node1.run("plimsoll node force weight 30 && plimsoll node force bound 8")
+        proxy.wait(
+            "weight and maxconn",
+            lambda: (rows(proxy)["node1"]["weight"], rows(proxy)["node1"]["slim"]) == ("30", "8"),
+        )
+        assert rows(proxy)["node2"]["weight"] == "100"
+        assert "Nothing to change" in proxy.run(write)
+
+        undo = guide.take("Undo", "sh")
+        proxy.run(undo)
+        assert proxy.read(CONFIG) == before and FRONTEND in before
+        wait_servers(proxy, status="UP", weight="10", agent_status="", slim="500")
