@@ -160,4 +160,131 @@ mod tests {
             assert_eq!(documented, known(table), "{table}");
         }
     }
+
+    /// Configurations that have every table between them, each of them once.
+    const COMPLETE: [&str; 4] = [
+        r#"[agent]
+        [http]
+        [agent_check]
+        [redis]
+        urls = ["redis://192.0.2.5:6379"]
+        [placement]
+        cluster = "c"
+        [envoy]
+        [[service]]
+        name = "s"
+        [service.sla]
+        delay = "1s"
+        [service.bound]
+        nominal = 64
+        [service.controller]
+        kind = "pi"
+        [service.rules]
+        [service.output]
+        [service.source]
+        kind = "prometheus"
+        url = "http://127.0.0.1:8001/metrics"
+        histogram = "d"
+        [service.jobs]
+        kind = "postgresql"
+        address = "127.0.0.1:5432"
+        user = "u"
+        [service.load]
+        [service.health]
+        kind = "tcp"
+        address = "127.0.0.1:8001"
+        [service.ring]
+        cluster = "c"
+        node = "n"
+        [service.updates]
+        url = "http://127.0.0.1:8001/accesses"
+        [service.role]
+        address = "127.0.0.1:5432"
+        user = "u"
+        "#,
+        r#"[redis]
+        urls = ["redis://192.0.2.5:26379"]
+        mode = "sentinel"
+        [[service]]
+        name = "s"
+        [service.sla]
+        delay = "1s"
+        [service.bound]
+        nominal = 64
+        [service.controller]
+        kind = "proportional"
+        [service.source]
+        kind = "haproxy-log"
+        listen = "udp://127.0.0.1:5514"
+        node = "b/s"
+        [service.jobs]
+        kind = "sockets"
+        port = 8001
+        "#,
+        r#"[[service]]
+        name = "s"
+        [service.sla]
+        delay = "1s"
+        [service.controller]
+        [service.source]
+        kind = "haproxy-log"
+        listen = "udp://127.0.0.1:5514"
+        node = "b/s"
+        [service.jobs]
+        kind = "prometheus"
+        url = "http://127.0.0.1:8001/metrics"
+        gauge = "g"
+        "#,
+        r#"[[service]]
+        name = "s"
+        [service.sla]
+        delay = "1s"
+        [service.source]
+        kind = "partitions"
+        [[partition]]
+        name = "p"
+        address = "127.0.0.1:5432"
+        user = "u"
+        database = "d"
+        [partition.queries]
+        q = "SELECT 1"
+        "#,
+    ];
+
+    fn parsed(text: &str) -> Result<String, String> {
+        Config::parse(Path::new("x"), text)
+            .map(|config| format!("{config:?}"))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn documented_defaults_are_those_in_force() {
+        let without: Vec<String> = COMPLETE.map(|text| parsed(text).unwrap()).to_vec();
+        for (table, _, rows) in tables() {
+            for (key, _, default, _) in rows {
+                let literal = default
+                    .strip_prefix('`')
+                    .and_then(|rest| rest.split('`').next());
+                let Some(literal) = literal else {
+                    continue;
+                };
+                let line = format!("{table}\n{key} = {literal}\n");
+                let outcomes: Vec<_> = COMPLETE
+                    .iter()
+                    .zip(&without)
+                    .filter(|(text, _)| text.contains(table))
+                    .map(|(text, default)| {
+                        let with = parsed(&text.replacen(table, &line, 1))?;
+                        (with == *default)
+                            .then_some(())
+                            .ok_or_else(|| format!("{with}, without it {default}"))
+                    })
+                    .collect();
+                assert!(
+                    outcomes.iter().any(Result::is_ok),
+                    "{table} {key} = {literal}: {outcomes:#?}"
+                );
+            }
+        }
+    }
 }
