@@ -360,3 +360,49 @@ fn an_unloaded_delay_that_was_recalled_stays_seen_after_a_light_period() {
     let unloaded = agent.learned().unwrap().unloaded.get();
     assert!((0.19..0.21).contains(&unloaded), "{unloaded}");
 }
+
+/// A period of an overloaded node: `count` requests end after `delay` seconds, and as many are refused.
+fn overloaded(count: usize, delay: f64, jobs: f64) -> Observation {
+    Observation {
+        refused_share: Some(0.5),
+        ..observation(1.0, &vec![delay; count], jobs)
+    }
+}
+
+#[test]
+fn completions_while_a_flood_drains_do_not_raise_the_rate() {
+    let mut agent = controller(None);
+    for _ in 0..3 {
+        agent.step(Some(&overloaded(40, 1.5, 60.0)));
+    }
+    assert_eq!(agent.decision().reason, Reason::Standing);
+    let before = agent.learned().unwrap().rate;
+    // Most of what ends now was worked on before; the bound is far below.
+    agent.step(Some(&overloaded(130, 0.45, 50.0)));
+    agent.step(Some(&overloaded(130, 0.2, 25.0)));
+    let rate = agent.learned().unwrap().rate;
+    assert!(rate < 1.2 * before, "{before} to {rate} requests/s");
+}
+
+#[test]
+fn an_assumed_unloaded_delay_raises_no_rate() {
+    let mut agent = controller(None);
+    for _ in 0..2 {
+        agent.step(Some(&overloaded(100, 0.6, 60.0)));
+    }
+    for _ in 0..3 {
+        let jobs = agent.decision().bound_jobs.floor();
+        agent.step(Some(&overloaded(100, jobs / 100.0, jobs)));
+    }
+    let unloaded = agent.learned().unwrap().unloaded.get();
+    assert!(unloaded < 0.05, "it was never seen: {unloaded} s");
+    // Fewer jobs than the bound allows, and no faster.
+    for _ in 0..5 {
+        agent.step(Some(&overloaded(100, 0.05, 5.0)));
+    }
+    let rate = agent.learned().unwrap().rate;
+    assert!(
+        rate < 105.0,
+        "{rate} requests/s, where it never did over 100"
+    );
+}

@@ -106,6 +106,7 @@ impl LoadLine {
             // It does more than it was thought to.
             self.rate = Some(recent);
         } else if recent > UNHURRIED * rate
+            && self.unloaded_seen()
             && period.delay < UNQUEUED * self.unloaded.unwrap_or(0.0)
         {
             // Whoever gets no more than was learned would never show more.

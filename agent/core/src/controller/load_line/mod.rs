@@ -337,7 +337,8 @@ impl LoadLine {
         let is_full = use_of >= FULL;
         self.full_periods = if is_full { self.full_periods + 1 } else { 0 };
         self.since_standing = self.since_standing.saturating_add(1);
-        if self.mode == Mode::Standing && is_full {
+        // While more than the bound drains, requests end that were begun before: more than the node can go on doing.
+        if self.mode == Mode::Standing && is_full && use_of <= DISOBEYED {
             self.standing_rate
                 .add(period.ended, period.seconds, RECENT_SAMPLES);
         }
