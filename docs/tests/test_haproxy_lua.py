@@ -107,7 +107,7 @@ def test_docs_haproxy_lua_md_and_placement_md(network):
         proxy.run(guide.take("HAProxy", "sh"))
         try_the_ring(site)
         try_writes(site, primaries)
-        primaries.leave("What nodes check", "sql", "the nodes of lua/tests/primaries.py run it")
+        primaries.leave("What nodes check", "sql", "the nodes of tests/harness/primaries.py run it")
         redis.write("/tmp/more.conf", primaries.take("A Redis that is replicated", ""))
         redis.run("redis-server /tmp/more.conf --port 0 --unixsocket /tmp/more --daemonize yes --save ''")
         redis.wait(
