@@ -290,6 +290,11 @@ impl Engine {
         let (cost, route) = (request.cost, request.route.clone());
         let reserved = request.reserved.take();
         request.attempted = true;
+        let named = reserved.as_ref().map(Held::place);
+        let named = named.filter(|place| !self.dispatcher.address(*place).is_empty());
+        if let Some(named) = named.filter(|named| Some(*named) != place) {
+            self.dispatcher.passed_over(named, now);
+        }
         let held = self.dispatcher.attempt(reserved, place, cost);
         let cost = held.as_ref().map_or(cost, Held::cost);
         self.slots[ticket.index as usize].attempts += 1;

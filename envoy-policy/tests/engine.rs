@@ -182,6 +182,34 @@ fn a_host_that_is_nobodys_is_not_counted_but_frees_the_one_that_was_meant() {
 }
 
 #[test]
+fn the_share_of_a_host_that_the_proxy_passes_over_admits_nothing_more() {
+    let mut engine = engine(20.0);
+    let first = "/stock/S0001?items=4";
+    let (ticket, hosts) = pass(&mut engine, first);
+    let named = hosts.split(',').next().unwrap().to_owned();
+    let taken = ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3"].map(str::to_owned);
+    let taken = taken.into_iter().find(|host| *host != named).unwrap();
+    let mut under_way = vec![engine.attempt(ticket, &taken, 0.0).unwrap()];
+    let mut placed_elsewhere = 0;
+    while let Admission::Pass(ticket) = engine.admit(first.as_bytes(), |_| None) {
+        let host = engine.host(ticket).unwrap().to_owned();
+        placed_elsewhere += usize::from(host != named);
+        let host = if host == named { &taken } else { &host };
+        under_way.push(engine.attempt(ticket, host, 0.0).unwrap());
+        assert!(
+            under_way.len() < 100,
+            "what goes elsewhere is let in without end"
+        );
+    }
+    assert!(placed_elsewhere > 0);
+    assert_eq!(engine.counts().ejections, 1);
+    for attempt in under_way {
+        engine.attempt_ended(attempt, 0.1, true);
+    }
+    assert_eq!(engine.in_flight(), (0.0, 0));
+}
+
+#[test]
 fn without_news_requests_pass_unnamed_but_are_counted() {
     let mut engine = engine(1000.0);
     engine.on_time(60.0);

@@ -472,12 +472,28 @@ impl Dispatcher {
     /// never answers is not thought fast. Several in a row take the node out for a while, unless it is the
     /// last.
     pub fn unanswered(&mut self, place: usize, now: f64) {
-        let open = self.nodes.iter().filter(|node| node.is_open()).count();
+        let may_go = self.may_eject();
         if let Some(node) = self.nodes.get_mut(place)
-            && node.unanswered(now, open > 1)
+            && node.unanswered(now, may_go)
         {
             self.counts.ejections += 1;
         }
+    }
+
+    /// The proxy sent an attempt elsewhere than to this node, which it holds for unhealthy. Nothing failed, but
+    /// several in a row take the node out for a while, as above: its share must not admit what others get.
+    pub fn passed_over(&mut self, place: usize, now: f64) {
+        let may_go = self.may_eject();
+        if let Some(node) = self.nodes.get_mut(place)
+            && node.passed_over(now, may_go)
+        {
+            self.counts.ejections += 1;
+        }
+    }
+
+    /// Whether a node would not be the last that goes.
+    fn may_eject(&self) -> bool {
+        self.nodes.iter().filter(|node| node.is_open()).count() > 1
     }
 }
 

@@ -172,6 +172,11 @@ impl Node {
     /// Whether that takes it out.
     pub(super) fn unanswered(&mut self, now: f64, may_go: bool) -> bool {
         self.rest.observed.failed();
+        self.passed_over(now, may_go)
+    }
+
+    /// Whether that takes it out.
+    pub(super) fn passed_over(&mut self, now: f64, may_go: bool) -> bool {
         self.rest.failures = self.rest.failures.saturating_add(1);
         if self.rest.failures < FAILURES || self.ejected_until.is_some() || !may_go {
             return false;
