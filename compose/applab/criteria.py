@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from compose.applab.scenario import SCENARIOS, Kind
 from loadtests.report.criteria import NATIVE_ENVOY, Criterion, by_policy
 
 # Policies without any setting but the SLA.
@@ -9,11 +10,14 @@ JUDGED = ("fc-leastconn", "fc-leastconn-histogram", "fc-prop", "wasm-fc-prop")
 OF_STATIC = 0.98
 P95_OF_STATIC = 1.2
 REFUSED_BELOW_CAPACITY = 0.005
+OF_ORACLE = 0.97
+SETTLING_S = 3
+LAST_REFUSAL_S = 2
 
 
 def criteria(summary: dict[str, Any]) -> list[Criterion]:
-    """Phase by phase, against the best value of the swept static limit, and against Envoy's own."""
-    runs = by_policy(summary)
+    """Phase by phase: against what can be timely, the best of the swept static limits, and Envoy's own."""
+    runs, kind = by_policy(summary), SCENARIOS.get(summary["scenario"])
     static = [run["phases"] for run in runs.values() if run["group"] == "static"]
     envoys = [run["phases"] for name, run in runs.items() if name.startswith(NATIVE_ENVOY)]
     return [
@@ -21,19 +25,50 @@ def criteria(summary: dict[str, Any]) -> list[Criterion]:
         for name in JUDGED
         if name in runs
         for number in range(len(runs[name]["phases"]))
-        for line in in_phase(number, runs[name], static, envoys)
+        for line in [
+            *of_possible(number, runs[name], kind),
+            *in_phase(number, runs[name], static, envoys),
+        ]
     ]
+
+
+def where(run: dict[str, Any], phase: dict[str, Any]) -> str:
+    return f"{run['policy']} at {phase['load']:g}x from {phase['from_s']:g} s"
+
+
+def is_away(run: dict[str, Any], phase: dict[str, Any]) -> bool:
+    return run["event_s"] == phase["from_s"]
+
+
+def of_possible(number: int, run: dict[str, Any], kind: Kind | None) -> list[Criterion]:
+    """Against the oracle that knows what each node can do in the phase, and how soon after a step."""
+    mine = run["phases"][number]
+    before = run["phases"][number - 1] if number else mine
+    found = []
+    if before["load"] != mine["load"]:
+        found.append(Criterion(f"{where(run, mine)}: settling, s", mine["settling_s"], SETTLING_S, False))
+    if mine["load"] < 1 < before["load"] and not is_away(run, mine):
+        last = mine["last_refusal_s"] or 0.0
+        found.append(Criterion(f"{where(run, mine)}: last refusal, s", last, LAST_REFUSAL_S, False))
+    if kind is not None and is_about_a_node(kind, run, mine):
+        part = mine["timely_of_possible"]
+        found.append(Criterion(f"{where(run, mine)}: timely, of what can be", part, OF_ORACLE, True))
+    return found
+
+
+def is_about_a_node(kind: Kind, run: dict[str, Any], phase: dict[str, Any]) -> bool:
+    """Whether one is slow, away, or was."""
+    return phase["from_s"] >= run["event_s"] if kind.outage else kind.last < 1
 
 
 def in_phase(
     number: int, run: dict[str, Any], static: list[list[Any]], envoys: list[list[Any]]
 ) -> list[Criterion]:
     mine = run["phases"][number]
-    where = f"{run['policy']} at {mine['load']:g}x from {mine['from_s']:g} s"
+    place = where(run, mine)
     # What a load asks of the nodes that are left is not said in it.
-    is_away = run["event_s"] == mine["from_s"]
-    if mine["load"] < 1 and not is_away:
-        return [Criterion(f"{where}: refused", mine["refused_fraction"], REFUSED_BELOW_CAPACITY, False)]
+    if mine["load"] < 1 and not is_away(run, mine):
+        return [Criterion(f"{place}: refused", mine["refused_fraction"], REFUSED_BELOW_CAPACITY, False)]
     found = []
     if static:
         best = max((phases[number] for phases in static), key=lambda phase: phase["timely_per_s"])
@@ -42,11 +77,11 @@ def in_phase(
             for key in ("timely_per_s", "p95_delay_s")
         )
         found += [
-            Criterion(f"{where}: timely, of the best static limit's", timely, OF_STATIC, True),
-            Criterion(f"{where}: p95, of that limit's", p95, P95_OF_STATIC, False),
+            Criterion(f"{place}: timely, of the best static limit's", timely, OF_STATIC, True),
+            Criterion(f"{place}: p95, of that limit's", p95, P95_OF_STATIC, False),
         ]
     if envoys:
         most = max(phases[number]["timely_per_s"] for phases in envoys)
         part = mine["timely_per_s"] / most if most else None
-        found.append(Criterion(f"{where}: timely, of Envoy's best", part, 1.0, True))
+        found.append(Criterion(f"{place}: timely, of Envoy's best", part, 1.0, True))
     return found

@@ -89,7 +89,7 @@ def render(summary: Summary, policies: list[Policy], checks: list[Criterion]) ->
         subject=subject(summary),
         event=next((run["event"] for run in summary["runs"] if run["event"] is not None), None),
         bars=bars(summary),
-        tables=[found for found in (table.chosen(summary), table.beside(summary)) if found],
+        tables=table.tables(summary),
         bests=phases.best_of_groups(summary),
         checks=[check.line() for check in checks],
         sections=[*curves(summary), *relaxed(summary), *control(policies)],

@@ -10,7 +10,12 @@ from loadtests.report.records import Policy
 from loadtests.report.schema import Phase, Run, Summary
 
 HEADINGS = ("timely/s", "of best", "p95 s")
+POSSIBLE = ("of possible", "settling s", "last refusal s")
 LOST = ("refused", "timed out", "failed", "not sent")
+# Settled: so much of what can be timely is, up to every second that is this many later or more. In less time,
+# two in a hundred requests of ten times the work decide how many others are served.
+SETTLED = 0.95
+WINDOW_S = 5
 
 
 def phases(policy: Policy, sla: float) -> list[Phase] | None:
@@ -30,6 +35,10 @@ def figures(policy: Policy, phase: dict[str, Any], sla: float) -> Phase:
     p50, p95, p99 = np.percentile(served, [50, 95, 99]) if served.size else (None,) * 3
     # More than planned were sent where some of the phase before were late.
     planned = max(offered * (end - begin), outcome.size)
+    possible = min(offered, live_capacity(policy, begin, end))
+    rate = timely.sum() / (end - begin)
+    since = requests.sent[sent] - begin
+    refused = since[outcome == "refused"]
 
     def part(count: float) -> float | None:
         return rounded(ratio(float(count), planned))
@@ -38,9 +47,13 @@ def figures(policy: Policy, phase: dict[str, Any], sla: float) -> Phase:
         "from_s": begin,
         "to_s": end,
         "load": phase["load"],
-        "timely_per_s": rounded(timely.sum() / (end - begin), 2),
+        "timely_per_s": rounded(rate, 2),
         "timely_items_per_s": rounded(items[timely].sum() / (end - begin), 2),
         "timely_of_best": None,
+        "possible_per_s": rounded(possible, 2),
+        "timely_of_possible": rounded(ratio(rate, possible)),
+        "settling_s": settling(since[timely], possible, int(end - begin + 1e-9)),
+        "last_refusal_s": rounded(refused.max()) if refused.size else None,
         "offered_per_s": rounded(offered, 2),
         "refused_fraction": part((outcome == "refused").sum()),
         "timeout_fraction": part((outcome == "timeout").sum()),
@@ -51,6 +64,29 @@ def figures(policy: Policy, phase: dict[str, Any], sla: float) -> Phase:
         "p95_delay_s": rounded(p95),
         "p99_delay_s": rounded(p99),
     }
+
+
+def live_capacity(policy: Policy, begin: float, end: float) -> float:
+    """Requests/s of the nodes that are there, as last sampled in the phase: a node goes and comes back where
+    one begins."""
+    found = dict(policy.meta["node_capacity_items_per_s"])
+    for row in policy.nodes:
+        if begin <= row["t_s"] < end and row["capacity_items_per_s"] is not None:
+            found[row["node"]] = row["capacity_items_per_s"]
+    return float(sum(found.values()))
+
+
+def settling(timely: np.ndarray, possible: float, seconds: int) -> int | None:
+    """The first second from which on the timely requests, counted up to any second that is `WINDOW_S` later
+    or more, are `SETTLED` of what can be; None without one. `timely` are times since the phase's begin."""
+    # How many are missing at each second.
+    per_second = np.bincount(timely[timely < seconds].astype(int), minlength=seconds)
+    missing = np.concatenate([[0.0], np.cumsum(SETTLED * possible - per_second)])
+    window = min(WINDOW_S, seconds)
+    for first in range(seconds - window + 1 if seconds else 0):
+        if missing[first + window :].max() <= missing[first] + 1e-9:
+            return first
+    return None
 
 
 def compare(runs: list[Run]) -> None:
@@ -85,6 +121,15 @@ def headings(summary: Summary) -> list[str]:
 
 def cells(summary: Summary) -> list[list[str]]:
     keys = (("timely_per_s", ".1f"), ("timely_of_best", ".0%"), ("p95_delay_s", ".2f"))
+    return rows(summary, keys)
+
+
+def possible_headings(summary: Summary) -> list[str]:
+    return grouped(summary, "of what can be timely", POSSIBLE)
+
+
+def possible(summary: Summary) -> list[list[str]]:
+    keys = (("timely_of_possible", ".0%"), ("settling_s", ".0f"), ("last_refusal_s", ".1f"))
     return rows(summary, keys)
 
 

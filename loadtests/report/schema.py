@@ -200,6 +200,18 @@ class Phase(Record):
     """Their work, in mean requests."""
     timely_of_best: Amount | None
     """Part of that of the best policy of the run in this phase. Null where none was timely."""
+    possible_per_s: Amount
+    """Requests that can be timely: the smaller of those offered and the measured capacity, in mean requests,
+    of the nodes that are there in the phase; a slow node's is that of its quota."""
+    timely_of_possible: Amount | None
+    """Ratio: timely_per_s over that. Above 1 where requests asked for less work than the mean. Null where
+    nothing is possible."""
+    settling_s: Count | None
+    """Whole seconds from the phase's begin: the first from which on timely requests/s, averaged up to every
+    second that is at least 5 s later (or the phase's end, if it is shorter), are at least 95 % of
+    possible_per_s. In shorter windows the few requests of ten times the work decide. Null: never."""
+    last_refusal_s: Amount | None
+    """Seconds from the phase's begin to when the last refused request was sent. Null without one."""
     offered_per_s: Amount
     """Requests that were to be sent."""
     refused_fraction: Share | None

@@ -93,18 +93,21 @@ def aligned(lines: list[list[str]]) -> str:
     return "\n".join(text)
 
 
-def beside(summary: Summary) -> tuple[list[str], list[list[str]]] | None:
-    """Headings and cells of a second table, where there is one."""
+def tables(summary: Summary) -> list[tuple[list[str], list[list[str]]]]:
+    """Headings and cells of what the scenario is about, and of what else there is to show."""
     if any(run["phases"] for run in summary["runs"]):
-        return phases.lost_headings(summary), phases.lost(summary)
-    lines = updates(summary)
-    return (UPDATES, lines) if lines else None
+        beside = [
+            (phases.possible_headings(summary), phases.possible(summary)),
+            (phases.lost_headings(summary), phases.lost(summary)),
+        ]
+    else:
+        lines = updates(summary)
+        beside = [(UPDATES, lines)] if lines else []
+    return [chosen(summary), *beside]
 
 
 def terminal(summary: Summary) -> str:
-    parts = [
-        aligned([headings, *lines]) for headings, lines in filter(None, (chosen(summary), beside(summary)))
-    ]
+    parts = [aligned([headings, *lines]) for headings, lines in tables(summary)]
     return "\n\n".join([*parts, *phases.best_of_groups(summary)])
 
 
@@ -115,5 +118,5 @@ def piped(headings: list[str], lines: list[list[str]]) -> str:
 
 
 def markdown(summary: Summary) -> str:
-    parts = [piped(*table) for table in (chosen(summary), beside(summary)) if table]
+    parts = [piped(*table) for table in tables(summary)]
     return "\n\n".join([*parts, *phases.best_of_groups(summary)])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from loadtests.report.tests.conftest import Run, request
+from loadtests.report.tests.conftest import Run, request, sample
 
 CAPACITY = {"how": "by hand", "start_per_s": {"node1": 2.0}, "end_per_s": {"node1": 1.5}}
 PHASES = [
@@ -13,10 +13,11 @@ PHASES = [
 ]
 
 
-def add(run: Run, name: str, requests: list[str], group=None, phases=PHASES, event=None) -> None:
+def add(run: Run, name: str, requests: list[str], group=None, phases=PHASES, event=None, nodes=()) -> None:
     run.facts |= {"app": "go", "capacity": CAPACITY}
     facts = {"app": "go", "group": group, "phases": phases, "measured_from_s": 0.0, "measured_to_s": 20.0}
-    run.add(name, requests, facts=facts | {"event_s": event, "event": event and "node1 stops"})
+    facts |= {"event_s": event, "event": event and "node1 stops"}
+    run.add(name, requests, list(nodes), facts | {"node_capacity_items_per_s": CAPACITY["start_per_s"]})
 
 
 def answered(begin: int, count: int, delay: float, outcome: str = "ok") -> list[str]:
@@ -63,10 +64,57 @@ def test_a_phase_is_compared_with_the_best_of_the_run(swept):
     assert parts == {"rr": [1.0, 0.125], "static-2": [1.0, 0.5], "static-4": [0.8, 1.0]}
 
 
+def test_what_can_be_timely_is_what_is_offered_and_what_the_nodes_can_do(swept):
+    first, second = swept.figures("static-2")["phases"]
+    assert (first["possible_per_s"], first["timely_of_possible"]) == (1.0, 1.0)
+    assert (second["possible_per_s"], second["timely_of_possible"]) == (2.0, 0.6)
+
+
+def test_a_node_that_is_away_can_do_nothing(run):
+    # The event is a moment after the phase's first sample, its end after that of the next.
+    nodes = [
+        sample(10.0, capacity=2),
+        sample(11.0, capacity=0),
+        sample(19.0, capacity=0),
+        sample(20.0, capacity=0),
+    ]
+    phases = [*PHASES, {"from_s": 20.0, "to_s": 22.0, "load": 0.5, "offered_per_s": 1.0}]
+    add(run, "rr", answered(11, 10, 0.5), phases=phases, event=10.0, nodes=[*nodes, sample(21.0, capacity=2)])
+    found = [(p["possible_per_s"], p["timely_of_possible"]) for p in run.figures("rr")["phases"]]
+    assert found == [(1.0, 0.0), (0.0, None), (1.0, 0.0)]
+
+
+# Of two a second that can be timely: how many are, second by second.
+@pytest.mark.parametrize(
+    ("timely", "seconds"),
+    [
+        ([2] * 10, 0),
+        ([0, 0, 1] + [2] * 7, 3),
+        # One more makes up for one too few a second later, and for none a good while later.
+        ([0] + [1, 3] * 4 + [2], 2),
+        ([2] * 5 + [0, 0] + [2] * 3, None),
+        ([2] * 8 + [0, 2], None),
+        ([0] * 10, None),
+    ],
+)
+def test_a_phase_is_settled_from_when_enough_is_timely_for_good(run, timely, seconds):
+    requests = [line for second, count in enumerate(timely) for line in answered(10 + second, count, 0.5)]
+    add(run, "rr", [*answered(9, 1, 0.5), *requests])
+    assert run.figures("rr")["phases"][1]["settling_s"] == seconds
+
+
+def test_what_is_late_or_refused_settles_nothing(run):
+    busy = [line for second in range(10, 20) for line in answered(second, 2, 1.5 if second < 14 else 0.5)]
+    add(run, "rr", [*busy, *answered(12, 3, 0.0, "refused"), *answered(13, 1, 0.0, "refused")])
+    first, second = run.figures("rr")["phases"]
+    assert (first["last_refusal_s"], second["last_refusal_s"], second["settling_s"]) == (None, 3.0, 4)
+
+
 def test_the_table_names_the_best_value_of_a_sweep(swept, capsys):
     assert swept.report("--markdown") == 0
     text = capsys.readouterr().out
     assert "| static-2 | 1.0 | 100% | 0.50 | 1.2 | 50% | 2.00 |" in text
+    assert "| static-2 | 100% | 0 | - | 60% | - | 3.4 |" in text
     assert "| static-2 | 0.0% | 0.0% | 0.0% | 0.0% | 20.0% | 10.0% | 3.3% | 3.3% |" in text
     assert "best static: 0.5x static-2 (100%, p95 0.50 s); 1.5x static-4 (100%, p95 1.00 s)" in text
 
@@ -117,6 +165,7 @@ def test_the_targets_are_those_of_the_best_static_limit_and_of_envoys_best(run, 
     add(run, "fc-prop", [*light[:9], *answered(2, 1, 0.0, "refused"), *answered(11, 24, 0.8)])
     assert run.targets() == [
         "FAIL  fc-prop at 0.5x from 0 s: refused: 0.1 (at most 0.005)",
+        "pass  fc-prop at 1.5x from 10 s: settling, s: 0 (at most 3)",
         "pass  fc-prop at 1.5x from 10 s: timely, of the best static limit's: 1 (at least 0.98)",
         "pass  fc-prop at 1.5x from 10 s: p95, of that limit's: 0.8 (at most 1.2)",
         "FAIL  fc-prop at 1.5x from 10 s: timely, of Envoy's best: 0.96 (at least 1)",
@@ -136,6 +185,7 @@ def test_while_a_node_is_away_the_static_limit_says_what_can_be_done(run, capsys
     add(run, "fc-prop", [*answered(1, 10, 0.5), *answered(11, 20, 0.5)], phases=away, event=10.0)
     assert run.targets() == [
         "pass  fc-prop at 0.5x from 0 s: refused: 0 (at most 0.005)",
+        "pass  fc-prop at 0.85x from 10 s: settling, s: 0 (at most 3)",
         "pass  fc-prop at 0.85x from 10 s: timely, of the best static limit's: 1 (at least 0.98)",
         "pass  fc-prop at 0.85x from 10 s: p95, of that limit's: 1 (at most 1.2)",
     ]
