@@ -46,13 +46,15 @@ def of_possible(number: int, run: dict[str, Any], kind: Kind | None) -> list[Cri
     before = run["phases"][number - 1] if number else mine
     found = []
     if before["load"] != mine["load"]:
-        found.append(Criterion(f"{where(run, mine)}: settling, s", mine["settling_s"], SETTLING_S, False))
+        found.append(
+            Criterion(f"{where(run, mine)}: settling, s", mine["settling_s"], SETTLING_S, False, True)
+        )
     if mine["load"] < 1 < before["load"] and not is_away(run, mine):
         last = mine["last_refusal_s"] or 0.0
         found.append(Criterion(f"{where(run, mine)}: last refusal, s", last, LAST_REFUSAL_S, False))
     if kind is not None and is_about_a_node(kind, run, mine):
         part = mine["timely_of_possible"]
-        found.append(Criterion(f"{where(run, mine)}: timely, of what can be", part, OF_ORACLE, True))
+        found.append(Criterion(f"{where(run, mine)}: timely, of what can be", part, OF_ORACLE, True, True))
     return found
 
 

@@ -9,12 +9,13 @@ from typing import Any
 from compose.applab import criteria as applications
 from compose.lab.scenarios import registry
 from loadtests.report import figures, picture, records, table
-from loadtests.report.criteria import Criterion
+from loadtests.report.criteria import Criterion, judged
 
 
 def criteria(summary: dict[str, Any]) -> list[Criterion]:
     """Those of the lab that made the run; only on applications is there a measured capacity."""
-    return applications.criteria(summary) if summary["capacity"] else registry.criteria(summary)
+    found = applications.criteria(summary) if summary["capacity"] else registry.criteria(summary)
+    return judged(found, summary["quick"])
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from compose.applab.criteria import criteria
+from loadtests.report.criteria import judged
 
 GOOD = {
     "timely_per_s": 60.0,
@@ -62,3 +63,9 @@ def test_where_a_node_goes_away_it_is_from_then_on(scenario):
         "FAIL  fc-prop at 0.85x from 20 s: timely, of what can be: none (at least 0.97)",
         "pass  fc-prop at 0.85x from 20 s: refused: 0 (at most 0.005)",
     ]
+
+
+def test_a_quick_run_knows_the_capacity_too_roughly_to_be_judged_by_it():
+    run = {"policy": "fc-prop", "group": None, "event_s": None, "phases": phases(0.7, 1.5, settling_s=None)}
+    found = judged(criteria({"scenario": "slow-node", "runs": [run]}), True)
+    assert [check.line().split(":")[1] for check in found if check.is_judged] == [" refused"]

@@ -31,8 +31,8 @@ def on_haproxy(name: str, runs: dict[str, Any], sla: float) -> list[Criterion]:
     return [
         *ratios,
         *settled(name, run, sla),
-        Criterion(f"{name} overshoot, s", run["overshoot_s"], OVERSHOOT_OF_SLA * sla, False),
-        Criterion(f"{name} settling, s", settling, SETTLING_S, False),
+        Criterion(f"{name} overshoot, s", run["overshoot_s"], OVERSHOOT_OF_SLA * sla, False, True),
+        Criterion(f"{name} settling, s", settling, SETTLING_S, False, True),
     ]
 
 

@@ -68,7 +68,7 @@ class Run:
             "k6": "1",
         }
         self.facts: dict[str, Any] = {
-            **{"scenario": "burst", "sla_seconds": 1.0, "seed": 7, "quick": True, "clients": 10, "nodes": 1},
+            **{"scenario": "burst", "sla_seconds": 1.0, "seed": 7, "quick": False, "clients": 10, "nodes": 1},
             **{
                 "database": "sqlite",
                 "machine": machine,

@@ -29,7 +29,7 @@ def test_the_run_is_described(run):
     run.add("static-maxconn", steady(10, 30), facts={"settings": {"maxconn": 64}})
     summary = run.summary()
     assert {k: summary[k] for k in ("scenario", "sla_seconds", "seed", "quick", "clients", "nodes")} == {
-        **{"scenario": "burst", "sla_seconds": 1.0, "seed": 7, "quick": True, "clients": 10, "nodes": 1}
+        **{"scenario": "burst", "sla_seconds": 1.0, "seed": 7, "quick": False, "clients": 10, "nodes": 1}
     }
     assert summary["machine"]["cpu"] == "abacus"
     assert summary["capacity"] is None
@@ -324,6 +324,19 @@ def test_a_run_too_short_to_settle_misses_the_target(run):
     facts = {"measured_to_s": 20.0}
     run.add("fc-prop", [*steady(10, 15), *steady(15, 20, delay=2.0)], facts=facts)
     assert targets(run)["fc-prop settling, s"] == "FAIL"
+
+
+def test_a_quick_run_is_not_judged_by_what_only_a_full_one_can_meet(run):
+    run.facts["quick"] = True
+    run.add("fc-prop", [*steady(10, 15), *steady(15, 30, delay=2.0)])
+    why = "not judged in a quick run"
+    assert run.targets() == [
+        f"skip  fc-prop timely of ideal from 5 s after the event: 0 (at least 0.95), {why}",
+        f"skip  fc-prop timely of ideal, whole time: 0.25 (at least 0.9), {why}",
+        "FAIL  fc-prop mean delay, s: 1.625 (at most 1)",
+        f"skip  fc-prop overshoot, s: 2 (at most 1.1), {why}",
+        f"skip  fc-prop settling, s: none (at most 10), {why}",
+    ]
 
 
 def test_targets_of_the_other_scenarios(run):

@@ -133,6 +133,16 @@ def test_the_terminal_has_an_aligned_table_and_the_targets(two, capsys):
     assert targets and set(targets) <= set(lines) and set(targets) <= set(words)
 
 
+def test_what_a_quick_run_is_not_judged_by_is_said_in_both(two, capsys):
+    two.facts["quick"] = True
+    two.save()
+    found = page(two)
+    skipped = [line for line in capsys.readouterr().out.splitlines() if line.startswith("skip  ")]
+    assert skipped and all(line.endswith("not judged in a quick run") for line in skipped)
+    assert set(skipped) <= set(found.words)
+    assert found.tags.count(("li", {"class": "skip"})) == len(skipped)
+
+
 def picture(run) -> ElementTree.Element:
     path = run.directory / "picture.svg"
     assert run.report("--picture", str(path)) == 0
