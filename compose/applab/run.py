@@ -32,7 +32,7 @@ from compose.lab.processes import (
     stop,
     wait_until,
 )
-from compose.lab.progress import Progress
+from compose.lab.progress import Progress, length
 from compose.lab.proxy import Proxy
 from compose.lab.render import PROXIES
 from compose.lab.run import point_latest
@@ -43,6 +43,8 @@ from compose.lab.topology import ROOT
 SCRIPT = ROOT / "loadtests" / "k6" / "apps.js"
 CAPACITY_S = {False: 8.0, True: 2.0}
 GRACE_S = 30.0
+# Seconds that a policy or a measurement takes beside its clients' time; 3 to 4 were measured on two cores.
+AROUND_S = 4.0
 
 
 @dataclass(frozen=True)
@@ -327,8 +329,15 @@ def results(options: Options, chosen: list[Policy]) -> Iterator[tuple[Path, dict
     (directory / "run.json").write_text(json.dumps(facts, indent=2) + "\n")
 
 
+def run_length(options: Options, runs: int) -> str:
+    """How long that many runs will take, with the capacity measured before the first and after the last."""
+    capacity_s = capacity.WARM_UP_S + CAPACITY_S[options.quick] + AROUND_S
+    return length(runs, options.scenario.duration, AROUND_S, 2 * capacity_s)
+
+
 def run(options: Options, chosen: list[Policy]) -> Path:
     """All policies in turn; returns the run directory."""
+    print(run_length(options, len(chosen)), file=sys.stderr, flush=True)
     if any(policy.source for policy in chosen):
         machine.binary("plimsoll")
     for kind in {policy.base.proxy for policy in chosen}:

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from compose.lab import render
 from compose.lab.errors import LabError
-from compose.lab.run import RESULTS
+from compose.lab.run import RESULTS, say_length
 from compose.lab.scenarios import registry
 from compose.lab.scenarios.base import DEFAULT_MIX, MIXES
 from compose.lab.sweep import sweep, tries
@@ -141,9 +141,9 @@ def work(arguments: argparse.Namespace) -> int:
     if arguments.command == "run":
         return 0 if scenario.run(arguments) else 1
     values, chosen = limits(arguments.limits), to_sweep(arguments)
-    for policy in chosen:
-        tries(policy, values)
+    runs = sum(len(tries(policy, values)) for policy in chosen)
     options = scenario.options(arguments)
+    say_length(runs, options)
     for policy in chosen:
         print(f"best for {policy.name}, {scenario.name}: {sweep(policy, options, values)}")
     return 0

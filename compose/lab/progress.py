@@ -1,10 +1,23 @@
 """What the terminal shows while a run is under way."""
 
+import math
 import sys
 from collections.abc import Iterable, Mapping
 
 from compose.lab.collector import Collector
 from compose.lab.timeline import Times
+
+
+def length(runs: int, seconds: float, around_s: float, once_s: float = 0.0) -> str:
+    """How long runs of so many seconds take; `around_s` is what each needs to start and to stop, `once_s`
+    what all need together."""
+    minutes = math.ceil((runs * (seconds + around_s) + once_s) / 60)
+    each = "each " if runs > 1 else ""
+    once = f", and {once_s:g} s for all" if once_s else ""
+    return (
+        f"{runs} run{'s' * (runs > 1)} of {seconds:g} s, about {around_s:g} s {each}to start and stop{once}: "
+        f"about {minutes} min"
+    )
 
 
 class Progress:

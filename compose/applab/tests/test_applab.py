@@ -134,6 +134,28 @@ def test_however_it_ends_nothing_is_left(applab, how):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["--policies", "static-3 fc-prop"],
+            "2 runs of 30 s, about 4 s each to start and stop, and 14 s for all: about 2 min",
+        ),
+        # Seven values.
+        (
+            ["--policies", "static fc-prop", "--load", "0.5:100,2:100"],
+            "8 runs of 200 s, about 4 s each to start and stop, and 14 s for all: about 28 min",
+        ),
+    ],
+)
+def test_how_long_it_will_take_is_said_first(applab, tmp_path, arguments, words):
+    # Nothing can start.
+    process, _ = applab(*arguments, "--bin-dir", str(tmp_path))
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert said.splitlines()[0] == words
+
+
+@pytest.mark.parametrize(
     ("arguments", "error"),
     [
         (["--app", "java"], "APP=java: must be one of go, flask, express, php, postgres"),

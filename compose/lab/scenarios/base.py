@@ -9,7 +9,7 @@ from typing import Any
 from compose.lab import render, topology
 from compose.lab.errors import LabError
 from compose.lab.render import Policy
-from compose.lab.run import Options, run_and_report
+from compose.lab.run import Options, run_and_report, say_length
 from compose.lab.timeline import Fault, Timeline, Times, Work
 from loadtests.report.criteria import Criterion
 
@@ -134,7 +134,9 @@ class Comparison(Scenario):
         return chosen
 
     def run(self, asked: Namespace) -> bool:
-        run_and_report(self.options(asked), self.policies(asked), asked.observe)
+        options, chosen = self.options(asked), self.policies(asked)
+        say_length(len(chosen), options)
+        run_and_report(options, chosen, asked.observe)
         return True
 
     def criteria(self, summary: dict[str, Any]) -> list[Criterion]:

@@ -79,6 +79,28 @@ def test_bad_arguments(arguments: list[str], words: list[str]) -> None:
         assert word in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--policies", "rr"], "1 run of 110 s, about 5 s to start and stop: about 2 min"),
+        (
+            ["run", "--scenario", "rejoin", "--quick", "--policies", "rr fc-prop fc-hash"],
+            "3 runs of 38 s, about 5 s each to start and stop: about 3 min",
+        ),
+        # Every combination is a run.
+        (
+            ["sweep", "--policies", "static-maxconn envoy-adaptive-concurrency-swept", "--duration", "50"],
+            "15 runs of 50 s, about 5 s each to start and stop: about 14 min",
+        ),
+    ],
+)
+def test_how_long_it_will_take_is_said_first(tmp_path: Path, arguments: list[str], words: str) -> None:
+    # Nothing can start.
+    done = lab(*arguments, "--bin-dir", str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0] == words
+
+
 def test_a_scenario_overrides_one_nodes_flags() -> None:
     slaves = topology.load("heterogeneous").slaves
     assert [node.flags.get("slowdown", 1.0) for node in slaves] == [5.0, 1.0, 1.0, 1.0, 1.0]
