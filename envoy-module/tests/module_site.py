@@ -1,5 +1,6 @@
 """An Envoy with a module in both positions, in front of one node."""
 
+import os
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
@@ -113,11 +114,12 @@ class ModuleSite:
         envoy.command[0] = self._program
         return envoy
 
-    def validated(self, config: dict[str, Any]) -> tuple[int, str]:
+    def validated(self, config: dict[str, Any], **environment: str) -> tuple[int, str]:
         """Exit status of `--mode validate`, and what it says."""
         envoy = self.envoy(config)
         command = [*envoy.command, "--mode", "validate"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        env = os.environ | environment
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30, env=env)
         return done.returncode, done.stderr + done.stdout
 
 

@@ -1,7 +1,7 @@
 """A panic in any hook ends neither Envoy nor the request, and is counted."""
 
 import pytest
-from module_site import built
+from module_site import built, policy
 
 from tests.harness.envoy import Envoy
 from tests.harness.eventually import eventually
@@ -30,7 +30,44 @@ def test_a_request_passes(site, hook, position):
     assert envoy.process.wait(30) == 0
 
 
-@pytest.mark.parametrize("hook", ["config wake", "config answer", "config drop"])
+@pytest.mark.parametrize("hook", ["request headers", "wake", "response headers", "complete"])
+def test_a_filter_that_panics_again_while_it_is_dropped(site, hook):
+    """The second one ended Envoy."""
+    envoy = site.envoy(site.config(built(LIBRARY), f"{hook},drop", "none")).start()
+    for number in range(5):
+        assert envoy.get(f"/{number}")[0] == 200, envoy.tail()
+    eventually("the panics counted", lambda: panics(envoy) >= 10)
+    envoy.process.terminate()
+    assert envoy.process.wait(30) == 0
+
+
+@pytest.mark.parametrize("hook", ["none", "balancer", "choose", "drop", "config drop", "choose,drop"])
+def test_a_request_finds_a_host_though_the_load_balancing_policy_panics(site, hook):
+    config = site.config(built(LIBRARY), "none", "none")
+    config["static_resources"]["clusters"][0]["load_balancing_policy"] = policy(built(LIBRARY), hook)
+    envoy = site.envoy(config).start()
+    for number in range(5):
+        assert envoy.get(f"/{number}")[0] == 200, envoy.tail()
+    envoy.process.terminate()
+    assert envoy.process.wait(30) == 0
+    assert ("as it was told to" in envoy.said()) == (hook != "none")
+
+
+def test_a_load_balancing_policy_that_cannot_be_made_is_rejected(site):
+    config = site.config(built(LIBRARY), "none", "none")
+    config["static_resources"]["clusters"][0]["load_balancing_policy"] = policy(built(LIBRARY), "config")
+    status, said = site.validated(config)
+    assert status == 1
+    assert "panics: panicked at" in said
+
+
+def test_a_module_that_panics_while_it_starts_is_rejected(site):
+    status, said = site.validated(site.config(built(LIBRARY), "none", "none"), PANICS="start")
+    assert status == 1
+    assert "libpanics.so" in said
+
+
+@pytest.mark.parametrize("hook", ["config wake", "config answer", "config drop", "thread"])
 def test_a_configuration_serves(site, hook):
     envoy = site.envoy(site.config(built(LIBRARY), hook, "none")).start()
     if hook != "config drop":

@@ -1,27 +1,33 @@
-//! A module that panics in the hook that its configuration names, for tests.
+//! A module that panics in the hooks that its configuration names, separated by commas, for tests. `start` is named by the
+//! environment variable `PANICS`: no configuration has come by then.
 
 use std::{
+    env,
     sync::{Arc, Mutex},
     thread,
     time::Duration,
 };
 
 use envoy_abi::{
-    Answer, ConfigScheduler, Configuration, Gauge, HttpFilter, HttpFilterConfig, Module, Next,
-    Stream, panics,
+    Answer, ConfigScheduler, Configuration, Gauge, Hosts, HttpFilter, HttpFilterConfig,
+    LoadBalancer, LoadBalancerConfig, Module, Next, Stream, guard, panics,
 };
 
 const LABEL: &str = "module";
 
 struct Panics;
 
-/// Which hook is to panic.
+/// Which hooks are to panic.
 #[derive(Clone)]
 struct Plan(String);
 
 impl Plan {
+    fn of(config: &[u8]) -> Self {
+        Plan(String::from_utf8_lossy(config).into_owned())
+    }
+
     fn reach(&self, hook: &str) {
-        assert_ne!(self.0, hook, "as it was told to");
+        assert!(!self.0.split(',').any(|it| it == hook), "as it was told to");
     }
 }
 
@@ -38,6 +44,7 @@ struct Filter {
 
 impl Module for Panics {
     fn name(&self) -> &'static str {
+        Plan(env::var("PANICS").unwrap_or_default()).reach("start");
         "panics"
     }
 
@@ -46,13 +53,16 @@ impl Module for Panics {
         configuration: &Configuration,
         config: &[u8],
     ) -> Result<Box<dyn HttpFilterConfig>, String> {
-        let plan = Plan(String::from_utf8_lossy(config).into_owned());
+        let plan = Plan::of(config);
         plan.reach("config");
         let scheduler = Arc::new(Mutex::new(Some(configuration.scheduler())));
         let waker = scheduler.clone();
         let wake = move || waker.lock().ok()?.as_ref().map(ConfigScheduler::wake);
+        let own = plan.clone();
         thread::spawn(move || {
             while wake().is_some() {
+                // As the module's thread has its work guarded.
+                guard(|| own.reach("thread"));
                 thread::sleep(Duration::from_millis(10));
             }
         });
@@ -61,6 +71,47 @@ impl Module for Panics {
             gauge: configuration.define_gauge("panics", LABEL),
             scheduler,
         }))
+    }
+
+    fn load_balancer(&self, config: &[u8]) -> Result<Box<dyn LoadBalancerConfig>, String> {
+        let plan = Plan::of(config);
+        plan.reach("config");
+        Ok(Box::new(Policy { plan }))
+    }
+}
+
+struct Policy {
+    plan: Plan,
+}
+
+impl LoadBalancerConfig for Policy {
+    fn balancer(&self) -> Box<dyn LoadBalancer> {
+        self.plan.reach("balancer");
+        let plan = self.plan.clone();
+        Box::new(Balancer { plan })
+    }
+}
+
+impl Drop for Policy {
+    fn drop(&mut self) {
+        self.plan.reach("config drop");
+    }
+}
+
+struct Balancer {
+    plan: Plan,
+}
+
+impl LoadBalancer for Balancer {
+    fn choose(&mut self, _: &Hosts<'_>) -> Option<usize> {
+        self.plan.reach("choose");
+        Some(0)
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        self.plan.reach("drop");
     }
 }
 

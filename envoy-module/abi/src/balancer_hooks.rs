@@ -116,8 +116,8 @@ unsafe extern "C" fn envoy_dynamic_module_on_lb_choose_host(
     // SAFETY: it is this worker's, and it is destroyed after its other hooks.
     let balancer = unsafe { Balancer::of(lb_module_ptr) };
     // SAFETY: both pointers are the hook's.
-    let Some((priority, index)) = (unsafe { balancer.choose(lb_envoy_ptr, context_envoy_ptr) })
-    else {
+    let chosen = guard(|| unsafe { balancer.choose(lb_envoy_ptr, context_envoy_ptr) });
+    let Some((priority, index)) = chosen.flatten() else {
         return false;
     };
     // SAFETY: Envoy gives places to write to.
@@ -136,7 +136,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_lb_on_host_membership_update(
 ) {
     // SAFETY: it is this worker's, and it is destroyed after its other hooks.
     let balancer = unsafe { Balancer::of(lb_module_ptr) };
-    balancer.hosts = None;
+    guard(|| balancer.hosts = None);
 }
 
 #[unsafe(no_mangle)]

@@ -54,10 +54,17 @@ impl Slot {
             filter.as_deref_mut().map(hook)
         });
         if called.is_none() {
-            // What it holds is given back now.
-            guard(|| self.0.try_borrow_mut().map(|mut filter| filter.take()));
+            // What it holds is given back now. It may panic in that, too.
+            guard(|| drop(self.0.try_borrow_mut().map(|mut filter| filter.take())));
         }
         called.flatten()
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let filter = self.0.take();
+        guard(|| drop(filter));
     }
 }
 
@@ -174,8 +181,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_http_filter_destroy(
 ) {
     let slot: *const Slot = filter_module_ptr.cast();
     // SAFETY: `filter_new` made it from an `Rc`; this is the count that Envoy held.
-    let slot = unsafe { Rc::from_raw(slot) };
-    guard(|| drop(slot));
+    drop(unsafe { Rc::from_raw(slot) });
 }
 
 #[unsafe(no_mangle)]

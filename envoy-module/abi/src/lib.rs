@@ -15,7 +15,7 @@ mod logger;
 mod stream;
 mod sys;
 
-use std::{ffi::c_char, sync::OnceLock};
+use std::{ffi::c_char, ptr, sync::OnceLock};
 
 pub use balancer::{Host, Hosts, LoadBalancer, LoadBalancerConfig};
 pub use configuration::{ConfigScheduler, Configuration, Counter, Gauge};
@@ -43,14 +43,16 @@ pub trait Module: Sync {
 
 static MODULE: OnceLock<&'static dyn Module> = OnceLock::new();
 
-/// What `module!` calls when Envoy has loaded the module.
+/// What `module!` calls when Envoy has loaded the module. Envoy rejects it where this panics.
 #[doc(hidden)]
 pub fn start(module: &'static dyn Module) -> *const c_char {
-    // A module that is loaded twice stays what it is.
-    let _ = MODULE.set(module);
-    logger::install(module.name());
-    guard::install();
-    sys::VERSION.as_ptr()
+    let started = guard(|| {
+        // A module that is loaded twice stays what it is.
+        let _ = MODULE.set(module);
+        logger::install(module.name());
+        guard::install();
+    });
+    started.map_or(ptr::null(), |()| sys::VERSION.as_ptr())
 }
 
 /// Makes a library a dynamic module of Envoy: `envoy_abi::module!(Example);`, of a constant that is a [`Module`].
