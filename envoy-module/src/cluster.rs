@@ -11,7 +11,7 @@ use crate::{
     lane::Lane,
     metrics::Metrics,
     registry::{Member, Registry},
-    system::{locked, now, process_name},
+    system::{locked, locked_if_free, now, process_name},
     waking::{Configurations, Number},
 };
 
@@ -77,7 +77,7 @@ impl Cluster {
     pub fn on_answer(&self, token: u64, answer: Answer) {
         self.configurations.put(token, answer);
         // Otherwise the call that is answered has not returned yet, and whoever makes it looks at the answer.
-        if let Ok(mut exchange) = self.exchange.try_lock() {
+        if let Some(mut exchange) = locked_if_free(&self.exchange) {
             self.take_answers(&mut exchange);
         }
     }

@@ -2,7 +2,7 @@
 //! with the counts and shares of the one before.
 
 use std::{
-    sync::{Mutex, Once, OnceLock},
+    sync::{Mutex, OnceLock},
     thread,
     time::Duration,
 };
@@ -60,25 +60,28 @@ impl<T: Member> Registry<T> {
     }
 }
 
-/// Starts the thread that wakes clusters, unless it runs.
+/// Starts the thread that wakes clusters, unless it runs. Where that fails, the next one to ask tries again.
 pub fn wake() -> Result<(), String> {
-    static STARTED: Once = Once::new();
-    let mut started = Ok(());
-    STARTED.call_once(|| {
+    static RUNS: Mutex<bool> = Mutex::new(false);
+    let runs = &mut *locked(&RUNS);
+    if !*runs {
         let waker = thread::Builder::new().name("plimsoll".to_owned());
-        let run = || {
-            loop {
-                thread::sleep(Duration::from_secs_f64(LOOK));
-                // A cluster may be added meanwhile.
-                let members = locked(&MEMBERS).clone();
-                for member in members {
-                    // Whoever panics is called again: without the time, old news would be taken for new.
-                    let _ = guard(|| member.tick());
-                }
-            }
-        };
-        let thread = waker.spawn(run);
-        started = thread.map_or_else(|error| Err(format!("no thread: {error}")), |_| Ok(()));
-    });
-    started
+        waker
+            .spawn(tick)
+            .map_err(|error| format!("no thread: {error}"))?;
+        *runs = true;
+    }
+    Ok(())
+}
+
+fn tick() {
+    loop {
+        thread::sleep(Duration::from_secs_f64(LOOK));
+        // A cluster may be added meanwhile.
+        let members = locked(&MEMBERS).clone();
+        for member in members {
+            // Whoever panics is called again: without the time, old news would be taken for new.
+            let _ = guard(|| member.tick());
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::{
     fs,
     hash::{BuildHasher, Hasher, RandomState},
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError},
     time::Instant,
 };
 
@@ -23,6 +23,15 @@ pub fn seed() -> u64 {
 /// A lock whose holder has panicked is taken all the same: what it guards keeps its own invariants.
 pub fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same, or none where somebody holds it now.
+pub fn locked_if_free<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match lock.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// A name that no other process has. An Envoy that hands over to another lives on beside it: their names must differ.

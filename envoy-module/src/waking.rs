@@ -57,8 +57,8 @@ impl Configurations {
     /// One more, which is to be woken from now on.
     pub fn join(&self, number: Number, configuration: &Configuration) -> Result<(), String> {
         if !configuration.is_validation() {
-            locked(&self.schedulers).push((number, configuration.scheduler()));
             wake()?;
+            locked(&self.schedulers).push((number, configuration.scheduler()));
         }
         Ok(())
     }

@@ -88,6 +88,7 @@ def configuration(library: Path, node: int, downstream: Any, upstream: Any) -> d
         "load_assignment": {"cluster_name": "queries", "endpoints": [endpoints([node])]},
     }
     return {
+        "node": {"id": "x", "cluster": "x"},
         "admin": {"address": address(0)},
         "static_resources": {
             "listeners": [{"name": "x", "address": address(0), "filter_chains": [{"filters": filters}]}],

@@ -1,0 +1,54 @@
+"""The library's one thread, which wakes all clusters of a process."""
+
+import json
+import subprocess
+
+from module_site import built
+
+from tests.harness.eventually import eventually
+
+SETTINGS = json.dumps({"cluster": "test", "agents": "nobody"})
+UPSTREAM = '{"position": "upstream"}'
+# The library's first thread is refused, as where the limit of threads is reached.
+REFUSE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+int pthread_create(pthread_t *thread, const pthread_attr_t *with, void *(*run)(void *), void *of) {
+    static int refused;
+    Dl_info caller;
+    if (dladdr(__builtin_return_address(0), &caller) && strstr(caller.dli_fname, "libplimsoll") && !refused++)
+        return EAGAIN;
+    return ((create *)dlsym(RTLD_NEXT, "pthread_create"))(thread, with, run, of);
+}
+"""
+
+
+def test_a_configuration_after_one_without_a_thread_is_woken(site, tmp_path):
+    """It was accepted, and no agent was ever asked for it."""
+    source, library = tmp_path / "refuse.c", tmp_path / "librefuse.so"
+    source.write_text(REFUSE)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    config = site.config(built("libplimsoll.so"), SETTINGS, UPSTREAM) | {"dynamic_resources": {}}
+    (listener,) = config["static_resources"]["listeners"]
+    envoy = site.envoy(config)
+    envoy.environment["LD_PRELOAD"] = str(library)
+    envoy.start()
+    rejected = "plimsoll: no thread: Resource temporarily unavailable"
+    envoy.wait_said(rejected)
+    envoy.put_listeners([listener])
+    envoy.wait_said("plimsoll: shares: Envoy has no cluster nobody")
+    assert envoy.get("/")[0] == 200
+    assert envoy.said().count(rejected) == 1
+    envoy.process.terminate()
+    assert envoy.process.wait(30) == 0
+
+
+def test_the_library_stays_loaded_whatever_envoy_does():
+    """Its thread would run on in what is no longer there."""
+    command = ["readelf", "--dynamic", built("libplimsoll.so")]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert any("(FLAGS_1)" in line and "NODELETE" in line for line in told.splitlines())
