@@ -18,7 +18,7 @@ pub enum Reason {
     Starved,
     /// The source sees less delay than jobs over throughput say: the larger counts.
     BlindSource,
-    /// The source did not answer in time, as an overloaded service does: lowered as for a stall.
+    /// The source did not answer in time, as an overloaded service does: lowered, to what is known to finish in time.
     SourceLate,
     /// Delay below the target: the law raised the bound.
     UnderSla,
@@ -49,7 +49,7 @@ pub enum Reason {
     Empty,
     /// Nothing ran for long: drifting to the nominal bound, so that the node is probed again.
     IdleDrift,
-    /// The source gave nothing: the last good bound is held.
+    /// The source gave nothing: the bound is held, but no higher than what last finished in time.
     SourceLost,
     /// More jobs would not do more: at the multiprogramming level.
     Mpl,

@@ -28,6 +28,19 @@ fn no_source_holds_the_last_good_bound() {
 }
 
 #[test]
+fn a_source_lost_in_an_overload_leaves_no_bound_above_what_finished_in_time() {
+    let mut c = controller(1000.0);
+    // A third of it would have been in time; the law alone halves the bound.
+    let late = c.step(Some(&busy(3.0, 1000.0))).bound;
+    assert!(late.get() > 400.0, "{late:?}");
+    for _ in 0..3 {
+        let held = c.step(None);
+        assert_eq!(held.reason, Reason::SourceLost);
+        assert!((250.0..300.5).contains(&held.bound.get()), "{held:?}");
+    }
+}
+
+#[test]
 fn an_empty_period_is_held_then_drifts_to_the_nominal_bound() {
     let mut c = controller(100.0);
     for _ in 0..30 {

@@ -166,12 +166,16 @@ fn what_waits_to_be_accepted_is_counted_and_makes_the_source_blind() {
 fn a_server_that_stands_still_is_late_and_its_queue_is_known() {
     let server = Sync::start();
     let mut agent = server.agent("");
+    // Less patient than the SLA.
+    let config = agent.config().replace("\"200ms\"", "\"1s\"");
+    agent.write_config(&config.replace("timeout = \"1s\"", "timeout = \"500ms\""));
     agent.start_again();
-    wait_for("a quiet period", || {
-        agent.service("stocks")["listen_backlog"]
-            .is_number()
-            .then_some(())
+    let quiet = wait_for("a quiet period", || {
+        let service = agent.service("stocks");
+        service["listen_backlog"].is_number().then_some(service)
     });
+    let open = number(&quiet["decision"]["bound_jobs"]);
+    assert!(open > 9.0, "as many wait below: {quiet}");
     server.process.signal("-STOP");
     let waiting: Vec<_> = (0..9)
         .map(|_| TcpStream::connect(("127.0.0.1", server.port)).unwrap())
@@ -183,6 +187,11 @@ fn a_server_that_stands_still_is_late_and_its_queue_is_known() {
     // Those of the agent wait there as well.
     let stood = agent.service("stocks");
     assert_eq!(number(&stood["listen_backlog"]), 9.0, "{stood}");
+    assert_eq!(stood["decision"]["reason"], "source_late", "{stood}");
+    assert!(
+        number(&stood["decision"]["bound_jobs"]) < open,
+        "{open} {stood}"
+    );
     server.process.signal("-CONT");
     drop(waiting);
     wait_for("it is answered again", || {

@@ -9,6 +9,7 @@ mod load_line;
 mod papers;
 mod settings;
 mod tuner;
+mod unseen;
 mod window;
 
 pub use load_line::Learned;
@@ -197,38 +198,6 @@ impl NodeController {
         self.load_line = LoadLine::from(learned);
     }
 
-    /// In place of a step where the source did not answer in time, as an overloaded service does: `waited` is how long
-    /// it was asked in vain, `jobs` what another source counts in the node.
-    pub fn step_late(&mut self, waited: Seconds, jobs: Option<f64>) -> Decision {
-        let sla = self.settings.sla;
-        if waited <= sla.target() && jobs.is_none_or(|jobs| jobs < self.decision.bound_jobs) {
-            return self.step(None);
-        }
-        self.tuner.gap();
-        self.window.clear();
-        let mean_cost = self.mean_cost();
-        let cautious = match self.settings.law {
-            Law::LoadLine => self.load_line.cautious(&sla),
-            _ => None,
-        };
-        let wanted = match cautious {
-            Some(jobs) => (jobs * mean_cost).min(self.bound),
-            None if self.observes() && self.decision.reason == Reason::SourceLate => self.bound,
-            None => {
-                self.begin_anew();
-                self.bound * DEEPEST_CUT
-            }
-        };
-        let error = sla.relative_error(waited);
-        self.law.hold(Some(error));
-        let signal = Signal {
-            error: Some(error),
-            measured: None,
-            control: Some(waited),
-        };
-        self.decide(wanted, Reason::SourceLate, signal)
-    }
-
     /// Whether `jobs` in the node, counted between two steps, ask for the next step now: nothing has waited yet, so
     /// nothing is limited, and these will not finish in time.
     pub fn is_flooded(&self, jobs: f64) -> bool {
@@ -241,7 +210,7 @@ impl NodeController {
         let (wanted, reason, signal) = match observation {
             None => {
                 self.tuner.gap();
-                (self.bound, Reason::SourceLost, Signal::default())
+                (self.held(), Reason::SourceLost, Signal::default())
             }
             Some(observation) => {
                 let (wanted, reason, signal) = self.judge(observation);

@@ -300,10 +300,14 @@ impl Service {
                 let message = error.to_string();
                 // Once a cause, not once a period.
                 if self.last.source_error.as_ref() != Some(&message) {
-                    warn!(service = %name, kind = error.kind, "no observation, the last good bound is held: {message}");
+                    let so = match error.is_late() {
+                        true => "the source is late",
+                        false => "the last good bound is held",
+                    };
+                    warn!(service = %name, kind = error.kind, "no observation, {so}: {message}");
                 }
-                if error.is_late() {
-                    let (waited, jobs) = (self.observer.patience(), self.observer.jobs_when_late());
+                if let Some(waited) = self.observer.late() {
+                    let jobs = self.observer.jobs_when_late();
                     let decision = self.controller.step_late(waited, jobs);
                     self.log(&decision);
                 } else {

@@ -1,8 +1,11 @@
 //! Delay source and job source together.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
 
-use plimsoll_core::{BlindWatch, Observation, Seconds, Sight, Waiting};
+use plimsoll_core::{BlindWatch, Observation, Seconds, Sight, Silence, Waiting};
 use plimsoll_signal::{
     jobs::{BacklogConfig, JobCount, Jobs, JobsConfig, OwnScrapes, Sockets, Wanted},
     source_error::SourceError,
@@ -36,6 +39,11 @@ pub struct Observer {
     taken_in: Option<f64>,
     blind: BlindWatch,
     sight: Option<Sight>,
+    /// Where the times of `silence` begin.
+    opened: Instant,
+    silence: Silence,
+    /// How long the source has not answered, where its last look was too late.
+    late: Option<Seconds>,
 }
 
 impl Observer {
@@ -54,6 +62,9 @@ impl Observer {
             taken_in: None,
             blind: BlindWatch::default(),
             sight: None,
+            opened: Instant::now(),
+            silence: Silence::default(),
+            late: None,
         }
     }
 
@@ -65,6 +76,10 @@ impl Observer {
         let sla_changed = is_scrape && config.settings.sla != self.config.settings.sla;
         if config.source != self.config.source || jobs_changed || sla_changed {
             self.source = None;
+        }
+        if config.source != self.config.source {
+            self.silence = Silence::default();
+            self.late = None;
         }
         if config.source != self.config.source || config.backlog != self.config.backlog {
             self.backlog = None;
@@ -100,6 +115,7 @@ impl Observer {
             self.backlog = self.config.backlog.as_ref().map(open);
         }
         self.own_scrapes.fetch_add(1, Ordering::Relaxed);
+        let asked_at = self.opened.elapsed();
         let (seen, counted) = tokio::join!(source.observe(), jobs.count());
         if !matches!(&seen, Err(error) if error.left_waiting) {
             // Connections are accepted in turn: an answer means that none before it waits.
@@ -108,6 +124,7 @@ impl Observer {
                 _ => self.own_scrapes.swap(0, Ordering::Relaxed),
             };
         }
+        self.note_silence(asked_at, matches!(&seen, Err(error) if error.is_late()));
         self.look_at_backlog().await;
         let scraped = match &self.config.jobs {
             JobsConfig::Prometheus {
@@ -183,11 +200,16 @@ impl Observer {
         Some(self.waited.now? + self.taken_in.unwrap_or(0.0))
     }
 
-    /// How long an answer is waited for.
-    pub fn patience(&self) -> Seconds {
-        match &self.config.source {
-            SourceConfig::Prometheus(scrape) => Seconds::from(scrape.timeout),
-            _ => Seconds(0.0),
+    /// How long the source has not answered, where the last look at it was given up.
+    pub fn late(&self) -> Option<Seconds> {
+        self.late
+    }
+
+    fn note_silence(&mut self, asked_at: Duration, is_late: bool) {
+        let now = self.opened.elapsed();
+        self.late = is_late.then(|| self.silence.go_on(asked_at, now));
+        if !is_late {
+            self.silence.end(now);
         }
     }
 
