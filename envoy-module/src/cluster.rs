@@ -30,15 +30,15 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The cluster of these settings, which may be known already.
-    pub fn of(settings: Settings, workers: usize) -> Result<&'static Cluster, String> {
-        match CLUSTERS.named(&settings.cluster) {
-            Some(cluster) => {
-                cluster.set(settings);
-                Ok(cluster)
-            }
-            None => CLUSTERS.add(|number| Cluster::new(settings, number, workers)),
+    /// The cluster of these settings, which may be known already. Where it has configurations, it keeps theirs for now.
+    pub fn of(settings: &Settings, workers: usize) -> Result<&'static Cluster, String> {
+        let Some(cluster) = CLUSTERS.named(&settings.cluster) else {
+            return CLUSTERS.add(|number| Cluster::new(settings.clone(), number, workers));
+        };
+        if cluster.configurations.is_empty() {
+            cluster.set(settings.clone());
         }
+        Ok(cluster)
     }
 
     fn new(settings: Settings, number: u32, workers: usize) -> Self {
@@ -64,7 +64,7 @@ impl Cluster {
     }
 
     /// Takes other settings over; what is under way stays counted.
-    fn set(&self, settings: Settings) {
+    pub fn set(&self, settings: Settings) {
         if locked(&self.exchange).set(&settings) {
             warn!("cluster {}: has new settings", self.name);
             for lane in &self.lanes {

@@ -1,27 +1,35 @@
 //! A configuration of the position among the HTTP filters that admits requests.
 
+use std::sync::Mutex;
+
 use envoy_abi::{Answer, Configuration, HttpFilter, HttpFilterConfig, Stream};
 use envoy_policy::config::Settings;
 
-use crate::{balancer, cluster::Cluster, downstream::Downstream, metrics::Metrics, waking::Number};
+use crate::{
+    balancer, cluster::Cluster, downstream::Downstream, metrics::Metrics, system::locked,
+    waking::Number,
+};
 
 /// See the module.
 pub struct Admission {
     cluster: &'static Cluster,
     number: Number,
     metrics: Metrics,
+    /// Not in force yet: until it is woken, Envoy may reject the listener for another reason.
+    settings: Mutex<Option<Settings>>,
 }
 
 impl Admission {
     pub fn new(configuration: &Configuration, settings: Settings) -> Result<Self, String> {
         let number = Number::next();
         let metrics = Metrics::new(configuration, &settings.cluster);
-        let cluster = Cluster::of(settings, configuration.workers())?;
+        let cluster = Cluster::of(&settings, configuration.workers())?;
         cluster.configurations.join(number, configuration)?;
         Ok(Admission {
             cluster,
             number,
             metrics,
+            settings: Mutex::new(Some(settings)),
         })
     }
 }
@@ -36,6 +44,9 @@ impl HttpFilterConfig for Admission {
     }
 
     fn on_wake(&self, configuration: &Configuration) {
+        if let Some(settings) = locked(&self.settings).take() {
+            self.cluster.set(settings);
+        }
         self.cluster
             .exchange(configuration, self.number, &self.metrics);
     }

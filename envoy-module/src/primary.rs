@@ -1,5 +1,7 @@
 //! The position that names primaries.
 
+use std::sync::Mutex;
+
 use envoy_abi::{Answer, Attribute, Configuration, HttpFilter, HttpFilterConfig, Next, Stream};
 use envoy_policy::{
     config::PrimarySettings,
@@ -14,7 +16,7 @@ use crate::{
     downstream::reply,
     metrics::Counters,
     primary_cluster::{PrimaryCluster, PrimaryLane},
-    system::now,
+    system::{locked, now},
     waking::Number,
 };
 
@@ -25,18 +27,21 @@ pub struct Placement {
     cluster: &'static PrimaryCluster,
     number: Number,
     counters: Counters,
+    /// Not in force yet: until it is woken, Envoy may reject the listener for another reason.
+    settings: Mutex<Option<PrimarySettings>>,
 }
 
 impl Placement {
     pub fn new(configuration: &Configuration, settings: PrimarySettings) -> Result<Self, String> {
         let number = Number::next();
         let counters = Counters::new(configuration, PRIMARY_COUNTERS, &settings.cluster);
-        let cluster = PrimaryCluster::of(settings, configuration.workers())?;
+        let cluster = PrimaryCluster::of(&settings, configuration.workers())?;
         cluster.configurations.join(number, configuration)?;
         Ok(Placement {
             cluster,
             number,
             counters,
+            settings: Mutex::new(Some(settings)),
         })
     }
 }
@@ -53,6 +58,9 @@ impl HttpFilterConfig for Placement {
     }
 
     fn on_wake(&self, configuration: &Configuration) {
+        if let Some(settings) = locked(&self.settings).take() {
+            self.cluster.set(&settings);
+        }
         self.cluster
             .exchange(configuration, self.number, &self.counters);
     }

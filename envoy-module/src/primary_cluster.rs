@@ -16,7 +16,7 @@ use envoy_policy::{
 use crate::{
     metrics::Counters,
     registry::{Member, Registry},
-    system::{locked, now, process_name, seed},
+    system::{locked, locked_if_free, now, process_name, seed},
     waking::{Configurations, Number, answered},
 };
 
@@ -102,24 +102,32 @@ impl State {
 pub struct PrimaryCluster {
     name: String,
     lanes: Vec<PrimaryLane>,
+    /// Held while agents are called, which Envoy may answer before it returns.
     counts: Mutex<HandedOver>,
     /// Its configurations.
     pub configurations: Configurations,
 }
 
 impl PrimaryCluster {
-    /// The cluster of these settings, which may be known already.
-    pub fn of(settings: PrimarySettings, workers: usize) -> Result<&'static Self, String> {
+    /// The cluster of these settings, which may be known already. Where it has configurations, it keeps theirs for now.
+    pub fn of(settings: &PrimarySettings, workers: usize) -> Result<&'static Self, String> {
         let Some(cluster) = PRIMARIES.named(&settings.cluster) else {
             return PRIMARIES.add(|number| PrimaryCluster::new(settings, number, workers));
         };
-        for lane in &cluster.lanes {
-            lane.lock().primaries.set(settings.clone());
+        if cluster.configurations.is_empty() {
+            cluster.set(settings);
         }
         Ok(cluster)
     }
 
-    fn new(settings: PrimarySettings, number: u32, workers: usize) -> Self {
+    /// Takes other settings over; what is under way stays.
+    pub fn set(&self, settings: &PrimarySettings) {
+        for lane in &self.lanes {
+            lane.lock().primaries.set(settings.clone());
+        }
+    }
+
+    fn new(settings: &PrimarySettings, number: u32, workers: usize) -> Self {
         let process = process_name(settings.proxy.as_deref());
         let lane = |worker| {
             let name = format!("{process}/{worker}.{number}");
@@ -147,14 +155,18 @@ impl PrimaryCluster {
         answer: Answer,
     ) {
         self.configurations.put(token, answer);
-        self.take_answers();
-        // What has to be told at once is.
-        self.tell(configuration, number);
+        // Otherwise the call that is answered has not returned yet, and whoever makes it looks at the answer.
+        if let Some(_counts) = locked_if_free(&self.counts) {
+            self.take_answers();
+            // What has to be told at once is.
+            self.tell(configuration, number);
+        }
     }
 
     /// Several times a second, on the main thread: makes the calls that are due, lets go of those that waited, and hands
     /// over what was counted.
     pub fn exchange(&self, configuration: &Configuration, number: Number, counters: &Counters) {
+        let mut handed_over = locked(&self.counts);
         self.tell(configuration, number);
         let mut counts = [0; 4];
         for lane in &self.lanes {
@@ -167,9 +179,10 @@ impl PrimaryCluster {
                 *sum += count;
             }
         }
-        counters.count(configuration, locked(&self.counts).more(counts));
+        counters.count(configuration, handed_over.more(counts));
     }
 
+    /// With `counts` locked.
     fn tell(&self, configuration: &Configuration, number: Number) {
         let now = now();
         for lane in &self.lanes {
@@ -182,7 +195,7 @@ impl PrimaryCluster {
                 request.map(|request| (request, settings.agents.clone(), settings.token.clone()))
             };
             if let Some((request, agents, token)) = due {
-                // Envoy may answer before this returns, and nothing is locked.
+                // Envoy may answer before this returns, and no lane is locked.
                 let called = number.ask(configuration, (&agents, token.as_deref()), &request);
                 lane.lock().link.called(&request, called, now);
             }

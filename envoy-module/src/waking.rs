@@ -63,6 +63,11 @@ impl Configurations {
         Ok(())
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        locked(&self.schedulers).is_empty()
+    }
+
     /// It goes.
     pub fn leave(&self, number: Number) {
         locked(&self.schedulers).retain(|(other, _)| *other != number);

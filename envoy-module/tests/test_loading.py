@@ -2,9 +2,10 @@
 
 import json
 import subprocess
+from typing import Any
 
 import pytest
-from module_site import built, policy
+from module_site import TEXT, built, entry, policy
 
 GOOD = {"cluster": "test", "agents": "agents"}
 UPSTREAM = '{"position": "upstream"}'
@@ -40,7 +41,7 @@ def test_settings_may_be_a_struct(site):
     config = site.config(built("libplimsoll.so"), "", UPSTREAM)
     manager = config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
     own = manager["http_filters"][0]["typed_config"]["filter_config"]
-    own |= {"@type": STRUCT, "value": GOOD}
+    own |= {"@type": STRUCT, "value": dict(GOOD)}
     assert site.validated(config)[0] == 0
     own["value"]["spill"] = 7
     status, said = site.validated(config)
@@ -63,6 +64,32 @@ def test_a_wrong_setting_of_the_load_balancing_policy_is_named(site, text, probl
     status, said = site.validated(config)
     assert status == 1
     assert f"plimsoll: {problem}" in said
+
+
+def test_settings_of_a_listener_that_is_rejected_do_not_come_into_force(site):
+    """They did, where another part of it was wrong."""
+
+    def listener(agents: str, second: str) -> dict[str, Any]:
+        library = built("libplimsoll.so")
+        config = site.config(library, json.dumps(GOOD | {"agents": agents}), UPSTREAM)
+        (made,) = config["static_resources"]["listeners"]
+        made["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"].insert(
+            1, entry(library, {"@type": TEXT, "value": second})
+        )
+        made["address"]["socket_address"]["port_value"] = envoy.port
+        return made
+
+    envoy = site.envoy(
+        site.config(built("libplimsoll.so"), json.dumps(GOOD), UPSTREAM) | {"dynamic_resources": {}}
+    )
+    envoy.start()
+    envoy.wait_said("plimsoll: shares: Envoy has no cluster agents")
+    envoy.put_listeners([listener("rejected", "{}")])
+    envoy.wait_said("plimsoll: missing field")
+    envoy.put_listeners([listener("accepted", UPSTREAM)])
+    envoy.wait_said("plimsoll: shares: Envoy has no cluster accepted")
+    assert envoy.said().count("plimsoll: cluster test: has new settings") == 1
+    assert "Envoy has no cluster rejected" not in envoy.said()
 
 
 def test_a_callback_that_envoy_lacks_is_named(site, tmp_path):

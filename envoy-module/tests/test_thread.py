@@ -5,8 +5,6 @@ import subprocess
 
 from module_site import built
 
-from tests.harness.eventually import eventually
-
 SETTINGS = json.dumps({"cluster": "test", "agents": "nobody"})
 UPSTREAM = '{"position": "upstream"}'
 # The library's first thread is refused, as where the limit of threads is reached.
