@@ -1,6 +1,9 @@
 """A host that Envoy takes for unhealthy, while its agent is well, gets nothing from the module."""
 
+from typing import Any
+
 import pytest
+from envoy_site import Site
 
 from tests.harness.envoy_filter import FILTERS, Filter
 from tests.harness.eventually import eventually
@@ -12,12 +15,20 @@ def filter_kind() -> Filter:
     return FILTERS["module"]
 
 
-@pytest.mark.parametrize("health", ["UNHEALTHY", "DRAINING"])
-def test_its_keys_go_to_another_node(shared, health):
+def config_of(shared: Site, *health: str) -> dict[str, Any]:
+    """What Envoy is told of each node."""
     config = shared.config()
     queries = next(found for found in config["static_resources"]["clusters"] if found["name"] == "queries")
     del queries["health_checks"]
-    queries["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["health_status"] = health
+    hosts = queries["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    for host, told in zip(hosts, health, strict=True):
+        host["health_status"] = told
+    return config
+
+
+@pytest.mark.parametrize("health", ["UNHEALTHY", "DRAINING"])
+def test_its_keys_go_to_another_node(shared, health):
+    config = config_of(shared, health, "UNKNOWN")
     envoy = shared.envoy(name=health.lower(), config=config)
     eventually("decisions", lambda: envoy.get("/stock/S0001")[0] == 200 and envoy.counts()[0] > 0)
     before = len(shared.nodes.seen)
@@ -26,3 +37,14 @@ def test_its_keys_go_to_another_node(shared, health):
     assert {node for node, _ in shared.nodes.seen[before:]} == {"node2"}
     assert envoy.stats("cluster.queries.upstream_rq_retry$")["cluster.queries.upstream_rq_retry"] == 0
     eventually("nothing in flight", lambda: shared.in_flight(envoy) == (0, 0))
+
+
+def test_where_no_host_is_healthy_envoy_answers(shared):
+    """It has no panic threshold for a module's policy, and takes from it only the index of a healthy host."""
+    envoy = shared.envoy(name="none", config=config_of(shared, "UNHEALTHY", "UNHEALTHY"))
+    before = len(shared.nodes.seen)
+    for number in range(5):
+        status, headers = envoy.get(f"/stock/S{number:04}")
+        assert (status, headers.get("plimsoll-reason")) == (503, None)
+    assert len(shared.nodes.seen) == before
+    eventually("nothing in flight", lambda: envoy.stats().get("in_flight_requests") == 0)

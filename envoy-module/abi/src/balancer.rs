@@ -99,7 +99,8 @@ unsafe fn address(
     Some(String::from_utf8_lossy(address).into_owned())
 }
 
-/// The healthy hosts of the first priority that has any.
+/// The healthy hosts of the first priority that has any. Envoy finds a chosen host by its index among those: there is no
+/// way to name another one, as the panic routing of its own policies does.
 ///
 /// # Safety
 ///
