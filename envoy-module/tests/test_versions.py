@@ -1,7 +1,9 @@
 """The module in each Envoy that it supports."""
 
 import json
+import subprocess
 
+import pytest
 from module_site import built, executable, policy, symbols
 
 from tests.harness.eventually import eventually
@@ -47,3 +49,26 @@ def test_another_abi_is_told_of(site_of, version):
     status, said = site.validated(site.config(built("examples/libnoop.so"), "", ""))
     assert status == 0, said
     assert ("ABI version v0.2.0 is deprecated" in said) == (version != "1.40")
+
+
+@pytest.mark.parametrize(
+    ("told", "warning", "refusal"),
+    [
+        # Whatever it says: no hook is there.
+        (
+            '"v7.0.0"',
+            "ABI version v7.0.0 is deprecated",
+            "symbol envoy_dynamic_module_on_http_filter_config_new",
+        ),
+        ("0", "", "Failed to initialize dynamic module"),
+    ],
+)
+def test_a_module_of_an_abi_of_its_own(site_of, version, tmp_path, told, warning, refusal):
+    source, library = tmp_path / "stub.c", tmp_path / "libstub.so"
+    source.write_text(f"const char *envoy_dynamic_module_on_program_init(void) {{ return {told}; }}")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    site = site_of(version)
+    status, said = site.validated(site.config(library, "", ""))
+    assert status == 1
+    assert warning in said
+    assert refusal in said
