@@ -15,6 +15,10 @@ ON_ENVOY = (
     "module-fc-hash",
 )
 NATIVE_ENVOY = "envoy-"
+# Of the filter's timely items, by the module with the same policy: 1 % is noise.
+OF_WASM = 0.99
+# Where several proxies share the bounds as limits.
+OF_IDEAL_LIMITS = 0.99
 OF_IDEAL = 0.9
 OF_IDEAL_SETTLED = 0.95
 
@@ -70,6 +74,29 @@ def settled(name: str, run: dict[str, Any], sla: float) -> list[Criterion]:
         Criterion(f"{name} timely of ideal from 5 s after the event", after, OF_IDEAL_SETTLED, True, True),
         Criterion(f"{name} timely of ideal, whole time", run["timely_of_ideal"], OF_IDEAL, True, True),
         Criterion(f"{name} mean delay, s", run["mean_delay_s"], sla, False),
+    ]
+
+
+def on_module(runs: dict[str, Any]) -> list[Criterion]:
+    """The module against the filter of the same run."""
+    pairs = [(name, name.replace("module-", "wasm-", 1)) for name in runs if name.startswith("module-")]
+    return [against(name, peer, runs, OF_WASM) for name, peer in pairs if peer in runs]
+
+
+def on_several(summary: dict[str, Any]) -> list[Criterion]:
+    """What is lost where several proxies share the bounds as limits."""
+    if summary["proxies"] < 2:
+        return []
+    return [
+        Criterion(
+            f"{name} timely of ideal, {summary['proxies']} proxies",
+            run["timely_of_ideal"],
+            OF_IDEAL_LIMITS,
+            True,
+            True,
+        )
+        for name, run in by_policy(summary).items()
+        if name.startswith("limits-")
     ]
 
 

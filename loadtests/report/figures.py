@@ -234,6 +234,7 @@ def summary(run: dict[str, Any], policies: list[Policy]) -> Summary:
         "quick": run["quick"],
         "clients": run["clients"],
         "nodes": run["nodes"],
+        "proxies": run["proxies"],
         "database": run["database"],
         "machine": {key: run["machine"][key] for key in MACHINE},
         "started": run["started"],

@@ -132,7 +132,8 @@ CAPACITIES = Kind(
 
 RUN = {
     **{"scenario": TEXT, "sla_seconds": POSITIVE, "seed": COUNT, "quick": FLAG, "clients": COUNT},
-    **{"nodes": COUNT, "database": TEXT, "started": TEXT, "command": TEXT, "policies": NAMES},
+    **{"nodes": COUNT, "proxies": COUNT, "database": TEXT},
+    **{"started": TEXT, "command": TEXT, "policies": NAMES},
 }
 MACHINE = {
     "cpu": TEXT,

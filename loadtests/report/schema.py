@@ -374,6 +374,8 @@ class Summary(Record):
     """Closed-loop clients."""
     nodes: Count
     """Nodes behind the proxy."""
+    proxies: Count
+    """Proxies in front of them."""
     database: str
     """What the nodes keep their data in: sqlite, or postgres with its version."""
     machine: Machine

@@ -11,7 +11,7 @@ from compose.lab.errors import LabError
 from compose.lab.render import Policy
 from compose.lab.run import Options, run_and_report, say_length
 from compose.lab.timeline import Fault, Timeline, Times, Work
-from loadtests.report.criteria import Criterion
+from loadtests.report.criteria import Criterion, by_policy, on_module, on_several
 
 # Of requests, those that are long, by the name of the mix.
 MIXES = {"3:1": 1 / 4, "25:1": 1 / 26, "100:1": 1 / 101}
@@ -140,4 +140,7 @@ class Comparison(Scenario):
         return True
 
     def criteria(self, summary: dict[str, Any]) -> list[Criterion]:
-        return []
+        """What holds in every comparison; those that have targets of their own add them."""
+        found = on_module(by_policy(summary))
+        # What is killed takes some of the ideal with it.
+        return found if self.fault else [*found, *on_several(summary)]

@@ -17,7 +17,7 @@ class Burst(Comparison):
     def criteria(self, summary: dict[str, Any]) -> list[Criterion]:
         runs, sla = by_policy(summary), summary["sla_seconds"]
         found = [line for name in ON_HAPROXY if name in runs for line in on_haproxy(name, runs, sla)]
-        return [*found, *on_envoy(runs, sla)]
+        return [*found, *on_envoy(runs, sla), *super().criteria(summary)]
 
 
 def on_haproxy(name: str, runs: dict[str, Any], sla: float) -> list[Criterion]:

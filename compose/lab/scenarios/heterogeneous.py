@@ -23,4 +23,4 @@ class Heterogeneous(Comparison):
             for name in ON_HAPROXY
             if name in runs
         ]
-        return [*shares, *on_envoy(runs, summary["sla_seconds"])]
+        return [*shares, *on_envoy(runs, summary["sla_seconds"]), *super().criteria(summary)]

@@ -20,7 +20,8 @@ class Kill(Comparison):
     def criteria(self, summary: dict[str, Any]) -> list[Criterion]:
         """Only what was under way may fail, and the rest is soon at its best."""
         runs = by_policy(summary)
-        return [line for name in runs if name.startswith(PLIMSOLLS) for line in recovery(name, runs[name])]
+        own = [line for name in runs if name.startswith(PLIMSOLLS) for line in recovery(name, runs[name])]
+        return [*own, *super().criteria(summary)]
 
 
 def recovery(name: str, run: dict[str, Any]) -> list[Criterion]:

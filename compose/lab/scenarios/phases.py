@@ -21,6 +21,7 @@ class Phases(Comparison):
 
     def criteria(self, summary: dict[str, Any]) -> list[Criterion]:
         runs = by_policy(summary)
-        return [
+        own = [
             against(short, long, runs, 1.0) for short, long in SHORT_AND_LONG if {short, long} <= set(runs)
         ]
+        return [*own, *super().criteria(summary)]

@@ -69,6 +69,7 @@ class Run:
         }
         self.facts: dict[str, Any] = {
             **{"scenario": "burst", "sla_seconds": 1.0, "seed": 7, "quick": False, "clients": 10, "nodes": 1},
+            "proxies": 1,
             **{
                 "database": "sqlite",
                 "machine": machine,

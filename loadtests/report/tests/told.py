@@ -36,3 +36,9 @@ def complaint(run, capsys) -> str:
     assert not (run.directory / "report.html").exists()
     assert err.startswith("report: ") and err.count("\n") == 1
     return err.removeprefix("report: ").rstrip("\n")
+
+
+def targets(run) -> dict[str, str]:
+    """Whether each was met, by its text."""
+    lines = [line.split("  ", 1) for line in run.targets()]
+    return {text.split(":")[0]: met for met, text in lines}
