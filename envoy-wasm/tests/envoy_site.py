@@ -25,7 +25,7 @@ from tests.harness.redis import Redis
 class Nodes:
     """HTTP servers in a thread. The query says what a request wants of them, of one of them by `at`: to wait
     `seconds`, to `hold` the answer or its second `half` until that is let go, to `reset` the connection
-    `before` the answer or `mid` of it, another `status`, a `location`.
+    `before` the answer or `mid` of it, another `status`, a `location`. The others hold what `then` says.
     """
 
     def __init__(self, count: int) -> None:
@@ -99,7 +99,7 @@ class Nodes:
         await reader.readexactly(int(headers.get("content-length", 0)))
         self.seen.append((name, headers | {":path": path}))
         if query.get("at", name) != name:
-            query = {}
+            query = {"hold": query["then"]} if "then" in query else {}
         self.active[name] += 1
         self.peak[name] = max(self.peak[name], self.active[name])
         try:
@@ -166,6 +166,38 @@ class Client:
         if reset:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
+
+
+class Load:
+    """Clients that ask without end, each request by a connection of its own; what they were told."""
+
+    def __init__(self, envoy: Envoy, clients: int = 1) -> None:
+        self.answers: list[int | str] = []
+        self._envoy, self._stopped = envoy, threading.Event()
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(clients)]
+
+    def _run(self) -> None:
+        # Who gets no answer is told of as well.
+        while not self._stopped.is_set():
+            try:
+                self.answers.append(self._envoy.get(f"/stock/S{len(self.answers) % 100:04}")[0])
+            except (OSError, http.client.HTTPException) as error:
+                self.answers.append(repr(error))
+
+    def goes_on(self) -> None:
+        """Until some that begin now are answered."""
+        told = len(self.answers) + len(self._threads)
+        eventually("answers", lambda: len(self.answers) > told + 100)
+
+    def __enter__(self) -> "Load":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
 
 
 class Site:

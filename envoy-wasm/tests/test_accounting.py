@@ -40,6 +40,7 @@ def retry(on: str, **more: Any) -> dict[str, Any]:
 ROUTES = [
     forward("/limited/", timeout="0.3s"),
     forward("/again/", retry_policy=retry("5xx,reset,connect-failure", per_try_timeout="0.3s")),
+    forward("/patient/", retry_policy=retry("5xx")),
     forward(
         "/hedged/",
         retry_policy=retry("5xx", per_try_timeout="0.2s"),
@@ -175,6 +176,25 @@ def test_a_client_leaves_amid_its_headers(envoy, ledger):
     client.read_until(b"0123456789")
     client.send("GET /stock/S0002?items=60 HTTP/1.1\r\nhost:")
     client.leave()
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_a_client_leaves_amid_its_request_body(envoy, ledger, reset):
+    client = Client(envoy.port, "/stock/S0001?items=60")
+    client.read_until(b"0123456789")
+    client.send("PUT /stock/S0002?items=60 HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n01234")
+    ledger.is_exactly(sum(HELD.values()) + 60, len(HELD) + 1)
+    client.leave(reset)
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_a_client_leaves_during_a_retry(shared, envoy, ledger, reset):
+    path = f"/patient/{shared.key_of('node1')}?items=60&status=500&at=node1&then=never4{reset:d}"
+    client = Client(envoy.port, path)
+    asked = lambda: [node for node, seen in shared.nodes.seen if seen[":path"] == path]  # noqa: E731
+    eventually("the retry at the other node", lambda: asked() == ["node1", "node2"])
+    ledger.is_exactly(sum(HELD.values()) + 60, len(HELD) + 1)
+    client.leave(reset)
 
 
 def test_a_client_leaves_mid_body(shared, envoy, ledger):

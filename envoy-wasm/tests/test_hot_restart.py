@@ -1,33 +1,10 @@
 """One Envoy hands over to another, under load."""
 
-import threading
-
-from envoy_site import Client, Site
+from envoy_site import Client, Load, Site
 
 from tests.harness.envoy import Envoy
 from tests.harness.eventually import eventually
 from tests.harness.ports import answers
-
-
-class Load:
-    """A client that asks without end; what it was told."""
-
-    def __init__(self, envoy: Envoy) -> None:
-        self.answers: list[int] = []
-        self._envoy, self._stopped = envoy, threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            self.answers.append(self._envoy.get(f"/stock/S{len(self.answers) % 100:04}")[0])
-
-    def __enter__(self) -> "Load":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
 
 
 def runs(site: Site) -> set[str]:
@@ -54,8 +31,7 @@ def test_one_envoy_hands_over_to_another(site, stack):
         assert client.status() == 200
         eventually("the end of the old", lambda: old.poll() is not None)
         eventually("its shares given back", lambda: first not in runs(site))
-        told = len(load.answers)
-        eventually("requests at the new", lambda: len(load.answers) > told + 100)
+        load.goes_on()
     assert set(load.answers) == {200}
     assert old.returncode == 0
     eventually("nothing in flight", lambda: site.in_flight(envoy) == (0, 0))

@@ -2,10 +2,11 @@
 
 import copy
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from envoy_site import Client, Site
+from envoy_site import Client, Load, Site
 
 from tests.harness.envoy import Envoy, set_filter
 from tests.harness.eventually import eventually
@@ -79,17 +80,34 @@ def test_clusters_do_not_mix(shared):
 
 
 @pytest.fixture
-def updatable(shared: Site) -> tuple[Envoy, dict[str, Any]]:
+def updatable(shared: Site) -> Iterator[tuple[Envoy, dict[str, Any]]]:
     config = shared.config() | {"dynamic_resources": {}}
     (listener,) = config["static_resources"]["listeners"]
     words = ("--drain-time-s", "2", "--drain-strategy", "immediate")
     envoy = shared.envoy(name="updated", concurrency=2, config=config, words=words)
     shared.wait_in_force(envoy)
-    return envoy, listener
+    yield envoy, listener
+    # The next one has the same file of listeners.
+    envoy.kill()
 
 
 def manager_stat(envoy: Envoy, name: str) -> float:
     return envoy.stats(f"listener_manager.{name}")[f"listener_manager.{name}"]
+
+
+def test_updates_under_load_lose_no_request(shared, updatable):
+    envoy, listener = updatable
+    with Load(envoy, clients=4) as load:
+        for number in range(1, 4):
+            set_filter(listener, spill=number / 10)
+            envoy.put_listeners([listener])
+            updates = 1 + number
+            eventually(
+                "an update", lambda updates=updates: manager_stat(envoy, "lds.update_success") == updates
+            )
+            load.goes_on()
+    assert set(load.answers) == {200}
+    eventually("nothing in flight", lambda: shared.in_flight(envoy) == (0, 0))
 
 
 def test_updates_of_the_filter(shared, updatable):
