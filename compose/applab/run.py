@@ -43,7 +43,7 @@ from compose.lab.topology import ROOT
 SCRIPT = ROOT / "loadtests" / "k6" / "apps.js"
 CAPACITY_S = {False: 8.0, True: 2.0}
 GRACE_S = 30.0
-# Seconds that a policy or a measurement takes beside its clients' time; 3 to 4 were measured on two cores.
+# Seconds that a policy or a measurement takes beside its clients' time; 2 to 5 were measured on two cores.
 AROUND_S = 4.0
 
 
