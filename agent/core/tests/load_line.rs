@@ -473,3 +473,27 @@ fn an_assumed_unloaded_delay_raises_no_rate() {
         "{rate} requests/s, where it never did over 100"
     );
 }
+
+#[test]
+fn a_chance_dip_of_throughput_is_not_taken_for_starvation() {
+    let mut agent = controller(None);
+    for _ in 0..3 {
+        agent.step(Some(&overloaded(100, 0.6, 60.0)));
+    }
+    let reasons = |agent: &mut NodeController, rate: usize| -> Vec<Reason> {
+        let period = |_| {
+            let jobs = agent.decision().bound_jobs.floor();
+            agent
+                .step(Some(&overloaded(rate, jobs / rate as f64, jobs)))
+                .reason
+        };
+        (0..5).map(period).collect()
+    };
+    reasons(&mut agent, 100);
+    // Of 200 requests, 2.4 standard deviations.
+    let dip = reasons(&mut agent, 83);
+    assert!(!dip.contains(&Reason::Starved), "{dip:?}");
+    reasons(&mut agent, 100);
+    let starved = reasons(&mut agent, 60);
+    assert!(starved.contains(&Reason::Starved), "{starved:?}");
+}

@@ -58,6 +58,8 @@ const RATE_SAMPLES: f64 = 1000.0;
 /// A rate is told from the one known by so many standard deviations and this part of it.
 const DEVIATIONS: f64 = 2.0;
 const MIN_CHANGE: f64 = 0.05;
+/// So many times as many for a bound that starves the node: it is asked each period, and chance has as many turns.
+const STARVED: f64 = 1.5;
 /// What unloaded delay is lowered by in a period in which the queue stands, while it was only seen under load.
 const DESCENT: f64 = 0.9;
 /// After it fell fewer jobs are not tried for so many periods, at most; each time for twice as many.

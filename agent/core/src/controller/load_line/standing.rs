@@ -3,7 +3,7 @@
 use super::{
     CONTENDED, CONTENTION_SEEN, DESCENT, DRAINED, Frame, GROWTH, HARMED, LEVEL_SAMPLES, LOW,
     LoadLine, MAX_PAUSE, Mode, PRESSED, Period, RATE_SAMPLES, RELEASED, REMEMBERED, RESERVE_DECAY,
-    Recent, STANDING_KNOWN, STANDING_UNKNOWN, UNHARMED,
+    Recent, STANDING_KNOWN, STANDING_UNKNOWN, STARVED, UNHARMED,
 };
 
 impl LoadLine {
@@ -66,7 +66,7 @@ impl LoadLine {
                     self.reserve = self.reserve.min(CONTENDED);
                 }
                 let here = self.standing_rate.rate();
-                let starved = here < rate * (1.0 - self.standing_rate.noise());
+                let starved = here < rate * (1.0 - STARVED * self.standing_rate.noise());
                 if starved {
                     self.give_back(here, rate, target);
                 } else {
