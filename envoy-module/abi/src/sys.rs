@@ -19,6 +19,9 @@ macro_rules! enumeration {
         impl $name {
             $(pub const $value: $name = $name($number);)*
         }
+
+        // An int of C.
+        const _: () = assert!(size_of::<$name>() == 4 && align_of::<$name>() == 4);
     )*};
 }
 
@@ -124,6 +127,29 @@ pub struct ModuleHttpHeader {
     pub value_ptr: BufferModulePtr,
     pub value_length: usize,
 }
+
+// As C lays these out: fields of a word each, in this order, without padding.
+const _: () = {
+    use std::mem::offset_of;
+
+    const WORD: usize = size_of::<*const c_void>();
+
+    assert!(size_of::<usize>() == WORD);
+    assert!(size_of::<EnvoyBuffer>() == 2 * WORD);
+    assert!(align_of::<EnvoyBuffer>() == WORD);
+    assert!(offset_of!(EnvoyBuffer, length) == WORD);
+    assert!(size_of::<ModuleBuffer>() == size_of::<EnvoyBuffer>());
+    assert!(offset_of!(ModuleBuffer, length) == WORD);
+    assert!(size_of::<EnvoyHttpHeader>() == 4 * WORD);
+    assert!(align_of::<EnvoyHttpHeader>() == WORD);
+    assert!(offset_of!(EnvoyHttpHeader, key_length) == WORD);
+    assert!(offset_of!(EnvoyHttpHeader, value_ptr) == 2 * WORD);
+    assert!(offset_of!(EnvoyHttpHeader, value_length) == 3 * WORD);
+    assert!(size_of::<ModuleHttpHeader>() == size_of::<EnvoyHttpHeader>());
+    assert!(offset_of!(ModuleHttpHeader, key_length) == WORD);
+    assert!(offset_of!(ModuleHttpHeader, value_ptr) == 2 * WORD);
+    assert!(offset_of!(ModuleHttpHeader, value_length) == 3 * WORD);
+};
 
 unsafe extern "C" {
     pub fn envoy_dynamic_module_callback_log(level: LogLevel, message: ModuleBuffer);
