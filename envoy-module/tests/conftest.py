@@ -5,13 +5,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from module_site import ENVOYS, ModuleSite
+from module_site import ModuleSite
+
+from tests.harness.envoy_filter import ENVOYS, needs_envoy
 
 
 @pytest.fixture(params=ENVOYS)
 def version(request: pytest.FixtureRequest) -> str:
-    if not Path(ENVOYS[request.param]()).exists():
-        pytest.skip("scripts/install-envoys has that Envoy for x86_64 only")
+    needs_envoy(ENVOYS[request.param]())
     return request.param
 
 

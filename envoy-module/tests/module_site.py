@@ -6,14 +6,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.harness import ROOT, programs
+from tests.harness import programs
 from tests.harness.envoy import Envoy, endpoints
+from tests.harness.envoy_filter import ENVOYS
 from tests.harness.http_server import Answering
 
 TYPES = "type.googleapis.com/envoy.extensions"
 TEXT = "type.googleapis.com/google.protobuf.StringValue"
-# Each that the module supports, by its minor version.
-ENVOYS = {"1.40": programs.envoy, "1.39": lambda: str(ROOT / ".tools/envoy-1.39/program")}
 
 
 def executable(version: str) -> Path:

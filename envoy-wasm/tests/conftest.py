@@ -7,14 +7,16 @@ import pytest
 from envoy_site import Site
 from fake_agent import FakeAgent
 
-from tests.harness.envoy_filter import FILTERS, Filter
+from tests.harness.envoy_filter import FILTERS, KINDS, Filter, needs_envoy
 from tests.harness.redis import Redis
 
 
 @pytest.fixture(scope="module", params=FILTERS)
 def filter_kind(request) -> Filter:
     """The build of the filter that a test is of; files of one build alone have their own."""
-    return FILTERS[request.param]
+    kind = KINDS[request.param]
+    needs_envoy(kind.envoy())
+    return kind
 
 
 @pytest.fixture

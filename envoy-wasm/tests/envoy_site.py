@@ -260,6 +260,7 @@ class Site:
         config = config or self.config(**settings)
         config["node"]["id"] = name
         envoy = Envoy(self._stack, self.directory / name, config, concurrency, words)
+        envoy.command[0] = self.filter_kind.envoy()
         envoy.start()
         return envoy
 

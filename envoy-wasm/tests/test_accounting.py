@@ -11,7 +11,7 @@ from envoy_site import Client, Site
 from http2 import connect
 
 from tests.harness.envoy import Envoy, manager_of
-from tests.harness.envoy_filter import FILTERS, Filter
+from tests.harness.envoy_filter import FILTERS, KINDS, OLDEST, Filter, needs_envoy
 from tests.harness.eventually import eventually
 
 # In flight all the while, one at each node: what is given back twice shows as what is never given back.
@@ -20,6 +20,8 @@ MARK = 1000
 HOLDS = itertools.count()
 # The module among the HTTP filters alone.
 BY_REQUEST = "module by request"
+MODES = [*FILTERS, BY_REQUEST]
+on_each_envoy = pytest.mark.parametrize("mode", [*MODES, OLDEST], indirect=True)
 
 
 def route(prefix: str, **action: Any) -> dict[str, Any]:
@@ -52,14 +54,16 @@ ROUTES = [
 ]
 
 
-@pytest.fixture(scope="module", params=[*FILTERS, BY_REQUEST])
+@pytest.fixture(scope="module", params=MODES)
 def mode(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 @pytest.fixture(scope="module")
 def filter_kind(mode: str) -> Filter:
-    return FILTERS["module" if mode == BY_REQUEST else mode]
+    kind = KINDS["module" if mode == BY_REQUEST else mode]
+    needs_envoy(kind.envoy())
+    return kind
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +140,7 @@ def test_a_client_leaves_before_the_answer(shared, envoy, ledger, reset):
     client.leave(reset)
 
 
+@on_each_envoy
 def test_clients_who_leave_do_not_take_a_node_out(shared, envoy, ledger):
     before = envoy.stats()["ejections_total"]
     for number in range(10):
@@ -222,6 +227,7 @@ def test_each_try_times_out(envoy, ledger):
     assert envoy.get("/again/S0001?items=60&hold=never2")[0] == 504
 
 
+@on_each_envoy
 def test_a_retry_goes_to_another_node(shared, envoy, ledger):
     for fault in ("hold=never2", "reset=before", "status=500"):
         key = shared.key_of("node1")
@@ -246,6 +252,7 @@ def test_a_redirect_inside(envoy, ledger):
     assert status == 200, headers
 
 
+@on_each_envoy
 def test_a_request_without_host(envoy, ledger):
     client = Client(envoy.port, "/stock/S0001?items=60")
     client.read_until(b"0123456789")
@@ -253,6 +260,7 @@ def test_a_request_without_host(envoy, ledger):
     assert client.status() == 400
 
 
+@on_each_envoy
 def test_a_refused_request(shared, envoy, ledger):
     with ledger.held(900, shared.key_of("node2")), ledger.held(2900, shared.key_of("node1")):
         status, headers = envoy.get("/stock/S0001?items=3000")

@@ -1,8 +1,12 @@
 """Where requests go, and who decides, in a real Envoy."""
 
+import pytest
+
+from tests.harness.envoy_filter import FILTERS, OLDEST
 from tests.harness.functions import owner
 
 
+@pytest.mark.parametrize("filter_kind", [*FILTERS, OLDEST], indirect=True)
 def test_a_key_goes_to_the_owner_of_its_slot(site):
     envoy = site.envoy(concurrency=2)
     site.wait_in_force(envoy)

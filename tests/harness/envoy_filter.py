@@ -1,12 +1,17 @@
 """The builds of Plimsoll's filter for Envoy: the same tests run over each."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.harness import ROOT, programs
+
+# Each that the module supports, by its minor version.
+ENVOYS = {"1.40": programs.envoy, "1.39": lambda: str(ROOT / ".tools" / "envoy-1.39" / "program")}
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,7 @@ class Filter:
     label: str
     # Dispatchers of a process besides its workers'.
     more_dispatchers: int
+    envoy: Callable[[], str] = programs.envoy
 
     @property
     def examples(self) -> Path:
@@ -54,6 +60,18 @@ FILTERS = {
         ),
     )
 }
+
+
+# The same on the oldest Envoy that it supports, for the tests that use most of Envoy's interface.
+OLDEST = "module on 1.39"
+KINDS = FILTERS | {OLDEST: replace(FILTERS["module"], envoy=ENVOYS["1.39"])}
+
+
+def needs_envoy(program: str) -> str:
+    """The program; skips where it is not there."""
+    if not Path(program).exists():
+        pytest.skip("scripts/install-envoys has that Envoy for x86_64 only")
+    return program
 
 
 def with_built(text: str) -> str:

@@ -69,6 +69,7 @@ class EnvoySite(Site):
         for number in range(proxies):
             config = self._config(number, settings, connections)
             envoy = Envoy(self.stack, self.directory / f"envoy{number}", config, workers)
+            envoy.command[0] = self.filter_kind.envoy()
             self.proxies.append(envoy)
             await asyncio.to_thread(envoy.start)
         await self.joined((workers + self.filter_kind.more_dispatchers) * proxies)
