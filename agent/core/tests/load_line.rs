@@ -185,6 +185,37 @@ fn one_request_a_second_and_five_thousand() {
 }
 
 #[test]
+fn routes_whose_delays_differ_a_thousand_times_share_a_node() {
+    // Requests of 0.2 ms beside those of 0.2 s, and of 2 ms beside a few that are late by themselves.
+    let mixes = [(0.0002, 0.1), (0.0002, 0.5), (0.002, 0.01), (0.002, 0.03)];
+    for ((fast, slow), load) in mixes
+        .map(|mix| [0.5, 1.5, 3.0].map(|load| (mix, load)))
+        .concat()
+    {
+        let (mut node, mut agent) = (FifoNode::new(32, fast, 1.0, 53), controller(None));
+        node.slow = (slow, 1000.0);
+        run(&mut node, &mut agent, 0.4, 30);
+        run(&mut node, &mut agent, load, 15);
+        node.fast_delays.clear();
+        let held = run(&mut node, &mut agent, load, 100);
+        let capacity = node.capacity_per_second() * held.bounds.len() as f64;
+        let done = (held.arrived - held.refused) as f64 / capacity;
+        let late = node
+            .fast_delays
+            .iter()
+            .filter(|delay| **delay > SLA_SECONDS);
+        let late = late.count() as f64 / node.fast_delays.len() as f64;
+        let what = format!("{slow} of {fast} s at {load}: {done} done, {late} late, {held:?}");
+        assert!(late < 0.03, "{what}");
+        if load < 1.0 {
+            assert!(held.refused_share() <= 0.005, "{what}");
+        } else {
+            assert!(done > 0.8, "{what}");
+        }
+    }
+}
+
+#[test]
 fn what_was_learned_is_right_at_once_after_a_restart() {
     let (mut node, mut agent) = (node(19), controller(None));
     run(&mut node, &mut agent, 3.0, 30);

@@ -60,6 +60,10 @@ pub struct FifoNode {
     /// Arrivals that found the bound filled, and all.
     pub refused: u64,
     pub arrived: u64,
+    /// Share of the arrivals that take longer, and how many times as long.
+    pub slow: (f64, f64),
+    /// Delays of the others that were admitted, in seconds.
+    pub fast_delays: Vec<f64>,
     free_at: Vec<f64>,
     /// Finish times of admitted jobs, soonest first, with their arrival.
     running: BinaryHeap<std::cmp::Reverse<(Ordered, Ordered)>>,
@@ -90,6 +94,8 @@ impl FifoNode {
             arrivals_per_second,
             refused: 0,
             arrived: 0,
+            slow: (0.0, 1.0),
+            fast_delays: Vec::new(),
             free_at: vec![0.0; workers],
             running: BinaryHeap::new(),
             now: 0.0,
@@ -99,7 +105,8 @@ impl FifoNode {
     }
 
     pub fn capacity_per_second(&self) -> f64 {
-        self.workers as f64 / self.service
+        let (share, times) = self.slow;
+        self.workers as f64 / (self.service * (1.0 - share + share * times))
     }
 
     /// Runs one period under `bound` jobs; returns what an agent would have seen.
@@ -132,7 +139,13 @@ impl FifoNode {
             .min_by(|a, b| self.free_at[*a].total_cmp(&self.free_at[*b]))
             .unwrap();
         let start = self.free_at[soonest].max(at);
-        let finish = start + self.service * self.rng.random_range(0.75..1.25);
+        let (share, times) = self.slow;
+        let is_slow = share > 0.0 && self.rng.random::<f64>() < share;
+        let service = self.service * if is_slow { times } else { 1.0 };
+        let finish = start + service * self.rng.random_range(0.75..1.25);
+        if !is_slow {
+            self.fast_delays.push(finish - at);
+        }
         self.free_at[soonest] = finish;
         self.running
             .push(std::cmp::Reverse((Ordered(finish), Ordered(at))));
