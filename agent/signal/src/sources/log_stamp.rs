@@ -154,6 +154,23 @@ mod tests {
     }
 
     #[test]
+    fn a_proxys_clock_that_jumps_there_and_back_costs_ten_seconds_of_lines_at_most() {
+        for jump in [-60 * MINUTE, 60 * MINUTE] {
+            let mut stamps = Stamps::default();
+            let now = 1_000_000_000;
+            let unheard = (0..180).filter(|second| {
+                let at = now + second * 1000;
+                let off = if (60..120).contains(second) { jump } else { 0 };
+                late(&mut stamps, at + off, at)
+            });
+            // After it went back all lines are late, until that clock is known.
+            let behind = if jump > 0 { 120 } else { 60 };
+            let expected: Vec<i64> = (behind..behind + 10).collect();
+            assert_eq!(unheard.collect::<Vec<_>>(), expected, "{jump}");
+        }
+    }
+
+    #[test]
     fn one_line_from_the_future_blinds_nobody() {
         let mut stamps = Stamps::default();
         let now = 1_000_000_000;
