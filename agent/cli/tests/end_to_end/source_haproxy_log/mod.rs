@@ -8,7 +8,7 @@ use std::{
     net::{TcpStream, UdpSocket},
     os::unix::net::UnixDatagram,
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -286,6 +286,69 @@ fn haproxy_tells_jobs_without_its_queue_and_the_share_it_refused_at_any_node() {
         assert!(right.is_some(), "{seen:?}");
     });
     assert_eq!(lines(&agent, "malformed"), 0.0);
+}
+
+/// Four clients, whose requests take 100 ms, at a node that HAProxy talks to as `bind` and `server` say.
+fn assert_kept_connections_are_no_jobs(protocol: &str) {
+    let port = free_port();
+    let agent = listening(&format!("udp://127.0.0.1:{port}"));
+    let nap = Script::Raw(Duration::from_millis(100), answer(200, "", "done"));
+    let application = Peer::start(nap);
+    let (front, node, back) = (free_port(), free_port(), application.port);
+    let format = documented_format();
+    let proxy = Haproxy::with(&format!(
+        "frontend in\n  bind 127.0.0.1:{front}\n  log 127.0.0.1:{port} local0 info\n  {format}\n  \
+         default_backend queries\n\
+         backend queries\n  http-reuse always\n  server node1 127.0.0.1:{node} {protocol}\n\
+         frontend node\n  bind 127.0.0.1:{node} {protocol}\n  default_backend application\n\
+         backend application\n  server application 127.0.0.1:{back}\n"
+    ));
+    let (done, answered) = (AtomicBool::new(false), AtomicU32::new(0));
+    let right = std::thread::scope(|scope| {
+        for client in 0..4 {
+            let (done, answered) = (&done, &answered);
+            scope.spawn(move || {
+                // One after another, as the others go on.
+                std::thread::sleep(Duration::from_millis(25) * client);
+                while !done.load(Ordering::Relaxed) {
+                    assert_eq!(http_get(front, "/").unwrap().0, 200);
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let until = std::time::Instant::now() + support::PATIENCE;
+        let mut is_right = false;
+        while !is_right && std::time::Instant::now() < until {
+            // One of the four has just ended, perhaps with another.
+            let is_known =
+                |(jobs, left, _)| (2.0..=3.0).contains(&left) && (2.0..6.0).contains(&jobs);
+            is_right =
+                figures(&agent).is_some_and(is_known) && answered.load(Ordering::Relaxed) >= 40;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        done.store(true, Ordering::Relaxed);
+        is_right
+    });
+    assert!(right, "{protocol}: {:?}", figures(&agent));
+    let answered = answered.load(Ordering::Relaxed);
+    wait_lines(&agent, &[("finished", answered.into()), ("malformed", 0.0)]);
+    let connections: u32 = proxy.row("node,FRONTEND")["conn_tot"].parse().unwrap();
+    assert!(
+        connections <= answered / 4,
+        "{protocol}: {connections} connections for {answered} requests"
+    );
+    let mean = agent.service("stocks")["delay"]["mean"].as_f64().unwrap();
+    assert!((0.095..0.5).contains(&mean), "{protocol}: {mean}");
+    wait_for("kept connections are no jobs", || {
+        http_get(front, "/")?;
+        (agent.service("stocks")["jobs"] == 0.0).then_some(())
+    });
+}
+
+#[test]
+fn http_keep_alive_to_the_node_and_http_2_count_requests_and_not_connections() {
+    assert_kept_connections_are_no_jobs("");
+    assert_kept_connections_are_no_jobs("proto h2");
 }
 
 #[test]

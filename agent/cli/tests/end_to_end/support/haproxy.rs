@@ -66,6 +66,11 @@ impl Haproxy {
 
     /// node1's row of `show stat`.
     pub fn server(&self) -> HashMap<String, String> {
+        self.row("queries,node1")
+    }
+
+    /// The row of `show stat` for `PROXY,SERVER`.
+    pub fn row(&self, of: &str) -> HashMap<String, String> {
         let csv = self.cli("show stat").unwrap();
         let mut lines = csv.lines();
         let names: Vec<_> = lines
@@ -74,9 +79,8 @@ impl Haproxy {
             .trim_start_matches("# ")
             .split(',')
             .collect();
-        let row = lines
-            .find(|line| line.starts_with("queries,node1,"))
-            .unwrap();
+        let start = format!("{of},");
+        let row = lines.find(|line| line.starts_with(&start)).unwrap();
         names
             .into_iter()
             .map(str::to_owned)
