@@ -1,4 +1,4 @@
-"""What the dashboards have in common: variables, links, queries and panels."""
+"""Common parts of the dashboards: variables, links, queries and panels."""
 
 import json
 from collections.abc import Iterable
@@ -255,7 +255,7 @@ def number(
     absent: str = "no data",
     words: dict[str, tuple[str, str]] | None = None,
 ) -> stat.Panel:
-    """How it is now; `words` are values told by a word and a colour."""
+    """Panel of a current value; `words` maps values to a text and a colour."""
     panel = _dressed(stat.Panel(), title, description, unit, [query], width).height(height)
     panel = panel.thresholds(_thresholds(steps)).no_value(absent).graph_mode(options.BigValueGraphMode.NONE)
     panel = panel.color_mode(options.BigValueColorMode.BACKGROUND)

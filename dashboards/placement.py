@@ -1,4 +1,4 @@
-"""Placement: where object sets are, how even the load is, and what hand-overs are on their way."""
+"""Placement: primaries of object sets, balance of the load, and handovers in progress."""
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
@@ -27,7 +27,7 @@ HAND_OVERS = by("outcome", rate(agents("plimsoll_placement_hand_overs_total")))
 
 
 def kept(metric: str) -> str:
-    """Of the keeper alone: one that was it before has old figures."""
+    """The metric of the current keeper only, since former ones have stale values."""
     return f"max({agents(metric)} and {KEEPS})"
 
 

@@ -32,7 +32,7 @@ NODE_LINK = (
     "&${__url_time_range}"
 )
 KEYS = "instance, service"
-# What the controller's reasons are told by: what it saw, and what it did to the bound.
+# Texts of the controller's reasons: the cause, and the effect on the bound.
 REASONS = {
     "start": "just started",
     "open": "nothing has waited yet: not limited",
@@ -71,7 +71,7 @@ def timely(window: str = "$__rate_interval", function: str = "rate", keys: str =
 
 
 def burn(window: str, function: str = "rate") -> str:
-    """How many times faster than allowed the error budget is spent."""
+    """Burn rate of the error budget, as a multiple of the allowed one."""
     return f"(1 - {timely(window, function)}) / {1 - OBJECTIVE:g}"
 
 
@@ -88,7 +88,7 @@ def reason() -> str:
 
 
 def holds() -> str:
-    """Whether each service is timely as often as its SLA says; where that is a mean, as the objective."""
+    """Whether each service meets its SLA's share of timely requests; with a mean SLA, the objective's."""
     quantile = by("service", of("plimsoll_sla_objective_ratio"), "max")
     otherwise = f"{OBJECTIVE} * ({by('service', of('plimsoll_sla_delay_seconds'), 'max')} > bool 0)"
     return f"min(({timely(keys='service')}) >= bool on (service) ({quantile} or {otherwise}))"

@@ -1,4 +1,4 @@
-"""What the generator saw: k6's console output, line by line, and when each request was due."""
+"""Measurements of the load generator: k6's console output, line by line, and each request's due time."""
 
 import gzip
 import time

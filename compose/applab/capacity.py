@@ -1,8 +1,8 @@
-"""What the nodes can do, in requests a second: measured by clients that wait for their answer and ask again.
+"""Capacity of the nodes in requests/s, measured by clients that wait for each response before they go on.
 
-Every policy of a run is loaded in parts of the same figure. How much work the requests of so short a time
-ask for is chance (two in a hundred cost ten times as much), so what counts is work done: milliseconds of CPU
-that finished requests asked for, over those of a mean request."""
+All policies of a run get loads relative to the same capacity. The work of the requests in so short a time is
+random (two in a hundred cost ten times as much), so the measure is the work done: the CPU milliseconds of the
+finished requests, divided by those of a mean request."""
 
 import http.client
 import random
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from compose.applab.scenario import NODES
 from compose.lab.errors import LabError
 
-# Of a request, in milliseconds of CPU: as in loadtests/k6/apps.js.
+# CPU milliseconds of a request, as in loadtests/k6/apps.js.
 LIGHT_MS = (5.0, 15.0)
 HEAVY_SHARE, HEAVY_TIMES = 0.02, 10.0
 MEAN_MS = sum(LIGHT_MS) / 2 * (1 + HEAVY_SHARE * (HEAVY_TIMES - 1))
@@ -55,7 +55,7 @@ class Client(threading.Thread):
         connection.close()
 
     def _counted(self, sent: float, answered: float) -> float:
-        """How much of a request is within the measured time: those at its ends are so in part."""
+        """Share of a request within the measured time; requests at its ends are partly outside."""
         within = min(answered, self._end) - max(sent, self._begin)
         return max(0.0, within) / max(answered - sent, 1e-6)
 

@@ -68,7 +68,7 @@ def in_phase(
 ) -> list[Criterion]:
     mine = run["phases"][number]
     place = where(run, mine)
-    # What a load asks of the nodes that are left is not said in it.
+    # The load is relative to all nodes, not to those left after an outage.
     if mine["load"] < 1 and not is_away(run, mine):
         return [Criterion(f"{place}: refused", mine["refused_fraction"], REFUSED_BELOW_CAPACITY, False)]
     found = []

@@ -23,7 +23,7 @@ def quotas(parts: Mapping[str, float]) -> Iterator[dict[str, Quota]]:
 def programs(
     app: App, inside: Mapping[str, Quota], addresses: Addresses, run: Path
 ) -> dict[str, dict[str, list[str] | Program]]:
-    """What each node runs, by node."""
+    """Programs of each node, by node."""
     ports = addresses.ports
     # Some applications' programs are of another user.
     run.chmod(0o755)
@@ -43,7 +43,7 @@ def wait_ready(
     processes: Processes,
     addresses: Addresses,
 ) -> None:
-    """What starts has a whole core each, or it would take long."""
+    """Starts the nodes with a whole core each, as they would start slowly within their quotas."""
     ports = addresses.ports
     for quota in inside.values():
         quota.set(1.0)

@@ -1,4 +1,4 @@
-"""What happens to a node: how it goes away, and how it comes back."""
+"""Outages of a node, and the return from them."""
 
 from typing import Protocol
 
@@ -7,9 +7,9 @@ from compose.lab.processes import Processes
 
 
 class Outage(Protocol):
-    """`programs` are the node's, `quota` has them all."""
+    """Kind of outage; `programs` are the node's, all within `quota`."""
 
-    # Whether its programs end.
+    # Whether the node's programs end.
     kills: bool
 
     def text(self, node: str, seconds: float) -> str: ...
@@ -17,7 +17,7 @@ class Outage(Protocol):
     def begin(self, quota: Quota, processes: Processes, programs: list[str]) -> None: ...
 
     def end(self, quota: Quota, processes: Processes, programs: list[str]) -> bool:
-        """False while it cannot be ended yet."""
+        """Ends the outage; false while it cannot be ended yet."""
 
 
 class Pause:

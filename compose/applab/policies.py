@@ -15,10 +15,10 @@ POLICIES = ROOT / "loadtests" / "app-policies.toml"
 
 @dataclass(frozen=True)
 class Policy:
-    """One that can be run: its sweep is done, its settings are those of this run."""
+    """Policy ready to run, with its final settings."""
 
     base: render.Policy
-    # As it was asked for, with others, where it is one value of a sweep.
+    # Name of the requested policy, if this is one value of its sweep.
     group: str | None = None
     # A nominal bound in parts of what a node finishes within the SLA.
     nominal: float | None = None
@@ -63,7 +63,7 @@ def named(name: str, entries: dict[str, Any], path: Path) -> list[Policy]:
 
 
 def tries(base: render.Policy) -> list[tuple[int, dict[str, Any]]]:
-    """What a sweep runs, each with what its name ends in."""
+    """Variants of a sweep, as suffix and settings."""
     combinations = [
         dict(zip(base.sweep, values, strict=True)) for values in itertools.product(*base.sweep.values())
     ]

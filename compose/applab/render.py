@@ -27,9 +27,9 @@ _DEMO_ONLY = re.compile(r"(?m)^\s+(?:use_backend transactions|option httpchk)\b.
 @dataclass(frozen=True)
 class Addresses:
     ports: render.Ports
-    # Where each agent takes HAProxy's log lines.
+    # Port at which each agent takes HAProxy's log lines.
     logs: tuple[int, ...]
-    # Where an application has its metrics, if not where it serves.
+    # Port of an application's metrics, if it differs from its service port.
     metrics: tuple[int, ...]
 
     @classmethod

@@ -61,7 +61,7 @@ class Planned:
     """A policy's programs, written down and not started."""
 
     programs: dict[str, list[str] | Program]
-    # Of each node: those of the application, and its agent's where it has one.
+    # Programs of each node: the application's, and its agent if it has one.
     by_node: dict[str, list[str]]
     addresses: Addresses
     front: Proxy
@@ -234,7 +234,7 @@ def run_policy(
         leaving.callback(stop, k6)
         arrivals = Arrivals(directory / "console.log", ports.names())
         attempt = Attempt(options, processes, planned, inside, arrivals, k6, directory)
-        # What is stopped would not end.
+        # A stopped program would not end.
         leaving.callback(inside[attempt.victim].resume)
         while arrivals.start_unix is None:
             require_running(k6, directory)
@@ -287,12 +287,12 @@ def run_policy(
 
 
 def quantile(values: list[float], part: float) -> float:
-    """Of sorted values."""
+    """Quantile of sorted values; 0 without any."""
     return values[min(len(values) - 1, int(part * len(values)))] if values else 0.0
 
 
 def dropped(summary: Path) -> int:
-    """Requests that k6 had nobody left to send by."""
+    """Requests that k6 dropped because all of its virtual users were busy."""
     found = json.loads(summary.read_text())["metrics"].get("dropped_iterations")
     return int(found["values"]["count"]) if found else 0
 
@@ -303,7 +303,7 @@ def per_second(found: Mapping[str, float]) -> dict[str, float]:
 
 @contextlib.contextmanager
 def results(options: Options, chosen: list[Policy]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The run's directory and run.json, whose facts may grow while the run goes on."""
+    """The run's directory, and the content of run.json, which may be extended during the run."""
     now = datetime.datetime.now(datetime.UTC)
     directory = options.results / f"{now:%Y%m%dT%H%M%SZ}-{options.app.name}-{options.scenario.name}"
     directory.mkdir(parents=True)

@@ -63,7 +63,7 @@ class Sampler(EverySecond):
             file.flush()
 
     def _proxy_rows(self) -> dict[str, dict[str, Any]]:
-        """What the proxy says of each node; HAProxy also, what it has under way there."""
+        """The proxy's state of each node; with HAProxy also its requests in flight there."""
         found = {
             name: {"up": int(server.up), "proxy_weight": server.weight, "proxy_maxconn": server.maxconn}
             for name, server in self._front.servers().items()

@@ -1,4 +1,4 @@
-"""How much load comes when, in parts of the nodes' capacity, and what happens to a node."""
+"""Scenarios: load over time, relative to the nodes' capacity, and the outage of a node."""
 
 import math
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from compose.applab.outage import Kill, Outage, Pause
 from compose.lab.errors import LabError
 
 SLA_S = 0.5
-# A client gives up after so long.
+# Timeout of a client.
 PATIENCE_S = 5.0
 NODES = 3
-# Of a core, each node.
+# CPU quota of each node, in cores.
 QUOTA = 0.25
 MAX_STEPS = 20
 MAX_LOAD = 100.0
@@ -29,9 +29,9 @@ class Step:
 class Scenario:
     name: str
     steps: tuple[Step, ...]
-    # Of the last node, from the second step to the third.
+    # Outage of the last node, from the second step to the third.
     outage: Outage | None = None
-    # Of the last node's quota.
+    # Factor on the last node's quota.
     last: float = 1.0
 
     @property
@@ -42,7 +42,7 @@ class Scenario:
         return sum(one.seconds for one in self.steps[:step])
 
     def quotas(self) -> dict[str, float]:
-        """Of a core, by node."""
+        """CPU quota in cores, by node."""
         names = [f"node{number + 1}" for number in range(NODES)]
         return {name: QUOTA * (self.last if name == names[-1] else 1.0) for name in names}
 
@@ -52,13 +52,13 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Kind:
-    """What is known of a scenario beforehand."""
+    """Defaults of a scenario."""
 
     # Load and seconds of each step, and those of a quick run.
     full: str
     quick: str
     outage: Outage | None = None
-    # What the last node keeps of its quota where no value is told; where it keeps all, none can be.
+    # Default factor on the last node's quota; with 1 the scenario has no such option.
     last: float = 1.0
 
 

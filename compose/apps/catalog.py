@@ -52,7 +52,7 @@ class App:
     source: dict[str, Any] | None
     jobs: dict[str, Any] | None
     start: Callable[[Node], Programs]
-    # Whether metrics are on the port of their own that `programs` was told; else they are on the node's.
+    # Whether metrics have a port of their own, given to `programs`; otherwise they are on the node's port.
     has_metrics_port: bool = False
     # The unix socket in `run` in whose backlog requests wait; None: that of the node's own port.
     socket: str | None = None
@@ -63,7 +63,7 @@ class App:
         return self.start(Node(node, host, port, run, metrics_port))
 
     def ready(self, host: str, port: int) -> str:
-        """What answers 200 once the node serves."""
+        """URL that responds 200 once the node serves."""
         return f"http://{host}:{port}/healthz"
 
     def metrics_url(self, host: str, port: int, metrics_port: int) -> str | None:
@@ -112,7 +112,7 @@ def go(node: Node) -> Programs:
 
 
 def flask(node: Node) -> Programs:
-    # What an earlier process left there would be counted.
+    # Files of an earlier process would be counted.
     shutil.rmtree(node.run / "metrics", ignore_errors=True)
     (node.run / "metrics").mkdir()
     environment = [

@@ -1,9 +1,9 @@
-"""What one node of each application can do within a quota, and what its histogram sees of a queue.
+"""Measures one node of each application: its capacity within a quota, and the queueing in its histogram.
 
     python -m compose.apps.measure go flask --quota 0.25
 
-A burst of about twice the capacity for ten seconds, whose clients all wait for their answers, so that client
-and histogram speak of the same requests."""
+The load is a burst of about twice the capacity for ten seconds, whose clients all wait for their responses,
+so that client and histogram measure the same requests."""
 
 import argparse
 import json
@@ -22,14 +22,14 @@ from compose.lab.processes import Processes, answers, free_ports, wait_until
 HOST = "127.0.0.1"
 SCRIPT = Path(__file__).with_name("measure.js")
 BURST_SECONDS = 10
-# Of measure.js.
+# Mean CPU seconds of a request, as in measure.js.
 MEAN_CPU_SECONDS = 0.0118
 OVERLOAD = 2
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a histogram has counted so far."""
+    """Cumulative count and sum of a histogram."""
 
     count: float
     sum: float
@@ -103,9 +103,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m compose.apps.measure")
     parser.add_argument("names", nargs="*", default=catalog.NAMES)
     parser.add_argument("--quota", type=float, default=0.25, help="of one core")
-    asked = parser.parse_args()
-    for name in asked.names:
-        figures = measure(name, asked.quota)
+    args = parser.parse_args()
+    for name in args.names:
+        figures = measure(name, args.quota)
         print(name, *(f"{key} {value}" for key, value in figures.items() if value), sep="; ", flush=True)
 
 

@@ -37,7 +37,7 @@ def write(path: Path, value: str) -> None:
     try:
         path.write_text(value)
     except OSError as error:
-        # What the kernel refuses to take has no name otherwise.
+        # The error lacks the path if the kernel rejects the value.
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
@@ -107,7 +107,7 @@ def statistics(directory: Path) -> dict[str, int]:
 
 
 def find(name: str, mountinfo: str) -> V1 | V2:
-    """Where a node's cgroup goes, by the mounts of /proc/self/mountinfo."""
+    """Location of a node's cgroup, from the mounts of /proc/self/mountinfo."""
     v1, v2 = {}, []
     for line in mountinfo.splitlines():
         mount, _, filesystem = line.partition(" - ")
@@ -214,7 +214,7 @@ class Quota:
         return reaper.processes(self._cgroup.directories[0])
 
     def cpu_seconds(self) -> float:
-        """What all processes inside, also ended ones, used so far."""
+        """CPU seconds that all processes inside have used, including ended ones."""
         return self._cgroup.used_seconds()
 
     def throttled_seconds(self) -> float:

@@ -30,7 +30,7 @@ def number(low: int, high: int):
 
 
 def clients() -> str:
-    """How many there are a slave, and the scenarios that are the first with another number."""
+    """Help text: clients per slave, with the first scenario of each number."""
     found: dict[int, str] = {}
     for scenario in registry.SCENARIOS:
         if scenario.clients_per_slave is not None:
@@ -105,7 +105,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def to_sweep(arguments: argparse.Namespace) -> list[render.Policy]:
-    """The policies asked for, or those of the proxy's own that have settings to sweep."""
+    """The requested policies, or the proxy's policies that have settings to sweep."""
     default = render.policies(render.default_names(arguments.proxy, arguments.scenario))
     if arguments.policies is not None:
         return render.policies(arguments.policies.split())
@@ -129,7 +129,7 @@ def interrupted(number: int, _: object) -> NoReturn:
 
 
 def prepare(bin_dir: Path | None) -> None:
-    """Where the programs are, and an end in order for each signal that ends this."""
+    """Sets the directory of the programs, and handlers for an orderly end on signals."""
     if bin_dir:
         os.environ["PLIMSOLL_BIN_DIR"] = str(bin_dir.resolve())
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -150,7 +150,7 @@ def work(arguments: argparse.Namespace) -> int:
 
 
 def main(parsed: argparse.ArgumentParser, do: Callable[[argparse.Namespace], int]) -> int:
-    """Does what was asked for; errors and an interruption are said as a user is to read them."""
+    """Runs the command, and reports errors and interruptions to the user."""
     arguments = parsed.parse_args()
     prepare(arguments.bin_dir)
     try:

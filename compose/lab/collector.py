@@ -40,7 +40,7 @@ class Collector:
         if self._writes:
             self._writes.write(WRITES)
         self._sla = sla
-        # What is counted within the SLA.
+        # Unit of timely throughput.
         self.unit = "transactions" if writes else "items"
         self._lock = threading.Lock()
         self._timely: dict[int, int] = defaultdict(int)
@@ -103,7 +103,7 @@ class Collector:
         return time.monotonic() - self.start_monotonic
 
     def metrics(self) -> str:
-        """What a dashboard marks, as Prometheus reads it: the SLA, and what happened and when."""
+        """Metrics for a dashboard's annotations: the SLA, and the times of events."""
         happened = {"start": 0.0, **self._events} if self.started.is_set() else {}
         lines = [
             "# HELP lab_sla_seconds Delay within which an answer is timely.",

@@ -13,19 +13,19 @@ from compose.lab.errors import LabError
 from dashboards import ALL
 from dashboards.parts import encoded
 
-# Of compose.yaml's network.
+# Network of compose.yaml.
 SUBNET = "172.31.77"
 REDIS, MASTER, FIRST_NODE = 10, 20, 21
 # The examples' own ports, by whose they are.
 OPEN_PORTS = (8080, 8404, 9901)
 NODE_PORTS = (8101, 9101, 9601)
 AGENT_POLICY = "lua-fc-hash"
-# Of compose/postgres/roles.sql.
+# Roles in compose/postgres/roles.sql.
 ROLES = ("stocks", "replicator")
 
 
 def addresses(slaves: int) -> dict[int, tuple[str, int]]:
-    """Where what the examples have at a port of 127.0.0.1 is in the network."""
+    """Address in the network of each program that the examples have at a port of 127.0.0.1."""
     found = {port: ("0.0.0.0", port) for port in OPEN_PORTS}
     found |= {6379: (f"{SUBNET}.{REDIS}", 6379), 8100: (f"{SUBNET}.{MASTER}", 8100)}
     for index in range(slaves):

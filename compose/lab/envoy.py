@@ -90,7 +90,7 @@ def foreground(config: Path, concurrency: int) -> list[str]:
 
 
 def render(example: Path, ports: Ports, name: str, settings: dict[str, Any]) -> str:
-    """An example with this lab's addresses and settings; the first endpoint stands for every slave."""
+    """An example with this lab's addresses and settings; its first endpoint is repeated for every slave."""
     try:
         config = yaml.safe_load(example.read_text())
     except yaml.YAMLError as error:

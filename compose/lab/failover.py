@@ -1,4 +1,4 @@
-"""What scenario master-failover runs: PostgreSQL under Patroni, its nodes with their agents, and a proxy."""
+"""Programs of scenario master-failover: PostgreSQL under Patroni, its nodes with their agents, a proxy."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from compose.lab.processes import Program, answers
 
 EXAMPLES = {"haproxy": patroni.SETUP / "haproxy.cfg", "envoy": render.ENVOY_EXAMPLES / "eds-role.yaml"}
 NODES = ("node1", "node2", "node3")
-# Of each agent: what it is told, and what its reads may be behind.
+# Settings of each agent: sampling period, and maximum lag of reads.
 PERIOD = "500ms"
 MAX_LAG_S = 5.0
 

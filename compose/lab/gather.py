@@ -1,9 +1,9 @@
-"""Aggregators, and the partitions of scenario `aggregator-failover`: parts of what standbys have."""
+"""Aggregators and partitions (parts of the standbys' data) of scenario `aggregator-failover`."""
 
 from compose.lab.postgres import Server
 
 QUERY = "dearest"
-# Of the stocks from a number on, those of one part, as the aggregator merges them.
+# The stocks of one part, from a number on, in the order in which the aggregator merges them.
 SQL = (
     "SELECT s.symbol, q.price_cents FROM stocks s JOIN quotes q ON q.stock_id = s.id "
     "WHERE s.id % {parts} = {part} AND s.id >= $1 ORDER BY q.price_cents DESC, s.symbol LIMIT 100"

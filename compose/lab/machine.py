@@ -1,4 +1,4 @@
-"""What the lab runs on and with."""
+"""Machine and versions of a run."""
 
 import functools
 import os
@@ -75,7 +75,7 @@ def postgres(name: str) -> str:
 
 
 def database(kind: str) -> str:
-    """What the nodes keep their data in, with its version where it is a program of its own."""
+    """Name of the nodes' database, with its version if it is a separate program."""
     if kind == "sqlite":
         return kind
     match = re.search(r"(\d+(?:\.\d+)+)", _output([postgres("postgres"), "--version"]))

@@ -25,7 +25,7 @@ from compose.lab.topology import ROOT, Topology
 INTERVAL = "1s"
 CLUSTER = "stocks"
 RULES = ROOT / "dashboards" / "rules"
-# Where each kind of program shows its metrics.
+# Path of each kind of program's metrics.
 PATHS = {
     "plimsoll": "/metrics",
     "plimsoll-gather": "/metrics",

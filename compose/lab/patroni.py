@@ -28,7 +28,7 @@ TTL = 20
 TIMES = {"ttl": TTL, "loop_wait": 5, "retry_timeout": 5}
 ROLES = ("postgres", "ledger", "plimsoll")
 APART = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--ipc"]
-# What lets a user do that.
+# Options that permit this without root.
 AS_USER = ["--user", "--map-current-user"]
 PARAMETERS = {
     # A commit is on the disk of the primary and of the synchronous standbys.
@@ -68,7 +68,7 @@ class Member:
         return postgres.said(self.psql("-c", statement, database=database), f"{self.name}: {statement}")
 
     def said(self) -> dict[str, Any]:
-        """What its Patroni says of it; nothing while it says nothing."""
+        """Status from its Patroni; empty while that does not respond."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.rest}/patroni", timeout=1) as response:
                 return json.load(response)
@@ -90,7 +90,7 @@ class Cluster:
         return next((member for member in self.members if member.is_primary), None)
 
     def is_whole(self) -> bool:
-        """Whether commits wait for all the standbys."""
+        """Whether commits wait for all standbys."""
         primary = self.primary()
         if primary is None:
             return False
@@ -166,7 +166,7 @@ def cluster(names: list[str], ports: list[int], run: Path) -> Iterator[Cluster]:
     user = postgres.user()
     owner = user or pwd.getpwuid(os.geteuid()).pw_name
     passwords = {role: secrets.token_hex(16) for role in ("postgres", "replicator")}
-    # Where PostgreSQL's user can come, which the lab's own directory may not be.
+    # PostgreSQL's user must have access, which it may not have to the lab's own directory.
     with scratch.directory("plimsoll-sql-", "/tmp" if user else None) as root:
         if user:
             shutil.chown(root, user, user)

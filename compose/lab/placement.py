@@ -23,10 +23,10 @@ RESTS = 64
 
 @dataclass(frozen=True)
 class Sets:
-    """Object sets `G00`, `G01`, … of which the n-th is asked for in proportion to 1 / n ** skew.
+    """Object sets `G00`, `G01`, …; requests for the n-th are in proportion to 1 / n ** skew.
 
-    As many as Middle-R's tables; none has more than a node's share, or no placement could be even.
-    Or `evenly`: one for each entry that names share, as often as each other.
+    Their number is that of Middle-R's tables; none exceeds a node's share, or no placement could be even.
+    With `evenly`: one for each entry that names share, all with equal frequency.
     """
 
     count: int = 36
@@ -155,7 +155,7 @@ def client(port: int) -> redis.Redis:
 
 
 def joined(port: int, dispatchers: int) -> bool:
-    """Whether so many dispatchers have the table."""
-    with contextlib.suppress(redis.RedisError), contextlib.closing(client(port)) as asked:
-        return asked.hlen(f"{KEY}:dispatchers") >= dispatchers and asked.hlen(f"{KEY}:table") > 0
+    """Whether this many dispatchers have the table."""
+    with contextlib.suppress(redis.RedisError), contextlib.closing(client(port)) as server:
+        return server.hlen(f"{KEY}:dispatchers") >= dispatchers and server.hlen(f"{KEY}:table") > 0
     return False

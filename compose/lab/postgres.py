@@ -44,7 +44,7 @@ def said(command: list[str], what: str) -> str:
 
 
 def psql(directory: Path, *words: str, database: str = "postgres", port: int = 5432) -> list[str]:
-    """What asks, as postgres, the server whose socket is in this directory; answers without decoration."""
+    """psql command as user postgres for the server whose socket is in this directory, with plain output."""
     strict = ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres"]
     return [machine.postgres("psql"), *strict, "-h", str(directory), "-p", str(port), *words, database]
 
@@ -108,7 +108,7 @@ class Databases:
         self._made: Server | None = None
 
     def __enter__(self) -> Self:
-        # Where PostgreSQL's user can come, which the lab's own directory may not be.
+        # PostgreSQL's user must have access, which it may not have to the lab's own directory.
         above = "/tmp" if self._user else None
         self._root = self._leaving.enter_context(scratch.directory("plimsoll-sql-", above))
         try:

@@ -195,7 +195,7 @@ class Processes:
         return f"{path}\n  " + "\n  ".join(lines)
 
     def cpu_seconds(self, names: Iterable[str]) -> float:
-        """What programs used together so far."""
+        """CPU seconds that these programs have used together."""
         return sum(cpu_seconds(self.pid(name)) for name in names)
 
     def pid(self, name: str) -> int:

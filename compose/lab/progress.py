@@ -1,4 +1,4 @@
-"""What the terminal shows while a run is under way."""
+"""Progress of a run on the terminal."""
 
 import math
 import sys

@@ -92,7 +92,7 @@ def rows(text: str) -> dict[str, dict[str, str]]:
 
 
 def ask(path: Path, command: str) -> str:
-    """What `command` answers on the stats socket."""
+    """Output of `command` on the stats socket."""
     with socket.socket(socket.AF_UNIX) as stream:
         stream.settimeout(0.8)
         stream.connect(str(path))

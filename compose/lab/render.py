@@ -20,7 +20,7 @@ KINDS = {
     ".yaml": ("envoy", (ENVOY_EXAMPLES, ROOT / "envoy-module" / "examples")),
 }
 PROXIES = ("haproxy", "envoy")
-# What sentinels call the lab's Redis.
+# Name of the lab's Redis at the sentinels.
 SENTINELS_NAME = "stocks"
 
 
@@ -77,7 +77,7 @@ class Ports:
     redis: int
     # The same at every node, as Envoy wants it; each node then has an address of its own.
     orca: int | None = None
-    # Where Redis has a replica to fail over to, and who sees to that.
+    # Port of Redis' replica, and of the sentinels that fail over to it.
     replica: int | None = None
     sentinels: tuple[int, ...] = ()
     gathers: tuple[int, ...] = ()
@@ -86,7 +86,7 @@ class Ports:
         return "127.0.0.1" if self.orca is None else f"127.0.0.{index + 2}"
 
     def node(self, index: int) -> str:
-        """Where a slave serves."""
+        """Address of a slave."""
         return f"{self.host(index)}:{self.slaves[index]}"
 
     def names(self) -> dict[str, str]:
@@ -115,7 +115,7 @@ def check_proxy(proxy: str) -> None:
 
 
 def default_names(proxy: str, scenario: str, path: Path = POLICIES) -> list[str]:
-    """What is run on a kind of proxy where nothing else was asked for; a scenario may have its own."""
+    """Default policies of a kind of proxy; a scenario may have its own."""
     check_proxy(proxy)
     defaults = table(path).get("defaults", {})
     own = defaults.get("scenario", {}).get(scenario)
@@ -167,7 +167,7 @@ def policies(names: list[str], path: Path = POLICIES) -> list[Policy]:
 def haproxy(
     text: str, ports: Ports, socket: Path, maxconn: int | None = None, request_limit: str | None = None
 ) -> str:
-    """An example with this lab's addresses; in each backend the line of node1 stands for every slave."""
+    """An example with this lab's addresses; in each backend the line of node1 is repeated for every slave."""
     moved = {
         "127.0.0.1:8080": f"127.0.0.1:{ports.frontend}",
         "127.0.0.1:8404": f"127.0.0.1:{ports.stats}",
@@ -205,7 +205,7 @@ def haproxy(
 
 
 def expanded(text: str, servers: Callable[[str], list[str]]) -> str:
-    """With a line for every node in place of that of node1; an example's other nodes go."""
+    """The text with a line per node in place of node1's; the example's other nodes are removed."""
     lines, found = [], False
     for line in text.splitlines():
         node = re.match(r"\s+server\s+node(\d+)\s", line)
@@ -298,7 +298,7 @@ def agent(
 
 
 def listens(agent: int, check: int) -> dict[str, Any]:
-    """Where an agent is asked."""
+    """Listen addresses of an agent."""
     return {
         "http": {"listen": f"127.0.0.1:{agent}"},
         "agent_check": {"listen": f"127.0.0.1:{check}"},
@@ -306,7 +306,7 @@ def listens(agent: int, check: int) -> dict[str, Any]:
 
 
 def of_node(policy: Policy, index: int, ports: Ports, control: Path) -> dict[str, Any]:
-    """What the agent of a slave has, whatever the service."""
+    """Configuration of a slave's agent, independent of the service."""
     config = listens(ports.agents[index], ports.checks[index]) | {"control": {"socket": str(control)}}
     if policy.has_ring and ports.sentinels:
         urls = [f"redis://{address}" for address in addresses(ports.sentinels)]

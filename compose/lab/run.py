@@ -60,7 +60,7 @@ def generator(
     directory: Path,
     told: tuple[list[str], dict[str, str]],
 ) -> subprocess.Popen[bytes]:
-    """Starts k6; `told` are arguments and environment of whoever watches it."""
+    """Starts k6; `told` are the arguments and environment for its observers."""
     timeline = options.timeline
     times, work = timeline.times, timeline.work
     environment = {
@@ -100,7 +100,7 @@ def generator(
 
 
 def written(sets: Sets | None) -> dict[str, str]:
-    """What the generator is told of object sets."""
+    """Environment of the generator for object sets."""
     if sets is None:
         return {}
     shares = sets.shares().items()
@@ -108,7 +108,7 @@ def written(sets: Sets | None) -> dict[str, str]:
 
 
 def agents_placement(policy: render.Policy, options: Options) -> dict[str, Any] | None:
-    """The agents' [placement], with the best fixed placement where it is asked for."""
+    """The agents' [placement], with the best fixed placement if the policy has `pins = "best"`."""
     if policy.placement is None:
         return None
     table = {"cluster": "stocks", **policy.placement}
@@ -123,7 +123,7 @@ def agents_placement(policy: render.Policy, options: Options) -> dict[str, Any] 
 
 
 def primaries(planned: stack.Plan) -> dict[str, int]:
-    """What the nodes saw: writes whose object set was theirs, and those whose set was another one's too."""
+    """Counts of the nodes: writes that claimed an object set, and writes to a set claimed by two nodes."""
     found = {"claims": 0, "violations": 0}
     for address in [f"127.0.0.1:{planned.ports.master}", *planned.ports.names()]:
         counted = node_counters(fetch(f"http://{address}/metrics") or "")
@@ -274,7 +274,7 @@ class Attempt:
                     self.times["back"] = round(self.collector.now(), 3)
             if self.policy.has_ring and away != timeline.redis_is_away(now):
                 away = not away
-                # Stopped and not killed: it is there and answers nobody, as behind a broken network.
+                # Stopped and not killed: connections stay open without responses, as behind a broken network.
                 self.processes.signal("redis", "STOP" if away else "CONT")
             self.processes.check(dead)
             if used := cpu_seconds(self.k6.pid):
@@ -287,7 +287,7 @@ class Attempt:
         # 99: a threshold was crossed, which is a result and not a failure.
         if self.k6.returncode not in (0, 99):
             require_running(self.k6, self.directory)
-        # What one that was killed used is not known any more.
+        # The CPU time of a killed proxy is no longer known.
         proxies = sum(
             self.processes.cpu_seconds([name]) - before
             for name, before in proxies_before.items()
@@ -322,7 +322,7 @@ class Attempt:
 
 @contextlib.contextmanager
 def made(options: Options, log: Path) -> Iterator[Databases | None]:
-    """What the nodes' databases are copies of, where they are programs of their own."""
+    """Template of the nodes' databases, if these are separate programs."""
     if options.database != "postgres":
         yield None
         return

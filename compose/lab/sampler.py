@@ -41,7 +41,7 @@ _COUNTER = re.compile(r"^(stocks_\w+?)(?:\{([^}]*)\})? ([0-9.eE+-]+)$", re.MULTI
 
 
 def fetch(url: str) -> str | None:
-    """The answer; empty when none came in time, None when nobody listens."""
+    """Body of the response; empty after a timeout or an error, None if the connection is refused."""
     try:
         with urllib.request.urlopen(url, timeout=0.8) as response:
             return response.read().decode()
@@ -51,7 +51,7 @@ def fetch(url: str) -> str | None:
 
 
 def node_counters(text: str) -> dict[str, float]:
-    """What of a node's metrics the lab needs; sums over labels, queries only where there is a class."""
+    """The node's counters that the lab needs, summed over labels; queries only with a class."""
     totals: dict[str, float] = {}
     for name, labels, value in _COUNTER.findall(text):
         if name.endswith("_bucket") or 'class="transaction"' in labels:

@@ -1,4 +1,4 @@
-"""Directories that go with whoever made them; what a killed lab left, the next one removes."""
+"""Temporary directories of a lab; the next lab removes those that a killed one left."""
 
 import contextlib
 import fcntl
@@ -32,7 +32,7 @@ def directory(prefix: str, parent: str | None = None) -> Iterator[Path]:
 
 def remove_left(above: Path, prefix: str) -> None:
     for path in above.glob(f"{prefix}*/{OWNER}"):
-        # It lives, or it is somebody else's.
+        # Its lab still runs, or it belongs to another user.
         with contextlib.suppress(OSError), path.open() as held:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(held.fileno()).st_uid == os.geteuid():

@@ -91,7 +91,7 @@ def configure(
 
 
 def feed(policy: render.Policy, agent: int) -> list[str]:
-    """Where a node's price feed asks for its periods."""
+    """Options of a node's price feed for its update periods."""
     return ["--feed-periods", f"http://127.0.0.1:{agent}/v1/updates"] if policy.has_updates else []
 
 
@@ -164,7 +164,7 @@ def plan(
 
 
 def failover_ready(port: int) -> bool:
-    """Whether a sentinel knows of the others and of a replica that is level."""
+    """Whether a sentinel knows the other sentinels, and a replica that is up to date."""
     try:
         with redis.Redis(port=port, socket_timeout=1) as client:
             known = client.sentinel_master(render.SENTINELS_NAME)

@@ -12,7 +12,7 @@ PATH = ROOT / "loadtests" / "swept.json"
 
 
 def load(path: Path = PATH) -> dict[str, Any]:
-    """What sweeps found, by policy and scenario; nothing where there has been none."""
+    """Results of sweeps, by policy and scenario; empty without any."""
     try:
         found = json.loads(path.read_text())
     except FileNotFoundError:

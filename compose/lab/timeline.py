@@ -1,4 +1,4 @@
-"""What the clients do and what happens to the nodes, second by second."""
+"""Timeline of a run: the clients' work, and the events at the nodes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,17 +28,17 @@ class Times:
 
 @dataclass(frozen=True)
 class Work:
-    """What the clients ask for, how often, and what they expect."""
+    """Work of the clients: requests, their intervals, and the SLA."""
 
     # Inter-request times before the burst and after it, each evenly within two.
     think: tuple[tuple[float, float], tuple[float, float]] = ((3.5, 4.0), (1.0, 1.5))
     sla: float = 1.0
     long_share: float = 0.0
-    # Zipf's exponent of stocks and accounts; 0: all are asked for as often.
+    # Zipf exponent of stocks and accounts; 0 for a uniform distribution.
     skew: float = 0.0
-    # What transactions are about, where nodes are primaries; then there is nothing but transactions.
+    # Object sets of transactions, if nodes are primaries; all requests are then transactions.
     sets: Sets | None = None
-    # The query that aggregators send to all partitions, where there are aggregators.
+    # Query of the aggregators to all partitions, if there are aggregators.
     gather: str = ""
 
 
@@ -60,7 +60,7 @@ class Timeline:
     fault: Fault | None = None
     # Whether Redis has a replica, and sentinels that make it the master.
     has_replica: bool = False
-    # How long Redis answers nobody, from the event on; 0: it always does.
+    # Time from the event on for which Redis does not respond; 0 for none.
     redis_away: float = 0.0
     drain: float = 5.0
 

@@ -29,7 +29,7 @@ class Node:
         return words
 
     def capacity(self, hit_ratio: float, updates: float = 0.0) -> float:
-        """Items/s at this share of cache hits, as the flags have it, beside so many updates a second."""
+        """Items/s at this cache hit ratio, from the flags, beside this many updates/s."""
         per_item = seconds(self.flags["process-latency"]) + (1 - hit_ratio) * seconds(
             self.flags["read-latency"]
         )
@@ -38,7 +38,7 @@ class Node:
         return max(0.0, float(self.flags["workers"]) - updating) / per_item / slowdown
 
     def update_cost(self) -> float:
-        """Of a price update, in items of requests; agents want more than nothing."""
+        """Cost of a price update in items; at least 0.001, as agents require more than 0."""
         update = seconds(self.flags.get("update-latency", "0s"))
         return max(round(update / seconds(self.flags["process-latency"]), 6), 1e-3)
 

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     log = directory / "log"
     log.mkdir()
-    # Where PostgreSQL's user can come, with a path short enough for sockets.
+    # Accessible to PostgreSQL's user, with a path short enough for sockets.
     with tempfile.TemporaryDirectory(prefix="plimsoll-", dir="/tmp") as name:
         scratch = Path(name)
         scratch.chmod(0o711)

@@ -1,4 +1,4 @@
-"""How answers travel: by Redis publish/subscribe, as in SQMD, and directly, from eight partitions to one.
+"""Compares transports of answers from eight partitions to one: Redis publish/subscribe (SQMD), and direct.
 
     .venv/bin/python -m compose.scatter.bench_answers
 
@@ -67,15 +67,15 @@ def message(reader: BinaryIO, buffer: memoryview) -> int:
 
 
 def by_redis(port: int, ready: Connection) -> None:
-    """A producer: hears how much is wanted, and publishes that."""
+    """Producer: receives the wanted size, and publishes as many bytes."""
     heard = subscribe(port, b"queries")
     stream = socket.create_connection(("127.0.0.1", port))
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     replies = stream.makefile("rb")
     ready.send(None)
-    asked, chunk = memoryview(bytearray(64)), bytes(CHUNK)
+    request, chunk = memoryview(bytearray(64)), bytes(CHUNK)
     while True:
-        left = int(bytes(asked[: message(heard, asked)]))
+        left = int(bytes(request[: message(heard, request)]))
         while left > 0:
             stream.sendall(command(b"PUBLISH", b"answers", chunk[: min(left, CHUNK)]))
             replies.readline()
@@ -186,7 +186,7 @@ def shown(size: int, seconds: dict[str, list[float]]) -> None:
 
 
 def slow_subscriber(client: redis.Redis) -> None:
-    """What Redis does to one that takes nothing for a while."""
+    """Shows Redis' treatment of a subscriber that reads nothing for a while."""
     limit = client.config_get("client-output-buffer-limit")["client-output-buffer-limit"]
     print(f"limits of Redis: {limit[limit.index('pubsub') :]}")
     slow = client.pubsub()

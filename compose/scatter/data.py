@@ -38,7 +38,7 @@ ROWS_AT_ONCE = 50_000
 
 
 def centres(random: np.random.Generator) -> np.ndarray:
-    """Of the eight clusters."""
+    """Centres of the eight clusters."""
     found = np.tile(np.array(POINT), (len(SIZES), 1))
     signs = {number: random.choice((-1.0, 1.0), WIDTH) for number in NEAR}
     # Away from each other, or the two would meet.

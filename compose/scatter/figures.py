@@ -17,7 +17,7 @@ OVERALL, OF_QUERY = 1.62, 1.93
 
 @dataclass(frozen=True)
 class Target:
-    """What is to be, and what is."""
+    """Target, and whether it is met."""
 
     what: str
     met: bool
@@ -55,7 +55,7 @@ def line(answers: list[Answer], base: list[Answer]) -> dict[str, Any]:
         "total_s": total,
         "query_s": query,
         **{f"{piece}_s": spread(lambda it, piece=piece: getattr(it, piece)) for piece in PIECES},
-        # Of queries that were asked one after the other.
+        # Of pairs of adjacent queries.
         "speedup": {
             **quartiles(one.total / other.total for one, other in zip(base, answers, strict=True)),
             "median": base_total / total["median"],

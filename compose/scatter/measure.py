@@ -122,7 +122,7 @@ def answered(
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked: every partitioning, every distance, so many times, in turns."""
+    """Queries in order: every partitioning and distance, repeated in turns."""
 
     partitionings: tuple[Partitioning, ...]
     distances: tuple[float, ...]

@@ -43,7 +43,7 @@ class Partitioning:
 
     @property
     def setup(self) -> str:
-        """What each database has before it is loaded."""
+        """SQL to run in each database before it is loaded."""
         return f"CREATE TABLE {TABLE} {_DEFINITION}" if self.several else ""
 
 
@@ -52,7 +52,7 @@ PARTITIONINGS = (
     Partitioning("single", ("--by", "rows", "--parts", "1"), nodes=1),
     Partitioning("horizontal", ("--by", "rows", "--parts", str(NODES))),
     Partitioning("clusters", ("--by", "clusters", "--parts", str(NODES), *_CLUSTERED)),
-    # Every cluster in so many parts that all nodes have some of it, as the paper's are.
+    # Every cluster is split over all nodes, as in the paper.
     Partitioning(
         "both",
         ("--by", "both", "--clusters", str(len(SIZES)), "--parts", str(NODES * len(SIZES)), *_CLUSTERED),

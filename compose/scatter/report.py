@@ -64,7 +64,7 @@ def terminal(summary: dict[str, Any]) -> str:
 
 
 def loaded(summary: dict[str, Any]) -> list[list[str]]:
-    """How each partitioning lies on the nodes."""
+    """Distribution of each partitioning over the nodes."""
     return [
         [
             name,

@@ -26,9 +26,9 @@ from dashboards.preview.recording import (
 HERE = Path(__file__).parent
 OUT = HERE / "out"
 INSTALLED = HERE / "node_modules" / ".installed"
-# Of Grafana's grid.
+# Columns of Grafana's grid.
 COLUMNS = 24
-# How far back a run is looked for.
+# Time range that is searched for a run.
 LOOK_BACK = "7d"
 
 
@@ -101,7 +101,7 @@ def recording(given: argparse.Namespace, dashboards: list[Dashboard]) -> Recordi
 
 
 def span(source: Prometheus, given: argparse.Namespace) -> Span:
-    """The time asked for, since the start of a run; that is known by what its clients report."""
+    """The requested time span, relative to the start of a run, which its clients' reports show."""
     runs = source.get("query", query=f"lab_sla_seconds[{LOOK_BACK}]")["result"]
     times = [at for one in runs if given.policy in (None, one["metric"]["policy"]) for at, _ in one["values"]]
     if not times:
@@ -113,7 +113,7 @@ def span(source: Prometheus, given: argparse.Namespace) -> Span:
 
 
 def only(dashboard: Dashboard, titles: list[str] | None) -> Dashboard:
-    """Without the panels that are not asked for, the others one after the other."""
+    """The dashboard with the requested panels only, laid out without gaps."""
     if titles is None:
         return dashboard
     kept = [panel for panel in dashboard["panels"] if panel["title"] in titles]

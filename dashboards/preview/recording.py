@@ -1,4 +1,4 @@
-"""What the panels of a dashboard get from a Prometheus, for a span of time, as a file that can be kept."""
+"""Records the query results of a dashboard's panels from a Prometheus for a time span, in a file."""
 
 import json
 import math
@@ -89,7 +89,7 @@ class Prometheus:
 
 @dataclass
 class Recording:
-    """Of each dashboard, by its uid: answers by panel and query, and what its annotations mark."""
+    """Query results of each dashboard, by uid, panel and query, and its annotations."""
 
     start: float
     end: float

@@ -10,7 +10,7 @@ from typing import Any
 from dashboards.preview.recording import Answer, Prometheus, Span, every
 from dashboards.tests.built import BUILT, panels, variables
 
-# Of HAProxys that updates are pushed through, which the lab has none of: test_pushed_updates.py has.
+# Metric of HAProxies with pushed updates, which the lab lacks and test_pushed_updates.py has.
 PUSHED = "plimsoll_pushed_update"
 
 
@@ -23,7 +23,7 @@ class Recorded:
     last: list[float]
 
     def ask(self, expr: str, instant: bool) -> Answer:
-        """What a panel gets; as of now is as of the end of a policy."""
+        """Query result of a panel; instant queries are evaluated at the end of a policy."""
         if not instant:
             return self.prometheus.over(expr, self.span)
         return [series for at in self.last for series in self.prometheus.at(expr, at)]
@@ -61,8 +61,8 @@ def choices(prometheus: Prometheus, span: Span, name: str, variable: str) -> lis
     """The values of a dashboard's variable."""
     query = variables(BUILT[name])[variable]["query"]
     selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)", query).groups()
-    asked = {"match[]": span.filled(selector, every(BUILT[name])), "start": span.start, "end": span.end}
-    return prometheus.get(f"label/{label}/values", **asked)
+    query = {"match[]": span.filled(selector, every(BUILT[name])), "start": span.start, "end": span.end}
+    return prometheus.get(f"label/{label}/values", **query)
 
 
 def assert_chosen(recorded: Recorded, name: str) -> None:

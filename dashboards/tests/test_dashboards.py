@@ -35,7 +35,7 @@ UNITS = {
     "Bps",
     "bool_yes_no",
 }
-# What limits a series to what is chosen: of an agent, of a proxy, of a gather, of a policy in the lab.
+# Label matchers for the selected variables: of agents, proxies, gathers, and policies of the lab.
 SCOPES = (
     {'cluster=~"$cluster"', 'job=~"$job"', 'instance=~"$instance"'},
     {'cluster=~"$cluster"', 'instance=~"$proxy"'},
@@ -54,7 +54,7 @@ def queries(dashboard: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def lost(written: Any, read: Any, place: str = "") -> Iterator[str]:
-    """Where `read` has not what was written."""
+    """Paths at which `read` differs from `written`."""
     if isinstance(written, dict) and isinstance(read, dict):
         for key, value in written.items():
             yield from lost(value, read.get(key), f"{place}.{key}")

@@ -66,7 +66,7 @@ nodes = ["node1"]
 name = "away"
 nodes = ["node1"]
 """
-# What is asked, the status that it has, and how the gather ends.
+# Query, status of the response, and outcome of the gather.
 ASKED: list[tuple[dict[str, Any], int, str]] = [
     ({"query": "rows", "partitions": ["here"]}, 200, "whole"),
     ({"query": "rows", "partial": True}, 200, "partial"),
@@ -88,9 +88,9 @@ def scraping(ports: dict[str, int]) -> str:
 
 def status(port: int, question: dict[str, Any]) -> int:
     url = f"http://127.0.0.1:{port}/v1/gather"
-    asked = urllib.request.Request(url, json.dumps(question).encode(), {"content-type": "application/json"})
+    request = urllib.request.Request(url, json.dumps(question).encode(), {"content-type": "application/json"})
     try:
-        with urllib.request.urlopen(asked, timeout=READY_SECONDS) as answer:
+        with urllib.request.urlopen(request, timeout=READY_SECONDS) as answer:
             answer.read()
             return answer.status
     except urllib.error.HTTPError as error:
@@ -100,7 +100,7 @@ def status(port: int, question: dict[str, Any]) -> int:
 @pytest.fixture(scope="module")
 def gathered() -> Iterator[Recorded]:
     """A few seconds with gathers that end in every way."""
-    # Where PostgreSQL's user can come, with a path short enough for sockets.
+    # Accessible to PostgreSQL's user, with a path short enough for sockets.
     with tempfile.TemporaryDirectory(prefix="plimsoll-", dir="/tmp") as directory:
         run, sql = Path(directory), Path(directory) / "sql"
         run.chmod(0o711)

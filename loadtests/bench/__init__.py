@@ -1,1 +1,1 @@
-"""What each way of using Plimsoll costs a request: peak rate, CPU and latency, in pairs of adjacent runs."""
+"""Cost per request of each tier of Plimsoll: peak rate, CPU and latency, in pairs of adjacent runs."""

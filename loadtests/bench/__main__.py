@@ -1,10 +1,10 @@
-"""What Plimsoll costs a request in each of its forms, against the same proxy without it.
+"""Measures Plimsoll's cost per request in each tier, compared with the same proxy without it.
 
-All kinds are loaded in turn, round after round; the first round warms up. Each figure is a median over the
-rounds, and what is compared is a kind and the one without Plimsoll of the same round, with the interval in
-which the median lies with 95 % (sign test). Rate and CPU are at the peak of 32 connections; latencies are of
-one connection, and of 64 that pause so that together they send half of the peak rate. wrk, Redis, the agent
-and the nodes run beside the proxy: on cores of their own where there are enough.
+All kinds are loaded in turn, round after round; the first round is a warm-up. Each figure is a median over
+the rounds. Each kind is compared with the one without Plimsoll in the same round, with the 95 % confidence
+interval of the median difference (sign test). Rate and CPU are at the peak of 32 connections; latencies are
+those of one connection, and of 64 that pause so that together they send half of the peak rate. wrk, Redis,
+the agent and the nodes run beside the proxy, on cores of their own if there are enough.
 """
 
 import argparse
@@ -110,20 +110,20 @@ def main() -> int:
     parser.add_argument("--threads", type=numbers, default=[1, 2], help="of the proxy (1,2)")
     parser.add_argument("--nodes", type=numbers, default=[5], help="behind the proxy (5)")
     parser.add_argument("--rounds", type=int, default=11, help=f"at least {rounds.MIN_ROUNDS} (%(default)s)")
-    asked = parser.parse_args()
-    proxy = PROXIES[asked.proxy]
-    kinds = asked.kinds.split(",") if asked.kinds else list(proxy.KINDS)
+    args = parser.parse_args()
+    proxy = PROXIES[args.proxy]
+    kinds = args.kinds.split(",") if args.kinds else list(proxy.KINDS)
     if unknown := set(kinds) - set(proxy.KINDS):
-        parser.error(f"--kinds: {', '.join(sorted(unknown))}: {asked.proxy} has {', '.join(proxy.KINDS)}")
-    if asked.rounds < rounds.MIN_ROUNDS:
-        parser.error(f"--rounds {asked.rounds}: at least {rounds.MIN_ROUNDS}")
+        parser.error(f"--kinds: {', '.join(sorted(unknown))}: {args.proxy} has {', '.join(proxy.KINDS)}")
+    if args.rounds < rounds.MIN_ROUNDS:
+        parser.error(f"--rounds {args.rounds}: at least {rounds.MIN_ROUNDS}")
     if not shutil.which("wrk"):
         print("bench: wrk is not on the PATH; run `make tools`", file=sys.stderr)
         return 1
     kinds = [proxy.BASE, *(kind for kind in kinds if kind != proxy.BASE)]
-    for nodes in asked.nodes:
-        for threads in asked.threads:
-            measure(proxy, kinds, threads, nodes, asked.rounds)
+    for nodes in args.nodes:
+        for threads in args.threads:
+            measure(proxy, kinds, threads, nodes, args.rounds)
     return 0
 
 

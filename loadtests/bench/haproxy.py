@@ -42,7 +42,7 @@ require("plimsoll").start({{
   redis = {{ addresses = {{ "127.0.0.1:{redis}" }} }},
 }})
 """
-# The library may also be asked for its metrics.
+# Serves the library's metrics.
 SERVICE = "    http-request use-service lua.plimsoll_metrics if { path /plimsoll/metrics }\n"
 SNIPPETS = ROOT / "haproxy" / "snippets"
 

@@ -1,7 +1,7 @@
-"""Whether every key goes to the owner of its slot: `python -m loadtests.bench.keys`.
+"""Checks that every key goes to the owner of its slot: `python -m loadtests.bench.keys`.
 
-Asks an Envoy of two workers for key after key, and counts answers of another node than the ring in Redis
-names.
+Sends requests for key after key to an Envoy with two workers, and counts responses of nodes other than the
+owner in Redis' ring.
 """
 
 import argparse
@@ -73,10 +73,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.keys", description=__doc__.splitlines()[0])
     parser.add_argument("--kinds", default=",".join(envoy.DECIDING), help="(%(default)s)")
     parser.add_argument("--keys", type=int, default=1_000_000, help="how many keys (%(default)s)")
-    asked = parser.parse_args()
-    for kind in asked.kinds.split(","):
+    args = parser.parse_args()
+    for kind in args.kinds.split(","):
         with new_site(NODES, ECHO) as site:
-            ask(site, kind, asked.keys)
+            ask(site, kind, args.keys)
     return 0
 
 

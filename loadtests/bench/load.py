@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import dataclass
 
 CONNECTIONS, SECONDS = 32, 2
-# Of clients that pause. So many hold the rate whatever a request takes, if that is short beside the pause.
+# Number of clients that pause: enough to hold the rate if requests are short compared with the pause.
 PAUSING = 64
 READS = """\
 local n = 0
@@ -58,7 +58,7 @@ def _run(port: int, cores: str | None, connections: int, script: str, seconds: i
 
 
 def parse(out: str) -> Seen:
-    """What wrk prints."""
+    """Parses wrk's output."""
     if refused := re.search(r"Non-2xx or 3xx responses: \d+|Socket errors: .*", out):
         raise SystemExit(f"bench: requests failed: {refused[0]}")
     rate = float(re.search(r"Requests/sec:\s+([\d.]+)", out)[1])

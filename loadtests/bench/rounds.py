@@ -45,7 +45,7 @@ def differences(own: list[float], base: list[float]) -> Interval:
 
 
 def order(kinds: list[str], turn: int) -> list[str]:
-    """Of one round: another begins each time, so that none always follows the same one."""
+    """Kinds in the order of a round, rotated by one each round."""
     start = turn % len(kinds)
     turned = kinds[start:] + kinds[:start]
     return turned if turn // len(kinds) % 2 == 0 else turned[::-1]

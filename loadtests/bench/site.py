@@ -87,7 +87,7 @@ class Site:
         self.stack.callback(over.set)
 
     def has_shares(self, proxy: str) -> bool:
-        """Of every node's bound."""
+        """Whether a proxy has a share of every node's bound."""
         shares = self.cluster.server.hgetall(self.cluster.shares)
         own = [text for name, text in shares.items() if name.decode().split()[1].startswith(proxy)]
         return len(own) >= len(self.ports) and all(float(text.split()[0]) > 0 for text in own)

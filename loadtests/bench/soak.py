@@ -34,10 +34,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.soak", description=__doc__.splitlines()[0])
     parser.add_argument("--kinds", default=",".join(envoy.DECIDING), help="(%(default)s)")
     parser.add_argument("--seconds", type=int, default=600, help="of each (%(default)s)")
-    asked = parser.parse_args()
-    for kind in asked.kinds.split(","):
+    args = parser.parse_args()
+    for kind in args.kinds.split(","):
         with new_site(NODES) as site:
-            soak(site, kind, asked.seconds)
+            soak(site, kind, args.seconds)
     return 0
 
 

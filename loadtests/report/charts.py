@@ -171,7 +171,7 @@ def placed_over_time(summary: Summary, key: str, unit: str, label: str) -> list[
 
 
 def sets_over_time(summary: Summary) -> list[Markup]:
-    """How many object sets each node is the primary of, a chart per policy."""
+    """Number of object sets per primary over time, a chart per policy."""
     charts = []
     for run in (run for run in summary["runs"] if run["placement"]):
         series = run["placement"]["series"]["sets"]

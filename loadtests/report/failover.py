@@ -1,4 +1,4 @@
-"""What the death of a program cost, and how soon the rest did its work."""
+"""Cost of a program's death, and time to recovery."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from loadtests.report.numbers import rounded
 from loadtests.report.records import Policy
 from loadtests.report.schema import Failover
 
-# Timely of ideal over so many seconds, of which recovery has to reach a part.
+# Window of the timely throughput, and its share of the ideal that counts as recovered.
 WINDOW_S = 3
 RECOVERED = 0.95
 
@@ -27,7 +27,7 @@ def failover(policy: Policy, timely: np.ndarray, ideal: np.ndarray) -> Failover 
         return None
     end = int(policy.meta["measured_to_s"])
     requests = policy.requests
-    # What was unfinished at the end was cut off, and says nothing.
+    # Requests unfinished at the end were cut off, and do not count.
     failed = (requests.outcome == "error") & (requests.finished < policy.meta["measured_to_s"])
     # A client that has not heard of its connection's end yet sends on it; a new one would be refused.
     late = (requests.sent >= dead) & ~np.isin(requests.node, policy.meta["killed"])

@@ -37,7 +37,7 @@ def means(times: np.ndarray, values: np.ndarray, seconds: int) -> np.ndarray:
 
 
 def quantiles(times: np.ndarray, values: np.ndarray, percent: float, seconds: int) -> list[float | None]:
-    """Of the values in each second; None without any."""
+    """Quantile of the values in each second; None without any."""
     order = np.argsort(times, kind="stable")
     borders = np.searchsorted(times[order], np.arange(seconds + 1))
     parts = (values[order[first:last]] for first, last in itertools.pairwise(borders))
@@ -109,7 +109,7 @@ def chosen(r: Requests, keep: np.ndarray) -> Requests:
 def removal(
     policy: Policy, errors: np.ndarray, timely: np.ndarray, caps: dict[str, np.ndarray]
 ) -> Removal | None:
-    """What the death of nodes cost; None where no node died."""
+    """Cost of the death of nodes; None if no node died."""
     event, end = policy.meta["event_s"], int(policy.meta["measured_to_s"])
     if event is None:
         return None

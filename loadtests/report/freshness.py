@@ -1,4 +1,4 @@
-"""What an overload beside temporal data came to: delay, age of what was read, and periods."""
+"""Results of an overload with temporal data: delay, age of the data read, and update periods."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the clients of scenario master-failover were promised, against what the database has."""
+"""Compares the acknowledgements to clients of scenario master-failover with the database."""
 
 import bisect
 import itertools
@@ -9,7 +9,7 @@ from typing import Any
 
 from loadtests.report.criteria import Criterion
 
-# Of Patroni's ttl, for a promotion and for the proxies to hear of it.
+# Time beyond Patroni's ttl for a promotion, and for the proxies to learn of it.
 RESUME_S = 2.0
 # The same as a reader's own pause, several times.
 GAP_S = 1.0
@@ -53,7 +53,7 @@ class Events:
 
 
 def load(path: Path) -> list[Request]:
-    """What loadtests/k6/ledger.js wrote; k6 adds lines of its own about requests that failed."""
+    """Parses the output of loadtests/k6/ledger.js, to which k6 adds lines about failed requests."""
     found = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         words = line.split()
@@ -69,7 +69,7 @@ def load(path: Path) -> list[Request]:
 
 
 def behind(requests: Iterable[Request]) -> list[tuple[Request, float]]:
-    """How long each read's beat had been out of date when it was asked for; 0: it was the newest there was.
+    """Time for which each read's beat had been outdated when the request was sent; 0 for the newest beat.
 
     One client raises the beat, so a later one that was acknowledged has taken the earlier one's place."""
     every = list(requests)
@@ -95,7 +95,7 @@ def figures(
     well = sorted(r.done for r in reads if r.is_well)
     gaps = [b - a for a, b in itertools.pairwise([events.began, *well, events.ended])]
     failed = [r for r in reads if not r.is_well]
-    # What the dead program had under way is lost with it.
+    # The dead program's requests in flight are lost with it.
     excused = [r for r in failed if r.sent <= events.dead and r.done >= events.killed]
     late = behind(requests)
     during = [at for read, at in late if events.paused <= read.sent < events.resumed]

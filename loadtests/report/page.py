@@ -77,7 +77,7 @@ def relaxed(summary: Summary) -> list[Section]:
 
 
 def subject(summary: Summary) -> str:
-    """What was asked for work, and by whom."""
+    """Clients and nodes of the run, for the title."""
     if app := summary["runs"][0]["app"]:
         return f"{summary['nodes']} nodes of application {app}; {phases.capacity(summary)}"
     return f"{summary['clients']} clients, {summary['nodes']} nodes on {summary['database']}"

@@ -58,7 +58,7 @@ def figures(policy: Policy, phase: dict[str, Any], sla: float) -> Phase:
         "refused_fraction": part((outcome == "refused").sum()),
         "timeout_fraction": part((outcome == "timeout").sum()),
         "error_fraction": part((outcome == "error").sum()),
-        # Requests that the generator had nobody left to send by: none of them is timely.
+        # Requests dropped because all virtual users were busy: none of them is timely.
         "dropped_fraction": part(max(0.0, planned - outcome.size - 1)),
         "p50_delay_s": rounded(p50),
         "p95_delay_s": rounded(p95),

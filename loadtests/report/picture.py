@@ -10,7 +10,7 @@ from typing import Any
 from loadtests.report.schema import Run, Summary
 
 SHOWN = {"rr": "#d9822b", "leastconn": "#3d444d", "fc-prop": "#1f6fb2"}
-# The one that may lie on another has gaps.
+# A line that may coincide with another one is dashed.
 DASHES = {"#3d444d": "5 7"}
 # Without any of those, the first few that there are.
 OTHERS = ("#1f6fb2", "#d9822b", "#3d444d")

@@ -6,9 +6,9 @@ from loadtests.report.numbers import ratio, rounded, show
 from loadtests.report.records import Policy, TableChange, Writes
 from loadtests.report.schema import Placement, Run, Summary
 
-# What the others are compared with: where the sets would be if their loads were known beforehand.
+# Reference policy: the best placement if the loads were known beforehand.
 BEST = "placement-fixed"
-# So near to it counts as there, and by so many periods after the first decision.
+# Share of the reference that counts as settled, and the maximum periods to it after the first decision.
 NEAR = 0.95
 PERIODS = 4
 

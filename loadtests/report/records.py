@@ -40,7 +40,7 @@ class Requests:
     query: np.ndarray
     outcome: np.ndarray
     node: np.ndarray
-    # Of the oldest datum that was read; NaN where none has an age.
+    # Age of the oldest datum read; NaN if none has an age.
     age: np.ndarray
 
     @property
@@ -156,7 +156,7 @@ META = {
 }
 PLACEMENT = {"period_s": POSITIVE.or_null(), "claims": COUNT, "violations": COUNT}
 GENERATOR = {"cpu_share": AMOUNT, "lag_p99_s": AMOUNT}
-# Of a run on a real application.
+# Keys of runs on real applications.
 CAPACITY = {"how": TEXT, "start_per_s": CAPACITIES, "end_per_s": CAPACITIES}
 PHASE = {"from_s": TIME, "to_s": TIME, "load": POSITIVE, "offered_per_s": POSITIVE}
 

@@ -21,19 +21,19 @@ class Record(TypedDict):
 
 
 class Capacity(Record):
-    """Of a run on a real application: requests/s of each node before the first policy and after the last;
-    loads are parts of the sum before. Null for the demo service."""
+    """Capacity of a real application's nodes before the first policy and after the last; loads are relative
+    to the sum before. Null for the demo service."""
 
     how: str
-    """How it was measured."""
+    """Method of measurement."""
     start_per_s: dict[str, Amount]
-    """By node."""
+    """Requests/s before the first policy, by node."""
     end_per_s: dict[str, Amount]
-    """By node."""
+    """Requests/s after the last policy, by node."""
 
 
 class Failover(Record):
-    """What the death of a program cost, in scenarios that kill one. Null in others."""
+    """Cost of a program's death, in scenarios that kill one. Null in others."""
 
     killed_s: Amount
     """Seconds: when it was killed."""
@@ -93,7 +93,7 @@ class Updates(Record):
 
 
 class Removal(Record):
-    """What the death of nodes cost. Null where no node is dead in the last second, or there is no event."""
+    """Cost of the death of nodes. Null if no node is dead in the last second, or there is no event."""
 
     dead_nodes: Some[list[str]]
     """Nodes without capacity in the last measured second."""
@@ -185,21 +185,20 @@ class Placement(Record):
 
 
 class Phase(Record):
-    """Of a run on a real application, step by step of its load; by time of sending. Null for the demo
-    service."""
+    """One step of the load of a real application, by time of sending. Null for the demo service."""
 
     from_s: Amount
     """Seconds since the clients started."""
     to_s: Amount
-    """The same."""
+    """Seconds since the clients started."""
     load: Amount
-    """Part of the capacity that was asked for."""
+    """Offered load as a multiple of the capacity."""
     timely_per_s: Amount
-    """Requests served within the SLA."""
+    """Requests/s served within the SLA."""
     timely_items_per_s: Amount
-    """Their work, in mean requests."""
+    """Their work, in mean requests/s."""
     timely_of_best: Amount | None
-    """Part of that of the best policy of the run in this phase. Null where none was timely."""
+    """Ratio to the best policy of the run in this phase. Null if no request was timely."""
     possible_per_s: Amount
     """Requests that can be timely: the smaller of those offered and the measured capacity, in mean requests,
     of the nodes that are there in the phase; a slow node's is that of its quota."""
@@ -213,21 +212,21 @@ class Phase(Record):
     last_refusal_s: Amount | None
     """Seconds from the phase's begin to when the last refused request was sent. Null without one."""
     offered_per_s: Amount
-    """Requests that were to be sent."""
+    """Requests/s that were due."""
     refused_fraction: Share | None
-    """Of the requests that were to be sent: refused at once."""
+    """Share of the due requests that were refused at once, 0 to 1."""
     timeout_fraction: Share | None
-    """Of the same: the client gave up."""
+    """Share of the same whose client timed out."""
     error_fraction: Share | None
-    """Of the same: any other failure."""
+    """Share of the same with any other failure."""
     dropped_fraction: Share | None
-    """Of the same: not sent, as the generator had nobody left to send it by."""
+    """Share of the same that was not sent, as all virtual users of the generator were busy."""
     p50_delay_s: Amount | None
-    """Seconds, of what was served. Null where nothing was."""
+    """Seconds: median delay of the served requests. Null without any."""
     p95_delay_s: Amount | None
-    """The same."""
+    """Seconds: 95th percentile of the same."""
     p99_delay_s: Amount | None
-    """The same."""
+    """Seconds: 99th percentile of the same."""
 
 
 class Series(Record):
@@ -254,7 +253,7 @@ class Run(Record):
     policy: str
     """Name in loadtests/policies.toml."""
     group: str | None
-    """The sweep that the policy is one value of. Null for others."""
+    """Policy of whose sweep this is one value. Null for others."""
     app: str | None
     """The application that was run. Null for the demo service."""
     proxy: str
@@ -266,7 +265,7 @@ class Run(Record):
     ideal_items_per_s: Amount
     """Items/s: per second the smaller of the items offered and the summed capacity of the nodes, averaged."""
     offered_items_per_s: Amount
-    """Items/s of all queries sent, whatever came of them, by the second of sending."""
+    """Items/s of all queries sent, whatever their outcome, by the second of sending."""
     mean_delay_s: Amount | None
     """Seconds: mean delay of the answered queries that were sent in the measured time. Null without any."""
     p50_delay_s: Amount | None
@@ -282,7 +281,7 @@ class Run(Record):
     """Seconds from the event to the end of the last second whose mean delay is above the SLA; the whole
     rest of the run if it did not settle."""
     settled: bool | None
-    """Whether some second after the last one above the SLA has answers, all in all within it. Null where
+    """Whether, after the last second above the SLA, there are seconds with answers within it. Null if
     settling_s is."""
     refused_fraction: Share
     """Share of the queries sent in the measured time that were refused at once, 0 to 1."""
@@ -320,7 +319,7 @@ class Run(Record):
     generator_cpu_share: Amount
     """Cores the generator used; 1 is one core."""
     generator_limited: bool
-    """Whether the generator broke generator_rule, so that the figures may be its own and not the policy's."""
+    """Whether the run violates generator_rule, so that the generator may have limited the figures."""
     measured_from_s: Amount
     """Seconds since the clients started: begin of the measured time."""
     measured_to_s: Amount
@@ -328,14 +327,14 @@ class Run(Record):
     event_s: Amount | None
     """Seconds since the clients started: the event. Null without one."""
     event: str | None
-    """What happened then."""
+    """Description of the event."""
     settings: dict[str, str | float]
     """Settings of the example that were changed, by loadtests/policies.toml or a sweep."""
     series: Series
 
 
 class Machine(Record):
-    """What it ran on and with."""
+    """Machine and versions of programs."""
 
     cpu: str
     """Model."""
@@ -363,7 +362,7 @@ class Summary(Record):
     pause, kill, steady or nominal."""
     capacity: Capacity | None
     sla_seconds: Annotated[float, Gt(0)]
-    """Seconds: the delay that was promised."""
+    """Seconds: delay of the SLA."""
     runs: Some[list[Run]]
     """One entry per policy, in the order they ran."""
     seed: Count
@@ -377,14 +376,14 @@ class Summary(Record):
     proxies: Count
     """Proxies in front of them."""
     database: str
-    """What the nodes keep their data in: sqlite, or postgres with its version."""
+    """Database of the nodes: sqlite, or postgres with its version."""
     machine: Machine
     started: str
     """Start of the run, ISO 8601, UTC."""
     command: str
     """The command that made the run."""
     generator_rule: str
-    """When a run counts as limited by the generator."""
+    """Condition for a run to count as limited by the generator."""
 
 
 def main() -> None:

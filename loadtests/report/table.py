@@ -63,7 +63,7 @@ UPDATES = [
 
 
 def updates(summary: Summary) -> list[list[str]]:
-    """What the overload of temporal data came to; no lines for other scenarios."""
+    """Results of the overload of temporal data; no lines for other scenarios."""
     lines = []
     for run in summary["runs"]:
         if found := run["updates"]:

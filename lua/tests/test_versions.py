@@ -81,8 +81,8 @@ def test_half_an_answer_of_redis_hangs_no_task(stack, tmp_path, haproxy, half):
 def test_half_an_answer_of_an_agent_hangs_no_task(stack, tmp_path, haproxy):
     agent = Site(tmp_path, stack, 1, haproxy).agents[0]
     agent.halves = True
-    asked = agent.asked
-    eventually("it is asked again", lambda: agent.asked >= asked + 2)
+    requests = agent.requests
+    eventually("it is polled again", lambda: agent.requests >= requests + 2)
 
 
 def test_updates_that_wait_outlive_a_reload_at_once(stack, tmp_path, haproxy):

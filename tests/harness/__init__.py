@@ -1,4 +1,4 @@
-"""What the tests of all areas share; what only one area needs stays with its tests.
+"""Test code shared by all areas; code of a single area stays with its tests.
 
 - `programs` finds them, `process` runs them and ends them with the test, `ports`, `eventually`
 - one module each: `redis` and its `functions`, `haproxy`, `envoy`, `postgres`, `agent`, `http_server`

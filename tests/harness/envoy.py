@@ -115,12 +115,12 @@ class Envoy(Program):
         return tuple(stats.get(name, 0) for name in ("admitted_total", "refused_total", "undecided_total"))
 
     def connections(self) -> list[float]:
-        """What each worker has had."""
+        """Cumulative connections of each worker."""
         stats = self.stats("worker_.*downstream_cx_total")
         return [value for name, value in sorted(stats.items()) if f"_{self.port}." in name]
 
     def counted(self, before: tuple[float, ...], requests: int) -> tuple[float, ...]:
-        """What `counts` grew by, once it has grown by so many requests."""
+        """Increase of `counts`, once it has grown by this many requests."""
         grew: tuple[float, ...] = ()
 
         def is_all() -> bool:

@@ -16,13 +16,13 @@ ENVOYS = {"1.40": programs.envoy, "1.39": lambda: str(ROOT / ".tools" / "envoy-1
 
 @dataclass(frozen=True)
 class Filter:
-    """How Envoy is told of a build, and what it shows of it."""
+    """Configuration of a build in Envoy, and its statistics."""
 
     name: str
-    # Where a package has it, and where it is built.
+    # Path in a package, and path in the build.
     installed: str
     built: Callable[[], Path]
-    # Where an entry of `http_filters` has its configuration.
+    # Path to the configuration within an entry of `http_filters`.
     configuration: tuple[str, ...]
     # Statistics in the admin interface are `<prefix><name><label><cluster>`.
     prefix: str

@@ -18,7 +18,7 @@ HAPROXYS = ("machine", "2.8", "3.0", "testing")
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """What is left when the test ends, the last first."""
+    """Stack of context managers that the test leaves at its end."""
     with ExitStack() as stack:
         yield stack
 

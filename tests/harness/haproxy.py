@@ -102,7 +102,7 @@ class HAProxy(Program):
         super().start("-x", str(self.socket), "-sf", str(self.process.pid))
 
     def ask(self, command: str) -> str:
-        """What the stats socket answers."""
+        """Output of a command on the stats socket."""
         return proxy.ask(self.socket, command)
 
     def servers(self) -> dict[str, dict[str, str]]:
@@ -129,7 +129,7 @@ class HAProxy(Program):
         return headers["x-server"]
 
     def metrics(self) -> dict[tuple[str, str], float]:
-        """What the policies show, by name and node ("" where it is of all)."""
+        """The policies' metrics, by name and node ("" for metrics of all nodes)."""
         url = f"http://127.0.0.1:{self.port}/plimsoll/metrics"
         with urllib.request.urlopen(url, timeout=10) as answer:
             text = answer.read().decode()

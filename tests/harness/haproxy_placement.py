@@ -33,7 +33,7 @@ defaults
     timeout connect 500ms
     timeout client 60s
     timeout server 60s
-    # What a backend that writes must not have.
+    # Retries, which a backend with writes must not have.
     retries 3
     retry-on all-retryable-errors
     option redispatch 1

@@ -18,14 +18,14 @@ from tests.harness.redis import Redis
 
 AGENT = "test-keeper"
 RESTS = 64
-# Of the keeper itself, which no test loses.
+# Lease of the keeper itself, long enough never to expire.
 LEASE_MS = 3_600_000
 SETS = [f"s{number}" for number in range(12)]
 OWN = {f"=s{number}": NODES[number % 3] for number in range(6)}
 
 
 class Keeper:
-    """What an agent does, by hand: one hand-over after the other."""
+    """A keeper driven by hand, one handover after the other."""
 
     def __init__(
         self, client: redis.Redis, request_limit: float = 1, when_lost: str = "serve", lease: float = 3600,
@@ -57,7 +57,7 @@ class Keeper:
         self.functions.call("open", AGENT, epoch, self.generation, self.version, wait_ms, "", entries)
 
     def fence(self) -> str:
-        """What nodes are told of this table."""
+        """Fencing token of this table."""
         return f"{self.generation} {self.version:016}"
 
     def publish(self, entries: dict[str, str]) -> int:
@@ -67,7 +67,7 @@ class Keeper:
         return self.version
 
     def read(self) -> tuple[dict[str, tuple[int, int, set[str]]], int]:
-        """Of each dispatcher its version, that it joined at, what is busy there; and how many have gone."""
+        """Each dispatcher's version, version when it joined, busy sets; the number of gone dispatchers."""
         passed = int(1000 * (time.monotonic() - self._answered))
         told = self.functions.read(passed, LEASE_MS, self._limit, loads=1, agent=AGENT)
         self._answered += passed / 1000

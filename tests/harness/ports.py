@@ -1,4 +1,4 @@
-"""Ports of a test's own, and whether somebody is there."""
+"""Free ports for a test, and checks for listeners."""
 
 import socket
 

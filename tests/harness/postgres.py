@@ -18,7 +18,7 @@ START_S = 60
 
 
 class Database(Program):
-    """It trusts whoever comes to its socket, which is in a directory of its own."""
+    """PostgreSQL server that trusts all clients of its socket, which is in a directory of its own."""
 
     def __init__(self, stack: ExitStack, member: Member, log: Path) -> None:
         self.member, self._user = member, postgres.user()
@@ -53,8 +53,8 @@ class Database(Program):
             # It ends at once while there are processes left of one that was killed.
             if not self.processes or self.process.poll() is not None:
                 super(Database, self).start(*words)
-            asked = subprocess.run(self.member.psql("-c", "SELECT 1"), capture_output=True, check=False)
-            return asked.returncode == 0
+            ping = subprocess.run(self.member.psql("-c", "SELECT 1"), capture_output=True, check=False)
+            return ping.returncode == 0
 
         eventually(f"{self.member.name}'s PostgreSQL", is_up, START_S)
         return self

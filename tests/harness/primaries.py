@@ -1,4 +1,4 @@
-"""What placement is tried with: nodes that tell when a set runs at two of them, and clients with a ledger."""
+"""Nodes that detect when a set runs at two of them, and clients with a ledger, for tests of placement."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ from tests.harness import ROOT
 from tests.harness.ports import free_ports
 from tests.harness.traffic import head_of, message
 
-# What an application does with the fencing token.
+# SQL of an application for the fencing token.
 GUIDE = (ROOT / "docs" / "placement.md").read_text()
 FENCES = re.findall(r"`(CREATE TABLE fences .*?)`", GUIDE)[0]
 FENCE = GUIDE.split("```sql\n")[1].split("```")[0]
@@ -20,8 +20,8 @@ NODES = ("node1", "node2", "node3")
 
 
 class Primaries:
-    """HTTP servers that write down what they run, and refuse what another one has written by a newer table.
-    `/long` runs until `release` is set, whoever leaves.
+    """HTTP servers that record the requests they run, and refuse sets that another claimed with a newer
+    fencing token. `/long` runs until `release` is set, even if its client leaves.
     """
 
     def __init__(self, seconds: float = 0.01) -> None:
@@ -107,7 +107,7 @@ class Primaries:
         if is_long:
             await self.release.wait()
         else:
-            # Some take long enough that a hand-over that did not wait for them would be over first.
+            # Some take so long that a handover that did not wait for them would end first.
             factor = random.uniform(0.2, 1.8) if random.random() < 0.95 else 50
             await asyncio.sleep(self._seconds * factor)
         # It may have been killed meanwhile.
@@ -162,7 +162,7 @@ class Clients:
             streams[1].close()
 
     def check(self, nodes: Primaries) -> None:
-        """Who was told that it was done was done once; who was refused was not."""
+        """Acknowledged requests ran once, and refused ones did not run."""
         assert nodes.twice == []
         wrong = [
             (request, answer, nodes.ran[request])

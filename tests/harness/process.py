@@ -11,7 +11,7 @@ from typing import Self
 from compose.lab.processes import TIED
 from tests.harness.eventually import LIMIT_S, eventually
 
-# Of a log, characters.
+# Characters of a log's end that are shown.
 TAIL = 3000
 MARK = "LAB_TEST"
 

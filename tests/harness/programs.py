@@ -1,4 +1,4 @@
-"""Where programs are, and a mark for tests of those that are not there."""
+"""Paths of programs, and a mark that skips tests of missing ones."""
 
 from collections.abc import Callable
 
@@ -49,7 +49,7 @@ def database() -> str:
     return postgres("postgres")
 
 
-# What the lab runs.
+# Programs of the lab.
 needs_lab = needs(agent, stocks, k6, haproxy, envoy, wasm, dynamic_module, database)
-# What partitions need.
+# Programs for partitions.
 needs_partitions = needs(agent, database)

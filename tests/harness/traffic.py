@@ -114,7 +114,7 @@ class Load:
                 _, kept = await self.ask(*streams, f"/stock/S{number % KEYS:04}")
             except (OSError, asyncio.IncompleteReadError) as error:
                 kept = False
-                # A kept connection may be closed just as it is used, which is HTTP's own race: asked again.
+                # Retry: a kept connection may be closed just as it is used, which is HTTP's own race.
                 if fresh:
                     self.lost.append(repr(error))
             if not kept and streams:
@@ -136,7 +136,7 @@ class Load:
         return answer, fields.get("connection") != "close"
 
     async def ask_until_admitted(self, path: str) -> str:
-        """What it was told in the end."""
+        """Final response to the client."""
         answer = "503 full"
         while answer == "503 full":
             reader, writer = await connect(self.ports[0])

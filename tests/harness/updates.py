@@ -78,11 +78,11 @@ class Service(HttpServer):
 
 
 class Agent(HttpServer):
-    """Wants periods as a test likes."""
+    """Agent whose periods a test sets."""
 
     def __init__(self) -> None:
-        self.text, self.status, self.asked = "1 5\n", 200, 0
-        # Whether it answers half a line, and no more until it is left.
+        self.text, self.status, self.requests = "1 5\n", 200, 0
+        # Whether it sends half a status line, and no more until the client leaves.
         self.halves = False
         agent = self
 
@@ -91,7 +91,7 @@ class Agent(HttpServer):
                 assert self.path == "/v1/updates"
                 assert self.headers["accept"] == "text/plain"
                 if agent.halves:
-                    agent.asked += 1
+                    agent.requests += 1
                     self.connection.sendall(b"HTTP/1.1 200")
                     self.rfile.read(1)
                     return
@@ -103,7 +103,7 @@ class Agent(HttpServer):
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
-                agent.asked += 1
+                agent.requests += 1
 
         super().__init__(Handler)
 
@@ -112,9 +112,9 @@ class Agent(HttpServer):
         self.heard()
 
     def heard(self) -> None:
-        """Until HAProxy has asked, and used the answer."""
-        asked = self.asked
-        eventually("the agent is asked", lambda: self.asked >= asked + 3)
+        """Waits until HAProxy has polled the agent and applied the response."""
+        requests = self.requests
+        eventually("the agent is polled", lambda: self.requests >= requests + 3)
 
 
 class Site:

@@ -99,7 +99,7 @@ def test_a_short_run_leaves_complete_records(applab, tmp_path):
         assert run["phases"][0]["timely_per_s"] > 0.5 * run["phases"][0]["offered_per_s"]
         assert run["app"] == "go"
         assert run["event"] == "node3 stops for 1.5 s"
-    # All are asked at the same times.
+    # All policies get requests at the same times.
     sent = [[float(row["t_s"]) for row in records(latest, run["policy"])] for run in summary["runs"]]
     gaps = [abs(a - b) for a, b in zip(*sent, strict=False)]
     assert sorted(gaps)[len(gaps) // 2] < 0.1
@@ -110,7 +110,7 @@ def test_a_short_run_leaves_complete_records(applab, tmp_path):
         said = [json.loads(line) for line in file]
     assert len(said) == len(samples)
     assert max(service["finished"] for service in said) > 3
-    # What is stopped can do nothing.
+    # A stopped node does no work.
     still = [row for row in samples if 2.2 < float(row["t_s"]) < 3.4]
     assert {row["node"] for row in still if float(row["capacity_items_per_s"]) == 0} == {"node3"}
     assert "best static: 0.6x static-4" in out

@@ -85,7 +85,7 @@ def node(request, lab) -> Running:
 
 def test_burns_the_cpu_time_it_is_asked_for(node):
     asked = [2.5, 20, 60] * 4
-    # Of a query's cost an estimate is made, and each request has some of its own.
+    # A query's cost is estimated, and each request has some overhead.
     least = 0.5 if node.app.name == "postgres" else 0.95
 
     def burns() -> bool:

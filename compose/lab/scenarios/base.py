@@ -1,4 +1,4 @@
-"""What a scenario is to the lab's commands and to the report, and what those that compare policies share."""
+"""Interface of a scenario for the lab's commands and the report; base of scenarios that compare policies."""
 
 from abc import ABC, abstractmethod
 from argparse import Namespace
@@ -13,55 +13,55 @@ from compose.lab.run import Options, run_and_report, say_length
 from compose.lab.timeline import Fault, Timeline, Times, Work
 from loadtests.report.criteria import Criterion, by_policy, on_module, on_several
 
-# Of requests, those that are long, by the name of the mix.
+# Share of long requests, by name of the mix.
 MIXES = {"3:1": 1 / 4, "25:1": 1 / 26, "100:1": 1 / 101}
 DEFAULT_MIX = "25:1"
 
 
 class Scenario(ABC):
-    """`asked` is what the command line says, in the words of `python -m compose.lab run --help`."""
+    """Scenario of the lab; `args` are the options of `python -m compose.lab run --help`."""
 
     name: str
-    # Where the number of clients follows from that of the slaves.
+    # Clients per slave, if their number depends on that of the slaves.
     clients_per_slave: int | None = None
 
     @abstractmethod
-    def validate(self, asked: Namespace) -> None:
-        """Refuses what the scenario cannot have."""
+    def validate(self, args: Namespace) -> None:
+        """Raises LabError for options that the scenario does not support."""
 
     @abstractmethod
-    def options(self, asked: Namespace) -> Options:
-        """How each policy is run, for a sweep too."""
+    def options(self, args: Namespace) -> Options:
+        """Options of each policy's run, also in a sweep."""
 
     @abstractmethod
-    def run(self, asked: Namespace) -> bool:
-        """Runs it and writes its results; whether that is a success."""
+    def run(self, args: Namespace) -> bool:
+        """Runs the scenario and writes its results; returns whether it succeeded."""
 
     @abstractmethod
     def criteria(self, summary: dict[str, Any]) -> list[Criterion]:
-        """The targets, each with what is measured, for the policies that summary.json has."""
+        """Targets with measured values, for the policies in summary.json."""
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """What every policy must have, and what is said of those that have not."""
+    """Condition on every policy, and the message for policies that do not meet it."""
 
     is_met: Callable[[Policy], bool]
     otherwise: str
 
 
 class Comparison(Scenario):
-    """Policies in turn on the same work; it is a burst unless a scenario has times and work of its own."""
+    """Runs policies in turn on the same work, by default a burst."""
 
     quick = Times(warmup=5.0, burst=13.0, duration=38.0)
     full = Times(warmup=10.0, burst=30.0, duration=110.0)
     fault: Fault | None = None
     has_replica = False
     clients_per_slave = 300
-    # At least so many; of proxies there are no more unless that is asked for.
+    # Minimum numbers; the number of proxies is also the default.
     min_slaves = 1
     min_proxies = 1
-    # One that the scenario cannot have, and why.
+    # Database that the scenario does not support, and the reason.
     refused_database: tuple[str, str] | None = None
     requirement: Requirement | None = None
 
@@ -93,12 +93,12 @@ class Comparison(Scenario):
             )
         return Timeline(self.name, times, self.work(mix), self.fault, self.has_replica, redis_away)
 
-    def validate(self, asked: Namespace) -> None:
-        slaves = len(topology.load(self.name, asked.nodes).slaves)
+    def validate(self, args: Namespace) -> None:
+        slaves = len(topology.load(self.name, args.nodes).slaves)
         self.check_enough("nodes", slaves, self.min_slaves)
-        self.check_enough("proxies", asked.proxies or self.min_proxies, self.min_proxies)
-        if self.refused_database and asked.database == self.refused_database[0]:
-            raise LabError(f"--database {asked.database}: in scenario {self.name} {self.refused_database[1]}")
+        self.check_enough("proxies", args.proxies or self.min_proxies, self.min_proxies)
+        if self.refused_database and args.database == self.refused_database[0]:
+            raise LabError(f"--database {args.database}: in scenario {self.name} {self.refused_database[1]}")
 
     def check_enough(self, option: str, number: int, least: int) -> None:
         if number < least:
@@ -106,37 +106,37 @@ class Comparison(Scenario):
                 f"--{option} {number}: scenario {self.name} needs at least {least}, since one is killed"
             )
 
-    def options(self, asked: Namespace) -> Options:
-        timeline = self.plan(asked.quick, asked.mix, asked.duration, asked.redis_away)
-        self.validate(asked)
-        nodes = topology.load(self.name, asked.nodes)
+    def options(self, args: Namespace) -> Options:
+        timeline = self.plan(args.quick, args.mix, args.duration, args.redis_away)
+        self.validate(args)
+        nodes = topology.load(self.name, args.nodes)
         return Options(
             timeline=timeline,
             topology=nodes,
-            seed=asked.seed,
-            quick=asked.quick,
-            clients=asked.clients or self.clients_per_slave * len(nodes.slaves),
-            proxies=asked.proxies or self.min_proxies,
-            results=asked.results,
-            database=asked.database,
+            seed=args.seed,
+            quick=args.quick,
+            clients=args.clients or self.clients_per_slave * len(nodes.slaves),
+            proxies=args.proxies or self.min_proxies,
+            results=args.results,
+            database=args.database,
         )
 
-    def policies(self, asked: Namespace) -> list[Policy]:
-        """Those asked for, or what the proxy has for the scenario."""
-        names = render.default_names(asked.proxy, self.name)
-        chosen = render.policies(names if asked.policies is None else asked.policies.split())
+    def policies(self, args: Namespace) -> list[Policy]:
+        """The requested policies, or the proxy's defaults for the scenario."""
+        names = render.default_names(args.proxy, self.name)
+        chosen = render.policies(names if args.policies is None else args.policies.split())
         if self.requirement and (
             without := [policy.name for policy in chosen if not self.requirement.is_met(policy)]
         ):
             raise LabError(f"--policies {' '.join(without)}: {self.requirement.otherwise}")
-        if asked.redis_away and not any(policy.has_ring for policy in chosen):
+        if args.redis_away and not any(policy.has_ring for policy in chosen):
             raise LabError(f"--redis-away: no Redis is used by {', '.join(p.name for p in chosen)}")
         return chosen
 
-    def run(self, asked: Namespace) -> bool:
-        options, chosen = self.options(asked), self.policies(asked)
+    def run(self, args: Namespace) -> bool:
+        options, chosen = self.options(args), self.policies(args)
         say_length(len(chosen), options)
-        run_and_report(options, chosen, asked.observe)
+        run_and_report(options, chosen, args.observe)
         return True
 
     def criteria(self, summary: dict[str, Any]) -> list[Criterion]:

@@ -37,6 +37,6 @@ def on_haproxy(name: str, runs: dict[str, Any], sla: float) -> list[Criterion]:
 
 
 def is_reachable(name: str, peer: str, runs: dict[str, Any], limit: float) -> bool:
-    """Whether the ideal is so much: in a short run the time before the burst, when all do well, is more."""
+    """Whether the ideal allows the limit; a short run is mostly the time before the burst, timely for all."""
     other, share = runs[peer]["timely_items_per_s"], runs[name]["timely_of_ideal"]
     return not (other and share) or runs[name]["timely_items_per_s"] / share >= limit * other

@@ -1,4 +1,4 @@
-"""What scenarios share in which a program is killed: when that is, and what it may cost."""
+"""Base of scenarios that kill a program: times, and limits on the cost."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ from compose.lab.scenarios.base import Comparison
 from compose.lab.timeline import Fault, Times
 from loadtests.report.criteria import Criterion, by_policy
 
-# Policies that are Plimsoll's start with these.
+# Prefixes of Plimsoll's policies.
 PLIMSOLLS = ("fc-", "limits-", "lua-", "module-", "wasm-", "envoy-eds-", "gather")
-# Periods of a second until what is left does all it can.
+# Maximum seconds until the rest works at its capacity.
 RECOVERY_S = 3
 
 

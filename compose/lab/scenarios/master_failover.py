@@ -59,27 +59,27 @@ class MasterFailover(Scenario):
 
     name = "master-failover"
 
-    def options(self, asked: Namespace) -> Options:
+    def options(self, args: Namespace) -> Options:
         raise LabError(f"--scenario {self.name}: has nothing to sweep")
 
-    def validate(self, asked: Namespace) -> None:
-        if asked.database != "postgres":
-            raise LabError(f"--database {asked.database}: scenario {self.name} needs postgres")
+    def validate(self, args: Namespace) -> None:
+        if args.database != "postgres":
+            raise LabError(f"--database {args.database}: scenario {self.name} needs postgres")
         for option in ("policies", "nodes", "clients", "proxies", "duration", "observe", "quick"):
-            if getattr(asked, option) not in (None, False):
+            if getattr(args, option) not in (None, False):
                 raise LabError(f"--{option}: scenario {self.name} has its own")
-        render.check_proxy(asked.proxy)
+        render.check_proxy(args.proxy)
 
-    def run(self, asked: Namespace) -> bool:
-        self.validate(asked)
+    def run(self, args: Namespace) -> bool:
+        self.validate(args)
         now = datetime.datetime.now(datetime.UTC)
-        directory = asked.results / f"{now:%Y%m%dT%H%M%SZ}-{self.name}"
+        directory = args.results / f"{now:%Y%m%dT%H%M%SZ}-{self.name}"
         directory.mkdir(parents=True)
-        requests, events, found = measure(asked.proxy, directory)
+        requests, events, found = measure(args.proxy, directory)
         summary = {
             "scenario": self.name,
-            "proxy": machine.proxy_version(asked.proxy),
-            "database": machine.database(asked.database),
+            "proxy": machine.proxy_version(args.proxy),
+            "database": machine.database(args.database),
             "machine": machine.describe(),
             "started": now.isoformat(timespec="seconds"),
             "command": shlex.join(["python", "-m", "compose.lab", *sys.argv[1:]]),
@@ -157,7 +157,7 @@ def generator(frontend: int, told: Path, directory: Path) -> subprocess.Popen[by
 
 @contextlib.contextmanager
 def hold_up(primary: Member, standby: Member, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
-    """A query on a standby that replay has to wait for: Patroni would end a pause that it is told to make."""
+    """Holds up replay with a query on the standby, since Patroni would end an explicit pause of replay."""
     looks = f"BEGIN; TABLE looked_at; SELECT pg_sleep({seconds:g}); COMMIT"
     locked = "SELECT count(*) FROM pg_locks WHERE relation = 'looked_at'::regclass"
     command = [*TIED, *standby.psql("-c", looks, database=patroni.SCOPE)]
@@ -176,9 +176,9 @@ def hold_up(primary: Member, standby: Member, seconds: float) -> Iterator[subpro
 
 
 def listens(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as asked:
+    with socket.socket(socket.AF_UNIX) as client:
         try:
-            asked.connect(str(path))
+            client.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
     return True
@@ -215,7 +215,7 @@ def drive(
     dead = [patroni.program(primary.name)]
     happened["killed"] = time.time()
     processes.signal(dead[0], "KILL")
-    # What it took before it had ended may still have been acknowledged.
+    # Writes that it took before it ended may still have been acknowledged.
     wait_until(f"the end of {primary.name}", lambda: not listens(primary.socket), 10, lambda: None)
     happened["dead"] = time.time()
     happened["back"] = wait(TIMES.back)

@@ -1,4 +1,4 @@
-"""What schedulers know is of different age and phase; the load is below what the nodes can do."""
+"""Schedulers with news of different age and phase, at a load below the nodes' capacity."""
 
 from typing import Any
 

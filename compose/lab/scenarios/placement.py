@@ -22,7 +22,7 @@ class Placement(Comparison):
         return Work(think=((0.3, 0.5), (0.3, 0.5)), sets=self.sets)
 
     def criteria(self, summary: dict[str, Any]) -> list[Criterion]:
-        """Of writes at primaries: the promise, for all, and how soon the sets are where they should be."""
+        """Targets for writes at primaries: the guarantee, and the time until sets are well placed."""
         found = []
         for name, figures in ((n, run["placement"]) for n, run in by_policy(summary).items()):
             if figures is None or figures["period_s"] is None:
@@ -38,7 +38,7 @@ class Placement(Comparison):
 
 
 class PlacementEven(Placement):
-    """Where every node has as much to do as any other, nothing is worth a hand-over."""
+    """With an even load, no handover is worth its cost."""
 
     name = "placement-even"
     sets = Sets(evenly=True)

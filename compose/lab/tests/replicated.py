@@ -1,4 +1,4 @@
-"""What scenario master-failover runs, on PostgreSQL without Patroni: a test moves the lock."""
+"""The site of scenario master-failover on PostgreSQL without Patroni; tests move the leader's lock."""
 
 import http.client
 import shutil
@@ -22,7 +22,7 @@ PAUSE_S = 0.02
 
 
 class Lock:
-    """What Patroni's REST API says of the leader's lock, one port a node."""
+    """Patroni's REST API for the leader's lock, with a port per node."""
 
     def __init__(self, stack: ExitStack, names: list[str]) -> None:
         self.holder = names[0]
@@ -65,7 +65,7 @@ class Client:
             self.told.append(ask(self.port, self.method, self.path.format(len(self.told))))
 
     def latest(self, count: int, since: int = 0) -> set[Told]:
-        """The last so many answers, of those from one on; none while there are fewer."""
+        """The last `count` answers since an index, as a set; empty while there are fewer."""
         told = self.told[since:]
         return set(told[-count:]) if len(told) >= count else set()
 

@@ -149,7 +149,7 @@ def test_addresses_are_those_of_the_network(full):
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """Where PostgreSQL's user can come, with what its containers are given."""
+    """Directory accessible to PostgreSQL's user, with its containers' files."""
     with tempfile.TemporaryDirectory(prefix="plimsoll-sql-", dir="/tmp") as name:
         path = Path(name)
         shutil.copytree(COMPOSE / "postgres", path / "setup")

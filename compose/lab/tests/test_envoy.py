@@ -65,11 +65,11 @@ def test_rendered_example_is_accepted_with_every_setting(policy, tmp_path):
     config = yaml.safe_load(text)
     assert config["node"]["id"] == "lb2"
     clusters = {cluster["name"]: cluster for cluster in config["static_resources"]["clusters"]}
-    asked = {"queries": PORTS.slaves} if "load_assignment" in clusters["queries"] else {}
+    wanted = {"queries": PORTS.slaves} if "load_assignment" in clusters["queries"] else {}
     if "plimsoll_agents" in clusters:
-        asked["plimsoll_agents"] = PORTS.agents
-    assert asked
-    for cluster, ports in asked.items():
+        wanted["plimsoll_agents"] = PORTS.agents
+    assert wanted
+    for cluster, ports in wanted.items():
         assert ports_of(clusters[cluster]) == ports
     assert re.search(r"\b(8080|810\d|9901|960\d)\b", text) is None
     assert (made.frontend, made.admin) == (PORTS.frontend, PORTS.stats)

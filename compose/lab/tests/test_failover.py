@@ -1,4 +1,4 @@
-"""What scenario master-failover starts; the scenario itself takes two minutes, and is for `make lab`."""
+"""Start of scenario master-failover's programs; `make lab` runs the scenario, which takes two minutes."""
 
 import json
 import os

@@ -121,7 +121,7 @@ def test_redis_is_away_for_as_long_as_it_is_told(lab, tmp_path):
     }
     assert metas["lua-fc-hash"]["event"].endswith("; Redis is away for 3 s")
     assert "Redis" not in metas["fc-prop"]["event"]
-    # Each proxy's first thread asked, and had no answer in time.
+    # Each proxy's first thread called Redis, and timed out.
     for number in (1, 2):
         log = (latest / "lua-fc-hash" / f"haproxy-lb{number}.log").read_text()
         assert f"plimsoll lb{number}/1: shares: " in log
@@ -143,7 +143,7 @@ def test_a_killed_slave_and_its_agent_are_recorded_as_dead(lab, tmp_path, policy
         assert json.loads((latest / name).read_text())["database"].startswith(database)
     with gzip.open(latest / policy / "requests.csv.gz", "rt") as file:
         transactions = [row for row in csv.DictReader(file) if row["class"] == "transaction"]
-    # Also those after the removal: a dead standby holds no commit up for ever.
+    # Also after the removal: a dead standby does not block commits forever.
     assert {row["outcome"] for row in transactions} == {"ok"}
     assert any(float(row["t_s"]) > 23 for row in transactions)
     with (latest / policy / "nodes.csv").open() as file:
@@ -211,6 +211,6 @@ def test_object_sets_leave_the_node_where_all_of_them_start(lab, tmp_path):
     assert {row["node"] for row in writes if row["outcome"] == "ok"} == {"node1", "node2"}
     with (latest / "placement" / "placement.csv").open() as file:
         rows = list(csv.DictReader(file))
-    # All of them start at one node, and are told of.
+    # All sets start at one node, and are reported.
     assert {row["state"] for row in rows if row["version"] == rows[0]["version"]} == {"node1"}
     assert len({row["set"] for row in rows}) == 36

@@ -1,4 +1,4 @@
-"""The best fixed placement, what is told of it, and what is seen of the table."""
+"""The best fixed placement, its configuration, and the table's records."""
 
 import gzip
 import itertools

@@ -1,4 +1,4 @@
-"""What leaves k6 reaches the record file; what the sampler reads ends up in its columns."""
+"""k6's requests reach the record file, and the sampler's readings their columns."""
 
 import gzip
 import urllib.request

@@ -32,7 +32,7 @@ def test_rendered_example_is_accepted_without_a_warning(name, tmp_path):
     assert "WARNING" not in done.stderr + done.stdout
     servers = re.findall(r"server (node\d+) 127\.0\.0\.1:(\d+)", text)
     expected = [(f"node{n + 1}", str(20101 + n)) for n in range(7)]
-    # Where nodes take writes too, in both backends.
+    # With writes at the nodes, in both backends.
     assert servers == expected * (2 if policy.placement else 1)
     assert re.search(r"127\.0\.0\.1:8\d\d\d\b|agent-port 9\d", text) is None
     assert ("agent-check" in text) == (policy.service is not None)

@@ -36,7 +36,7 @@ def comparisons(source: str) -> Iterator[int]:
 def said(left: ast.expr, how: ast.cmpop, right: ast.expr) -> list[ast.expr]:
     if isinstance(how, (ast.Eq, ast.NotEq)):
         return [left, right]
-    # Whether a table has such a key says nothing of a scenario.
+    # A key in a table does not depend on the scenario.
     return right.elts if isinstance(right, (ast.Tuple, ast.List, ast.Set)) else []
 
 

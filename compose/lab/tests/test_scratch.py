@@ -1,4 +1,4 @@
-"""What a lab leaves that was killed, the next one removes; what lives, or is not the lab's, it lets be."""
+"""A lab removes what a killed one left, but not what is in use or not a lab's."""
 
 import subprocess
 import sys

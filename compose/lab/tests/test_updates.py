@@ -124,7 +124,7 @@ def test_cold_prices_give_way_while_the_node_is_full_and_come_back(tmp_path):
             # All but the one that is read.
             eventually("the cold are relaxed", lambda: gauge(node, "stocks_feed_relaxed") == SYMBOLS - 1)
             assert '"S0001"' not in (fetch(f"http://127.0.0.1:{agent}/v1/updates") or "")
-            # Of 500 a second, ten of the one that is read and one in 2 s of each other are left.
+            # Of 500 updates/s, ten remain for the item that is read, and one in 2 s for each other.
             eventually("few updates are made", lambda: updates_in(node, 1) < 100)
             assert gauge(agent, "plimsoll_update_longest_period_seconds") <= 2
         eventually("all are back", lambda: gauge(node, "stocks_feed_relaxed") == 0)
@@ -134,7 +134,7 @@ def test_cold_prices_give_way_while_the_node_is_full_and_come_back(tmp_path):
 def test_a_feed_that_does_not_obey_is_seen_and_harms_nothing(tmp_path):
     with running(tmp_path, obeys=False) as (node, agent, _), full(node):
         relaxed = "plimsoll_update_items_relaxed"
-        eventually("longer periods are asked for", lambda: gauge(agent, relaxed) == SYMBOLS - 1)
+        eventually("longer periods are requested", lambda: gauge(agent, relaxed) == SYMBOLS - 1)
         wanted = 'plimsoll_update_rate{periods="wanted"'
         total = "plimsoll_update_made_total"
         before = gauge(agent, total)

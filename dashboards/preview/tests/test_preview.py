@@ -1,4 +1,4 @@
-"""What a preview asks for, without Prometheus and without a browser."""
+"""Queries of a preview, without Prometheus and without a browser."""
 
 import copy
 import json

@@ -121,7 +121,7 @@ class Run:
         return main([str(self.directory), *options])
 
     def summary(self) -> dict[str, Any]:
-        """What the report writes, which is held against the schema."""
+        """Output of the report, validated against the schema."""
         text = json.dumps(figures.summary(*records.load_run(self.directory)), allow_nan=False)
         SCHEMA.validate_json(text, strict=True)
         return json.loads(text)

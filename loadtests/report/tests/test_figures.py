@@ -139,7 +139,7 @@ def test_ideal_is_limited_by_capacity_second_by_second(run):
     run.add("rr", requests, [sample(t, capacity=1000) for t in range(30)])
     figures = run.figures("rr")
     assert figures["offered_items_per_s"] == 1000.0
-    # Of the means it would be the smaller of 1000 and 1000.
+    # By means it would be the smaller of 1000 and 1000.
     assert figures["ideal_items_per_s"] == 700.0
     assert figures["timely_of_ideal"] == pytest.approx(1000 / 700, abs=1e-4)
 
@@ -164,7 +164,7 @@ def test_five_seconds_after_the_event_are_left_to_the_policy(run):
     refused = [request(t, 0.001, outcome="refused", node="") for t in range(15, 21)]
     run.add("rr", [*steady(10, 15), *refused, *steady(21, 30)])
     figures = run.figures("rr")
-    # Of the refused ones only that of second 20 counts.
+    # Of the refusals only the one of second 20 counts.
     assert figures["timely_of_ideal_after_event"] == 0.9
     assert figures["timely_of_ideal"] == 0.7
 
@@ -390,6 +390,6 @@ def test_recovery_is_the_first_of_three_good_seconds():
     assert failover.recovered(timely, ideal, 14.5, 30) == 3.5
     assert failover.recovered(timely, ideal, 20, 30) == 0
     assert failover.recovered(timely, ideal, 15, 19) is None
-    # What was late by a second is not lost.
+    # A request late by a second is not lost.
     timely[15:18] = (90, 90, 110)
     assert failover.recovered(timely, ideal, 15, 30) == 0

@@ -1,4 +1,4 @@
-"""What scenario master-failover makes of a ledger."""
+"""Evaluation of a ledger of scenario master-failover."""
 
 import dataclasses
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_an_acknowledged_write_that_is_not_there_is_lost() -> None:
     writes = [request("write", f"w{n}", n, "node1") for n in range(3)]
     writes.append(request("write", "unknown", 3, "node1", status=500))
     assert figures(writes, {"w0", "w1", "w2"})["writes_lost"] == 0
-    # One that was not acknowledged may be there or not.
+    # An unacknowledged write may be in the database or not.
     assert figures(writes, {"w0", "w1", "w2", "unknown"})["writes_lost"] == 0
     found = figures(writes, {"w0"})
     assert (found["writes_lost"], found["writes_acknowledged"]) == (2, 3)
@@ -41,7 +41,7 @@ def test_an_acknowledged_write_that_is_not_there_is_lost() -> None:
 
 
 def test_a_read_is_behind_since_the_next_beat_was_acknowledged() -> None:
-    # The beat of second 3 was never acknowledged: nobody knows whether it took the place of the second.
+    # The beat of second 3 was never acknowledged, so it may or may not have replaced that of second 2.
     unknown = dataclasses.replace(beats(3)[0], status=503)
     reads = [request("read", "-", 9.01, "node2", shown) for shown in (0, 1, 2, 4)]
     requests = [*beats(1, 2), unknown, *beats(4), *reads]

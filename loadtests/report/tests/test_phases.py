@@ -50,7 +50,7 @@ def test_a_phase_counts_what_was_sent_in_it(swept):
     assert second["refused_fraction"] == 0.2
     assert second["timeout_fraction"] == 0.1
     assert second["error_fraction"] == pytest.approx(1 / 30, abs=1e-4)
-    # Of the two that are missing one may be due at the border.
+    # Of the two missing requests, one may be due at the border.
     assert second["dropped_fraction"] == pytest.approx(1 / 30, abs=1e-4)
     # 18 were served, six of them in 2 s.
     assert (second["p50_delay_s"], second["p95_delay_s"], second["p99_delay_s"]) == (0.5, 2.0, 2.0)

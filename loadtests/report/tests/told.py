@@ -1,4 +1,4 @@
-"""What a report says of records."""
+"""Reports for records."""
 
 from html.parser import HTMLParser
 
