@@ -1,9 +1,9 @@
---- "address:port", with an IP address: HAProxy resolves no names at run time, and raises where it is given
+--- Addresses "address:port" with an IP address: HAProxy resolves no names at run time, and raises an error for
 --- anything else.
 
 local M = {}
 
---- Host and port, or nil where a text is none.
+--- Host and port, or nil for a malformed text.
 function M.split(text)
   local host, port = tostring(text):match("^%[?([%x.:]+)%]?:(%d+)$")
   port = tonumber(port)

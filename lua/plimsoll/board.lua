@@ -1,5 +1,5 @@
---- When what is known of the nodes' load comes to act: the update algorithms of the load balancing thesis (MySQL,
--- 2003, section 3.10). Nodes are named by their position, from 1. The same as agent/core's, as its vectors pin.
+--- Update algorithms of the load balancing thesis (MySQL, 2003, section 3.10): when news of the nodes' load takes
+-- effect. Nodes are identified by their position, from 1. agent/core's vectors pin that it is the same in Rust.
 
 local huge = math.huge
 
@@ -7,12 +7,12 @@ local M = {}
 local Board = {}
 Board.__index = Board
 
--- Answers make a scheduler choose anew no more often than this, in seconds: it looks at all nodes then.
+-- Minimum time between two updates of a scheduler by responses, in seconds, as each examines all nodes.
 local BETWEEN_ACCESSES = 0.02
 
---- @param settings table update ("periodic": of all nodes together, once a phase; "continuous": of each once a phase,
---   one after the other; "on_access": with each answer, and as heard after a phase without one), phase (s; 0:
---   whenever it is heard)
+--- @param settings table update ("periodic": all nodes together, once a phase; "continuous": each once a phase, one
+--   after the other; "on_access": with each response, and from the snapshot after a phase without one), phase (s; 0
+--   to apply every snapshot)
 function M.new(settings)
   return setmetatable({
     update = settings.update, phase = settings.phase, posted = {}, due_at = {}, due = -huge,
@@ -20,14 +20,14 @@ function M.new(settings)
   }, Board)
 end
 
--- The next time, in step with the one before where that can be.
+-- Time of the next update: one phase after the last due one or, if that has passed, after `now`.
 local function next_time(due, now, phase)
   local time = due + phase
   return time > now and time or now + phase
 end
 
---- What is known of all nodes: a list of { weight, jobs, load }. Returns whether schedulers are to be told, of
--- `posted`. That a node comes or goes is posted at once.
+--- Processes a snapshot of all nodes, a list of { weight, jobs, load }. Returns whether `posted`, the news in effect,
+-- has changed. Nodes that join or leave are posted at once.
 function Board:heard(now, news)
   local phase, posted, due_at = self.phase, self.posted, self.due_at
   local all, changed = self.update == "periodic" and now >= self.due, false
@@ -37,7 +37,7 @@ function Board:heard(now, news)
   for place, heard in ipairs(news) do
     local held = posted[place]
     if not held then
-      -- Spread evenly over the first phase.
+      -- Spread the first updates evenly over a phase.
       posted[place], due_at[place], changed = heard, now + phase * place / #news, true
     else
       local due = all
@@ -55,7 +55,8 @@ function Board:heard(now, news)
   return changed
 end
 
---- A node's answer told of its load; what it did not tell, nil, stays. Returns whether schedulers are to be told.
+--- Applies the jobs or load that a node's response stated; nil keeps the known value. Returns whether schedulers should
+-- be updated.
 function Board:accessed(now, place, jobs, load)
   local posted = self.posted[place]
   if self.update ~= "on_access" or not posted then

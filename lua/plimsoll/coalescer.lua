@@ -1,9 +1,9 @@
---- Which pushed updates of temporal data go on at once and which wait for their item's period; of those that wait only
--- the latest is kept. No I/O: time and what agents want are passed in.
+--- Coalesces pushed updates of temporal data: decides which are forwarded at once and which wait for their item's
+-- period; of the waiting ones only the latest is kept. No I/O: time and the agents' periods are passed in.
 --
--- Only items that agents want updated less often than usual are looked at; all others go on. Updates of one item go on
--- one at a time, so that a late one cannot overtake a newer one here. What waits goes on in the end, or a newer one
--- in its place.
+-- Only items with lengthened periods are tracked; updates of all others pass. Updates of one item are forwarded one
+-- at a time, so that a late one cannot overtake a newer one. Each waiting update is forwarded in the end, or a newer
+-- one in its place.
 
 local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
 
@@ -11,28 +11,28 @@ local M = {}
 local Coalescer = {}
 Coalescer.__index = Coalescer
 
--- What waits is looked for this often, in seconds.
+-- Interval at which due updates are looked for, in seconds.
 M.TICK = 0.05
--- A clock that jumps by more is taken to have gone on by this.
+-- Maximum step of the clock, in seconds; larger jumps count as this.
 local MAX_STEP = 1
--- A feed whose numbers fall for so long has begun to count anew: late updates are not as late, in seconds.
+-- Time after which lower numbers mean that the feed has restarted its numbering, in seconds: updates are never as late.
 local MAX_LATE = 60
 local FIRST_WAIT, MAX_WAIT = 0.1, 5
 
---- @param settings table max_items, max_bytes (of what waits), age_limit (s: what agents said before counts no more)
--- @param agents integer how many there are
+--- @param settings table max_items, max_bytes (of waiting updates), age_limit (s: older answers of agents expire)
+-- @param agents integer number of agents
 function M.new(settings, agents)
   return setmetatable({
     settings = settings, agents = agents, told = {}, periods = {},
-    -- By item: last (when one went on), sequence, numbered_at (when that was told), busy (who is under way), number,
-    -- held, due, wait.
+    -- By item: last (when an update was forwarded), sequence, numbered_at (when that was set), busy (holder of the
+    -- update in flight), number, held, due, wait.
     entries = {}, items = 0, held = 0, bytes = 0,
     time = 0, clock = nil, tick = 0, ticks = {}, number = 0,
     counts = { passed = 0, held = 0, replaced = 0, stale = 0, malformed = 0, refused = 0, flushed = 0, failed = 0 },
   }, Coalescer)
 end
 
---- What time it is, in seconds of any clock. To be called before all else.
+--- Sets the time, in seconds of any clock. To be called before any other method.
 function Coalescer:at(clock)
   if self.clock then
     self.time = self.time + min(max(clock - self.clock, 0), MAX_STEP)
@@ -73,8 +73,8 @@ local function is_fresh(self)
   return true
 end
 
--- An item is updated as often as the agent wants that wants it most often. One that is silent, or does not name the
--- item, wants its usual period.
+-- Each item gets the shortest period that any agent requests. An agent that is silent, or does not name the item,
+-- requests its usual period.
 local function combine(self)
   local periods = {}
   if not is_fresh(self) then
@@ -90,14 +90,14 @@ local function combine(self)
   return periods
 end
 
--- Nothing is to be known of an item with its usual period of which nothing waits or is under way.
+-- Removes the entry of an item with its usual period and no waiting update or update in flight.
 local function tidy(self, item, entry)
   if not (self.periods[item] or entry.held or entry.busy) then
     self.entries[item], self.items = nil, self.items - 1
   end
 end
 
--- Nothing of it is under way any more.
+-- Marks an item as having no update in flight.
 local function rest(self, item, entry)
   if entry.held then
     schedule(self, item, entry, due_of(self, item, entry))
@@ -118,7 +118,7 @@ local function set_periods(self, periods)
   end
 end
 
---- An agent answered. @param periods table item to seconds, or nil: as before
+--- Processes an agent's answer. @param periods table item to seconds, or nil if unchanged
 function Coalescer:on_periods(agent, periods)
   local told = self.told[agent]
   if not periods and not told then
@@ -131,17 +131,17 @@ function Coalescer:on_periods(agent, periods)
   end
 end
 
---- To be called once a period: what agents said long ago counts no more.
+--- Expires old answers of agents; to be called once a period.
 function Coalescer:expire()
   if next(self.periods) and not is_fresh(self) then
     set_periods(self, {})
   end
 end
 
---- An update comes.
--- @param sequence number that grows with each update of the item, or nil: it is the latest, and numbers begin anew
--- @param holder any value that names the request
--- @return "pass": it goes on, and `ended` tells how that went; "hold": `hold` it; "stale": a newer one was here before
+--- Decides on an update that arrives.
+-- @param sequence number that grows with each update of the item, or nil: it is the latest, and numbering restarts
+-- @param holder any value that identifies the request
+-- @return "pass": forward it and report with `ended`; "hold": keep it with `hold`; "stale": a newer one came before
 function Coalescer:arrived(item, sequence, holder)
   local entry, period = self.entries[item], self.periods[item]
   if not entry then
@@ -165,9 +165,9 @@ function Coalescer:arrived(item, sequence, holder)
   return "pass"
 end
 
---- Keeps an update until its time, in place of the one that is kept.
--- @param update string whole
--- @return seconds until it goes on, or nil where there is no room; and whether it took another's place
+--- Keeps an update until it is due, in place of the one kept before.
+-- @param update string the complete update
+-- @return seconds until it is due, or nil if there is no room; and whether it replaced another one
 function Coalescer:hold(item, update, sequence)
   local entry = self.entries[item]
   local before = entry.held and #entry.held or 0
@@ -188,7 +188,7 @@ function Coalescer:hold(item, update, sequence)
   return max(due - self.time, 0), replaced
 end
 
---- What passed has ended. Whether the service took it says `good`; a holder that is not under way is nobody's.
+--- Ends an update that passed; `good`: whether the service accepted it. Unknown holders are ignored.
 function Coalescer:ended(item, holder, good)
   local entry = self.entries[item]
   if not entry or entry.busy ~= holder then
@@ -207,9 +207,9 @@ function Coalescer:ended(item, holder, good)
   rest(self, item, entry)
 end
 
---- The updates whose time has come: a list of { item, update }; `flushed` tells of each how it went.
--- @param most integer no more than these
--- @param all boolean also those whose time has not come: this process ends
+--- Takes the due updates, a list of { item, update }; report each with `flushed`.
+-- @param most integer maximum number
+-- @param all boolean also those not yet due, as this process ends
 function Coalescer:due(most, all)
   local found = {}
   local function take(item)
@@ -246,7 +246,7 @@ function Coalescer:due(most, all)
   return found
 end
 
---- An update of `due` was sent on. Where the service did not take it, it is tried again later, or a newer one is.
+--- Ends an update from `due`. If the service did not accept it, it is retried later, or a newer one instead.
 function Coalescer:flushed(item, update, good)
   local entry = self.entries[item]
   if not entry or entry.busy ~= update then

@@ -1,4 +1,4 @@
---- What tasks that talk to Redis do when it goes away, is slow, or sends what it should not.
+--- Error handling of tasks that talk to Redis: it may be unavailable or slow, or send malformed data.
 
 local tasks = require("plimsoll.tasks")
 
@@ -7,14 +7,14 @@ local M = {}
 local FIRST_WAIT, MAX_WAIT = 0.1, 5
 local MAX_PROBLEM = 300
 
--- The subscription is asked for a sign of life this often, in s, so that a silent connection is a dead one.
+-- Interval of PINGs on the subscription, in s, so that a silent connection can be considered dead.
 M.PING = 5
 
---- Tells each trouble of a connection once, and its end.
+--- Logs each problem of a connection once, and its end.
 -- @param name string of the dispatcher
--- @param problem string, or nil where all is well
+-- @param problem string, or nil if there is none
 function M.trouble(name, connection, problem)
-  -- It may be Redis' own words, or somebody else's.
+  -- The text may come from Redis or any other server.
   problem = problem and problem:gsub("%c", "?"):sub(1, MAX_PROBLEM)
   if problem == connection.said then
     return
@@ -23,26 +23,26 @@ function M.trouble(name, connection, problem)
   if problem then
     core.Warning(("plimsoll %s: %s: %s"):format(name, connection.purpose, problem))
   else
-    -- HAProxy's usual level of logs shows no less.
+    -- HAProxy's default log level hides lower levels.
     local text = "plimsoll %s: %s: in touch with Redis at %s"
     core.log(core.notice, text:format(name, connection.purpose, connection.address))
   end
 end
 
---- Tells that another one has the name of this one, which takes another.
+--- Logs that another proxy has the same name, and that this one takes another.
 function M.tell_namesake(name, own_name)
   local text = "plimsoll %s: another proxy has this name too: give each a `proxy` of its own; this one goes on as %s"
   core.Warning(text:format(name, own_name))
 end
 
---- Runs `step` until it fails, then connects anew after a wait that grows and is jittered; until `owner.ended`.
+--- Runs `step` until it fails, then reconnects after exponential backoff with jitter; until `owner.ended`.
 -- @param owner table `name`, `ended`
--- @param silence number s that nobody may say anything while no call waits for its answer
--- @param step function true, or nil and what is wrong
+-- @param silence number s that the connection may be silent while no call waits for its answer
+-- @param step function returns true, or nil and the error
 function M.keep_trying(owner, connection, silence, step)
   local wait = FIRST_WAIT
   while not owner.ended do
-    -- What comes from the network may be anything; the task must outlive it.
+    -- Data from the network may be anything; the task must survive it.
     local ran, good, problem = tasks.call(connection.connect, connection, silence)
     if not ran then
       good, problem = nil, tostring(good)
@@ -65,10 +65,10 @@ function M.keep_trying(owner, connection, silence, step)
   end
 end
 
---- Subscribes, and hands each message on, for ever; a task.
--- @param connection for nothing else
+--- Subscribes and passes on each message, forever; a task.
+-- @param connection used for nothing else
 -- @param on_message function takes the text
-function M.follow_for_ever(owner, connection, channel, on_message)
+function M.follow_forever(owner, connection, channel, on_message)
   local subscribed
   M.keep_trying(owner, connection, 2 * M.PING, function()
     if subscribed ~= connection.socket then
@@ -90,10 +90,10 @@ function M.follow_for_ever(owner, connection, channel, on_message)
   end)
 end
 
---- Asks a subscription for a sign of life.
+--- Sends a PING on a subscription.
 function M.ping(connection)
   if connection.socket then
-    -- It may be closed meanwhile.
+    -- The connection may be closed meanwhile.
     pcall(connection.send, connection, "PING")
   end
 end

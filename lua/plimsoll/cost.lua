@@ -1,21 +1,21 @@
---- What a request will cost: what it tells, or learned per route from what earlier ones did.
+--- Estimates of a request's cost: stated by the request, or learned per route from earlier responses.
 -- agent/core/src/dispatch/costs.rs is the same in Rust; agent/core/vectors/costs.json pins that both agree.
 
 local M = {}
 local Costs = {}
 Costs.__index = Costs
 
--- Weight of the newest answer in its route's cost; and in the mean of all, once there are so many that it is no
--- more than each other's.
+-- Weight of the newest response in its route's cost, and its minimum weight in the mean of all routes; the first 100
+-- are averaged evenly.
 local SMOOTHING, MEAN_SMOOTHING = 0.1, 0.01
--- The most a request may tell, in mean costs.
+-- Maximum cost that a request may state, as a multiple of the mean cost, if no maximum is configured.
 local MAX_MEANS = 10
 local MAX_COST = 1e9
 
---- @param default number for a route that was never seen
--- @param max_routes integer routes that are remembered; when there are more, all are forgotten
--- @param max_told number the most that a request may tell; without it 10 times the mean, which is `default` before
---   the first answer
+--- @param default number cost of an unknown route
+-- @param max_routes integer maximum known routes; when another one appears, all are discarded
+-- @param max_told number maximum cost that a request may state; without it 10 times the mean, which is `default`
+--   before the first response
 function M.new(default, max_routes, max_told)
   return setmetatable({
     default = default, max_routes = max_routes, max_told = max_told, routes = {}, count = 0,
@@ -23,20 +23,20 @@ function M.new(default, max_routes, max_told)
   }, Costs)
 end
 
---- What a request counts that tells this cost.
+--- Cost that is counted for a request that states this cost.
 function Costs:told(cost)
   local most = self.max_told or MAX_MEANS * self.mean
-  -- What is no number stays none.
+  -- NaN stays NaN.
   return cost > most and most or cost
 end
 
---- The cost of a route's next request.
+--- Expected cost of a route's next request.
 function Costs:expected(route)
   return route and self.routes[route] or self.default
 end
 
---- Takes in what an answer's request touched. Only answers are learned from: what a request tells, a client may
--- have written.
+--- Learns from the items that a response's request touched. A stated cost is not learned from, as it may come from the
+-- client.
 -- @param route string or nil
 function Costs:learn(route, items)
   if items ~= items or items < 0 then
@@ -60,7 +60,7 @@ function Costs:learn(route, items)
     return
   end
   if self.count >= self.max_routes then
-    -- Clients name routes: a flood of new ones must not grow memory. The used ones are back at once.
+    -- Clients name routes, so a flood of new ones must not use up memory. Routes in use return at once.
     self.routes, self.count = {}, 0
   end
   self.routes[route], self.count = items, self.count + 1

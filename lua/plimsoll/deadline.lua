@@ -1,15 +1,15 @@
---- Deadlines of what is done at a socket: who takes too long finds it closed.
+--- Deadlines for work on a socket, which is closed when the deadline is exceeded.
 --
--- HAProxy's own timeout of a socket is no deadline: it begins anew with each byte, 2.8 to 3.2 wait for the end of a
--- line without it, and 3.0.11 aborts where it is lowered below the time that the socket has been idle. So a socket
--- keeps the one that it has from before it is connected, but within long answers (reader.lua).
+-- HAProxy's own socket timeout is no deadline: it restarts with each byte, 2.8 to 3.2 do not apply it to the end of a
+-- line, and 3.0.11 aborts if it is lowered below the time that the socket has been idle. So a socket keeps the timeout
+-- set before it is connected, except within long answers (reader.lua).
 
 local tasks = require("plimsoll.tasks")
 
 local M = {}
 
 local LOOK_MS = 50
--- An answer that goes on may take so much longer, in s.
+-- Maximum extension while an answer makes progress, in s.
 local MAX_EXTENSION = 30
 
 local started = false
@@ -21,13 +21,13 @@ local function look()
     if wait.looks < 0 or wait.most < 0 then
       waits[wait] = nil
       wait.is_over = true
-      -- It wakes who waits at it.
+      -- This wakes the task that waits on it.
       wait.socket:close()
     end
   end
 end
 
---- Starts the task that looks at the deadlines; to be called while HAProxy loads this, and as often as one likes.
+--- Starts the task that checks deadlines. To be called while HAProxy loads this; repeated calls have no effect.
 function M.start()
   if started then
     return
@@ -41,14 +41,14 @@ function M.start()
   end)
 end
 
---- Does `work` at a socket, `work(socket, …)`, which is closed if that takes longer: within 0.1 s after.
--- `extend` begins the time anew, for 30 s at most.
--- @return what `work` returns; nil and why where the time was over
+--- Runs `work(socket, …)`; if it takes longer than `seconds`, the socket is closed within 0.1 s. `extend` restarts the
+-- time, for 30 s at most.
+-- @return the results of `work`; nil and the error if the deadline was exceeded
 function M.within(seconds, socket, work, ...)
   local looks = math.ceil(1000 * seconds / LOOK_MS)
   local wait = { socket = socket, looks = looks, begin = looks, most = looks + 1000 * MAX_EXTENSION // LOOK_MS }
   waits[wait] = true
-  -- What is raised here leaves the deadline: nobody is left to close the socket else.
+  -- An error raised by `work` leaves the deadline in place, as nothing else would close the socket.
   local result = table.pack(work(socket, ...))
   waits[wait] = nil
   if wait.is_over then
@@ -57,7 +57,7 @@ function M.within(seconds, socket, work, ...)
   return table.unpack(result, 1, result.n)
 end
 
---- A good part of what is waited for at a socket has come.
+--- Extends the deadline of a socket that has received a good part of the answer.
 function M.extend(socket)
   for wait in pairs(waits) do
     if wait.socket == socket then

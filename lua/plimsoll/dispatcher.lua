@@ -1,13 +1,13 @@
---- What one dispatcher (a thread of a proxy) knows and decides. No I/O, no HAProxy: time, randomness
--- and what HAProxy says of its servers are passed in.
+--- State and decisions of one dispatcher (a thread of a proxy). No I/O, no HAProxy: time, randomness and the
+-- state of HAProxy's servers are passed in.
 --
--- A request in flight has a slot in arrays, so that admission builds no table. Its holder is an object
--- that lives as long as the request, a HAProxy stream's coroutine: where the holder is collected and
--- nobody has called `finish`, the request ended without an answer.
+-- A request in flight has a slot in arrays, so that admission builds no table. Its holder is an object that
+-- lives as long as the request, a HAProxy stream's coroutine: if the holder is collected without a call of
+-- `finish`, the request ended without a response.
 --
--- State of the request path is in locals and in arrays by place (a server's position, from 1): HAProxy
--- counts every instruction, which makes each of them dear. Requests are never interrupted, tasks are,
--- after 10,000 instructions: what tasks call changes the state in one piece.
+-- State of the request path is in locals and in arrays by place (a server's position, from 1), since HAProxy
+-- counts every instruction, which makes each expensive. Requests are never interrupted, but tasks are after
+-- 10,000 instructions: functions called by tasks change the state atomically.
 
 local board_of = require("plimsoll.board")
 local observation_of = require("plimsoll.observation")
@@ -24,20 +24,20 @@ local M = {}
 local BOUND_POLICIES = { fc_prop = true, fc_hash = true }
 -- Weight of the newest period in a node's demand.
 local DEMAND_SMOOTHING = 0.5
--- In least costs. Less is none: dispatchers whose demand dies away each in its own time would never have
--- the whole bound between them.
+-- Demand, as a multiple of the least cost, below which it is 0: otherwise dispatchers whose demand decays
+-- would keep parts of the bound.
 local MIN_DEMAND = 1e-3
--- Shares that fall by more than this part are told of at once: others wait for what is given up.
+-- Relative fall of all shares above which the dispatcher reports at once: others wait for what it gives up.
 local GIVEN_UP = 0.1
 local MAX_COST = 1e9
--- HAProxy must have counted fewer requests for this long before its count is taken.
+-- Time for which HAProxy must have counted fewer requests before its count is adopted.
 local SURPLUS_SECONDS = 1
 
---- @param settings table policy, age_limit (s), lease (s), spill, cost.min, scheduler (its settings), news (how
---   load is learned)
+--- @param settings table policy, age_limit (s), lease (s), spill, cost.min, scheduler (its settings), news (settings
+--   of the update algorithm)
 -- @param servers table the names of the backend's servers, in its order
--- @param random function whole numbers of 32 bits
--- @return the dispatcher, or nil and what is wrong
+-- @param random function integers of 32 bits
+-- @return the dispatcher, or nil and the error
 function M.new(settings, servers, random)
   local by_hash, least_cost, age_limit = settings.policy == "fc_hash", settings.cost.min, settings.age_limit
   local spill = settings.spill
@@ -56,11 +56,11 @@ function M.new(settings, servers, random)
   local ring, ring_owners, ring_slots, ring_places = nil, "", 0, {}
 
   local nodes, place_of_name, observed = {}, {}, {}
-  -- Cost in flight and what is granted of it (nothing where the node is not open), requests, cost asked for.
+  -- Cost in flight, the share of it (none if the node is not open), requests, demand of the period.
   local in_flight, room, requests, wanted = {}, {}, {}, {}
-  -- Of each node: cost.
+  -- Bound of each node, in cost.
   local bounds = {}
-  -- The largest bound, and what was wanted of each open node and of none in particular.
+  -- Maximum bound, and the demand for each open node from requests that no node in particular refused.
   local max_bound, wanted_of_each = 0, 0
   for place, name in ipairs(servers) do
     place_of_name[name] = place
@@ -79,7 +79,7 @@ function M.new(settings, servers, random)
 
   local function set_open(place)
     local node = nodes[place]
-    -- A bound of nothing is a node that is down or drained.
+    -- A bound of 0 means that the node is down or drained.
     node.open = node.known and node.up and node.bound_jobs > 0
     room[place] = node.open and node.granted or -huge
   end
@@ -108,7 +108,7 @@ function M.new(settings, servers, random)
       local news = {}
       for place, node in ipairs(nodes) do
         local live = node.known and node.granted > 0
-        -- A live node keeps a weight, however small its bound is.
+        -- A live node keeps a weight of at least 1.
         local weight = live and max(1, floor(100 * node.bound_jobs / largest + 0.5)) or 0
         news[place] = { weight = weight, jobs = node.jobs, load = node.load }
       end
@@ -119,11 +119,11 @@ function M.new(settings, servers, random)
     return given_up > GIVEN_UP * had
   end
 
-  --- News of a period: which nodes live, and what of each bound this dispatcher may use. A node that is
-  -- missing keeps its share for a lease: Redis may have come back empty, and its agent reports in a moment.
-  -- @param others integer dispatchers, this one among them
+  --- Applies the snapshot of a period: the live nodes and this dispatcher's share of each bound. A missing node keeps
+  -- its share for a lease: Redis may have restarted empty, and the node's agent reports again in a moment.
+  -- @param others integer number of dispatchers, including this one
   -- @param shares table name to { granted, bound_jobs, mean_cost, jobs, load }
-  -- @return boolean whether so much is given up that it should be told of before the period is over
+  -- @return boolean whether so much is given up that it should be reported before the period ends
   function self.on_shares(now, others, shares)
     local given_up
     in_one_piece(function()
@@ -132,7 +132,7 @@ function M.new(settings, servers, random)
     return given_up
   end
 
-  --- The ring in force; its nodes are looked up once.
+  --- Sets the ring in force; its nodes are looked up once.
   function self.on_ring(new)
     local places = {}
     for index, name in ipairs(new.names) do
@@ -149,17 +149,17 @@ function M.new(settings, servers, random)
     return place ~= nil and nodes[place].known
   end
 
-  --- Whether what is known is too old to act on: the backend's own `balance` takes over.
+  --- Whether the last snapshot is too old, so that the backend's own `balance` takes over.
   function self.is_stale(now)
     return now - news_at > age_limit
   end
 
-  -- A request larger than the whole share is admitted alone, or it would never be.
+  -- A request larger than the whole share is admitted alone, or it would never run.
   local function takes(place, cost, part)
     return in_flight[place] + cost <= room[place] * (part or 1) or (requests[place] == 0 and nodes[place].open)
   end
 
-  -- The node that is filled least, of those that take the request.
+  -- The node with the lowest backlog relative to its share, among those with room for the request.
   local function least_filled(cost)
     local best, least
     for place = 1, #nodes do
@@ -173,15 +173,15 @@ function M.new(settings, servers, random)
     return best
   end
 
-  -- Place, and the place that was asked for first.
+  -- The place with room, and the first open candidate.
   local function by_ring(hash, cost)
     local place = ring_places[byte(ring_owners, ((hash * ring_slots) >> 32) + 1)]
-    -- Nearly always.
+    -- The common case.
     if place and in_flight[place] + cost <= room[place] or place and takes(place, cost) then
       return place, place
     end
-    -- The last part of a node's room is for its own keys: else, when all are full, every request that ends
-    -- makes room for any key, and caches hold nothing for long.
+    -- The rest of a node's room is for its own keys. Otherwise, with all nodes full, every finished request
+    -- would make room for any key, and caches would keep nothing for long.
     place = place and nodes[place].open and place
     local index = ring_of.choose(ring, hash, function(candidate)
       local other = ring_places[candidate]
@@ -192,7 +192,7 @@ function M.new(settings, servers, random)
       return takes(other, cost, spill)
     end)
     if not place then
-      -- A ring of which no node is open says nothing of where there is room.
+      -- No node of the ring is open, but others may have room.
       place = least_filled(cost)
       return place, place
     end
@@ -215,7 +215,7 @@ function M.new(settings, servers, random)
     return place, first or place
   end
 
-  -- It was asked for so much; refused work counts too, but not for more than the bound could hold.
+  -- Adds to a node's demand. Refused requests count too, but each for no more than the bound.
   local function want(place, cost)
     local bound = bounds[place]
     wanted[place] = wanted[place] + (cost < bound and cost or bound)
@@ -233,7 +233,7 @@ function M.new(settings, servers, random)
     if asked then
       want(asked, cost)
     else
-      -- Nobody in particular was asked, so everybody's share is too small.
+      -- No node in particular was tried, so the shares of all are too small.
       wanted_of_each = wanted_of_each + min(cost / open, max_bound)
     end
     self.refused = self.refused + 1
@@ -242,10 +242,10 @@ function M.new(settings, servers, random)
 
   --- Places a request.
   -- @param hash integer 32 bits of the key, or nil
-  -- @param cost number items it is thought to touch
+  -- @param cost number estimated items that it touches
   -- @param holder an object that lives as long as the request
   -- @param route string to learn the cost of, or nil
-  -- @return the server's name; or nil and "full"; or nil alone where the proxy is to decide by itself
+  -- @return the server's name; or nil and "full"; or nil alone if the proxy is to decide by itself
   function self.admit(now, hash, cost, holder, route)
     if now - news_at > age_limit or (by_hash and not ring) then
       self.undecided = self.undecided + 1
@@ -293,7 +293,7 @@ function M.new(settings, servers, random)
     free_count = free_count + 1
     free[free_count] = slot
     requests[place] = left
-    -- Sums of fractions drift; an empty node has nothing in flight.
+    -- Sums of fractions drift, but an empty node has nothing in flight.
     in_flight[place] = left > 0 and in_flight[place] - cost_of[slot] or 0
     if finished then
       finished(scheduler, place)
@@ -301,12 +301,12 @@ function M.new(settings, servers, random)
     return place
   end
 
-  --- A request ended with an answer of a node's.
-  -- @param server string where it went in the end, after retries and redispatches
-  -- @param status number of the answer; from 500 on it is the node's failure
-  -- @param items number what it really touched, or nil
-  -- @param jobs number of requests that the node has, if the answer told, and load likewise
-  -- @return items and route to learn the cost of, each where it is told
+  --- Ends a request with a node's response.
+  -- @param server string the final server, after retries and redispatches
+  -- @param status number of the response; 500 and above counts as the node's failure
+  -- @param items number that the request touched, or nil
+  -- @param jobs number of requests in the node, if the response states it; likewise load
+  -- @return items and route to learn the cost of, or nil
   function self.finish(holder, now, server, status, items, jobs, load)
     local slot = slot_of[holder]
     if not slot then
@@ -338,10 +338,10 @@ function M.new(settings, servers, random)
     self.abandoned = self.abandoned + 1
   end
 
-  --- A request ended without an answer of a node's. Where the node gave none, that says nothing of delay but
-  -- counts as failed, so that a node that never answers is not thought fast. That a client left is no failure of
-  -- the node's; but one who waited for long shows that it is slow.
-  -- @param left_at number when the client left, or before that; nil where it was the node
+  --- Ends a request without a response. If the node gave none, it counts as failed and not as a delay, so that a node
+  -- that never responds does not look fast. A client that left is no failure of the node, but a long wait shows that
+  -- it is slow.
+  -- @param left_at number time at or before which the client left; nil if the node did not respond
   function self.abandon(holder, left_at)
     local slot = slot_of[holder]
     if slot then
@@ -363,9 +363,9 @@ function M.new(settings, servers, random)
     return busy
   end
 
-  --- Abandons the requests whose holders are gone: their clients left.
-  -- @param alive_at number a time at which the holders were still there that have gone since the last call
-  -- @return boolean whether any is in flight
+  --- Abandons the requests whose holders were collected, as their clients left.
+  -- @param alive_at number a time at which the holders collected since the last call still existed
+  -- @return boolean whether any request is in flight
   function self.collect(alive_at)
     local busy
     in_one_piece(function()
@@ -374,7 +374,7 @@ function M.new(settings, servers, random)
     return busy
   end
 
-  -- Forgets the oldest of a node's requests, of those that were admitted before a time.
+  -- Abandons the oldest of a node's requests that were admitted before a time.
   local function forget(place, count, before)
     local found = {}
     for holder, slot in pairs(slot_of) do
@@ -386,7 +386,7 @@ function M.new(settings, servers, random)
       return a.at < b.at
     end)
     for i = 1, min(count, #found) do
-      -- Which of them it was is not known, and so not how old it was.
+      -- The real request, and so its age, is unknown.
       self.abandon(found[i].holder, 0)
     end
   end
@@ -409,24 +409,24 @@ function M.new(settings, servers, random)
     end
   end
 
-  --- What HAProxy says of a server. It counts the requests of all threads, so that it can only count more
-  -- than this one; where it counts fewer, and goes on to, the oldest are gone.
+  --- Processes HAProxy's state of a server. HAProxy counts the requests of all threads, so its count is at least this
+  -- thread's; if it is lower for a while, the oldest requests have ended.
   -- @param up boolean whether the server takes new requests
-  -- @param count integer requests that it has or that wait for it
+  -- @param count integer requests running or queued there
   function self.on_server(place, now, up, count)
     in_one_piece(function()
       take_server(place, now, up, count)
     end)
   end
 
-  --- What of a node's bound this dispatcher uses.
+  --- This dispatcher's use of a node's bound.
   -- @return cost in flight, requests in flight
   function self.usage(name)
     local place = place_of_name[name]
     return in_flight[place], requests[place]
   end
 
-  --- To be called once a period: what was wanted in it counts as demand from now on.
+  --- Ends a period: its demand is smoothed into the reported one. To be called once a period.
   function self.end_period()
     local of_each = wanted_of_each
     wanted_of_each = 0
@@ -442,8 +442,8 @@ function M.new(settings, servers, random)
     end
   end
 
-  --- What goes to Redis once a period, and when much is given up: node, demand with what may be in flight
-  -- until the next shares are heard, and observation of each node, flat.
+  --- Report for Redis, once a period and when much is given up: a flat list of node, demand with the maximum cost in
+  -- flight until the next snapshot, and observation of each node.
   function self.report()
     local flat = {}
     for place, node in ipairs(nodes) do
@@ -457,10 +457,10 @@ function M.new(settings, servers, random)
     return flat
   end
 
-  --- What is shown of it, in the order that `plimsoll.metrics` has.
+  --- Metrics of the dispatcher, in the order of `plimsoll.metrics`.
   function self.figures(now)
     local figures
-    -- A request that moved meanwhile would be counted twice, and then the sum would fall.
+    -- A request that moves meanwhile would be counted twice, and the sum would fall afterwards.
     in_one_piece(function()
       local age = news_at > -huge and max(now - news_at, 0) or -1
       figures = { self.refused, self.undecided, self.abandoned, ring and ring.version or 0, age }

@@ -1,4 +1,4 @@
---- The tasks that talk to Redis: observations go out, shares and the ring come in.
+--- Tasks that talk to Redis: they send observations, and receive shares and the ring.
 
 local contact = require("plimsoll.contact")
 local redis_of = require("plimsoll.redis")
@@ -9,10 +9,11 @@ local M = {}
 
 local FUNCTIONS = { "nodes", "ring", "proxies", "shares", "observations" }
 local LIBRARY_VERSION = 8
--- How soon is asked again by who is new, and so has a part only of what is free, and told that much of the shares
--- was given up, for which others wait.
+-- Seconds until the next exchange of a new dispatcher, which has only a part of the free share, and of one that gives
+-- up much, for which others wait.
 local EARLY_WAIT = 0.1
--- Whether another one has this one's name is asked in each so many periods. A process that is replaced finds that once.
+-- Periods between two checks for a dispatcher with the same name, and the number of findings after which this one takes
+-- another name. A process that is being replaced finds one once.
 local LOOK_PERIODS, MAX_FOUND = 3, 2
 
 local Follower = {}
@@ -56,7 +57,7 @@ function Follower:fetch_ring()
   if not ring then
     return nil, problem
   end
-  -- A change that came meanwhile may be newer; if not, the next period sees it.
+  -- A change received meanwhile may be newer; if not, the next period detects it.
   if self.ring == before then
     self:take_ring(ring)
   end
@@ -71,20 +72,20 @@ local function bounded(text, high)
   end
 end
 
--- Whether HAProxy is stopping this process. It waits for all sockets of one that it stops, the tasks' too: they
--- end with the period that finds no client left.
+-- Whether HAProxy is stopping this process. HAProxy then waits for all sockets, including those of tasks, which end
+-- with the period that finds no client left.
 function Follower:is_stopping()
   local info = core.get_info()
   self.ended = info.Stopping == 1 and info.CurrConns == 0
   return info.Stopping == 1
 end
 
--- Observations go out, shares and the ring's version come in. Returns whether it went well and whether much of
--- the shares is given up, or what was wrong.
+-- Sends observations, and receives shares and the ring's version. Returns true and whether much of the shares is given
+-- up, or nil and the error.
 function Follower:exchange()
   local k1, k2, k3, k4, k5 = self:keys()
-  -- After a reload the old process may serve on for long. Under one name it and the new one would take each
-  -- other for dead in turn: neither had its shares for long, and agents would read counters that jump.
+  -- After a reload the old process may continue for long. Under one name it and the new one would replace each other in
+  -- turn: neither would keep its shares, and agents would read counters that jump.
   if self:is_stopping() then
     self.name = self.own_name
   end
@@ -124,8 +125,8 @@ function Follower:exchange()
   return true, given_up
 end
 
--- Two with one name would take each other for dead in turn, for ever: this one then goes on under a name of its own.
--- @return true, or nil and why where Redis does not answer
+-- Two with one name would replace each other in turn forever, so this one continues under a name of its own.
+-- @return true, or nil and the error if Redis does not respond
 function Follower:look_for_namesake()
   self.periods = self.periods + 1
   if self.name == self.own_name or self.periods % LOOK_PERIODS ~= 0 then
@@ -146,13 +147,13 @@ function Follower:look_for_namesake()
 end
 
 --- Exchanges observations for shares once a period; a task.
-function Follower:report_for_ever()
+function Follower:report_forever()
   local checked
   local is_new, early = true, false
-  -- Between two periods the connection is idle.
+  -- The connection is idle between two periods.
   contact.keep_trying(self, self.calls, 2 * self.settings.period + self.settings.redis.timeout, function()
     if not checked then
-      -- With a key, so that a member of a Redis Cluster tells who has it.
+      -- With a key, so that a member of a Redis Cluster redirects to its owner.
       local version, problem = self.calls:call("FCALL_RO", "plimsoll_version", 1, (self:keys()))
       if not version then
         return nil, problem
@@ -174,7 +175,7 @@ function Follower:report_for_ever()
       return nil, more
     end
     contact.trouble(self.name, self.calls, nil)
-    -- Once a period at the most.
+    -- At most once a period.
     early = (is_new or more) and not early
     is_new = false
     if not self.ended then
@@ -191,26 +192,26 @@ function Follower:report_for_ever()
 end
 
 --- Follows the changes of the ring; a task.
-function Follower:follow_for_ever()
+function Follower:follow_forever()
   local _, channel = self:keys()
-  contact.follow_for_ever(self, self.changes, channel, function(text)
+  contact.follow_forever(self, self.changes, channel, function(text)
     self:on_change(text)
   end)
 end
 
---- Asks the subscription for signs of life; a task.
-function Follower:ping_for_ever()
+--- Sends PINGs on the subscription; a task.
+function Follower:ping_forever()
   while not self.ended do
     core.msleep(1000 * contact.PING)
     if not self.calls.socket then
-      -- Out of touch there are no periods that would see it.
+      -- Without Redis, no period would detect it.
       self:is_stopping()
     end
     contact.ping(self.changes)
   end
 end
 
--- A change that does not fit is left to the next period, which sees the version and reads the table.
+-- A change that does not apply is left to the next period, which compares the version and reads the table.
 function Follower:on_change(text)
   local change = type(text) == "string" and ring_of.parse_change(text)
   if change and change.runs and self.ring then
@@ -222,7 +223,7 @@ function Follower:on_change(text)
 end
 
 --- @param settings table all settings
--- @param name string of the dispatcher; `instance` tells this run of it from others
+-- @param name string of the dispatcher; `instance` distinguishes this run from others
 -- @param dispatcher table on_shares, on_ring, end_period and report of `plimsoll.dispatcher`
 function M.new(settings, name, instance, dispatcher, now)
   return setmetatable({
@@ -234,17 +235,17 @@ function M.new(settings, name, instance, dispatcher, now)
   }, Follower)
 end
 
---- Keeps the tasks of a follower; to be called while HAProxy loads this.
--- @param follower function it, once there is one
+--- Starts the tasks of a follower; to be called while HAProxy loads this.
+-- @param follower function returns the follower, once there is one
 function M.keep(follower)
   tasks.keep("shares", function()
-    follower():report_for_ever()
+    follower():report_forever()
   end)
   tasks.keep("changes", function()
-    follower():follow_for_ever()
+    follower():follow_forever()
   end)
   tasks.keep("signs of life", function()
-    follower():ping_for_ever()
+    follower():ping_forever()
   end)
 end
 

@@ -1,4 +1,4 @@
---- One HTTP request over a socket of HAProxy's, for tasks. HAProxy 2.6's own client breaks where its caller ends.
+--- One HTTP request over a HAProxy socket, for tasks. HAProxy 2.6's own client breaks when its caller ends.
 
 local address_of = require("plimsoll.address")
 local deadline = require("plimsoll.deadline")
@@ -30,7 +30,7 @@ local function read_head(socket)
   return nil, "too many headers"
 end
 
--- Status, headers and body; or nil and why.
+-- Status, headers and body; or nil and the error.
 local function ask(socket, request, max_bytes, timeout)
   local good, problem = socket:send(request)
   if not good then
@@ -54,12 +54,12 @@ local function ask(socket, request, max_bytes, timeout)
   return status, headers, body
 end
 
---- Sends a whole request, which has to ask for the connection's close, and reads the answer.
--- @param tcp function a new socket
+--- Sends a complete request, which must request the connection's close, and reads the response.
+-- @param tcp function returns a new socket
 -- @param address string "address:port"
--- @param timeout number seconds for connecting, and for the whole answer
--- @param max_bytes integer of the body; 0: it is not read
--- @return status, headers by lower-case name, body; or nil and why
+-- @param timeout number seconds for connecting, and for the whole response
+-- @param max_bytes integer of the body; 0 to skip it
+-- @return status, headers by lower-case name, body; or nil and the error
 function M.exchange(tcp, address, timeout, request, max_bytes)
   local host, port = address_of.split(address)
   local socket = tcp()

@@ -23,10 +23,10 @@ local M = {}
 
 local started = false
 
--- Leftovers of requests that ended without an answer are collected this often, in milliseconds, and
--- this much of the heap in kB is looked through each time.
+-- Interval in milliseconds at which requests that ended without a response are collected, and the part of the
+-- heap in kB that is traversed each time.
 local COLLECT_MS, COLLECT_KB = 50, 128
--- How often a thread tells its figures, in milliseconds.
+-- Interval in milliseconds at which a thread publishes its metrics.
 local TELL_MS = 1000
 
 local function now()
@@ -34,8 +34,8 @@ local function now()
   return time.sec + time.usec * 1e-6
 end
 
--- The host's name, and what tells this HAProxy from others there and is the same after a reload: its configuration
--- files as the command line has them.
+-- The host's name and a hash of the configuration files on the command line, which distinguishes this HAProxy from
+-- others on the host and is the same after a reload.
 local function default_name()
   local file = io.open("/proc/sys/kernel/hostname")
   local host = file and file:read("l") or "proxy"
@@ -54,9 +54,9 @@ local function default_name()
   return ("%s-%08x"):format(host:gsub("[^%w._-]", "-"):sub(1, 64), hash)
 end
 
-local function collect_for_ever(collectors)
-  -- When the last two rounds of Lua's collector ended, of those seen: what it found dead since then was alive
-  -- when it last looked, and that was after the first of them.
+local function collect_forever(collectors)
+  -- Ends of the last two known rounds of Lua's collector: objects found dead since then were alive in the round
+  -- before, which was after the first of them.
   local alive_at, ended_at = 0, 0
   while true do
     local busy = false
@@ -70,12 +70,12 @@ local function collect_for_ever(collectors)
   end
 end
 
--- Beside metrics.lua. HAProxy 2.6 wants a file for each map.
+-- Path beside metrics.lua. HAProxy 2.6 requires a file for each map.
 local function map_path()
   return (package.searchpath("plimsoll.metrics", package.path):gsub("%.lua$", ".map"))
 end
 
-local function tell_for_ever(path, tellers)
+local function tell_forever(path, tellers)
   while true do
     for key, text in pairs(tellers) do
       core.set_map(path, key, text())
@@ -84,7 +84,7 @@ local function tell_for_ever(path, tellers)
   end
 end
 
--- What all threads have told under a key.
+-- Values that all threads have published under a key.
 local function told(map, key, read)
   local threads = {}
   for thread = 1, core.get_info().Nbthread do
@@ -94,10 +94,10 @@ local function told(map, key, read)
   return threads
 end
 
--- The policies that place each request, for one backend.
--- @param identity function the dispatcher's name, and a text that differs for each run of it; from init on
--- @return table of functions, after init: names, of its servers; figures, of this thread; collect, of what it has in
---   flight
+-- Starts a policy that places each request, for one backend.
+-- @param identity function returns the dispatcher's name and a text unique to each run; after init
+-- @return table of functions, after init: names (of its servers), figures (of this thread), collect (requests in
+--   flight)
 local function start_policy(settings, identity)
   local costs = cost_of.new(settings.cost.default, settings.cost.routes, settings.cost.max)
   local answers = words.answers()
@@ -116,7 +116,7 @@ local function start_policy(settings, identity)
     follower = follower_of.new(settings, name, instance, {
       on_shares = function(...)
         local given_up = dispatcher.on_shares(...)
-        -- One thread speaks for the proxy.
+        -- One thread acts for the proxy.
         if core.thread == 1 then
           servers:reset_lost(dispatcher, function(node)
             local text = "plimsoll %s: agent of %s is gone; its server has its configured weight again"
@@ -130,7 +130,7 @@ local function start_policy(settings, identity)
   end)
 
   local warned = false
-  -- A stream has one coroutine for all its calls, so that is what holds the request.
+  -- A stream has one coroutine for all of its calls, which is therefore the request's holder.
   core.register_converters("plimsoll_admit", function(text)
     local hash, cost, route = read_request(text)
     if hash == false and not warned then
@@ -158,7 +158,7 @@ local function start_policy(settings, identity)
       costs:learn(route, items)
     end
   end)
-  -- The status of HAProxy's own answer: below 500 it was the client, who left or sent too slowly.
+  -- Status of HAProxy's own response: below 500 the client left or sent too slowly.
   core.register_converters("plimsoll_abandon", function(text)
     local status = tonumber(text) or 500
     dispatcher.abandon(running(), status >= 400 and status < 500 and now() or nil)
@@ -183,7 +183,7 @@ local function start_policy(settings, identity)
   }
 end
 
---- Starts Plimsoll; raises where a setting is wrong, which keeps HAProxy from starting.
+--- Starts Plimsoll; raises an error for an invalid setting, which keeps HAProxy from starting.
 -- For the policy of one backend it registers the converters `lua.plimsoll_admit`, `lua.plimsoll_finish` and
 -- `lua.plimsoll_abandon`, but for `limits`; for placement in one, what `plimsoll.placement` has; for both, the service
 -- `lua.plimsoll_metrics`.
@@ -193,7 +193,7 @@ function M.start(given)
     error("plimsoll: " .. problem, 0)
   end
   if started then
-    -- Both would register the same converters, and the first backend's requests go to the second's servers.
+    -- Both would register the same converters, and the first backend's requests would go to the second's servers.
     error("plimsoll: start: is called twice; one HAProxy process has one backend with it", 0)
   end
   started = true
@@ -208,7 +208,7 @@ function M.start(given)
     return name, instance
   end
   core.register_init(function()
-    -- HAProxy 2.6 has not told its files before.
+    -- HAProxy 2.6 does not provide its files earlier.
     name = ("%s/%d"):format(settings.proxy or default_name(), thread)
     local time = now_of()
     math.randomseed(time.sec ~ (time.usec << 20) ~ (thread << 40))
@@ -260,11 +260,11 @@ function M.start(given)
   deadline.start()
   if #collectors > 0 then
     tasks.keep("end of requests", function()
-      collect_for_ever(collectors)
+      collect_forever(collectors)
     end)
   end
   tasks.keep("figures", function()
-    tell_for_ever(path, tellers)
+    tell_forever(path, tellers)
   end)
 end
 

@@ -1,11 +1,11 @@
---- What the dispatchers of one HAProxy process show Prometheus.
+--- Prometheus metrics of the dispatchers of one HAProxy process.
 --
--- Threads share no Lua state, but HAProxy's maps are the whole process's: each thread writes its figures into
--- the map `metrics.map` as one text, and the thread that is asked reads them all.
+-- Threads share no Lua state, but they share HAProxy's maps: each thread writes its figures into the map
+-- `metrics.map` as one text, and the thread that serves a scrape reads them all.
 
 local M = {}
 
--- Of a dispatcher, and then of each of its servers.
+-- Number of figures of a dispatcher, followed by those of each of its servers.
 local OWN, OF_SERVER = 5, 6
 local NEVER = -1
 
@@ -13,7 +13,7 @@ local function sum(total, value)
   return total + value
 end
 
--- Name without "plimsoll_", type, place in the figures, how threads are added up, help.
+-- Name without "plimsoll_", type, index in the figures, aggregation over threads, help.
 local PROCESS = {
   { "refused_total", "counter", 1, sum, "Requests refused, as every node was full." },
   { "undecided_total", "counter", 2, sum, "Requests left to the backend's balance, as there was no fresh news." },
@@ -29,10 +29,10 @@ local SERVER = {
   { "node_cost_total", "counter", 6, "Cost of the requests answered, as the node told it where it did." },
 }
 
---- The figures of a dispatcher as one text; `M.read` has them back.
--- @param figures table numbers: refused, undecided, abandoned, version of the ring (0: none), age of the news in s
--- (-1: none yet), and of each server share, cost and requests in flight, answered, failed, cost answered; -1 is what
--- the policy does not see
+--- The figures of a dispatcher as one text, which `M.read` parses.
+-- @param figures table numbers: refused, undecided, abandoned, version of the ring (0 for none), age of the snapshot
+-- in s (-1 for none), and of each server share, cost and requests in flight, answered, failed, cost answered; -1 for
+-- figures that the policy does not measure
 function M.text(figures)
   local words = {}
   for i, figure in ipairs(figures) do
@@ -41,7 +41,7 @@ function M.text(figures)
   return table.concat(words, " ")
 end
 
---- @return the figures, or nil where the text is not of so many servers
+--- @return the figures, or nil if the text is not for this many servers
 function M.read(text, servers)
   local figures = {}
   for word in text:gmatch("%S+") do
@@ -58,7 +58,7 @@ local function combined(threads, place, combine)
   return total
 end
 
---- In Prometheus' text format.
+--- Renders Prometheus' text format.
 -- @param cluster string
 -- @param servers table names, in the backend's order
 -- @param threads table the figures of each thread
@@ -73,7 +73,7 @@ function M.render(cluster, servers, threads)
   if #threads == 0 then
     return ""
   end
-  -- What was placed is in flight, was answered or failed: to count it would cost each request something.
+  -- Placed requests are those in flight, answered or failed; a counter of its own would cost time in each request.
   local admitted, cost, requests = 0, 0, 0
   for server = 0, #servers - 1 do
     local first = OWN + server * OF_SERVER
@@ -115,7 +115,7 @@ function M.render(cluster, servers, threads)
   return table.concat(lines, "\n") .. "\n"
 end
 
---- @param threads table of each thread the errors of its tasks
+--- @param threads table the number of errors in tasks, by thread
 function M.render_tasks(cluster, threads)
   local failures = 0
   for _, count in ipairs(threads) do
@@ -128,7 +128,7 @@ plimsoll_task_failures_total{plimsoll_cluster="%s"} %d
 ]]):format(cluster, failures)
 end
 
---- Answers a scrape with a text of metrics.
+--- Responds to a scrape with the metrics' text.
 function M.answer(applet, body)
   applet:set_status(200)
   applet:add_header("content-type", "text/plain; version=0.0.4; charset=utf-8")

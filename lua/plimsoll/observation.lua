@@ -1,6 +1,6 @@
---- What the requests of one dispatcher showed of one node: counters since the start.
--- agent/core/src/dispatch/observed.rs reads the line and says what is in it; agent/core/vectors/observations.json
--- pins that both agree.
+--- Cumulative observation of one node by one dispatcher.
+-- agent/core/src/dispatch/observed.rs documents and parses the text form; agent/core/vectors/observations.json pins
+-- that both agree.
 
 local max, log = math.max, math.log
 
@@ -8,7 +8,7 @@ local M = {}
 local Observation = {}
 Observation.__index = Observation
 
--- Buckets end at 1 ms · 1.2^i; the last has all that are above the ends of the others.
+-- Upper bounds of buckets are 1 ms · 1.2^i; the last bucket has none.
 local FIRST_END, BUCKETS = 0.001, 57
 local PER_LOG = 1 / log(1.2)
 local OFFSET = log(FIRST_END) * PER_LOG
@@ -30,7 +30,7 @@ end
 local function count_in(counts, seconds)
   local bucket = 1
   if seconds > FIRST_END then
-    -- The ceiling, without a call.
+    -- The ceiling, without a function call.
     bucket = 1 - ((OFFSET - log(seconds) * PER_LOG) // 1 | 0)
     if bucket > BUCKETS then
       bucket = BUCKETS
@@ -39,7 +39,7 @@ local function count_in(counts, seconds)
   counts[bucket] = counts[bucket] + 1
 end
 
---- An answer came.
+--- Counts a response.
 -- @param delay number s
 -- @param cost number items the request touched
 function Observation:answered(delay, cost)
@@ -47,12 +47,12 @@ function Observation:answered(delay, cost)
   count_in(self.delays, delay)
 end
 
---- The node failed a request, which says nothing of delay.
+--- Counts a failed request, which has no delay.
 function Observation:failure()
   self.failed = self.failed + 1
 end
 
---- A request's client left at this age, in s, and had no answer.
+--- Counts a request whose client left at this age, in s, without a response.
 function Observation:left(age)
   count_in(self.ages, age)
 end

@@ -1,8 +1,8 @@
---- Reads answers of any length from a socket of HAProxy's.
+--- Reads answers of any length from a HAProxy socket.
 --
--- Once an answer has filled HAProxy's buffer (`tune.bufsize`), 2.6 and 3.0 read on only when the socket's timeout
--- wakes them. So between the parts of a long answer that is short. It is lowered just after something came: 3.0.11
--- aborts where it is lowered below the time that the socket has been idle.
+-- Once an answer has filled HAProxy's buffer (`tune.bufsize`), 2.6 and 3.0 continue to read only when the socket's
+-- timeout wakes them, so it is short between the parts of a long answer. It is lowered just after data arrived:
+-- 3.0.11 aborts if it is lowered below the time that the socket has been idle.
 
 local deadline = require("plimsoll.deadline")
 
@@ -12,12 +12,12 @@ local M = {}
 local Reader = {}
 Reader.__index = Reader
 
--- Bytes; a quarter of HAProxy's buffer unless it is set.
+-- Size of a part in bytes; a quarter of HAProxy's default buffer.
 local PART = 4096
--- Between two parts, in s: longer than from one packet of an answer to the next.
+-- Timeout between two parts, in s: longer than the gap between packets of an answer.
 local GAP = 0.2
 
---- @param timeout number seconds, the socket's between answers
+--- @param timeout number seconds, of the socket between answers
 function M.new(socket, timeout)
   return setmetatable({ socket = socket, timeout = timeout, taken = 0, is_short = false }, Reader)
 end
@@ -39,7 +39,7 @@ local function take(self, what)
   return text
 end
 
---- A line ("*l"), or so many bytes; or nil and why.
+--- Reads a line ("*l"), or a number of bytes; or nil and the error.
 function Reader:receive(what)
   if what == "*l" then
     return take(self, what)
@@ -56,7 +56,7 @@ function Reader:receive(what)
   return table.concat(parts)
 end
 
---- The answer is there.
+--- Restores the timeout after a complete answer.
 function Reader:finish()
   if self.is_short then
     self.socket:settimeout(self.timeout)

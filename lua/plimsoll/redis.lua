@@ -1,4 +1,4 @@
---- One connection to the Redis that may be written to. Only for tasks: every call may wait.
+--- A connection to the Redis master. Only for tasks: every call may wait.
 
 local address_of = require("plimsoll.address")
 local deadline = require("plimsoll.deadline")
@@ -10,13 +10,13 @@ local Connection = {}
 Connection.__index = Connection
 
 --- @param settings table the `redis` settings
--- @param tcp function a new HAProxy socket (core.tcp)
--- @param purpose string what it is for, told with its troubles
+-- @param tcp function returns a new HAProxy socket (core.tcp)
+-- @param purpose string for log messages
 function M.new(settings, tcp, purpose)
   return setmetatable({ settings = settings, tcp = tcp, purpose = purpose, at = 0 }, Connection)
 end
 
--- @param silence number seconds that nobody may say anything on purpose
+-- @param silence number seconds for which the connection may be silent
 local function open(self, address, silence)
   local host, port = address_of.split(address)
   if not host then
@@ -51,7 +51,7 @@ local function exchange(socket, request, timeout)
   return read(socket, timeout)
 end
 
--- @param silence number seconds that nobody may say anything on purpose
+-- @param silence number seconds for which the connection may be silent
 local function ask(self, socket, silence, ...)
   local timeout = self.settings.timeout
   return deadline.within(timeout, socket, exchange, resp.encode(...), silence + timeout)
@@ -71,7 +71,7 @@ local function log_in(self, socket, silence)
   return answer, problem
 end
 
--- The address to use next: told by a MOVED, asked of a sentinel, or the next of the list.
+-- The address to use next: from a MOVED, from a sentinel, or the next one of the list.
 local function next_address(self)
   if self.moved then
     local moved = self.moved
@@ -97,8 +97,8 @@ local function next_address(self)
   return master[1] .. ":" .. master[2]
 end
 
---- Connects and logs in; true, or nil and why.
--- @param silence number seconds that nobody may say anything while no call waits for its answer
+--- Connects and logs in; true, or nil and the error.
+-- @param silence number seconds for which the connection may be silent while no call waits for its answer
 function Connection:connect(silence)
   self:close()
   local address, problem = next_address(self)
@@ -127,8 +127,8 @@ function Connection:close()
   end
 end
 
---- Asks; the answer, or nil and why. After an error of the network the connection is closed, and after
--- an answer that says another server is the one to ask, or may be.
+--- Calls a command; the answer, or nil and the error. The connection is closed after a network error, and after an
+-- answer that another server is, or may be, the right one.
 function Connection:call(...)
   local answer, problem, said = ask(self, self.socket, self.silence, ...)
   if answer ~= nil then
@@ -137,7 +137,7 @@ function Connection:call(...)
   problem = self.address .. ": " .. tostring(problem)
   local moved = said and problem:match("MOVED %d+ (%S+)")
   if moved then
-    -- Without a host it is another port of the same one.
+    -- Without a host it is another port of the same host.
     self.moved = moved:sub(1, 1) == ":" and self.address:match("^(.*):") .. moved or moved
   end
   local other = moved or problem:find("READONLY") or problem:find("NOREPLICAS") or problem:find("LOADING")
@@ -147,7 +147,7 @@ function Connection:call(...)
   return nil, problem
 end
 
---- The next message of a subscription; nil and why when the silence lasted too long.
+--- The next message of a subscription; nil and the error if the silence lasts too long.
 function Connection:receive()
   local timeout = self.silence + self.settings.timeout
   local answer, problem = deadline.within(self.silence, self.socket, read, timeout)

@@ -1,5 +1,5 @@
 --- Redis' protocol (RESP2) over a socket with `send`, and `receive` of a line or a number of bytes.
--- Every length that comes in has a limit, and so has their sum in one answer.
+-- Every received length has a limit, and so has their sum in one answer.
 
 local M = {}
 
@@ -7,7 +7,7 @@ local MAX_BYTES = 4 << 20
 local MAX_ITEMS = 65536
 local DEEPEST = 4
 
---- A command as bytes.
+--- Encodes a command.
 function M.encode(...)
   local words = { ... }
   local pieces = { "*" .. #words .. "\r\n" }
@@ -18,7 +18,7 @@ function M.encode(...)
   return table.concat(pieces)
 end
 
--- @param left table bytes and items that the answer may still have
+-- @param left table remaining bytes and items of the answer
 local function read(socket, depth, left)
   local line, problem = socket:receive("*l")
   if not line then
@@ -74,8 +74,8 @@ local function read(socket, depth, left)
   return nil, "not Redis: " .. line:sub(1, 40)
 end
 
---- The next answer: a string, whole number, table, false for nil. Or nil and why; the third value is
--- true where Redis itself said so, and the connection is still good.
+--- The next answer: a string, integer, table, false for nil. Or nil and the error; the third value is true if Redis
+-- returned the error and the connection is still usable.
 function M.read(socket)
   return read(socket, 0, { bytes = MAX_BYTES, items = MAX_ITEMS })
 end

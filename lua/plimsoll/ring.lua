@@ -1,5 +1,5 @@
---- The ring as a proxy sees it: a string with one byte a slot, the index of its owner.
--- A look-up reads one byte, and a new ring is one new string: nothing is built per slot.
+--- The ring in a proxy: a string with one byte per slot, the index of its owner.
+-- A lookup reads one byte, and a new ring is one new string: nothing is built per slot.
 
 local byte, sub, rep, concat, char = string.byte, string.sub, string.rep, table.concat, string.char
 local tonumber = tonumber
@@ -10,9 +10,9 @@ local M = {}
 M.NOBODY = 255
 M.MAX_NODES = 255
 M.MAX_SLOTS = 1 << 20
--- Probes of a key before it is given up.
+-- Maximum probes of a key.
 local PROBES = 64
--- Slots that are taken apart at once.
+-- Slots that are unpacked at once.
 local CHUNK = 128
 
 --- The slot of a hash (the key's XXH32).
@@ -20,7 +20,7 @@ function M.slot(hash, slots)
   return (hash * slots) >> 32
 end
 
---- The hash of a key's `probe`-th try, 0 for its own: MurmurHash3's fmix32 over a Weyl sequence.
+--- Hash of a key's probe number `probe`, 0 for its own hash: MurmurHash3's fmix32 over a Weyl sequence.
 function M.probe_hash(hash, probe)
   if probe == 0 then
     return hash
@@ -31,10 +31,10 @@ function M.probe_hash(hash, probe)
   return h ~ (h >> 16)
 end
 
---- A ring from what came over the network, or nil and what is wrong with it.
+--- A ring from untrusted data, or nil and the error.
 -- @param version integer
--- @param names table index (from 1) to name, "" where the index is free
--- @param owners string one byte a slot
+-- @param names table index (from 1) to name, "" for a free index
+-- @param owners string one byte per slot
 function M.new(version, names, owners)
   if math.type(version) ~= "integer" or version < 1 then
     return nil, "the version is no whole number above 0"
@@ -45,7 +45,7 @@ function M.new(version, names, owners)
   if #names > M.MAX_NODES then
     return nil, #names .. " nodes: a ring has at most " .. M.MAX_NODES
   end
-  -- Each value that occurs, found by the string library and not slot by slot.
+  -- Finds each value that occurs with the string library, not slot by slot.
   local members = 0
   for index = 0, M.NOBODY - 1 do
     if owners:find(char(index), 1, true) then
@@ -58,7 +58,7 @@ function M.new(version, names, owners)
   return { version = version, slots = #owners, names = names, owners = owners, members = members }
 end
 
---- The ring after a change, or nil and why it does not fit.
+--- The ring after a change, or nil and the reason for which it does not apply.
 -- @param runs table of { first slot, count, owner }, ascending
 function M.apply(ring, from, to, names, runs)
   if from ~= ring.version then
@@ -78,7 +78,7 @@ function M.apply(ring, from, to, names, runs)
   return M.new(to, names, concat(pieces))
 end
 
---- How many slots each node has, by name.
+--- Number of slots by node.
 function M.sizes(ring)
   local counts = {}
   for first = 1, ring.slots, CHUNK do
@@ -99,8 +99,8 @@ local function integer(text)
   return math.tointeger(tonumber(text))
 end
 
---- Takes a published change apart: "<from> <to> <index=name,…|-> <first:count:owner,…|-|full>".
--- @return table { from, to, names, runs }, runs nil where the table is to be read instead; or nil, why
+--- Parses a published change: "<from> <to> <index=name,…|-> <first:count:owner,…|-|full>".
+-- @return table { from, to, names, runs }, runs nil if the table must be read instead; or nil and the error
 function M.parse_change(text)
   local from, to, list, moved = text:match("^(%d+) (%d+) (%S+) (%S+)$")
   from, to = integer(from), integer(to)

@@ -1,6 +1,6 @@
---- The schedulers of the load balancing thesis (MySQL, 2003, chapter 3), one choice at a time.
--- Nodes are named by their position, from 1. News is a table of { weight, jobs, load }; weight 0 takes
--- a node out. `random` gives whole numbers of 32 bits, so that Lua and Rust choose alike.
+--- Schedulers of the load balancing thesis (MySQL, 2003, chapter 3).
+-- Nodes are identified by their position, from 1. News is a table of { weight, jobs, load }; a node with weight 0 gets
+-- no requests. `random` returns integers of 32 bits, so that Lua and Rust choose alike.
 
 local huge, floor, max, min, sort = math.huge, math.floor, math.max, math.min, table.sort
 
@@ -45,7 +45,7 @@ function round_robin.next(self)
 end
 
 
--- A queue that is not moved when its head is taken.
+-- A queue whose items stay in place when its head is taken.
 local function queue(items)
   return { first = 1, last = #items, items = items }
 end
@@ -71,7 +71,7 @@ local function refill(self)
   end
 end
 
--- Uses a token; true where the node has some left.
+-- Uses a token; returns whether the node has more.
 local function spend(self, node)
   self.left[node] = self.left[node] - 1
   if self.left[node] > 0 then
@@ -111,7 +111,7 @@ end
 
 local weighted_random = { on_news = set_weights }
 
---- Algorithm 3.3. The last of the list takes the place of one that leaves it.
+--- Algorithm 3.3. The last node of the list takes the place of one that leaves it.
 function weighted_random.next(self, random)
   refill(self)
   local ready, number = self.ready, random()
@@ -144,7 +144,7 @@ function job_informed.on_news(self, nodes)
   end
   for i, node in ipairs(nodes) do
     if node.weight > 0 then
-      -- In one division, so that whole jobs stay whole.
+      -- A single division, so that whole jobs stay whole.
       local distance = floor((node.weight * jobs - jobs_of(node) * weight) / weight)
       if distance > 0 then
         self.left[i] = min(distance, 0xffffffff)
@@ -160,7 +160,7 @@ end
 
 local basic_li = {}
 
---- BasicLI: the arrivals of a phase fill the least loaded nodes up to one level.
+--- BasicLI: the arrivals of a phase fill the least loaded nodes to a common level.
 function basic_li.on_news(self, nodes)
   local arrivals = finite(self.settings.arrivals) and max(self.settings.arrivals, 1) or 1
   local order, height = live_of(nodes), {}
@@ -212,7 +212,7 @@ local function by_load(a, b)
   return a.node < b.node
 end
 
---- News is assumed to show what was sent before it: artificial load starts from nothing.
+--- News is assumed to include all requests sent before it, so artificial load restarts from 0.
 function load_informed.on_news(self, nodes)
   self.loads = {}
   for i, node in ipairs(nodes) do
@@ -240,7 +240,7 @@ function load_informed.next(self, random)
   return entry.node
 end
 
---- A request left the node before the next news: its artificial load goes.
+--- Removes the artificial load of a request that has ended.
 function load_informed.finished(self, node)
   for _, entry in ipairs(self.loads) do
     if entry.node == node then
@@ -261,7 +261,7 @@ local KINDS = {
   load_informed = load_informed,
 }
 
---- A scheduler of that name, or nil and what is wrong.
+--- Creates a scheduler by name; or nil and the error.
 -- @param settings table arrivals (basic_li); max_nodes, interval, artificial (load_informed)
 function M.new(name, settings)
   local kind = KINDS[name]
@@ -273,8 +273,7 @@ function M.new(name, settings)
   return scheduler
 end
 
---- Algorithm 3.8: `dispatchers` act on the same news, so each asks as many times as there are of them
--- and takes one of the answers.
+--- Algorithm 3.8: as all `dispatchers` act on the same news, each draws that many nodes and takes one of them.
 function M.next_among(scheduler, dispatchers, random)
   if dispatchers <= 1 then
     return scheduler:next(random)

@@ -1,15 +1,15 @@
---- HAProxy's own view of the backend's servers, told to the dispatcher.
+--- Passes HAProxy's state of the backend's servers to the dispatcher.
 
 local M = {}
 local Servers = {}
 Servers.__index = Servers
 
--- A look takes about 10 µs, so a few at a time.
+-- Reading a server takes about 10 µs, so only a few are read at a time.
 local EVERY_MS, AT_ONCE = 100, 20
--- A ring has no more nodes, and Redis takes no more from a dispatcher.
+-- Maximum nodes of a ring, and of a dispatcher's report to Redis.
 local MAX_NODES = 255
 
---- The names of a backend's servers in order, and what is wrong with them: of too many these are the first; nil where
+--- The names of a backend's servers in order, and the error if there are too many, of which these are the first; nil if
 -- HAProxy has no such backend.
 function M.names(backend_name)
   local backend = core.backends[backend_name]
@@ -28,7 +28,7 @@ function M.names(backend_name)
   return names, problem
 end
 
---- The servers of a backend; nil and why where HAProxy has none of that name.
+--- The servers of a backend; nil and the error if HAProxy has no such backend.
 function M.new(backend_name)
   local names, problem = M.names(backend_name)
   if problem then
@@ -37,14 +37,14 @@ function M.new(backend_name)
   return setmetatable({ names = names, servers = core.backends[backend_name].servers, had = {} }, Servers)
 end
 
---- Whether a server of this status takes new requests: "UP", "UP 1/3" on its way down, "no check"; not DOWN, MAINT,
+--- Whether a server with this status takes new requests: "UP", "UP 1/3" while checks fail, "no check"; not DOWN, MAINT,
 -- DRAIN, NOLB.
 function M.takes_work(status)
   return status:find("^UP") ~= nil or status == "no check"
 end
 
---- Looks at a few of them at a time, one after the other, for ever.
--- @param names function all of them
+--- Visits a few servers at a time in turn, forever.
+-- @param names function returns the names of all servers
 -- @param look function takes a name and its place
 function M.take_turns(names, look)
   local at = 0
@@ -61,14 +61,14 @@ end
 local function look(self, place, dispatcher, now)
   local stats = self.servers[self.names[place]]:get_stats()
   if not stats then
-    -- Deleted at run time, which HAProxy later than 2.6 allows.
+    -- Deleted at run time, which HAProxy after 2.6 permits.
     return dispatcher.on_server(place, now, false, 0)
   end
   local up = M.takes_work(stats.status) and stats.weight > 0
   dispatcher.on_server(place, now, up, stats.scur + stats.qcur)
 end
 
---- Looks for ever; a task.
+--- Passes the servers' states on, forever; a task.
 function Servers:watch(dispatcher, now)
   M.take_turns(function()
     return self.names
@@ -77,7 +77,7 @@ function Servers:watch(dispatcher, now)
   end)
 end
 
---- HAProxy keeps a dead agent's last word for ever: its server goes back to the configured weight.
+--- Resets servers of lost agents to their configured weight, as HAProxy keeps a dead agent's last answer forever.
 -- @param told function takes the name of each
 function Servers:reset_lost(dispatcher, told)
   for name, server in pairs(self.servers) do

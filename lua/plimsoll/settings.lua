@@ -1,4 +1,4 @@
---- The settings table: what may be in it, and what is wrong with it.
+--- The settings table and its validation.
 
 local address_of = require("plimsoll.address")
 
@@ -62,7 +62,7 @@ local function addresses(value)
   return true
 end
 
--- Key to its check, its default (nil: none), and whether it must be there.
+-- Check of each key, its default (nil for none), and whether it is required.
 local PLACEMENT = {
   cluster = { check = name(120) },
   backend = { check = name(1000), required = true },
@@ -72,7 +72,7 @@ local PLACEMENT = {
 local SCHEMA = {
   cluster = { check = name(120), required = true },
   backend = { check = name(1000) },
-  -- Thread and run are added to it, and Redis takes 128.
+  -- Thread and run are appended to it, and Redis' limit is 128.
   proxy = { check = name(100) },
   policy = { check = one_of(POLICIES), default = "fc_hash" },
   period = { check = number(0.1, 60, "s"), default = 1 },
@@ -115,7 +115,7 @@ local SCHEMA = {
   placement = { optional = true, table = PLACEMENT },
 }
 
---- The settings of a table of checks with their defaults, or nil and what is wrong, with the key's name.
+--- The settings with defaults for a table of checks, or nil and the error with the key's name.
 local function resolve(schema, given, path)
   local result = {}
   for key in pairs(given) do
@@ -157,7 +157,7 @@ local function resolve(schema, given, path)
   return result
 end
 
--- Of `plimsoll.updates`.
+-- Settings of `plimsoll.updates`.
 local UPDATES_SCHEMA = {
   agents = { check = addresses, required = true },
   service = { check = name(128) },
@@ -170,7 +170,7 @@ local UPDATES_SCHEMA = {
   max_bytes = { check = number(1024, 2 ^ 30, "bytes"), default = 16 * 2 ^ 20 },
 }
 
---- The settings of `plimsoll.updates` likewise.
+--- The settings of `plimsoll.updates`, likewise.
 function M.resolve_updates(given)
   if type(given) ~= "table" then
     return nil, "settings must be a table"
@@ -182,7 +182,7 @@ function M.resolve_updates(given)
   return settings, problem
 end
 
---- The settings with their defaults, or nil and what is wrong, with the key's name.
+--- The settings with defaults, or nil and the error with the key's name.
 function M.resolve(given)
   if type(given) ~= "table" then
     return nil, "settings must be a table"

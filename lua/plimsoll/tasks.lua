@@ -1,15 +1,15 @@
---- Tasks of a thread that outlive their errors: one that HAProxy itself sees would end the task for good. Any line may
--- raise where memory is short (`tune.lua.maxmem`).
+--- Tasks of a thread that survive errors: an error that reaches HAProxy would end the task. Any line may raise one if
+-- memory is short (`tune.lua.maxmem`).
 
 local M = {}
 
--- How long a task rests after an error, in ms.
+-- Pause of a task after an error, in ms.
 local REST_MS = 100
 
---- Errors in tasks, of which each was begun again.
+--- Number of errors in tasks, after each of which the task was restarted.
 M.failures = 0
 
--- Takes no memory.
+-- Allocates no memory.
 local function counted(ran, ...)
   if not ran then
     M.failures = M.failures + 1
@@ -17,12 +17,12 @@ local function counted(ran, ...)
   return ran, ...
 end
 
---- Calls a part of a task as `pcall` does.
+--- Calls a part of a task like `pcall`, and counts errors.
 function M.call(work, ...)
   return counted(pcall(work, ...))
 end
 
--- Of each task the last error that was told.
+-- Logs an error of a task unless it is the same as the last one.
 local function tell(name, said, problem)
   problem = tostring(problem):gsub("%c", "?"):sub(1, 300)
   if problem ~= said[1] then
@@ -31,7 +31,7 @@ local function tell(name, said, problem)
   end
 end
 
---- Runs `work` as a task, again after each error, until it returns. To be called while HAProxy loads this.
+--- Runs `work` as a task, and restarts it after each error until it returns. To be called while HAProxy loads this.
 function M.keep(name, work)
   local said = {}
   core.register_task(function()
@@ -40,7 +40,7 @@ function M.keep(name, work)
       if ran then
         return
       end
-      -- There may be no memory for these either.
+      -- There may be no memory for these calls either.
       pcall(tell, name, said, problem)
       pcall(core.msleep, REST_MS)
     end

@@ -1,8 +1,8 @@
---- Pushed updates of temporal data in HAProxy: those that come before their item's period wait here, the latest in
--- place of earlier ones.
+--- Pushed updates of temporal data in HAProxy: updates that arrive before their item's period is over wait here, the
+-- latest in place of earlier ones.
 --
 -- `lua-load-per-thread` a file of one line, `require("plimsoll.updates").start({ … })`, and bind the feed's frontend to
--- thread 1: all that is known of the items is there. HAProxy 2.6 cannot mix that with `lua-load`.
+-- thread 1, which has the state of all items. HAProxy 2.6 cannot mix this with `lua-load`.
 
 local address_of = require("plimsoll.address")
 local coalescer_of = require("plimsoll.coalescer")
@@ -18,22 +18,22 @@ local M = {}
 
 local started = false
 
--- Requests that are sent on at one time.
+-- Concurrent forwarded requests.
 local SENDERS = 8
--- Room for 100,000 items.
+-- Maximum bytes of an agent's answer: room for 100,000 items.
 local MAX_ANSWER = 16 * 2 ^ 20
--- Beyond, numbers of double precision are no longer told apart by one.
+-- Maximum integer that double precision represents exactly.
 local MAX_SEQUENCE = 2 ^ 53 - 1
--- Requests that ended without an answer are looked for this often, in milliseconds, and this much of the heap in kB is
--- looked through.
+-- Interval in milliseconds at which requests that ended without a response are collected, and the part of the heap in
+-- kB that is traversed each time.
 local COLLECT_MS, COLLECT_KB = 50, 128
--- They are of one connection, or tell what it does with the body.
+-- Headers that belong to one connection, or to the transfer of the body.
 local OWN_HEADERS = {
   connection = true, ["content-length"] = true, expect = true, ["keep-alive"] = true, te = true, trailer = true,
   ["transfer-encoding"] = true, upgrade = true,
 }
--- For how long a connection is kept that nobody uses, in s; and its timeout, for so long 2.8 and later may keep one
--- that was closed before it was connected.
+-- Time for which an unused connection is kept, in s; and its timeout, for which 2.8 and later may keep a connection
+-- that was closed before it was established.
 local ANCHOR_SECONDS, ANCHOR_TIMEOUT = 20, 30
 local FLUSH = "plimsoll-flush"
 local COUNTERS = { "passed", "held", "replaced", "stale", "malformed", "refused", "flushed", "failed" }
@@ -43,12 +43,12 @@ local function clock()
   return time.sec + time.usec * 1e-6
 end
 
--- Headers as HAProxy has them: by lower-case name, values from 0.
+-- Value of a header in HAProxy's form: by lower-case name, values from 0.
 local function header(headers, name)
   return headers[name] and headers[name][0]
 end
 
--- An update's number, or nil where it has none; and whether it can be.
+-- Sequence number of an update, or nil if it has none; and whether it is valid.
 local function sequence_of(headers)
   local text = header(headers, "plimsoll-update-sequence")
   if not text then
@@ -58,7 +58,7 @@ local function sequence_of(headers)
   return sequence, sequence and sequence <= MAX_SEQUENCE and not headers["plimsoll-update-sequence"][1]
 end
 
--- An update as it is sent on, or nil where it is not whole here.
+-- The update to forward, or nil if its body is incomplete here.
 local function whole(txn, headers, secret)
   local body = txn.f:req_body() or ""
   if tonumber(header(headers, "content-length")) ~= #body then
@@ -92,7 +92,7 @@ local function parse_periods(text)
   return not first and periods, "periods that cannot be read"
 end
 
--- Asks one agent for its periods for ever.
+-- Polls one agent for its periods, forever.
 local function follow(settings, coalescer, agent)
   local address, tag, said = settings.agents[agent], nil, nil
   local path = "/v1/updates" .. (settings.service and "?service=" .. settings.service or "")
@@ -136,8 +136,8 @@ local function follow(settings, coalescer, agent)
   end
 end
 
--- Sends on what is due, for ever.
--- @param hand table its `entry` is under way, and is sent again where an error ended this before it was over
+-- Forwards due updates, forever.
+-- @param hand table whose `entry` is in flight, and is sent again if an error ends this before it is completed
 local function send(settings, coalescer, queue, said, hand)
   while true do
     hand.entry = hand.entry or table.remove(queue)
@@ -169,7 +169,7 @@ local function is_stopping()
   return core.get_info().Stopping == 1
 end
 
--- Finds what is due, for ever.
+-- Queues due updates, forever.
 local function tick(coalescer, queue)
   while true do
     coalescer:at(clock())
@@ -180,8 +180,8 @@ local function tick(coalescer, queue)
   end
 end
 
--- HAProxy waits for the sockets of a process that it stops, also for one that its peer has closed: one is kept from
--- the start on, as it could end before one is made for an update that comes to wait.
+-- Keeps one connection open from the start on: HAProxy waits for the sockets of a process that it stops, also for one
+-- that its peer has closed, and could otherwise end before a socket is opened for a waiting update.
 local function stay(settings, coalescer)
   local anchor
   local age = 0
@@ -226,7 +226,7 @@ local function show(applet, coalescer)
   metrics.answer(applet, table.concat(lines, "\n") .. "\n")
 end
 
---- Starts it; raises where a setting is wrong, which keeps HAProxy from starting.
+--- Starts the coalescer; raises an error for an invalid setting, which keeps HAProxy from starting.
 -- Registers the action `lua.plimsoll_update`, the converter `lua.plimsoll_updated` and the service
 -- `lua.plimsoll_update_metrics`.
 function M.start(given)
@@ -242,14 +242,14 @@ function M.start(given)
     error("plimsoll.updates: load it with lua-load-per-thread, not with lua-load", 0)
   end
   local coalescer = coalescer_of.new(settings, #settings.agents)
-  -- Who may pass; made when HAProxy runs, as threads are made from one state.
+  -- Secret of forwarded updates; created when HAProxy runs, as threads are created from one state.
   local secret
   core.register_init(function()
     local time = now_of()
     math.randomseed(time.sec ~ (time.usec << 20) ~ (core.thread << 40))
     secret = ("%08x%08x"):format(math.random(0, 0xffffffff), math.random(0, 0xffffffff))
   end)
-  -- Of requests that passed: their item by a name, and the name by their stream's coroutine, which goes with it.
+  -- Items of passed requests by name, and names by the stream's coroutine, a weak key.
   local item_of, name_of = {}, setmetatable({}, { __mode = "k" })
 
   local function decide(txn)
@@ -310,7 +310,7 @@ function M.start(given)
     local name = name_of[stream]
     if name then
       name_of[stream] = nil
-      -- What the service will never take is no reason to send an older one.
+      -- A rejection by the service is no reason to send an older update.
       ended(name, (tonumber(status) or 500) < 500)
     end
   end)

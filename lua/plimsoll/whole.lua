@@ -1,9 +1,9 @@
---- Changes that no other task sees half done.
+--- Atomic changes.
 
 local gsub = string.gsub
 
---- Runs `change` in one piece. HAProxy interrupts tasks after 10,000 instructions, but nothing yields out of a callback
--- of the string library.
+--- Runs `change` atomically. HAProxy interrupts tasks after 10,000 instructions, but not within a callback of the
+-- string library.
 return function(change)
   gsub("-", "-", function()
     change()

@@ -1,21 +1,21 @@
---- The texts that the configuration hands to Lua, one a request and one an answer.
--- A converter costs a third of an action, which builds HAProxy's whole transaction for Lua; it gets one
--- text and gives one back.
+--- Texts that the configuration passes to Lua, one per request and one per response.
+-- A converter costs a third of an action, which builds HAProxy's whole transaction for Lua; it takes one text and
+-- returns one.
 
 local find, match, sub = string.find, string.match, string.sub
 local tonumber, type = tonumber, type
 
 local M = {}
 
--- Of items, and of jobs and load.
+-- Maximum remembered texts of responses, and maximum of items, jobs and load.
 local MAX_ANSWERS, MAX_NUMBER = 1000, 1e9
 local MAX_HASH, MAX_DIGITS = 0xffffffff, 10
--- No text is a number.
+-- A key that no text equals, as it is a number.
 local COUNT = 1
 
---- "<hash: a whole number below 2^32, or -> [<cost> [<route>]]"; a cost that is empty is not told. Or the hash alone as
--- an integer, which takes least.
--- @return hash integer, or nil for "-", or false where it cannot be read
+--- Parses "<hash: an integer below 2^32, or -> [<cost> [<route>]]" with an optional empty cost, or the hash alone as an
+-- integer, which is fastest.
+-- @return hash integer, or nil for "-", or false if malformed
 -- @return cost number or nil
 -- @return route string or nil
 function M.request(text)
@@ -44,20 +44,20 @@ end
 local Answers = {}
 Answers.__index = Answers
 
---- "<status> <server> [<items> [<jobs> [<load>]]]"; what is no number within 0 and 1e9 is not told. What was read is
--- remembered: the texts are few.
+--- Parses "<status> <server> [<items> [<jobs> [<load>]]]"; values that are not within 0 and 1e9 are ignored. Results
+-- are remembered, as there are few different texts.
 -- @return table text to { status integer, server string, items, jobs, load: number or nil }
 function M.answers()
   return setmetatable({ [COUNT] = 0 }, Answers)
 end
 
--- One that is infinite would be in the sums for ever. NaN is not within anything.
+-- An infinite value would stay in the sums forever; NaN is not within any range.
 local function bounded(word)
   local value = tonumber(word)
   return value and value >= 0 and value <= MAX_NUMBER and value or nil
 end
 
---- Reads a text that is not remembered.
+--- Parses a text that is not remembered.
 function Answers:read(text)
   local first = find(text, " ", 1, true)
   local second = first and find(text, " ", first + 1, true)

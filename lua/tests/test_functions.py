@@ -208,7 +208,7 @@ def test_a_ring_from_nothing_waits_for_the_other_nodes(cluster):
     assert cluster.sizes() == {"node1": 500, "node2": 500}
 
 
-def test_an_absurd_wait_does_not_hold_the_ring_for_ever(cluster):
+def test_an_absurd_wait_does_not_hold_the_ring_forever(cluster):
     cluster.report("node1", 1000)
     for value in ("nan", "1e300", "x"):
         cluster.server.hset(cluster.ring_key, "settle_until", value)

@@ -206,7 +206,7 @@ def test_refusals_and_a_silent_redis_are_shown(lab, reported):
     eventually("it is out of touch", left_to_the_balance)
 
 
-def test_requests_that_clients_abandon_are_not_counted_for_ever(lab, reported):
+def test_requests_that_clients_abandon_are_not_counted_forever(lab, reported):
     reported(node1=4.0, node2=4.0)
     asked = lab.proxy(threads=1)
     lab.wait_dispatchers(1)

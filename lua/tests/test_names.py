@@ -39,13 +39,13 @@ def test_two_proxies_of_one_host_have_two_names_by_default(stack, tmp_path, one)
     assert set(one.client.hkeys("plimsoll:{test}:proxies")) == names
 
 
-def test_two_proxies_with_one_name_do_not_replace_each_other_for_ever(stack, tmp_path, one):
+def test_two_proxies_with_one_name_do_not_replace_each_other_forever(stack, tmp_path, one):
     pair = [Balancer(stack, tmp_path / name, at(one.port)) for name in "ab"]
     wait_both(one)
     assert any(WARNING in asked.said() for asked in pair)
 
 
-def test_two_placing_proxies_with_one_name_do_not_replace_each_other_for_ever(run_site):
+def test_two_placing_proxies_with_one_name_do_not_replace_each_other_forever(run_site):
     async def test(site: HAProxySite) -> None:
         await site.start(proxy_name="lb")
         logs = lambda: [asked.said() for asked in site.proxies]  # noqa: E731

@@ -1,7 +1,7 @@
---- The servers of a backend, as HAProxy has them: their counters are read, their weights and limits set.
+--- A backend's servers in HAProxy: reads their counters, and sets their weights and limits.
 --
--- A server has one writer. While it is limited from here, HAProxy does not ask its agent; in every other state it does,
--- so that drains, failures of the node and fresh limits come by the agent-check.
+-- A server has one writer. While it is limited here, its agent-check is off; in every other state it is on, so that
+-- drains, failures of the node and fresh limits arrive by the agent-check.
 
 local servers_of = require("plimsoll.servers")
 local in_one_piece = require("plimsoll.whole")
@@ -11,11 +11,11 @@ local Backend = {}
 Backend.__index = Backend
 
 local UNSEEN = -1
--- Of a node's, other than its failures.
+-- Counters of a node's responses other than failures.
 local ANSWERS = { "hrsp_1xx", "hrsp_2xx", "hrsp_3xx", "hrsp_4xx", "hrsp_other" }
 
---- @param limiter table what the servers are to have
--- @return the backend, or nil and what is wrong
+--- @param limiter table decides on weights and limits
+-- @return the backend, or nil and the error
 function M.new(name, limiter)
   local found, problem = servers_of.names(name)
   if problem then
@@ -28,7 +28,8 @@ function M.new(name, limiter)
   return self
 end
 
--- In order. HAProxy 2.8 and later show those that are added at run time; of too many the last stay as they are.
+-- Names of the servers in order. HAProxy 2.8 and later list servers added at run time; those beyond the maximum stay
+-- unchanged.
 function Backend:names()
   local names = servers_of.names(self.name)
   return names
@@ -38,27 +39,27 @@ function Backend:server(name)
   return core.backends[self.name].servers[name]
 end
 
--- What is kept of a server: its configured limit, whether its weight or limit is from here, whether its agent is asked,
--- and whether it takes no weights but none and all.
+-- Record of a server: its configured limit, whether its weight or limit was set here, whether its agent-check is on,
+-- and whether its weight can only be none or all.
 function Backend:record(name)
   local record = self.records[name]
   if not record then
     local server = self:server(name)
     record = { configured = server:get_maxconn(), is_set = false, is_asked = true, is_static = false }
     self.records[name] = record
-    -- A server-state file may have kept it off.
+    -- A server-state file may have left it off.
     server:agent_enable()
   end
   return record
 end
 
---- Requests so far and in hand.
+--- Counters of requests, cumulative and in flight.
 function Backend:counters()
   local servers, failed = {}, 0
   for _, name in ipairs(self:names()) do
     local stats = self:server(name):get_stats()
     if stats then
-      -- Refused ones failed to connect, to HAProxy.
+      -- For HAProxy, refused requests are failed connections.
       servers[name] = { arrived = stats.stot + stats.econ + stats.qcur, in_flight = stats.scur }
       failed = failed + stats.econ
     end
@@ -67,7 +68,7 @@ function Backend:counters()
   return { servers = servers, unplaced = math.max(0, all.econ - failed) }
 end
 
---- For `plimsoll.metrics`, in its order. What nobody sees of requests that nobody looks at is -1.
+--- Figures in the order of `plimsoll.metrics`; -1 for those that this policy does not measure.
 function Backend:figures(now)
   local age, ring = self.limiter.news(now)
   local figures = { UNSEEN, UNSEEN, UNSEEN, ring, age }
@@ -90,7 +91,7 @@ local function set_weight(record, server, weight)
   if weight == nil or server:get_weight() == weight then
     return
   end
-  -- An algorithm that is static takes none or all.
+  -- A static balance algorithm accepts only none or all.
   if (weight == 0 or not record.is_static) and server:set_weight(weight) == nil then
     return
   end
@@ -132,7 +133,7 @@ local function hand_back(record, server)
   record.is_set = false
   ask_agent(record, server, true)
   server:set_weight("100%")
-  -- Until its agent's first answer the last limit stays; without an agent-check it would stay for ever.
+  -- Until its agent's first answer the last limit stays; without an agent-check it would stay forever.
   if not server:get_stats().agent_status then
     server:set_maxconn(record.configured)
   end
@@ -142,14 +143,14 @@ local function apply(self, name, now)
   local server = self:server(name)
   local stats = server and server:get_stats()
   if not stats then
-    -- Deleted at run time; one of its name may come.
+    -- Deleted at run time; another one with its name may be added.
     self.records[name] = nil
     return
   end
   local record = self:record(name)
   local wanted, requests, weight = self.limiter.wanted(name, now)
   if not servers_of.takes_work(stats.status) then
-    -- Its agent may have to say that this is over; where it was an operator or a check, the answers do not matter.
+    -- The agent may have to end this state; if an operator or a check caused it, the agent's answers have no effect.
     ask_agent(record, server, true)
   elseif wanted == "limited" then
     limit(record, server, requests, weight)
@@ -160,7 +161,7 @@ local function apply(self, name, now)
   end
 end
 
---- Sets what a server is to have.
+--- Applies weight and limit to a server.
 function Backend:apply(name, now)
   in_one_piece(function()
     apply(self, name, now)
@@ -173,8 +174,8 @@ function Backend:apply_all(now)
   end
 end
 
---- Looks for ever whether each still has what it is to have: operators, and an agent's answer that was on its way, may
--- have changed it, and news may have become too old; a task.
+--- Reapplies weights and limits forever, as operators or a delayed agent's answer may have changed them, or the
+-- snapshot may have become too old; a task.
 function Backend:watch(now)
   servers_of.take_turns(function()
     return self:names()

@@ -1,5 +1,5 @@
---- Policy `limits`: nothing on the request path. One thread follows the nodes' bounds in Redis and sets the servers'
--- weights and `maxconn`; the backend's own `balance` and queue do the rest.
+--- Policy `limits`, without code on the request path: one thread follows the nodes' bounds in Redis and sets the
+-- servers' weights and `maxconn`; the backend's own `balance` and queue do the rest.
 
 local backend_of = require("plimsoll.limits.backend")
 local follower_of = require("plimsoll.follower")
@@ -9,10 +9,10 @@ local tasks = require("plimsoll.tasks")
 
 local M = {}
 
--- The thread that speaks for the process.
+-- The thread that acts for the process.
 local SPEAKER = 1
 
---- @param identity function the dispatcher's name, and a text that differs for each run of it; from init on
+--- @param identity function returns the dispatcher's name and a text unique to each run; after init
 -- @param now function seconds
 -- @return table names: function, of its servers; figures: function for `plimsoll.metrics`, of the thread that has them
 function M.start(settings, identity, now)

@@ -1,5 +1,5 @@
---- What one proxy knows of the nodes' bounds, and the weight and limit that each server is to have for it. No I/O, no
--- HAProxy: time and HAProxy's counters are passed in.
+--- One proxy's shares of the nodes' bounds, and the weight and limit that follow for each server. No I/O, no HAProxy:
+-- time and HAProxy's counters are passed in.
 
 local observation_of = require("plimsoll.observation")
 local ring_of = require("plimsoll.ring")
@@ -9,23 +9,23 @@ local floor, max, min, huge = math.floor, math.max, math.min, math.huge
 
 local M = {}
 
--- The weight of the node that carries most; as in the first tier, where servers have `weight 100`.
+-- Weight of the node with the most slots; as in the first tier, where servers have `weight 100`.
 local FULL_WEIGHT = 100
--- HAProxy takes more, but reads it as a number of 32 bits.
+-- HAProxy accepts more, but reads it as a number of 32 bits.
 local MAX_LIMIT = 2 ^ 31 - 1
--- Of a request: shares are whole requests but for rounding.
+-- Tolerance in requests, as shares are whole requests up to rounding.
 local ROUNDING = 1e-6
--- What is left of a node's demand after a second, and what is no demand, in requests a second; as a dispatcher of the
--- usual period has them.
+-- Share of a node's demand that is kept after a second, and the demand in requests/s below which it is 0; the same as
+-- those of a dispatcher with the default period.
 local KEPT_DEMAND, MIN_DEMAND = 0.5, 1e-3
--- Shares that fall by more than this part are told of at once.
+-- Relative fall of all shares above which they are reported at once.
 local GIVEN_UP = 0.1
 
--- No requests are seen, so there is nothing to tell agents of.
+-- Empty observation, as this policy sees no requests.
 local NOTHING_SEEN = observation_of.new():text()
 
---- How many requests a share is. At least one: 0 would be no limit for HAProxy, and a node that gets nothing shows
--- nothing.
+--- A share in requests, at least one: for HAProxy 0 would be no limit, and a node without requests gives no
+-- measurements.
 local function limit_of(share)
   local requests = min(share.granted / share.mean_cost, share.bound_jobs)
   return floor(min(max(requests + ROUNDING, 1), MAX_LIMIT))
@@ -39,14 +39,14 @@ function M.new(settings)
   local news_at = -huge
   -- By name: known, seen_at, granted, bound_jobs, mean_cost, limit.
   local nodes = {}
-  -- By name: of the last counters `arrived`, and `demand` in requests a second; and the last `unplaced`.
+  -- By name: the last counter `arrived`, and `demand` in requests/s; and the last `unplaced`.
   local seen, unplaced = {}, nil
   local ring, sizes = nil, {}
-  -- Of the live nodes: whether there is one, and the most slots that one has.
+  -- Whether any node is live, and the maximum slots of a live node.
   local has_live, most_slots = false, 0
 
   local function is_live(node)
-    -- A bound of nothing is a node that is down or drained.
+    -- A bound of 0 means that the node is down or drained.
     return node ~= nil and node.known and node.bound_jobs > 0
   end
 
@@ -63,7 +63,7 @@ function M.new(settings)
     news_at = now
     local had, given_up = 0, 0
     for name, share in pairs(shares) do
-      -- Nothing can be counted in requests of no cost; somebody else wrote that.
+      -- A mean cost of 0 with a bound is invalid data.
       if share.mean_cost > 0 or share.bound_jobs == 0 then
         local before = nodes[name] and nodes[name].known and nodes[name].granted or 0
         had, given_up = had + before, given_up + max(0, before - share.granted)
@@ -74,16 +74,16 @@ function M.new(settings)
       end
     end
     for _, node in pairs(nodes) do
-      -- Redis may have come back empty: who is missing keeps its share for a lease.
+      -- Redis may have restarted empty: a missing node keeps its share for a lease.
       node.known = node.known and now - node.seen_at <= settings.lease
     end
     weigh()
     return given_up > GIVEN_UP * had
   end
 
-  --- News of a period.
+  --- Applies the snapshot of a period.
   -- @param shares table name to { granted, bound_jobs, mean_cost }
-  -- @return boolean whether so much is given up that it should be told of before the period is over
+  -- @return boolean whether so much is given up that it should be reported before the period ends
   function self.on_shares(now, shares)
     local given_up
     in_one_piece(function()
@@ -92,12 +92,12 @@ function M.new(settings)
     return given_up
   end
 
-  --- The ring in force; weights go by its slots, so that they are the same on all proxies.
+  --- Sets the ring in force, whose slots determine the weights, so that they are the same on all proxies.
   function self.on_ring(new)
     ring = new
     local counted = ring_of.sizes(new)
     in_one_piece(function()
-      -- A newer one may have come meanwhile.
+      -- A newer one may have arrived meanwhile.
       if ring == new then
         sizes = counted
         weigh()
@@ -106,7 +106,7 @@ function M.new(settings)
   end
 
   local function weight_of(name)
-    -- A ring of none of the live nodes says nothing of them.
+    -- A ring without any live node gives no weights.
     if most_slots == 0 then
       return nil
     end
@@ -114,9 +114,9 @@ function M.new(settings)
     return slots > 0 and max(1, floor(FULL_WEIGHT * slots / most_slots + 0.5)) or 0
   end
 
-  --- What a server is to have.
-  -- @return "limited", its limit and its weight (nil: as it is); "out" where it is to get nothing new; or nil where
-  --   nothing is known that would be fresh enough: the first tier decides
+  --- Wanted state of a server.
+  -- @return "limited", its limit and its weight (nil: unchanged); "out" if it should get no new requests; or nil if the
+  --   snapshot is too old and the first tier decides
   function self.wanted(name, now)
     local node = nodes[name]
     if not node or not has_live or now - news_at > settings.age_limit then
@@ -140,24 +140,24 @@ function M.new(settings)
     end
     for name, server in pairs(counters.servers) do
       local had = seen[name] or { arrived = server.arrived, demand = 0 }
-      -- Counters begin anew where an operator clears them.
+      -- Counters restart if an operator clears them.
       local wanted = max(0, server.arrived - had.arrived) + (is_live(nodes[name]) and shared / open or 0)
       local demand = had.demand + smoothing * (wanted / period - had.demand)
       counted[name] = { arrived = server.arrived, demand = demand < MIN_DEMAND and 0 or demand }
     end
   end
 
-  --- To be called once a period: what arrived in it counts as demand from now on.
-  -- @param counters table `servers`, by name { arrived: requests so far, refused ones with them, in_flight }, and
-  --   `unplaced`, those so far that were refused before they had a server
+  --- Ends a period: its arrivals are smoothed into the reported demand. To be called once a period.
+  -- @param counters table `servers`, by name { arrived: cumulative requests including refused ones, in_flight }, and
+  --   `unplaced`, the cumulative requests refused before they had a server
   function self.end_period(counters)
     local counted = {}
     count(counters, counted)
     seen = counted
   end
 
-  --- What goes to Redis once a period: node, demand with what may be in flight until the next shares are heard, and
-  -- an observation, flat.
+  --- Report for Redis, once a period: a flat list of node, demand with the maximum cost in flight until the next
+  -- snapshot, and an observation.
   function self.report(counters)
     local flat = {}
     for name, server in pairs(counters.servers) do
@@ -171,14 +171,14 @@ function M.new(settings)
     return flat
   end
 
-  --- Of a server, for metrics: the share in force, and the cost of so many requests.
+  --- Metrics of a server: the share in force, and the cost of its requests.
   function self.share(name, now)
     return self.wanted(name, now) == "limited" and nodes[name].granted or 0
   end
 
   self.cost_of = cost_of
 
-  --- The age of the news in s (-1: none yet), and the version of the ring (0: none).
+  --- Age of the snapshot in s (-1 for none), and version of the ring (0 for none).
   function self.news(now)
     return news_at > -huge and max(now - news_at, 0) or -1, ring and ring.version or 0
   end

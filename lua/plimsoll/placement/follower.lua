@@ -1,12 +1,12 @@
---- What a dispatcher knows of the table of primaries, and what of it is under way: the port of agent/core's
+--- A dispatcher's copy of the table of primaries, and its requests in flight: the port of agent/core's
 -- `placement::Follower`. No I/O, no HAProxy: time and hashes are passed in.
 --
--- Entries are named as on the wire: `=NAME`, or `*N` for a rest, which names without an entry share. A request that
--- was let in has a ticket until it has ended. One that ended without an answer leaves a doubt: its node may still be
--- at work on it for as long as a request may take.
+-- Entries have their names on the wire: `=NAME`, or `*N` for a rest, which names without an entry share. An admitted
+-- request has a ticket until it ends. If it ends without a response it is in doubt: its node may still work on it for
+-- up to the request limit.
 --
--- Actions and tasks may be interrupted after 10,000 instructions: a new table is built aside, and what changes the
--- one in force does so in one piece.
+-- Actions and tasks may be interrupted after 10,000 instructions: a new table is built separately, and the one in
+-- force is changed atomically.
 
 local find, match, gmatch, gsub, sub = string.find, string.match, string.gmatch, string.gsub, string.sub
 local huge, max = math.huge, math.max
@@ -14,7 +14,7 @@ local huge, max = math.huge, math.max
 local M = {}
 
 M.RESTS = 64
--- Names with an entry of their own, at most, and as many that are on their way.
+-- Maximum names with an entry of their own, and as many in handover.
 local MAX_NAMED = 2 * 16384
 local MAX_NAME_BYTES, MAX_NODE_BYTES = 128, 128
 local MAX_VERSION = (1 << 53) - 1
@@ -28,12 +28,12 @@ local function in_one_piece(change)
 end
 M.in_one_piece = in_one_piece
 
--- Whether a text can be the name of an object set: 1 to 128 visible ASCII characters.
+-- Whether a text is a valid name of an object set: 1 to 128 visible ASCII characters.
 local function is_name(text)
   return #text <= MAX_NAME_BYTES and find(text, "^[!-~]+$") ~= nil
 end
 
--- Of a word on the wire: the name, or the number of a rest.
+-- Parses a word on the wire: the name, or the number of a rest.
 local function set_of(word)
   local first = sub(word, 1, 1)
   if first == "=" then
@@ -45,7 +45,7 @@ local function set_of(word)
   end
 end
 
--- Of a state on the wire: the node and whether the set is leaving it; "-" has none.
+-- Parses a state on the wire: the node and whether the set is leaving it; "-" has none.
 local function state_of(word)
   local leaving, node = match(word, "^(>?)([%w._:/%-]+)$")
   if node and word ~= "-" and #node <= MAX_NODE_BYTES then
@@ -58,15 +58,15 @@ local function version_of(text)
   return version and version >= 0 and version <= MAX_VERSION and version or nil
 end
 
---- @param rest_of function of a name and what `route` was given: the number of its rest
+--- @param rest_of function returns the number of a name's rest, from the name and the context passed to `route`
 function M.new(rest_of)
   local self = { due = false, placed = 0, doubted = 0 }
-  -- In force; nothing before it has joined and while it is suspended.
+  -- The table in force; nil before the dispatcher has joined and while it is suspended.
   local generation, version, names, named, rests, leaving
   local request_limit, lease, hold = 0, huge, false
   local heard_at, heard_wall = 0, 0
-  -- Word and node to what is there, which is also the ticket. Who is no longer the entry's in force (`past`) goes when
-  -- nothing of it is left.
+  -- Word and node to their count, which is also the ticket. A count for a former node of an entry (`past`) is removed
+  -- when nothing of it is left.
   local counts, doubts, under_way, in_doubt = {}, {}, 0, 0
 
   local function is_busy(count)
@@ -92,7 +92,7 @@ function M.new(rest_of)
     end
   end
 
-  -- Reads a whole table, flat, from a place on.
+  -- Reads a whole table from a flat list, from an index on.
   local function read(flat, first)
     local new = { names = {}, named = 0, rests = {}, leaving = {} }
     for i = first, #flat, 2 do
@@ -130,10 +130,10 @@ function M.new(rest_of)
     self.due = next(leaving) ~= nil
   end
 
-  --- The answer to the last time it asked to join.
+  --- Applies the answer to the most recent join.
   -- @param flat table SET, STATE, … from `first` on
-  -- @param terms table lease and request_limit in s, hold (whether nobody is let in after a lease of silence)
-  -- @return true, or nil and what is wrong
+  -- @param terms table lease and request_limit in s, hold (whether no request is admitted after a lease of silence)
+  -- @return true, or nil and the error
   function self.joined(new_generation, new_version, flat, first, terms)
     local new = read(flat, first)
     new_version = version_of(new_version)
@@ -148,8 +148,8 @@ function M.new(rest_of)
     return true
   end
 
-  --- A whole table, as who has missed something gets it. An older one is ignored, and any while it has not joined: it
-  -- may be from before it was suspended.
+  --- Replaces the table after missed changes. Ignored if it is not newer, or if the dispatcher has not joined: it may
+  -- then date from before the suspension.
   function self.on_table(new_version, flat, first)
     local new = read(flat, first)
     new_version = version_of(new_version)
@@ -189,8 +189,9 @@ function M.new(rest_of)
     version = to
   end
 
-  --- A change, `FROM TO SET STATE …`.
-  -- @return nil, or why it was not taken: "late" (nothing to do), "missed" or "wrong" (the whole table is needed)
+  --- Applies a change, `FROM TO SET STATE …`.
+  -- @return nil, or the reason for which it does not apply: "late" (ignore it), "missed" or "wrong" (the whole table is
+  -- needed)
   function self.on_delta(text)
     local from, to, rest_of_text = match(text, "^(%d+) (%d+)(.*)$")
     from, to = version_of(from), version_of(to)
@@ -219,7 +220,7 @@ function M.new(rest_of)
     end
     local gap
     in_one_piece(function()
-      -- Another one may have come while this was read.
+      -- Another change may have been applied while this was read.
       if version ~= from then
         gap = version and version >= to and "late" or "missed"
       else
@@ -229,39 +230,37 @@ function M.new(rest_of)
     return gap
   end
 
-  --- Lets nobody in until it has joined anew.
+  --- Admits no requests until the dispatcher has rejoined.
   function self.suspend()
     generation, version, names, named, rests, leaving = nil, nil, nil, nil, nil, nil
   end
 
-  --- The keeper was heard of: of what was sent then.
-  -- @param wall number s of a clock that goes on while the process is stopped, which HAProxy's does not
+  --- Records contact with the keeper, as of the time when the request was sent.
+  -- @param wall number s of a clock that also runs while the process is stopped, which HAProxy's does not
   function self.heard(now, wall)
     heard_at, heard_wall = now, wall
   end
 
-  -- Nobody is let in after a lease of silence, where that is wanted.
+  -- Suspends after a lease of silence, if `hold` is set.
   local function listen(now, wall)
     if version and (now - heard_at > lease or wall() - heard_wall > lease) then
       self.suspend()
     end
   end
 
-  --- The version it knows; nil before it has joined and while it is suspended.
+  --- Version of the table; nil before the dispatcher has joined and while it is suspended.
   function self.version()
     return version
   end
 
-  --- The table's generation; nil as the version is.
+  --- Generation of the table; nil likewise.
   function self.generation()
     return generation
   end
 
-  --- Where a request of an object set goes.
-  -- @param context passed to `rest_of`
-  -- @param wall function s
-  -- @return ticket, of which `node` says where; entry's word. Or nil and "name" (it cannot be one), "suspended" (it
-  -- has not joined), "moving" (its set is being handed over)
+  --- Routes a request for an object set.
+  -- @param context passed to `rest_of` @param wall function s @return ticket with the field `node`, and the entry's
+  -- word; or nil and "name" (invalid), "suspended" (not joined) or "moving" (in handover)
   function self.route(now, wall, name, context)
     if not is_name(name) then
       return nil, "name"
@@ -302,10 +301,10 @@ function M.new(rest_of)
     settle(count)
   end
 
-  --- The node has answered, or was never reached: it is through with the request.
+  --- Ends a request that the node has answered, or that never reached it.
   self.answered = ended
 
-  --- It ended without an answer: the node may still be at work on it.
+  --- Ends a request without a response: the node may still be working on it.
   function self.unanswered(count, now)
     self.doubted = self.doubted + 1
     in_doubt = in_doubt + (doubts[count] and 0 or 1)
@@ -324,8 +323,8 @@ function M.new(rest_of)
     end
   end
 
-  --- What the keeper is told, once a period and when a set has become free.
-  -- @return version, and the sets that are to leave and cannot yet; nil where there is nothing to tell
+  --- Report to the keeper, once a period and when a set has become free.
+  -- @return version, and the sets in handover that still have requests here; nil without a table
   function self.report(now)
     local told, busy
     in_one_piece(function()
@@ -344,7 +343,7 @@ function M.new(rest_of)
     return told, busy
   end
 
-  --- @return requests under way, and sets that are in doubt at some node
+  --- @return number of requests in flight, and of sets in doubt at some node
   function self.at_work()
     return under_way, in_doubt
   end

@@ -13,9 +13,9 @@ local byte, format, max, min = string.byte, string.format, math.max, math.min
 local M = {}
 
 local MAX_COST = 1e9
--- Between two looks at a set that is being handed over, in ms: a quarter of what was waited, within these.
+-- Range of the interval between two looks at a set in handover, in ms: a quarter of the time waited so far.
 local MIN_LOOK, MAX_LOOK = 2, 50
--- Of a refusal by HAProxy itself: it reached no server.
+-- Status of a refusal by HAProxy itself, which reached no server.
 local UNREACHED = 503
 
 -- HAProxy's own `digest(md5)`: the hash of a name is its last 4 bytes, and so its rest the last one's low bits.
@@ -43,10 +43,10 @@ end
 --- Registers the action `lua.plimsoll_place`, the converters `lua.plimsoll_answered` and `lua.plimsoll_unanswered`,
 -- and the tasks.
 -- @param settings table all settings
--- @param identity function the dispatcher's name, and a text that differs for each run of it; from init on
+-- @param identity function returns the dispatcher's name and a text unique to each run; after init
 -- @param now function s
--- @return figures function: what is shown of this thread; collect function: ends what nobody holds any more, and tells
--- whether any is left
+-- @return figures function: metrics of this thread; collect function: ends requests without a holder, and returns
+-- whether any are left
 function M.start(settings, identity, now)
   local servers, link
   local follower, loads = follower_of.new(rest_of), loads_of.new()
@@ -74,7 +74,7 @@ function M.start(settings, identity, now)
     return under_way == 0 and in_doubt == 0
   end
 
-  -- Tokens are in the order of tables as text: generations are, and 16 digits hold every version.
+  -- Fencing tokens sort as text in the order of tables: generations do, and 16 digits hold every version.
   local function fence_now()
     local generation, version = follower.generation(), follower.version()
     if version ~= fence_version or generation ~= fence_generation then
@@ -84,11 +84,11 @@ function M.start(settings, identity, now)
     return fence
   end
 
-  -- The ticket and the entry's word, or nil and why not, with that word where its set is moving. The fence is that of
-  -- the table that was asked: HAProxy does not interrupt so little.
+  -- The ticket and the entry's word, or nil and the reason, with the word if its set is moving. The fencing token is
+  -- that of the same table: HAProxy does not interrupt so few instructions.
   local function route(txn, set)
     if not link.leaving and is_stopping(txn) then
-      -- Its successor takes over its name.
+      -- The process's successor takes over its name.
       return nil, "suspended"
     end
     local ticket, word, entry = follower.route(now(), wall, set, txn)
@@ -116,14 +116,14 @@ function M.start(settings, identity, now)
   core.register_action("plimsoll_place", { "http-req" }, function(txn)
     local set, holder = txn:get_var("txn.plimsoll_object_set"), running()
     set = type(set) == "string" and set or ""
-    -- Nothing was sent: rules come before that.
+    -- Nothing was sent yet: rules run before that.
     tickets.ended(holder, 0, true)
     local ticket, word, entry = route(txn, set)
     local cost = tonumber(txn:get_var("txn.plimsoll_cost")) or costs.default
-    -- NaN is not above the least.
+    -- NaN also counts as the least cost.
     cost = cost > costs.min and min(cost, MAX_COST) or costs.min
     if entry then
-      -- Who waits has come: a set that is moving would look cold else.
+      -- Count waiting requests too; otherwise a set in handover would look cold.
       loads.add(entry, set, cost)
     end
     if not ticket and patience > 0 and (word == "moving" or word == "suspended") then
@@ -154,13 +154,13 @@ function M.start(settings, identity, now)
     link = link_of.new(settings, name, instance, follower, loads, is_idle, now, wall)
   end)
   tasks.keep("primaries", function()
-    link:report_for_ever()
+    link:report_forever()
   end)
   tasks.keep("changes of primaries", function()
-    link:follow_for_ever()
+    link:follow_forever()
   end)
   tasks.keep("stop", function()
-    link:watch_for_ever()
+    link:watch_forever()
   end)
 
   local function figures()

@@ -1,5 +1,5 @@
---- The tasks that talk to Redis about primaries: what is under way and what was asked for goes out, the table of
--- primaries and its changes come in.
+--- Tasks that talk to Redis about primaries: they send reports and demand, and receive the table of primaries and its
+-- changes.
 
 local contact = require("plimsoll.contact")
 local redis_of = require("plimsoll.redis")
@@ -8,12 +8,12 @@ local M = {}
 
 local PARTS = { "", ":table", ":log", ":dispatchers", ":busy", ":loads", ":gone" }
 local LIBRARY_VERSION = 2
--- How often is looked whether something is to be told at once, and whether HAProxy stops this process, in ms.
+-- Intervals in ms at which an urgent report, and a stop of the process by HAProxy, are checked for.
 local LOOK_MS, STOPPING_MS = 10, 100
--- A process that HAProxy replaces has this long to take another name, in s: its successor takes over the one it had,
--- and who has it then is taken for dead.
+-- Time in s for a process that HAProxy replaces to take another name: its successor then takes over the old one, whose
+-- holder counts as dead.
 local SUCCESSION = 0.2
--- For how long is waited where no table is in force, in s.
+-- Range of the wait while no table is in force, in s.
 local MIN_WAIT, MAX_WAIT = 0.05, 5
 local MAX_MS = 3600000
 
@@ -25,12 +25,12 @@ local function ms(value)
 end
 
 --- @param settings table all settings
--- @param name string of the dispatcher; `instance` tells this run of it from all others
+-- @param name string of the dispatcher; `instance` distinguishes this run from all others
 -- @param follower table of agent/core's placement
 -- @param loads table
--- @param is_idle function whether nothing is under way or in doubt
+-- @param is_idle function whether no request is in flight or in doubt
 -- @param now function seconds of HAProxy's clock
--- @param wall function seconds of a clock that goes on while the process is stopped
+-- @param wall function seconds of a clock that also runs while the process is stopped
 function M.new(settings, name, instance, follower, loads, is_idle, now, wall)
   local prefix = ("plimsoll:{%s}:placement"):format(settings.placement.cluster)
   local keys = {}
@@ -51,7 +51,7 @@ function Link:call(part, ...)
   return self.calls:call("FCALL", "plimsoll_placement_" .. part, 7, k[1], k[2], k[3], k[4], k[5], k[6], k[7], ...)
 end
 
--- Sleeps for so long, or until something is to be told at once.
+-- Sleeps for `seconds`, or until an urgent report is due.
 function Link:rest(seconds)
   local till = self.now() + seconds
   repeat
@@ -59,7 +59,7 @@ function Link:rest(seconds)
   until self.now() >= till or self.follower.due or self.is_over or self.stopping ~= self.leaving
 end
 
--- HAProxy stops this process: it goes on under another name, with what is under way.
+-- Continues under another name with the requests in flight, as HAProxy stops this process.
 function Link:rename()
   self.leaving = true
   self.name = self.own_name
@@ -67,14 +67,14 @@ function Link:rename()
   self.follower.suspend()
 end
 
--- Says that an id is used no more. `idle` is also true where what was under way goes by another one.
+-- Reports that an id is no longer used. `idle` is also true if its requests in flight continue under another id.
 function Link:leave(id, idle)
   local answer, problem = self:call("leave", id, idle and "1" or "0")
   return answer ~= nil or nil, problem
 end
 
--- The name of before is given up when no set that leaves has requests of then: of the others, which will leave later,
--- the new one tells.
+-- Gives up the former name when no set in handover has requests from before; later handovers are reported under the new
+-- name.
 function Link:leave_former()
   local _, busy = self.follower.report(self.now())
   if not busy or #busy > 0 then
@@ -140,7 +140,7 @@ function Link:take(answer)
   return true
 end
 
--- To join again would say that another one of its name is dead, and so would that one.
+-- If two with one name rejoined, each would declare the other dead.
 function Link:look_for_namesake()
   local ids, problem = self.calls:call("HKEYS", self.keys[4])
   if type(ids) ~= "table" then
@@ -160,7 +160,7 @@ function Link:report()
   local sent, sent_wall = self.now(), self.wall()
   local version, busy = self.follower.report(sent)
   if not version then
-    -- It was not heard for too long.
+    -- Its reports were missing for too long.
     self.id = nil
     return true
   end
@@ -182,7 +182,7 @@ function Link:report()
   return good, problem
 end
 
--- The last client of a process that HAProxy stops has gone.
+-- Leaves, as the last client of a process that HAProxy stops has gone.
 function Link:quit()
   for _, id in ipairs({ self.id or false, self.was or false }) do
     if id then
@@ -195,7 +195,7 @@ end
 
 function Link:step()
   if not self.checked then
-    -- With a key, so that a member of a Redis Cluster tells who has it.
+    -- With a key, so that a member of a Redis Cluster redirects to its owner.
     local version, problem = self.calls:call("FCALL_RO", "plimsoll_placement_version", 1, self.keys[1])
     if not version then
       return nil, problem
@@ -228,8 +228,8 @@ function Link:step()
   return good, problem
 end
 
---- Joins, and reports once a period and when there is something to tell; a task.
-function Link:report_for_ever()
+--- Joins, and reports once a period and when a report is urgent; a task.
+function Link:report_forever()
   core.msleep(math.floor(1000 * SUCCESSION))
   contact.keep_trying(self, self.calls, 2 * self.settings.period + self.settings.redis.timeout + MAX_WAIT, function()
     local good, problem = self:step()
@@ -239,7 +239,7 @@ function Link:report_for_ever()
   self.changes:close()
 end
 
--- A change that does not fit is left to the report that follows at once.
+-- A change that does not apply is left to the report, which follows at once.
 function Link:on_change(text)
   local generation, change = text:match("^(%S+) (.+)$")
   local gap = "missed"
@@ -252,16 +252,16 @@ function Link:on_change(text)
 end
 
 --- Follows the changes of the table; a task.
-function Link:follow_for_ever()
-  contact.follow_for_ever(self, self.changes, self.keys[1], function(text)
+function Link:follow_forever()
+  contact.follow_forever(self, self.changes, self.keys[1], function(text)
     if type(text) == "string" then
       self:on_change(text)
     end
   end)
 end
 
---- Looks whether HAProxy stops this process, which waits for the sockets of its tasks; a task.
-function Link:watch_for_ever()
+--- Watches for HAProxy stopping this process, which waits for the sockets of its tasks; a task.
+function Link:watch_forever()
   local till_ping = 0
   while not self.ended do
     core.msleep(STOPPING_MS)

@@ -1,18 +1,18 @@
---- What requests ask for, by object set, as the keeper of the table is told it.
+--- Demand per object set, for reports to the keeper.
 --
--- Names that share a rest are told one by one only where they are the hottest, so that one that deserves an entry of
--- its own gets it. Memory is bounded, however many names come.
+-- Of the names that share a rest only the hottest are reported individually, so that those can get entries of their
+-- own. Memory is bounded for any number of names.
 
 local M = {}
 
 local byte = string.byte
 local NAMED = byte("=")
--- Pairs in a report, and of them names that share a rest.
+-- Maximum pairs in a report, and of them names that share a rest.
 local MAX_PAIRS, MAX_SHARING, RESTS = 1024, 64, 64
--- Names that share a rest and are counted by themselves; later ones of a period count in the rest alone.
+-- Maximum names that share a rest and are counted individually; further ones in a period count for the rest only.
 local MAX_COUNTED = 4096
 
--- The hottest of `costs`, at most so many, hottest first; and a list of the others.
+-- The hottest of `costs`, at most `most`, hottest first; and a list of the others.
 local function hottest(costs, most)
   local top, others = {}, {}
   for key, cost in pairs(costs) do
@@ -40,11 +40,11 @@ end
 
 function M.new()
   local self = {}
-  -- By word on the wire, with its "=" or "*"; of names that share a rest, and their rests.
+  -- Costs by word on the wire, with "=" or "*"; costs of names that share a rest, and their rests.
   local sums, sharing, rest_of, counted = {}, {}, {}, 0
 
-  --- A request begins.
-  -- @param word string the entry it goes by
+  --- Counts a request that begins.
+  -- @param word string the entry that it belongs to
   function self.add(word, name, cost)
     if byte(word) == NAMED then
       sums[word] = (sums[word] or 0) + cost
@@ -60,15 +60,16 @@ function M.new()
     end
   end
 
-  --- Forgets what nobody is told of any more.
+  --- Discards all counts.
   function self.clear()
     sums, sharing, rest_of, counted = {}, {}, {}, 0
   end
 
-  --- What began since the last time: `SET COST SET COST …`, or "-". What is too cold for it is told later.
+  --- Report of the requests since the last one: `SET COST SET COST …`, or "-". The coldest sets beyond the maximum
+  -- follow in a later report.
   function self.take()
     local told, words, rests = {}, {}, {}
-    -- Requests go on while this reads.
+    -- Requests continue while this reads.
     local sums_of, sharing_of, rests_of = sums, sharing, rest_of
     self.clear()
     for word, cost in pairs(sums_of) do

@@ -1,8 +1,8 @@
---- What placement shows Prometheus: the figures of each thread as one text in HAProxy's map, and all of them together.
+--- Prometheus metrics of placement: the figures of each thread as one text in HAProxy's map, and their aggregation.
 
 local M = {}
 
---- Why a request is refused.
+--- Reasons for refusals.
 M.REASONS = { "moving", "suspended", "unknown", "name" }
 
 local COUNTERS = {
@@ -23,7 +23,7 @@ function M.text(figures)
   return table.concat(figures, " ")
 end
 
---- @return the figures, or nil where the text is none of them
+--- @return the figures, or nil if the text is malformed
 function M.read(text)
   local figures = {}
   for word in text:gmatch("%S+") do
@@ -32,7 +32,7 @@ function M.read(text)
   return #figures == VERSION + #M.REASONS and figures or nil
 end
 
---- In Prometheus' text format.
+--- Renders Prometheus' text format.
 -- @param threads table the figures of each thread
 function M.render(cluster, threads)
   if #threads == 0 then

@@ -1,14 +1,14 @@
---- Which request of this thread has which ticket.
+--- Tickets of this thread's requests.
 --
--- The holder of one is an object that lives as long as the request, a HAProxy stream's coroutine: where it is
--- collected and nobody has said how the request ended, it ended without an answer.
+-- A ticket's holder is an object that lives as long as the request, a HAProxy stream's coroutine: if it is collected
+-- before the request was ended, the request ended without a response.
 
 local M = {}
 
 --- @param follower of agent/core's placement
 function M.new(follower)
   local self = {}
-  -- Slots, so that nothing is built for a request: ticket, or false where it is free. Holders are weak keys.
+  -- Slots, so that no table is built per request: a ticket, or false if free. Holders are weak keys.
   local ticket_of, free, free_count = {}, {}, 0
   local slot_of = setmetatable({}, { __mode = "k" })
 
@@ -20,7 +20,7 @@ function M.new(follower)
     return ticket
   end
 
-  --- The request was let in.
+  --- Stores the ticket of an admitted request.
   function self.hold(holder, ticket)
     local slot
     if free_count > 0 then
@@ -33,7 +33,7 @@ function M.new(follower)
     slot_of[holder] = slot
   end
 
-  --- It ended.
+  --- Ends a request.
   -- @param is_through boolean whether the node has answered, or was never reached
   function self.ended(holder, now, is_through)
     local slot = slot_of[holder]
@@ -49,7 +49,7 @@ function M.new(follower)
     end
   end
 
-  --- Ends those whose holders are gone. Must not be interrupted. Returns whether any is left.
+  --- Ends the requests whose holders were collected. Must not be interrupted. Returns whether any request is left.
   function self.collect(now)
     local held, busy = {}, false
     for _, slot in pairs(slot_of) do
