@@ -472,28 +472,19 @@ impl Dispatcher {
     /// never answers is not thought fast. Several in a row take the node out for a while, unless it is the
     /// last.
     pub fn unanswered(&mut self, place: usize, now: f64) {
-        let may_go = self.may_eject();
-        if let Some(node) = self.nodes.get_mut(place)
-            && node.unanswered(now, may_go)
-        {
-            self.counts.ejections += 1;
-        }
+        self.eject(place, |node, may_go| node.unanswered(now, may_go));
     }
 
-    /// The proxy sent an attempt elsewhere than to this node, which it holds for unhealthy. Nothing failed, but
-    /// several in a row take the node out for a while, as above: its share must not admit what others get.
+    /// The proxy sent an attempt elsewhere than to this node, which it takes for unhealthy. Nothing failed, but
+    /// several in a row take the node out, as above: its share must not admit what others get.
     pub fn passed_over(&mut self, place: usize, now: f64) {
-        let may_go = self.may_eject();
-        if let Some(node) = self.nodes.get_mut(place)
-            && node.passed_over(now, may_go)
-        {
-            self.counts.ejections += 1;
-        }
+        self.eject(place, |node, may_go| node.passed_over(now, may_go));
     }
 
-    /// Whether a node would not be the last that goes.
-    fn may_eject(&self) -> bool {
-        self.nodes.iter().filter(|node| node.is_open()).count() > 1
+    fn eject(&mut self, place: usize, misses: impl Fn(&mut Node, bool) -> bool) {
+        let may_go = self.nodes.iter().filter(|node| node.is_open()).count() > 1;
+        let node = self.nodes.get_mut(place);
+        self.counts.ejections += u64::from(node.is_some_and(|node| misses(node, may_go)));
     }
 }
 

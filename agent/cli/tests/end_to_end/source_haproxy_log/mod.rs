@@ -2,7 +2,6 @@
 
 mod hostile;
 
-use crate::support;
 use std::{
     io::Write,
     net::{TcpStream, UdpSocket},
@@ -13,7 +12,7 @@ use std::{
 };
 
 use crate::support::{
-    Agent, Haproxy, free_port, http_get, mode,
+    self, Agent, Haproxy, free_port, http_get, mode,
     peer::{Peer, Script, answer},
     wait_for,
 };

@@ -1,9 +1,10 @@
 //! The default law: right with an SLA and nothing else.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+mod learning;
+#[path = "../plants/mod.rs"]
 mod plants;
-
-use std::time::Duration;
+mod unseen;
 
 use plants::{FifoNode, observation, sla};
 use plimsoll_core::*;
@@ -279,90 +280,6 @@ fn a_bound_that_nobody_obeys_does_not_wander_down() {
 }
 
 #[test]
-fn a_source_that_answers_late_lowers_the_bound_and_never_raises_it() {
-    let (mut node, mut agent) = (node(29), controller(None));
-    run(&mut node, &mut agent, 3.0, 10);
-    run(&mut node, &mut agent, 0.5, 10);
-    let before = agent.decision().bound_jobs;
-    let mut last = before;
-    for _ in 0..20 {
-        let decision = agent.step_late(Seconds(1.0), None);
-        assert_eq!(decision.reason, Reason::SourceLate);
-        assert!(decision.bound_jobs <= last, "{decision:?}");
-        last = decision.bound_jobs;
-    }
-    assert!(last < 0.7 * before && last >= 1.0, "{before} {last}");
-    // One that was late within the target is only a gap.
-    let lost = controller(None).step_late(Seconds(0.1), None);
-    assert_eq!(lost.reason, Reason::SourceLost);
-}
-
-#[test]
-fn scrapes_that_time_out_before_the_sla_do_not_hold_the_bound() {
-    let mut agent = NodeController::new(Settings {
-        sla: sla(1.0, Objective::Quantile(0.95)),
-        ..settings(None)
-    })
-    .unwrap();
-    let mut node = node(43);
-    run(&mut node, &mut agent, 0.5, 20);
-    run(&mut node, &mut agent, 3.0, 2);
-    let (before, mut silence) = (agent.decision(), Silence::default());
-    assert!(before.capacity.is_some(), "{before:?}");
-    // Asked once a second, each time for half a second.
-    let asked = |second| Duration::from_secs(second);
-    let given_up = |second| asked(second) + Duration::from_millis(500);
-    silence.end(asked(0));
-    let mut late = |second, agent: &mut NodeController| {
-        let waited = silence.go_on(asked(second), given_up(second));
-        assert_eq!(waited, Seconds(second as f64 + 0.5));
-        agent.step_late(waited, None)
-    };
-    let lowered = late(1, &mut agent);
-    assert_eq!(lowered.reason, Reason::SourceLate);
-    assert!(
-        lowered.bound_jobs < 0.5 * before.bound_jobs,
-        "{before:?} {lowered:?}"
-    );
-    for second in 2..20 {
-        let decision = late(second, &mut agent);
-        assert_eq!(decision.reason, Reason::SourceLate);
-        assert!(decision.bound <= lowered.bound, "{decision:?}");
-        assert_eq!(
-            decision.capacity, before.capacity,
-            "weights go by what was learned, and not by the bound"
-        );
-    }
-    // An answer that is no observation ends it.
-    silence.end(asked(20));
-    assert_eq!(silence.go_on(asked(21), given_up(21)), Seconds(1.5));
-    // Without any answer yet, the first question counts.
-    let mut never = Silence::default();
-    assert_eq!(never.go_on(asked(5), given_up(5)), Seconds(0.5));
-    assert_eq!(never.go_on(asked(6), given_up(6)), Seconds(1.5));
-}
-
-#[test]
-fn a_lost_source_holds_no_more_than_finished_in_time() {
-    let (mut node, mut agent) = (node(47), controller(None));
-    run(&mut node, &mut agent, 3.0, 10);
-    let known = agent.learned().unwrap();
-    let in_time = known.rate * SLA_SECONDS * 0.9;
-    // Restarted in front of a source that is not there.
-    let mut restarted = controller(None);
-    restarted.recall(known);
-    let held = restarted.step(None);
-    assert_eq!(held.reason, Reason::SourceLost);
-    assert!(held.bound_jobs <= in_time, "{in_time} {held:?}");
-    // What an operator set goes with it.
-    agent.force(Some(Cost(1000.0)));
-    assert_eq!(agent.step(None).bound_jobs, 1000.0);
-    agent.force(None);
-    let released = agent.step(None);
-    assert!(released.bound_jobs <= in_time, "{in_time} {released:?}");
-}
-
-#[test]
 fn failures_and_stalls_cut_deep_and_rise_step_by_step() {
     let (mut node, mut agent) = (node(31), controller(None));
     run(&mut node, &mut agent, 3.0, 10);
@@ -422,109 +339,4 @@ fn a_period_without_an_end_lets_no_burst_in_while_the_queue_stands() {
     }
     let burst = agent.decision().bound_jobs;
     assert!(burst > 1.5 * standing.bound_jobs, "{burst} {standing:?}");
-}
-
-#[test]
-fn a_rate_counts_the_periods_in_which_what_ended_was_worked_on() {
-    let mut agent = NodeController::new(Settings {
-        sla: sla(10.0, Objective::Quantile(0.95)),
-        ..settings(None)
-    })
-    .unwrap();
-    // Eight requests that share the node end together after twenty seconds of nothing.
-    for _ in 0..3 {
-        for _ in 0..19 {
-            agent.step(Some(&observation(1.0, &[], 8.0)));
-        }
-        agent.step(Some(&observation(1.0, &[19.5; 8], 8.0)));
-    }
-    let rate = agent.learned().unwrap().rate;
-    assert!((0.3..0.6).contains(&rate), "{rate} of 0.4 requests/s");
-}
-
-#[test]
-fn an_unloaded_delay_that_was_recalled_stays_seen_after_a_light_period() {
-    let mut agent = controller(None);
-    agent.recall(Learned {
-        rate: 20.0,
-        unloaded: Seconds(0.2),
-        spread: 2.0,
-        mean_cost: Cost(1.0),
-    });
-    agent.step(Some(&observation(1.0, &[0.2; 5], 1.0)));
-    let mut full = observation(1.0, &[0.5; 20], 10.0);
-    full.refused_share = Some(0.5);
-    assert_eq!(agent.step(Some(&full)).reason, Reason::Standing);
-    let unloaded = agent.learned().unwrap().unloaded.get();
-    assert!((0.19..0.21).contains(&unloaded), "{unloaded}");
-}
-
-/// A period of an overloaded node: `count` requests end after `delay` seconds, and as many are refused.
-fn overloaded(count: usize, delay: f64, jobs: f64) -> Observation {
-    Observation {
-        refused_share: Some(0.5),
-        ..observation(1.0, &vec![delay; count], jobs)
-    }
-}
-
-#[test]
-fn completions_while_a_flood_drains_do_not_raise_the_rate() {
-    let mut agent = controller(None);
-    for _ in 0..3 {
-        agent.step(Some(&overloaded(40, 1.5, 60.0)));
-    }
-    assert_eq!(agent.decision().reason, Reason::Standing);
-    let before = agent.learned().unwrap().rate;
-    // Most of what ends now was worked on before; the bound is far below.
-    agent.step(Some(&overloaded(130, 0.45, 50.0)));
-    agent.step(Some(&overloaded(130, 0.2, 25.0)));
-    let rate = agent.learned().unwrap().rate;
-    assert!(rate < 1.2 * before, "{before} to {rate} requests/s");
-}
-
-#[test]
-fn an_assumed_unloaded_delay_raises_no_rate() {
-    let mut agent = controller(None);
-    for _ in 0..2 {
-        agent.step(Some(&overloaded(100, 0.6, 60.0)));
-    }
-    for _ in 0..3 {
-        let jobs = agent.decision().bound_jobs.floor();
-        agent.step(Some(&overloaded(100, jobs / 100.0, jobs)));
-    }
-    let unloaded = agent.learned().unwrap().unloaded.get();
-    assert!(unloaded < 0.05, "it was never seen: {unloaded} s");
-    // Fewer jobs than the bound allows, and no faster.
-    for _ in 0..5 {
-        agent.step(Some(&overloaded(100, 0.05, 5.0)));
-    }
-    let rate = agent.learned().unwrap().rate;
-    assert!(
-        rate < 105.0,
-        "{rate} requests/s, where it never did over 100"
-    );
-}
-
-#[test]
-fn a_chance_dip_of_throughput_is_not_taken_for_starvation() {
-    let mut agent = controller(None);
-    for _ in 0..3 {
-        agent.step(Some(&overloaded(100, 0.6, 60.0)));
-    }
-    let reasons = |agent: &mut NodeController, rate: usize| -> Vec<Reason> {
-        let period = |_| {
-            let jobs = agent.decision().bound_jobs.floor();
-            agent
-                .step(Some(&overloaded(rate, jobs / rate as f64, jobs)))
-                .reason
-        };
-        (0..5).map(period).collect()
-    };
-    reasons(&mut agent, 100);
-    // Of 200 requests, 2.4 standard deviations.
-    let dip = reasons(&mut agent, 83);
-    assert!(!dip.contains(&Reason::Starved), "{dip:?}");
-    reasons(&mut agent, 100);
-    let starved = reasons(&mut agent, 60);
-    assert!(starved.contains(&Reason::Starved), "{starved:?}");
 }

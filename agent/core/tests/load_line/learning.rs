@@ -1,0 +1,114 @@
+//! What periods teach: rate and unloaded delay.
+
+use plimsoll_core::*;
+
+use crate::{
+    controller,
+    plants::{observation, sla},
+    settings,
+};
+
+#[test]
+fn a_rate_counts_the_periods_in_which_what_ended_was_worked_on() {
+    let mut agent = NodeController::new(Settings {
+        sla: sla(10.0, Objective::Quantile(0.95)),
+        ..settings(None)
+    })
+    .unwrap();
+    // Eight requests that share the node end together after twenty seconds of nothing.
+    for _ in 0..3 {
+        for _ in 0..19 {
+            agent.step(Some(&observation(1.0, &[], 8.0)));
+        }
+        agent.step(Some(&observation(1.0, &[19.5; 8], 8.0)));
+    }
+    let rate = agent.learned().unwrap().rate;
+    assert!((0.3..0.6).contains(&rate), "{rate} of 0.4 requests/s");
+}
+
+#[test]
+fn an_unloaded_delay_that_was_recalled_stays_seen_after_a_light_period() {
+    let mut agent = controller(None);
+    agent.recall(Learned {
+        rate: 20.0,
+        unloaded: Seconds(0.2),
+        spread: 2.0,
+        mean_cost: Cost(1.0),
+    });
+    agent.step(Some(&observation(1.0, &[0.2; 5], 1.0)));
+    let mut full = observation(1.0, &[0.5; 20], 10.0);
+    full.refused_share = Some(0.5);
+    assert_eq!(agent.step(Some(&full)).reason, Reason::Standing);
+    let unloaded = agent.learned().unwrap().unloaded.get();
+    assert!((0.19..0.21).contains(&unloaded), "{unloaded}");
+}
+
+/// A period of an overloaded node: `count` requests end after `delay` seconds, and as many are refused.
+fn overloaded(count: usize, delay: f64, jobs: f64) -> Observation {
+    Observation {
+        refused_share: Some(0.5),
+        ..observation(1.0, &vec![delay; count], jobs)
+    }
+}
+
+#[test]
+fn completions_while_a_flood_drains_do_not_raise_the_rate() {
+    let mut agent = controller(None);
+    for _ in 0..3 {
+        agent.step(Some(&overloaded(40, 1.5, 60.0)));
+    }
+    assert_eq!(agent.decision().reason, Reason::Standing);
+    let before = agent.learned().unwrap().rate;
+    // Most of what ends now was worked on before; the bound is far below.
+    agent.step(Some(&overloaded(130, 0.45, 50.0)));
+    agent.step(Some(&overloaded(130, 0.2, 25.0)));
+    let rate = agent.learned().unwrap().rate;
+    assert!(rate < 1.2 * before, "{before} to {rate} requests/s");
+}
+
+#[test]
+fn an_assumed_unloaded_delay_raises_no_rate() {
+    let mut agent = controller(None);
+    for _ in 0..2 {
+        agent.step(Some(&overloaded(100, 0.6, 60.0)));
+    }
+    for _ in 0..3 {
+        let jobs = agent.decision().bound_jobs.floor();
+        agent.step(Some(&overloaded(100, jobs / 100.0, jobs)));
+    }
+    let unloaded = agent.learned().unwrap().unloaded.get();
+    assert!(unloaded < 0.05, "it was never seen: {unloaded} s");
+    // Fewer jobs than the bound allows, and no faster.
+    for _ in 0..5 {
+        agent.step(Some(&overloaded(100, 0.05, 5.0)));
+    }
+    let rate = agent.learned().unwrap().rate;
+    assert!(
+        rate < 105.0,
+        "{rate} requests/s, where it never did over 100"
+    );
+}
+
+#[test]
+fn a_chance_dip_of_throughput_is_not_taken_for_starvation() {
+    let mut agent = controller(None);
+    for _ in 0..3 {
+        agent.step(Some(&overloaded(100, 0.6, 60.0)));
+    }
+    let reasons = |agent: &mut NodeController, rate: usize| -> Vec<Reason> {
+        let period = |_| {
+            let jobs = agent.decision().bound_jobs.floor();
+            agent
+                .step(Some(&overloaded(rate, jobs / rate as f64, jobs)))
+                .reason
+        };
+        (0..5).map(period).collect()
+    };
+    reasons(&mut agent, 100);
+    // Of 200 requests, 2.4 standard deviations.
+    let dip = reasons(&mut agent, 83);
+    assert!(!dip.contains(&Reason::Starved), "{dip:?}");
+    reasons(&mut agent, 100);
+    let starved = reasons(&mut agent, 60);
+    assert!(starved.contains(&Reason::Starved), "{starved:?}");
+}
