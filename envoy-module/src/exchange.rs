@@ -6,7 +6,7 @@ use envoy_policy::{
     config::Settings,
     exchanger::{Exchanger, News, Purpose},
     statistics::{HandedOver, counted, gauges},
-    wire::Told,
+    told::Told,
 };
 
 use crate::{

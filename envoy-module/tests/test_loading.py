@@ -53,7 +53,7 @@ def test_settings_may_be_a_struct(site):
     ("text", "problem"),
     [
         ("{}", "missing field `cluster`"),
-        ('{"cluster": ""}', "cluster: must be 1..100"),
+        ('{"cluster": ""}', "cluster: must be 1..120"),
         ('{"cluster": "a", "b": 1}', "b: unknown field"),
     ],
 )

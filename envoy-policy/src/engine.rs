@@ -4,12 +4,9 @@ use plimsoll_core::{
     dispatch::{Costs, DispatchCounts, Dispatcher, Held, Verdict},
     ring::key_hash,
 };
+use plimsoll_wire::Ring;
 
-use crate::{
-    config::Settings,
-    random::Random,
-    wire::{Ring, Shares},
-};
+use crate::{config::Settings, random::Random, told::Shares};
 
 /// Dispatchers that are believed in, at most.
 const MAX_COUNT: usize = 1 << 20;

@@ -1,13 +1,13 @@
 //! What one party of a process does for all of its workers: it sends agents what the workers tell, follows the ring, and
 //! hands out what comes back.
 
-use plimsoll_core::wire::MAX_DISPATCHERS;
+use plimsoll_wire::{Exchanged, MAX_DISPATCHERS, Ring, RingView};
 
 use crate::{
     call::{Answered, Call, Request, body, in_query},
     config::Settings,
     random::Random,
-    wire::{Answer, Ring, RingView, Shares, Told, exchange},
+    told::{Shares, Told, exchange},
 };
 
 /// How often workers look for news, and the exchanger for what is due, seconds.
@@ -176,7 +176,7 @@ impl Exchanger {
         let service = settings.service.as_deref();
         let request = Request {
             path: "/v1/observe".to_owned(),
-            body: Some(exchange(service, settings.lease, &told, &self.live)),
+            body: Some(exchange(service, settings.lease, told, &self.live)),
             timeout: settings.timeout,
         };
         (request, silent)
@@ -260,7 +260,7 @@ impl Exchanger {
     ) -> Option<News> {
         let random = self.random.fraction();
         if self.exchange.takes(token) {
-            match body(answered).and_then(Answer::parse) {
+            match body(answered).and_then(Exchanged::parse) {
                 Ok(answer) => {
                     let granted = self.take_answer(&answer, now);
                     let wait = self.wait(settings.period * (0.9 + 0.2 * random), &granted);
@@ -305,8 +305,8 @@ impl Exchanger {
         wait
     }
 
-    fn take_answer(&mut self, answer: &Answer, now: f64) -> Vec<(u32, Option<Shares>)> {
-        self.live = answer.live();
+    fn take_answer(&mut self, answer: &Exchanged, now: f64) -> Vec<(u32, Option<Shares>)> {
+        self.live = answer.nodes.keys().cloned().collect();
         let held = self.ring.as_ref().map(|ring| ring.table.version());
         if held.is_some_and(|held| answer.version >= held) {
             self.confirmed_at = now;
@@ -318,7 +318,7 @@ impl Exchanger {
         self.numbers.0 += 1;
         let shares = |heard: &Heard| {
             let worker = heard.worker;
-            let shares = answer.shares(&heard.name);
+            let shares = Shares::of(answer, &heard.name);
             let told = |problem: &&str| log::debug!("shares of worker {worker}: {problem}");
             (worker, shares.inspect_err(told).ok())
         };

@@ -16,5 +16,5 @@ pub mod primary_link;
 pub mod random;
 pub mod refusal;
 pub mod statistics;
-pub mod wire;
+pub mod told;
 pub mod worker;

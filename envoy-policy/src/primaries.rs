@@ -7,9 +7,10 @@ use plimsoll_core::placement::{
     Delta, Follower, Gap, NameError, NodeId, ObjectSet, RESTS, Route, State, Table, Ticket,
     check_name, rest_of,
 };
+use plimsoll_wire::is_name;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{PrimarySettings, is_name};
+use crate::config::PrimarySettings;
 
 /// Names of nodes that are known, at most; there are never so many.
 const MAX_NODES: usize = 65_536;

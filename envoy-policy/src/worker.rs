@@ -3,7 +3,7 @@
 use crate::{
     engine::Engine,
     random::Random,
-    wire::{Shares, Told},
+    told::{Shares, Told},
 };
 
 /// A worker's dispatcher, as agents know it.

@@ -176,7 +176,7 @@ fn what_is_wrong_is_named() {
         ),
         (
             r#"{"cluster": "a b", "agents": "x"}"#,
-            "cluster: must be 1..100 of",
+            "cluster: must be 1..120 of",
         ),
         (
             r#"{"cluster": "stocks", "agents": "x"} x"#,

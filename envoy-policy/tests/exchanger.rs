@@ -180,6 +180,20 @@ fn a_worker_that_does_not_know_its_newest_shares_holds_all() {
 }
 
 #[test]
+fn an_agent_with_a_name_of_120_bytes_does_not_cut_off_the_workers() {
+    let mut process = Process::new(1);
+    let name = "n".repeat(120);
+    let (_, token, _) = process.exchange(0.0);
+    let mut answer = shares(1, 5.0, 1);
+    answer["nodes"][&name] = answer["nodes"]["node1"].clone();
+    let news = process.answer(token, 200, &answer, 0.1);
+    assert!(matches!(news, Some(News::Shares(granted)) if granted[0].1.is_some()));
+    let mut table = whole(1, 1);
+    table["nodes"][1] = json!(name);
+    assert_eq!(process.ring(200, &table, 0.1).1, Some(News::Ring));
+}
+
+#[test]
 fn a_silent_worker_is_left_out_after_a_lease() {
     let mut process = Process::new(1);
     let (engine, worker) = &mut process.workers[0];

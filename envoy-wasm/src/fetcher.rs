@@ -5,7 +5,7 @@ use envoy_policy::{
     call::{Answered, Request},
     config::Settings,
     exchanger::{Exchanger, News, Purpose},
-    wire::Told,
+    told::Told,
 };
 
 use crate::{board::Board, host};

@@ -8,9 +8,10 @@ use envoy_policy::{
     config::{Settings, proxy_name},
     engine::Engine,
     exchanger::{Exchanger, LOOK},
-    wire::{Ring, Shares},
+    told::Shares,
     worker::Worker,
 };
+use plimsoll_wire::Ring;
 
 use crate::{
     board::{Board, pair, pair_bytes},

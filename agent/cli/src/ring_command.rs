@@ -7,11 +7,11 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
-use plimsoll_core::ring::{DEFAULT_SLOTS, MAX_SLOTS, NOBODY, RingTable, key_hash, slot_of_hash};
+use plimsoll_core::ring::{DEFAULT_SLOTS, MAX_SLOTS, NOBODY, key_hash, slot_of_hash};
 use plimsoll_net::{HttpUrl, get};
-use serde::Deserialize;
+use plimsoll_wire::{Ring, RingView};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// A table of the most slots, each a run of its own, stays below this.
@@ -111,19 +111,6 @@ struct Where {
     service: Option<String>,
 }
 
-/// An answer of `/v1/ring`.
-#[derive(Debug, Deserialize)]
-struct Answer {
-    version: u64,
-    nodes: Vec<String>,
-    owners: Vec<u32>,
-}
-
-struct Ring {
-    table: RingTable,
-    names: Vec<String>,
-}
-
 /// Runs the command.
 pub fn run(args: RingArgs, out: &mut impl Write) -> anyhow::Result<()> {
     match args.command {
@@ -135,7 +122,7 @@ pub fn run(args: RingArgs, out: &mut impl Write) -> anyhow::Result<()> {
         RingCommand::Owner { at, keys } => {
             let ring = live(&at)?;
             keys.tell(out, |key| match ring.table.owner(key) {
-                Some(owner) => Ok(ring.name(owner)),
+                Some(owner) => Ok(name(&ring, owner)),
                 None => bail!(
                     "no node takes work: the ring of version {} has no owners",
                     ring.table.version()
@@ -146,32 +133,14 @@ pub fn run(args: RingArgs, out: &mut impl Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Ring {
-    fn parse(text: &[u8]) -> anyhow::Result<Self> {
-        let answer: Answer = serde_json::from_slice(text)
-            .context("not an answer of /v1/ring with the whole table")?;
-        let mut owners = Vec::new();
-        for run in answer.owners.chunks(2) {
-            let &[owner, count] = run else {
-                bail!("owners must be pairs of owner and number of slots");
-            };
-            if count as usize > MAX_SLOTS as usize - owners.len() {
-                bail!("more than {MAX_SLOTS} slots");
-            }
-            let owner = u8::try_from(owner).context("an owner over 255")?;
-            owners.resize(owners.len() + count as usize, owner);
-        }
-        Ok(Ring {
-            table: RingTable::from_owners(answer.version, answer.nodes.len(), owners)?,
-            names: answer.nodes,
-        })
-    }
+fn parse(text: &[u8]) -> anyhow::Result<Ring> {
+    let ring = RingView::parse(text).and_then(|view| view.ring(None));
+    ring.map_err(|problem| anyhow!("not an answer of /v1/ring with the whole table: {problem}"))
+}
 
-    fn name(&self, owner: u8) -> &str {
-        self.names
-            .get(usize::from(owner))
-            .map_or("-", String::as_str)
-    }
+fn name(ring: &Ring, owner: u8) -> &str {
+    let name = ring.names.get(usize::from(owner));
+    name.map_or("-", String::as_str)
 }
 
 fn live(at: &Where) -> anyhow::Result<Ring> {
@@ -185,7 +154,7 @@ fn live(at: &Where) -> anyhow::Result<Ring> {
 fn fetch(url: &str) -> anyhow::Result<Ring> {
     let parsed: HttpUrl = url
         .parse()
-        .map_err(|problem: String| anyhow::anyhow!("--url: {problem}"))?;
+        .map_err(|problem: String| anyhow!("--url: {problem}"))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -196,7 +165,7 @@ fn fetch(url: &str) -> anyhow::Result<Ring> {
             String::from_utf8_lossy(&body).trim()
         );
     }
-    Ring::parse(&body).with_context(|| url.to_owned())
+    parse(&body).with_context(|| url.to_owned())
 }
 
 fn read(place: &str) -> anyhow::Result<Ring> {
@@ -210,7 +179,7 @@ fn read(place: &str) -> anyhow::Result<Ring> {
         });
     }
     let text = std::fs::read(Path::new(place)).with_context(|| place.to_owned())?;
-    Ring::parse(&text).with_context(|| place.to_owned())
+    parse(&text).with_context(|| place.to_owned())
 }
 
 fn show(ring: &Ring, out: &mut impl Write) -> anyhow::Result<()> {
@@ -239,7 +208,7 @@ fn diff(a: &Ring, b: &Ring, out: &mut impl Write) -> anyhow::Result<()> {
     // By name: an index may have another node in the other ring.
     let mut moved: BTreeMap<(&str, &str), u32> = BTreeMap::new();
     for (old, new) in a.table.owners().iter().zip(b.table.owners()) {
-        let pair = (a.name(*old), b.name(*new));
+        let pair = (name(a, *old), name(b, *new));
         if pair.0 != pair.1 || (*old == NOBODY) != (*new == NOBODY) {
             *moved.entry(pair).or_default() += 1;
         }

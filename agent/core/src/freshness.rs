@@ -9,10 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    Cost, Decision, Reason, Seconds,
-    placement::{MAX_NAME_BYTES, check_name},
-};
+use crate::{Cost, Decision, MAX_NAME_BYTES, Reason, Seconds, placement::check_name};
 
 /// Items that are watched, at most. Of more the coldest are forgotten: they are updated at their own periods.
 pub const MAX_ITEMS: usize = 100_000;

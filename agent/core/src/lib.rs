@@ -23,7 +23,6 @@ mod silence;
 mod sla;
 mod units;
 mod weight;
-pub mod wire;
 
 pub use blind::{BlindWatch, Sight, Waiting};
 pub use buckets::{Advice, advise};
@@ -38,5 +37,5 @@ pub use reason::Reason;
 pub use shed::{Flow, FlowMeter, Shedder};
 pub use silence::Silence;
 pub use sla::{Objective, Sla};
-pub use units::{Cost, Seconds};
+pub use units::{Cost, MAX_NAME_BYTES, MAX_NUMBER, Seconds};
 pub use weight::{DeadBand, WeightScale, share_of_jobs};

@@ -1,6 +1,11 @@
-//! Newtypes for the quantities the controllers exchange.
+//! Newtypes for the quantities the controllers exchange, and their limits.
 
 use serde::{Deserialize, Serialize};
+
+/// A bound, cost or count: exact as a float, and more than there is of anything.
+pub const MAX_NUMBER: f64 = 1e15;
+/// The longest name of a node, dispatcher, partition, object set or item, in bytes.
+pub const MAX_NAME_BYTES: usize = 128;
 
 /// A duration in seconds. Finite in every value the crate hands out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize)]

@@ -1,6 +1,11 @@
 //! What fields may be.
 
+use plimsoll_wire::{MAX_CONFIGURED_NAME_BYTES, is_configured_name, is_name};
+
 use crate::part::Part;
+
+/// Bytes of a proxy's name: process and worker are added to it, and everybody takes 128.
+const MAX_PROXY_BYTES: usize = 100;
 
 /// What both positions that talk to agents have.
 pub fn check_common(
@@ -9,10 +14,11 @@ pub fn check_common(
     agents: &str,
     token: Option<&str>,
 ) -> Result<(), String> {
-    for (field, name) in [("cluster", Some(cluster)), ("proxy", proxy)] {
-        if name.is_some_and(|name| !is_name(name)) {
-            return Err(format!("{field}: must be 1..100 of A-Za-z0-9._:/-"));
-        }
+    check_cluster(cluster)?;
+    if !proxy.is_none_or(is_proxy) {
+        return Err(format!(
+            "proxy: must be 1..{MAX_PROXY_BYTES} of A-Za-z0-9._:/-"
+        ));
     }
     if agents.is_empty() {
         return Err("agents: must be the name of an Envoy cluster".to_owned());
@@ -57,10 +63,19 @@ pub fn whole(field: &str, value: f64, low: f64, high: f64) -> Result<usize, Stri
     ))
 }
 
-/// As the agents and Redis take names.
-pub fn is_name(name: &str) -> bool {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte);
-    (1..=100).contains(&name.len()) && name.bytes().all(good)
+/// As agents take the cluster's name.
+pub fn check_cluster(name: &str) -> Result<(), String> {
+    match is_configured_name(name) {
+        true => Ok(()),
+        false => Err(format!(
+            "cluster: must be 1..{MAX_CONFIGURED_NAME_BYTES} of A-Za-z0-9._:/-"
+        )),
+    }
+}
+
+/// Whether a proxy may be called so.
+pub fn is_proxy(name: &str) -> bool {
+    name.len() <= MAX_PROXY_BYTES && is_name(name)
 }
 
 pub fn is_header(name: &str) -> bool {

@@ -10,12 +10,12 @@ use plimsoll_core::{
 use serde::Deserialize;
 
 use self::{
-    checks::{check_common, checked, is_header, whole, within},
+    checks::{check_cluster, check_common, checked, is_header, is_proxy, whole, within},
     primaries::RawPrimary,
 };
 use crate::part::Part;
 
-pub use self::{checks::is_name, primaries::PrimarySettings};
+pub use self::primaries::PrimarySettings;
 
 /// What one filter does in its place of the chain.
 #[derive(Clone, Debug, PartialEq)]
@@ -214,7 +214,7 @@ enum UpdateName {
 /// This proxy's name: the configured one, else the node id where it can be one.
 pub fn proxy_name(configured: Option<&str>, node_id: impl FnOnce() -> Option<String>) -> String {
     let name = configured.map(str::to_owned).or_else(node_id);
-    let name = name.filter(|name| is_name(name));
+    let name = name.filter(|name| is_proxy(name));
     name.unwrap_or_else(|| "envoy".to_owned())
 }
 
@@ -275,10 +275,8 @@ struct RawBalancer {
 /// Reads the configuration of a load balancing policy for retries; the name of its cluster.
 pub fn parse_balancer(text: &[u8]) -> Result<String, String> {
     let RawBalancer { cluster } = read(text)?;
-    if is_name(&cluster) {
-        return Ok(cluster);
-    }
-    Err("cluster: must be 1..100 of A-Za-z0-9._:/-".to_owned())
+    check_cluster(&cluster)?;
+    Ok(cluster)
 }
 
 fn read<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {

@@ -1,11 +1,12 @@
 //! The position that names primaries.
 
 use plimsoll_core::dispatch::MAX_COST;
+use plimsoll_wire::{MAX_CONFIGURED_NAME_BYTES, is_configured_name};
 use serde::Deserialize;
 
 use super::{
     Position,
-    checks::{check_common, checked, is_header, is_name, whole, within},
+    checks::{check_common, checked, is_header, whole, within},
     half, one,
 };
 use crate::part::Part;
@@ -94,8 +95,10 @@ impl RawPrimary {
         if !is_header(&self.header) {
             return Err("header: must be a header's name, in lower-case letters".to_owned());
         }
-        if !self.prefix.is_empty() && !is_name(&self.prefix) {
-            return Err("prefix: must be at most 100 of A-Za-z0-9._:/-".to_owned());
+        if !self.prefix.is_empty() && !is_configured_name(&self.prefix) {
+            return Err(format!(
+                "prefix: must be at most {MAX_CONFIGURED_NAME_BYTES} of A-Za-z0-9._:/-"
+            ));
         }
         let object_set = checked("object_set", Some(self.object_set))?;
         Ok(PrimarySettings {

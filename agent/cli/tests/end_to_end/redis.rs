@@ -381,7 +381,11 @@ fn keys_slots_and_owners_are_told() {
 
     let refused = plimsoll_ring(&["show", "--url", "http://127.0.0.1:1"]).unwrap_err();
     assert!(refused.contains("127.0.0.1:1"), "{refused}");
-    std::fs::write(&file, "{\"version\":1,\"nodes\":[],\"owners\":[0,5]}").unwrap();
+    std::fs::write(
+        &file,
+        "{\"version\":1,\"slots\":5,\"nodes\":[],\"owners\":[0,5]}",
+    )
+    .unwrap();
     let refused = plimsoll_ring(&["diff", file.to_str().unwrap(), &url]).unwrap_err();
     assert!(
         refused.contains("before.json") && refused.contains("owner 0"),

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::MAX_COST;
-use crate::{DelayHistogram, HistogramError, wire::MAX_NUMBER};
+use crate::{DelayHistogram, HistogramError, MAX_NUMBER};
 
 /// Buckets of delays; the last has all that are above the ends of the others.
 const BUCKETS: usize = 57;

@@ -5,7 +5,8 @@ use std::{
     ops::RangeInclusive,
 };
 
-use super::{MAX_NAME_BYTES, MAX_PARTITIONS};
+use super::MAX_PARTITIONS;
+use crate::MAX_NAME_BYTES;
 
 /// A part of the data, in a database of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]

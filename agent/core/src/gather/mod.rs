@@ -28,7 +28,5 @@ pub const MAX_PARTITIONS: usize = 256;
 pub const MAX_COLUMNS: usize = 100;
 /// Rows of a partition that are held, at most.
 pub const QUEUED: usize = 4;
-/// The longest name of a node or a partition, in bytes.
-pub const MAX_NAME_BYTES: usize = 128;
 /// Agents that a question may have come through on its way to the last one.
 pub const MAX_HOPS: usize = 3;

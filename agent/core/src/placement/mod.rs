@@ -29,7 +29,7 @@ pub use replication::{NoHold, Replication};
 pub use steward::{Heard, NodeNow, Reading, Step, Steward, StewardSettings};
 pub use table::{Delta, Gap, NoSet, ObjectSet, State, Table};
 
-use crate::md5_word;
+use crate::{MAX_NAME_BYTES, md5_word};
 
 /// A node, by a number that is never given to another one.
 pub type NodeId = u32;
@@ -56,8 +56,6 @@ pub const RESTS: u16 = 64;
 pub const MAX_NAMED: usize = 16_384;
 /// Dispatchers, at most.
 pub const MAX_DISPATCHERS: usize = 4096;
-/// The longest name of an object set, in bytes.
-pub const MAX_NAME_BYTES: usize = crate::wire::MAX_NAME_BYTES;
 
 /// Why a text names no object set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

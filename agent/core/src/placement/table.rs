@@ -33,7 +33,7 @@ impl std::fmt::Display for NoSet {
             f,
             "an object set is =NAME or *0 to *{}, NAME 1 to {} visible ASCII characters",
             RESTS - 1,
-            super::MAX_NAME_BYTES
+            crate::MAX_NAME_BYTES
         )
     }
 }

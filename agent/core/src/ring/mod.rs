@@ -15,7 +15,7 @@ pub use table::{Candidates, RingDelta, RingError, RingTable};
 /// Slots where nothing else is said.
 pub const DEFAULT_SLOTS: u32 = 16_384;
 /// The most nodes of a ring: an owner is one byte, and one value says "nobody".
-pub const MAX_NODES: usize = crate::wire::MAX_NODES;
+pub const MAX_NODES: usize = 255;
 /// The most slots: a table of this size is still one read of a megabyte.
 pub const MAX_SLOTS: u32 = 1 << 20;
 /// Owner of a slot while no node takes work.

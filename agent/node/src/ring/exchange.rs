@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use serde::{Deserialize, Serialize};
+use plimsoll_wire::{Dispatcher, Exchanged};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use super::{
@@ -19,71 +19,6 @@ use super::{
 
 /// After a failure Redis is not tried again for so long; who asks meanwhile hears of that failure.
 const PAUSE: Duration = Duration::from_millis(250);
-
-/// One dispatcher's period.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Dispatcher {
-    /// Its name in the cluster.
-    pub name: String,
-    /// Tells this run of it from others.
-    pub instance: String,
-    /// Its shares are given back after so long without another exchange; 0: at once.
-    pub lease_seconds: f64,
-    /// What it wants of each node, and saw of it.
-    pub nodes: Vec<Wish>,
-}
-
-impl Dispatcher {
-    /// Its lease in the library's unit.
-    pub fn lease_millis(&self) -> u64 {
-        (1000.0 * self.lease_seconds).round() as u64
-    }
-}
-
-/// What a dispatcher says of one node.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Wish {
-    /// The node.
-    pub name: String,
-    /// Cost it wanted to send there in the last period, refused work included.
-    pub demand: f64,
-    /// Cost that it may have in flight there until it hears its new share.
-    #[serde(default)]
-    pub held: f64,
-    /// What its requests showed, as `sources/proxies.rs` reads it.
-    pub observation: String,
-}
-
-/// What an exchange is answered.
-#[derive(Debug, Serialize)]
-pub struct Exchanged {
-    /// The ring's version, 0 while there is none.
-    pub version: u64,
-    /// All live nodes.
-    pub nodes: Arc<RingNodes>,
-    /// By dispatcher.
-    pub dispatchers: BTreeMap<String, Answer>,
-}
-
-/// What one dispatcher is answered.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub enum Answer {
-    /// Its shares.
-    Shares {
-        /// Live dispatchers of the cluster.
-        count: u64,
-        /// Cost it may have in flight, by node; live nodes only.
-        granted: BTreeMap<String, f64>,
-    },
-    /// The library refused its call.
-    Refused {
-        /// Why.
-        problem: String,
-    },
-}
 
 /// Why there was no exchange.
 #[derive(Debug)]
@@ -131,8 +66,8 @@ impl Exchanges {
     ) -> Result<Exchanged, ExchangeError> {
         let (service, connection) = self.connection(service)?;
         let answer = connection.exchange(dispatchers).await;
-        let answer = answer.map_err(ExchangeError::Redis)?;
-        self.board.put_nodes(&service, Arc::clone(&answer.nodes));
+        let (answer, nodes) = answer.map_err(ExchangeError::Redis)?;
+        self.board.put_nodes(&service, Arc::new(nodes));
         Ok(answer)
     }
 
@@ -177,7 +112,10 @@ impl Connection {
         }
     }
 
-    async fn exchange(self: Arc<Self>, dispatchers: &[Dispatcher]) -> Result<Exchanged, String> {
+    async fn exchange(
+        self: Arc<Self>,
+        dispatchers: &[Dispatcher],
+    ) -> Result<(Exchanged, RingNodes), String> {
         self.check_trouble()?;
         let limit = self.settings.timeout;
         let both = async {

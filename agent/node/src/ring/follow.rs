@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use plimsoll_core::ring::{RingDelta, RingTable};
-use serde::Serialize;
+use plimsoll_core::ring::RingDelta;
+use plimsoll_wire::Ring;
 use tokio::sync::watch;
 
 /// Changes remembered, so that a follower that missed some need not read the table.
@@ -19,12 +19,11 @@ const NODES_WANTED: Duration = Duration::from_secs(60);
 const NODES_AGE: Duration = Duration::from_secs(10);
 
 /// A live node, as its agent reported it last.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RingNode {
     /// "host:port" that proxies connect to, where its agent knows it.
     pub address: Option<String>,
     /// Backlog bound in cost units; 0 where the node is down or drained.
-    #[serde(skip)]
     pub bound: f64,
     /// The same in jobs.
     pub bound_jobs: f64,
@@ -35,25 +34,15 @@ pub struct RingNode {
     /// Delay over the SLA's target.
     pub load: f64,
     /// What it can carry in cost units, where that is known.
-    #[serde(skip)]
     pub capacity: Option<f64>,
 }
 
 /// The live nodes of a cluster, by name.
 pub type RingNodes = BTreeMap<String, RingNode>;
 
-/// A ring and the names of its nodes, by index; empty where an index is free.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RingState {
-    /// Slots and version.
-    pub table: RingTable,
-    /// Names.
-    pub names: Vec<String>,
-}
-
 #[derive(Debug)]
 struct Held {
-    ring: Option<Arc<RingState>>,
+    ring: Option<Arc<Ring>>,
     changes: VecDeque<Arc<RingDelta>>,
     nodes: Option<(Arc<RingNodes>, Instant)>,
     /// When somebody asked for the nodes; at first as if somebody had.
@@ -94,7 +83,7 @@ impl RingBoard {
     }
 
     /// Puts a newer ring up, and tells how many slots changed owner.
-    pub fn put(&self, service: &str, ring: RingState) -> usize {
+    pub fn put(&self, service: &str, ring: Ring) -> usize {
         let moved = self.locked(|all| {
             let held = all.entry(service.to_owned()).or_default();
             let mut moved = 0;
@@ -121,7 +110,7 @@ impl RingBoard {
     }
 
     /// The last ring of a service.
-    pub fn of(&self, service: &str) -> Option<Arc<RingState>> {
+    pub fn of(&self, service: &str) -> Option<Arc<Ring>> {
         self.locked(|all| all.get(service)?.ring.clone())
     }
 

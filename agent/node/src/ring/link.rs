@@ -1,16 +1,16 @@
 //! One connection to Redis, and the calls of the function library over it.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, bail};
-use plimsoll_core::{ring::RingTable, wire::MAX_NUMBER};
+use plimsoll_core::ring::RingTable;
 use plimsoll_net::host_port;
 use plimsoll_signal::sources::Observations;
+use plimsoll_wire::{Dispatcher, Exchanged, Granted, LiveNode, MAX_NUMBER, Ring};
 use redis::{Cmd, Value};
 
 use super::{
-    exchange::{Answer, Dispatcher, Exchanged},
-    follow::{RingNode, RingNodes, RingState},
+    follow::{RingNode, RingNodes},
     server::Server,
     settings::LinkSettings,
 };
@@ -127,7 +127,10 @@ impl Link {
 
     /// Hands the dispatchers' words to the library, and reads the live nodes. Where it refuses a call
     /// that is this dispatcher's answer; any other error is everybody's.
-    pub async fn exchange(&mut self, dispatchers: &[Dispatcher]) -> anyhow::Result<Exchanged> {
+    pub async fn exchange(
+        &mut self,
+        dispatchers: &[Dispatcher],
+    ) -> anyhow::Result<(Exchanged, RingNodes)> {
         let mut commands = redis::pipe();
         for dispatcher in dispatchers {
             let mut command = self.call("plimsoll_observe");
@@ -154,7 +157,7 @@ impl Link {
         for (dispatcher, answer) in dispatchers.iter().zip(answers) {
             let answer = match answer {
                 Value::ServerError(error) => match refusal(&error) {
-                    Some(problem) => Answer::Refused { problem },
+                    Some(problem) => Granted::Refused { problem },
                     None => return Err(redis::RedisError::from(error)).context("plimsoll_observe"),
                 },
                 answer => parse_shares(answer).context("plimsoll_observe")?,
@@ -162,15 +165,17 @@ impl Link {
             answered.insert(dispatcher.name.clone(), answer);
         }
         let (version, nodes) = parse_nodes(nodes).context("plimsoll_nodes")?;
-        Ok(Exchanged {
+        let live = nodes.iter().map(|(name, node)| (name.clone(), live(node)));
+        let exchanged = Exchanged {
             version,
-            nodes: Arc::new(nodes),
+            nodes: live.collect(),
             dispatchers: answered,
-        })
+        };
+        Ok((exchanged, nodes))
     }
 
     /// The ring, if there is one that holds together.
-    pub async fn ring(&mut self) -> anyhow::Result<Option<RingState>> {
+    pub async fn ring(&mut self) -> anyhow::Result<Option<Ring>> {
         let command = self.call("plimsoll_ring");
         let answer: Vec<Value> = self.server.query(&command).await.context("plimsoll_ring")?;
         Ok(parse_ring(answer).ok())
@@ -180,7 +185,7 @@ impl Link {
     pub async fn restore(
         &mut self,
         version: u64,
-        ring: &RingState,
+        ring: &Ring,
         settle: Duration,
     ) -> anyhow::Result<()> {
         let mut command = self.call("plimsoll_restore");
@@ -220,6 +225,16 @@ fn nodes(keys: &[String; 5]) -> Cmd {
     command
 }
 
+fn live(node: &RingNode) -> LiveNode {
+    LiveNode {
+        address: node.address.clone(),
+        bound_jobs: node.bound_jobs,
+        mean_cost: node.mean_cost,
+        jobs: node.jobs,
+        load: node.load,
+    }
+}
+
 fn text(value: &Value) -> String {
     match value {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
@@ -254,14 +269,14 @@ fn refusal(error: &redis::ServerError) -> Option<String> {
     Some(said.to_owned())
 }
 
-fn parse_shares(answer: Value) -> anyhow::Result<Answer> {
+fn parse_shares(answer: Value) -> anyhow::Result<Granted> {
     let (_, list) = parse_list(Some(answer))?;
     let Some((Value::Int(count), list)) = list.split_first() else {
         bail!("an answer that cannot be read");
     };
     let shares = list.chunks_exact(6);
     let granted = shares.filter_map(|words| Some((text(&words[0]), amount(&words[1])?)));
-    Ok(Answer::Shares {
+    Ok(Granted::Shares {
         count: u64::try_from(*count).unwrap_or(0),
         granted: granted.collect(),
     })
@@ -295,7 +310,7 @@ fn amount(value: &Value) -> Option<f64> {
     (0.0..=MAX_NUMBER).contains(&amount).then_some(amount)
 }
 
-fn parse_ring(answer: Vec<Value>) -> anyhow::Result<RingState> {
+fn parse_ring(answer: Vec<Value>) -> anyhow::Result<Ring> {
     let [version, _, names, owners]: [Value; 4] = answer
         .try_into()
         .map_err(|_| anyhow::anyhow!("not four parts"))?;
@@ -308,5 +323,5 @@ fn parse_ring(answer: Vec<Value>) -> anyhow::Result<RingState> {
     if sizes.any(|(name, size)| name.is_empty() && size > 0) {
         bail!("an owner without a name");
     }
-    Ok(RingState { table, names })
+    Ok(Ring { table, names })
 }

@@ -3,7 +3,9 @@
 use plimsoll_exposition::{Catalogue, Label, Services};
 use prometheus::{GaugeVec, IntCounterVec, Result};
 
-use crate::ring::{RingNodes, RingSettings, RingState};
+use plimsoll_wire::Ring;
+
+use crate::ring::{RingNodes, RingSettings};
 
 /// Of the shared rings.
 #[derive(Clone, Debug)]
@@ -156,7 +158,7 @@ impl RingMetrics {
     }
 
     /// The ring in force.
-    pub fn show_ring(&self, service: &str, own: &str, ring: &RingState) {
+    pub fn show_ring(&self, service: &str, own: &str, ring: &Ring) {
         let slots = f64::from(ring.table.slots());
         let index = ring.names.iter().position(|name| name == own);
         let size = index.and_then(|index| ring.table.sizes().get(index).copied());

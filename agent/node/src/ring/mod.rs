@@ -18,6 +18,7 @@ use std::{
 use plimsoll_core::ring::RingTable;
 use plimsoll_net::{Backoff, backoff};
 use plimsoll_signal::{health_probe::Health, sources::ObservationBoard};
+use plimsoll_wire::Ring;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -27,8 +28,8 @@ use crate::{
     state::{ServiceState, SharedState, unix_now},
 };
 
-pub use exchange::{Dispatcher, ExchangeError, Exchanges, Wish};
-pub use follow::{RingBoard, RingNode, RingNodes, RingState};
+pub use exchange::{ExchangeError, Exchanges};
+pub use follow::{RingBoard, RingNode, RingNodes};
 use link::{Link, Report};
 pub use link::{live_nodes, ring_keys};
 pub use metrics::RingMetrics;
@@ -259,7 +260,7 @@ impl Member<'_> {
         &self,
         link: &mut Link,
         version: u64,
-        held: Option<Arc<RingState>>,
+        held: Option<Arc<Ring>>,
     ) -> anyhow::Result<()> {
         let known = held.as_ref().map_or(0, |ring| ring.table.version());
         let next = version.max(known).min(LAST_VERSION - 1) + 1;
@@ -288,7 +289,7 @@ impl Member<'_> {
                 let ring = match held.filter(|ring| ring.table.slots() == self.ring.slots) {
                     Some(ring) => ring,
                     // Nobody knows who had what.
-                    None => Arc::new(RingState {
+                    None => Arc::new(Ring {
                         table: RingTable::empty(self.ring.slots)?,
                         names: Vec::new(),
                     }),

@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use plimsoll_core::wire::LEASE_SECONDS;
-use plimsoll_settings::{
-    Checked, MAX_NAME, MILLI, TableReference, duration, number, secret, word, wrong,
-};
+use plimsoll_settings::{Checked, MILLI, TableReference, duration, number, secret, word, wrong};
+use plimsoll_wire::{LEASE_SECONDS, MAX_CONFIGURED_NAME_BYTES, is_configured_name};
 use serde::Deserialize;
 
 /// A service's place in a ring.
@@ -187,13 +185,14 @@ fn certificates(file: &Path) -> Checked<Vec<u8>> {
     Ok(text)
 }
 
-/// What Redis takes as a name.
+/// The name of a cluster or a node.
 pub fn ring_name(key: String, name: &str) -> Checked<String> {
-    let fine = |b: u8| b.is_ascii_alphanumeric() || b"._:/-".contains(&b);
-    if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(fine) {
+    if !is_configured_name(name) {
         return wrong(
             key,
-            format!("must be 1 to {MAX_NAME} of A-Z a-z 0-9 . _ : / -, is {name:?}"),
+            format!(
+                "must be 1 to {MAX_CONFIGURED_NAME_BYTES} of A-Z a-z 0-9 . _ : / -, is {name:?}"
+            ),
         );
     }
     Ok(name.to_owned())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_core::{Flow, ServiceMode, wire::MAX_NUMBER};
+use plimsoll_core::{Flow, MAX_NUMBER, ServiceMode};
 use plimsoll_node::{
     overrides::{ForcedHealth, ServiceOverride},
     ring::RingNode,

@@ -1,6 +1,6 @@
 //! `POST /v1/observe`: a proxy's dispatchers exchange what they saw for shares, through this agent.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Json,
@@ -9,13 +9,10 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use plimsoll_core::wire::{
-    LEASE_SECONDS, MAX_DISPATCHERS, MAX_NAME_BYTES, MAX_NODES, MAX_NUMBER, MAX_OBSERVATION_BYTES,
-};
 use plimsoll_net::{Bodies, NEEDS_TOKEN, Refusal, Whole, parse_body, shows_token};
-use plimsoll_node::ring::{Dispatcher, ExchangeError, Exchanges, Wish};
+use plimsoll_node::ring::{ExchangeError, Exchanges};
+use plimsoll_wire::Exchange;
 use prometheus::IntCounterVec;
-use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
@@ -39,13 +36,6 @@ pub struct ObserveRoute {
     pub permits: Arc<Semaphore>,
     /// Exchanges, by result.
     pub exchanged: IntCounterVec,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Observed {
-    service: Option<String>,
-    dispatchers: Vec<Dispatcher>,
 }
 
 /// One exchange.
@@ -106,11 +96,12 @@ async fn exchange(
     // Held to the end, for what was read of it is as large.
     let (asked, _permit) = entrance.pass(headers, is_there, body).await?;
     let bad = |problem| (StatusCode::BAD_REQUEST, problem);
-    let Observed {
+    let asked: Exchange = parse_body(&asked).map_err(bad)?;
+    asked.check().map_err(bad)?;
+    let Exchange {
         service,
         dispatchers,
-    } = parse_body(&asked).map_err(bad)?;
-    check(&dispatchers).map_err(bad)?;
+    } = asked;
     let exchanges = &context.exchanges;
     match exchanges.exchange(service.as_deref(), &dispatchers).await {
         Ok(answer) => Ok(Json(answer).into_response()),
@@ -173,74 +164,4 @@ impl<'a> Entrance<'a> {
 /// Whether it shows the token, where there is one.
 pub fn may_observe(config: &watch::Receiver<Arc<HttpConfig>>, headers: &HeaderMap) -> bool {
     shows_token(config.borrow().token.as_deref(), headers)
-}
-
-/// What the library would refuse, each by its place in the body.
-fn check(dispatchers: &[Dispatcher]) -> Result<(), String> {
-    at_most("dispatchers", dispatchers.len(), MAX_DISPATCHERS)?;
-    let mut names = BTreeSet::new();
-    for (i, dispatcher) in dispatchers.iter().enumerate() {
-        let path = format!("dispatchers[{i}]");
-        name(&format!("{path}.name"), &dispatcher.name)?;
-        once(&mut names, &format!("{path}.name"), &dispatcher.name)?;
-        name(&format!("{path}.instance"), &dispatcher.instance)?;
-        let lease = dispatcher.lease_seconds;
-        if lease != 0.0 && !LEASE_SECONDS.contains(&lease) {
-            let (least, most) = (LEASE_SECONDS.start(), LEASE_SECONDS.end());
-            return Err(format!(
-                "{path}.lease_seconds: must be 0, or from {least} to {most}, is {lease}"
-            ));
-        }
-        at_most(&format!("{path}.nodes"), dispatcher.nodes.len(), MAX_NODES)?;
-        let mut nodes = BTreeSet::new();
-        for (i, wish) in dispatcher.nodes.iter().enumerate() {
-            let path = format!("{path}.nodes[{i}]");
-            check_wish(&path, wish)?;
-            once(&mut nodes, &format!("{path}.name"), &wish.name)?;
-        }
-    }
-    Ok(())
-}
-
-fn check_wish(path: &str, wish: &Wish) -> Result<(), String> {
-    name(&format!("{path}.name"), &wish.name)?;
-    for (field, value) in [("demand", wish.demand), ("held", wish.held)] {
-        if !(0.0..=MAX_NUMBER).contains(&value) {
-            return Err(format!(
-                "{path}.{field}: must be from 0 to 1e15, is {value}"
-            ));
-        }
-    }
-    let printable = |b: u8| b == b' ' || b.is_ascii_graphic();
-    let text = &wish.observation;
-    if text.len() > MAX_OBSERVATION_BYTES || !text.bytes().all(printable) {
-        return Err(format!(
-            "{path}.observation: must be at most {MAX_OBSERVATION_BYTES} printable ASCII characters"
-        ));
-    }
-    Ok(())
-}
-
-fn at_most(path: &str, count: usize, most: usize) -> Result<(), String> {
-    match count <= most {
-        true => Ok(()),
-        false => Err(format!("{path}: may be {most}, are {count}")),
-    }
-}
-
-fn name(path: &str, text: &str) -> Result<(), String> {
-    let fine = |b: u8| b.is_ascii_alphanumeric() || b"._:/-".contains(&b);
-    if (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(fine) {
-        return Ok(());
-    }
-    Err(format!(
-        "{path}: must be 1 to {MAX_NAME_BYTES} of A-Za-z0-9._:/-"
-    ))
-}
-
-fn once<'a>(seen: &mut BTreeSet<&'a str>, path: &str, text: &'a str) -> Result<(), String> {
-    match seen.insert(text) {
-        true => Ok(()),
-        false => Err(format!("{path}: {text:?} is there twice")),
-    }
 }

@@ -9,9 +9,9 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
-use plimsoll_core::wire::MAX_NUMBER;
 use plimsoll_net::{Bodies, Refusal, parse_body};
 use plimsoll_node::placement::{Gate, GateError, Message};
+use plimsoll_wire::MAX_NUMBER;
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 

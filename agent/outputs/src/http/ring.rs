@@ -8,17 +8,15 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use plimsoll_core::ring::RingTable;
-use plimsoll_node::ring::{RingBoard, RingState};
-use serde::{Deserialize, Serialize};
+use plimsoll_node::ring::RingBoard;
+use plimsoll_wire::{Ring, RingView};
+use serde::Deserialize;
 use tokio::sync::Semaphore;
 
 /// Followers that may wait for news at a time.
 pub(super) const MAX_WAITING: usize = 256;
 /// The longest a follower may wait for news.
 const MAX_WAIT: f64 = 60.0;
-/// With a run of changes for fewer slots than this, the table is hardly larger.
-const SLOTS_PER_CHANGE: usize = 4;
 
 /// What the route goes by.
 #[derive(Clone)]
@@ -39,22 +37,6 @@ pub struct Asked {
     since: Option<u64>,
     /// Seconds to wait for a later version.
     wait: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct RingView<'a> {
-    service: &'a str,
-    version: u64,
-    slots: u32,
-    nodes: &'a [String],
-    /// Owner and number of slots, by turns; 255 is nobody. The whole table.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    owners: Option<Vec<u32>>,
-    /// First slot, number and owner of what moved since the version asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    changes: Option<Vec<[u32; 3]>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    since: Option<u64>,
 }
 
 /// The table; with `since` the changes from there where they are known, 304 where there are none. A
@@ -82,8 +64,7 @@ pub async fn ring(State(context): State<RingRoute>, Query(asked): Query<Asked>) 
     loop {
         news.borrow_and_update();
         let held = board.of(&service);
-        let is_news =
-            |ring: &RingState| asked.since.is_none_or(|since| since < ring.table.version());
+        let is_news = |ring: &Ring| asked.since.is_none_or(|since| since < ring.table.version());
         if let Some(ring) = held.as_deref().filter(|ring| is_news(ring)) {
             return Json(view(board, &service, ring, asked.since)).into_response();
         }
@@ -106,59 +87,26 @@ fn refused(why: &str) -> Response {
     (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response()
 }
 
-fn view<'a>(
-    board: &RingBoard,
-    service: &'a str,
-    ring: &'a RingState,
-    since: Option<u64>,
-) -> RingView<'a> {
-    let deltas = since.and_then(|version| board.since(service, version));
-    // Later changes win where two name one slot.
-    let changes = deltas.as_ref().map(|deltas| {
-        let moves = deltas.iter().flat_map(|delta| delta.moves.iter().copied());
-        let last: std::collections::BTreeMap<u32, u8> = moves.collect();
-        runs(last)
-    });
-    let most = ring.table.slots() as usize / SLOTS_PER_CHANGE;
-    let changes = changes.filter(|changes| changes.len() <= most);
-    RingView {
-        service,
-        version: ring.table.version(),
-        slots: ring.table.slots(),
-        nodes: &ring.names,
-        owners: changes.is_none().then(|| owners(&ring.table)),
-        since: since.filter(|_| changes.is_some()),
-        changes,
-    }
-}
-
-fn owners(table: &RingTable) -> Vec<u32> {
-    let all = (0..).zip(table.owners().iter().copied());
-    runs(all)
-        .into_iter()
-        .flat_map(|[_, count, owner]| [owner, count])
-        .collect()
-}
-
-fn runs(slots: impl IntoIterator<Item = (u32, u8)>) -> Vec<[u32; 3]> {
-    let mut runs: Vec<[u32; 3]> = Vec::new();
-    for (slot, owner) in slots {
-        let owner = u32::from(owner);
-        match runs.last_mut() {
-            Some([first, count, held]) if *first + *count == slot && *held == owner => *count += 1,
-            _ => runs.push([slot, 1, owner]),
+fn view(board: &RingBoard, service: &str, ring: &Ring, since: Option<u64>) -> RingView {
+    let deltas = since.and_then(|since| Some((since, board.since(service, since)?)));
+    match deltas {
+        Some((since, deltas)) => {
+            let moves = deltas.iter().flat_map(|delta| delta.moves.iter().copied());
+            RingView::changes(service, ring, since, moves)
         }
+        None => RingView::whole(service, ring),
     }
-    runs
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use plimsoll_core::ring::RingTable;
+
     use super::*;
 
-    fn state(version: u64, owners: Vec<u8>) -> RingState {
-        RingState {
+    fn state(version: u64, owners: Vec<u8>) -> Ring {
+        Ring {
             table: RingTable::from_owners(version, 255, owners).unwrap(),
             names: vec!["x".repeat(128); 255],
         }
@@ -166,9 +114,9 @@ mod tests {
 
     fn size(board: &RingBoard, since: Option<u64>) -> usize {
         let ring = board.of("stocks").unwrap();
-        let view = view(board, "stocks", &ring, since);
-        assert_eq!(view.owners.is_some(), view.changes.is_none());
-        serde_json::to_vec(&view).unwrap().len()
+        serde_json::to_vec(&view(board, "stocks", &ring, since))
+            .unwrap()
+            .len()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use plimsoll_core::gather::{MAX_NAME_BYTES, MAX_PARTITIONS};
+use plimsoll_core::{MAX_NAME_BYTES, gather::MAX_PARTITIONS};
 use plimsoll_settings::{
     Checked, ConfigError, HttpSection, Level, LogFormat, MILLI, TableReference, at, duration,
     log_format, log_level, networks, token, wrong,

@@ -1,7 +1,8 @@
-//! Limits that the function library has, too.
+//! Limits that Redis' function library and Lua have, too.
 
-use plimsoll_core::wire::{
-    LEASE_SECONDS, MAX_NAME_BYTES, MAX_NODES, MAX_NUMBER, MAX_OBSERVATION_BYTES,
+use plimsoll_wire::{
+    LEASE_SECONDS, MAX_CONFIGURED_NAME_BYTES, MAX_NAME_BYTES, MAX_NODES, MAX_NUMBER,
+    MAX_OBSERVATION_BYTES,
 };
 
 const LIBRARY: &str = concat!(
@@ -28,4 +29,12 @@ fn the_function_library_has_the_same_limits() {
     ] {
         assert_eq!(told(name), Some(limit), "{name}");
     }
+}
+
+#[test]
+fn lua_takes_names_of_clusters_as_agents_do() {
+    let settings = include_str!("../../../lua/plimsoll/settings.lua");
+    let check = format!("cluster = {{ check = name({MAX_CONFIGURED_NAME_BYTES})");
+    assert_eq!(settings.matches(&check).count(), 2);
+    assert_eq!(settings.matches("cluster = { check").count(), 2);
 }

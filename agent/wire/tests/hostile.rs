@@ -1,8 +1,8 @@
-//! What agents answer is not trusted: what is good is taken, the rest is named.
+//! What is read is not trusted: what is good is taken, the rest is named.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use envoy_policy::wire::{Answer, Ring, RingView, Told, exchange};
-use plimsoll_core::{dispatch::NodeReport, ring::RingTable};
+use plimsoll_core::ring::RingTable;
+use plimsoll_wire::{Exchanged, MAX_NAME_BYTES, Ring, RingView};
 use serde_json::{Value, json};
 
 fn ring(view: &Value, held: Option<&Ring>) -> Result<Ring, String> {
@@ -144,32 +144,11 @@ fn answer() -> Value {
 }
 
 #[test]
-fn shares_are_read_for_each_dispatcher() {
-    let answer = Answer::parse(answer().to_string().as_bytes()).unwrap();
-    assert_eq!(answer.live(), ["node1", "node2"]);
-    let shares = answer.shares("envoy1/1").unwrap();
-    assert_eq!(shares.count, 4);
-    let nodes = shares.nodes();
-    // One that no agent speaks for is not there.
-    assert_eq!(nodes.len(), 2);
-    assert_eq!(
-        (nodes[0].granted, nodes[0].address.as_str()),
-        (512.0, "127.0.0.1:8101")
-    );
-    assert_eq!(nodes[1].address, "");
-    assert_eq!(
-        answer.shares("envoy1/2"),
-        Err("the cluster has 256 proxies")
-    );
-    assert!(answer.shares("envoy1/3").is_err());
-}
-
-#[test]
 fn shares_that_are_none_are_refused_and_why() {
     let with = |path: &str, value: Value| {
         let mut answer = answer();
         *answer.pointer_mut(path).unwrap() = value;
-        Answer::parse(answer.to_string().as_bytes()).unwrap_err()
+        Exchanged::parse(answer.to_string().as_bytes()).unwrap_err()
     };
     for (path, value, said) in [
         (
@@ -224,40 +203,14 @@ fn shares_that_are_none_are_refused_and_why() {
 }
 
 #[test]
-fn an_exchange_asks_for_every_live_node() {
-    let mut told = Told {
-        taken: 0,
-        beat: 1,
-        name: "envoy1/1".to_owned(),
-        instance: "ab".to_owned(),
-        in_flight: 0.0,
-        requests: 0,
-        nodes: vec![
-            NodeReport {
-                name: "node1".to_owned(),
-                demand: 3.5,
-                held: 80.0,
-                observation: "2 1 0.5 0 80 35:1 -".to_owned(),
-            }
-            .into(),
-        ],
-    };
-    let live = ["node1".to_owned(), "node2".to_owned()];
-    let body = |told: &Told| -> Value {
-        let told = std::slice::from_ref(told);
-        serde_json::from_slice(&exchange(Some("s"), 3.0, told, &live)).unwrap()
-    };
-    assert_eq!(
-        body(&told),
-        json!({"service": "s", "dispatchers": [{
-            "name": "envoy1/1", "instance": "ab", "lease_seconds": 3.0,
-            "nodes": [
-                {"name": "node1", "demand": 3.5, "held": 80.0, "observation": "2 1 0.5 0 80 35:1 -"},
-                {"name": "node2", "demand": 0.0, "held": 1e15, "observation": "2 0 0 0 0 - -"},
-            ],
-        }]})
-    );
-    // It does not know its newest shares yet: nothing of what it was granted is free.
-    told.hold_all();
-    assert_eq!(body(&told)["dispatchers"][0]["nodes"][0]["held"], 1e15);
+fn every_name_that_redis_takes_is_read() {
+    for (bytes, is_read) in [(MAX_NAME_BYTES, true), (MAX_NAME_BYTES + 1, false)] {
+        let name = "n".repeat(bytes);
+        let table = json!({"version": 1, "slots": 4, "nodes": [name], "owners": [0, 4]});
+        assert_eq!(ring(&table, None).is_ok(), is_read, "{bytes}");
+        let mut exchanged = answer();
+        exchanged["nodes"][name] = exchanged["nodes"]["node1"].clone();
+        let read = Exchanged::parse(exchanged.to_string().as_bytes());
+        assert_eq!(read.is_ok(), is_read, "{bytes}");
+    }
 }

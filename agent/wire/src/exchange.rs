@@ -1,0 +1,219 @@
+//! `POST /v1/observe`: dispatchers tell what they saw of nodes, and are granted shares of their bounds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_core::dispatch::NodeReport;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    LEASE_SECONDS, MAX_DISPATCHERS, MAX_NAME_BYTES, MAX_NODES, MAX_OBSERVATION_BYTES, is_address,
+    is_amount, is_name,
+};
+
+/// The body: what a proxy's dispatchers tell.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exchange {
+    /// Whose ring; may be left out where the agent follows only one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// At most [`MAX_DISPATCHERS`], no two of one name.
+    pub dispatchers: Vec<Dispatcher>,
+}
+
+/// One dispatcher's period.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dispatcher {
+    /// Its name in the cluster.
+    pub name: String,
+    /// Tells this run of it from others.
+    pub instance: String,
+    /// Its shares are given back after so long without another exchange, [`LEASE_SECONDS`]; 0: at once.
+    pub lease_seconds: f64,
+    /// What it wants of each node, and saw of it; at most [`MAX_NODES`], no two of one name.
+    pub nodes: Vec<Wish>,
+}
+
+/// What a dispatcher says of one node.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wish {
+    /// The node.
+    pub name: String,
+    /// Cost it wanted to send there in the last period, refused work included.
+    pub demand: f64,
+    /// Cost that it may have in flight there until it hears its new share.
+    #[serde(default)]
+    pub held: f64,
+    /// What its requests showed, the line of `plimsoll_core::dispatch::Observed`.
+    pub observation: String,
+}
+
+/// The answer.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Exchanged {
+    /// The ring's version, 0 while there is none.
+    pub version: u64,
+    /// All live nodes, by name.
+    pub nodes: BTreeMap<String, LiveNode>,
+    /// By dispatcher.
+    pub dispatchers: BTreeMap<String, Granted>,
+}
+
+/// A live node, as its agent reported it last.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct LiveNode {
+    /// "host:port" that proxies connect to, where its agent knows it.
+    pub address: Option<String>,
+    /// Backlog bound in jobs; 0 where the node is down or drained.
+    pub bound_jobs: f64,
+    /// Mean cost of a request, in cost units.
+    pub mean_cost: f64,
+    /// Active requests.
+    pub jobs: f64,
+    /// Delay over the SLA's target.
+    pub load: f64,
+}
+
+/// What one dispatcher is answered.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Granted {
+    /// The library refused its call.
+    Refused {
+        /// Why.
+        problem: String,
+    },
+    /// Its shares.
+    Shares {
+        /// Live dispatchers of the cluster.
+        count: u64,
+        /// Cost it may have in flight, by node; live nodes only.
+        granted: BTreeMap<String, f64>,
+    },
+}
+
+impl Dispatcher {
+    /// Its lease in the library's unit.
+    pub fn lease_millis(&self) -> u64 {
+        (1000.0 * self.lease_seconds).round() as u64
+    }
+}
+
+impl Exchange {
+    /// What Redis' function library would refuse, each by its place in the body.
+    pub fn check(&self) -> Result<(), String> {
+        at_most("dispatchers", self.dispatchers.len(), MAX_DISPATCHERS)?;
+        let mut names = BTreeSet::new();
+        for (i, dispatcher) in self.dispatchers.iter().enumerate() {
+            let path = format!("dispatchers[{i}]");
+            check_name(&format!("{path}.name"), &dispatcher.name)?;
+            once(&mut names, &format!("{path}.name"), &dispatcher.name)?;
+            check_name(&format!("{path}.instance"), &dispatcher.instance)?;
+            let lease = dispatcher.lease_seconds;
+            if lease != 0.0 && !LEASE_SECONDS.contains(&lease) {
+                let (least, most) = (LEASE_SECONDS.start(), LEASE_SECONDS.end());
+                return Err(format!(
+                    "{path}.lease_seconds: must be 0, or from {least} to {most}, is {lease}"
+                ));
+            }
+            at_most(&format!("{path}.nodes"), dispatcher.nodes.len(), MAX_NODES)?;
+            let mut nodes = BTreeSet::new();
+            for (i, wish) in dispatcher.nodes.iter().enumerate() {
+                let path = format!("{path}.nodes[{i}]");
+                wish.check(&path)?;
+                once(&mut nodes, &format!("{path}.name"), &wish.name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Wish {
+    fn check(&self, path: &str) -> Result<(), String> {
+        check_name(&format!("{path}.name"), &self.name)?;
+        for (field, value) in [("demand", self.demand), ("held", self.held)] {
+            if !is_amount(value) {
+                return Err(format!(
+                    "{path}.{field}: must be from 0 to 1e15, is {value}"
+                ));
+            }
+        }
+        let printable = |b: u8| b == b' ' || b.is_ascii_graphic();
+        let text = &self.observation;
+        if text.len() > MAX_OBSERVATION_BYTES || !text.bytes().all(printable) {
+            return Err(format!(
+                "{path}.observation: must be at most {MAX_OBSERVATION_BYTES} printable ASCII characters"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl From<NodeReport> for Wish {
+    fn from(report: NodeReport) -> Self {
+        Wish {
+            name: report.name,
+            demand: report.demand,
+            held: report.held,
+            observation: report.observation,
+        }
+    }
+}
+
+impl Exchanged {
+    /// Reads an answer; what is wrong with it otherwise.
+    pub fn parse(body: &[u8]) -> Result<Self, String> {
+        let answer: Exchanged =
+            serde_json::from_slice(body).map_err(|problem| problem.to_string())?;
+        if answer.nodes.len() > MAX_NODES {
+            return Err(format!("{} nodes: at most {MAX_NODES}", answer.nodes.len()));
+        }
+        for (name, node) in &answer.nodes {
+            if !is_name(name) {
+                return Err("a node's name is none".to_owned());
+            }
+            let numbers = [node.bound_jobs, node.mean_cost, node.jobs, node.load];
+            if !numbers.into_iter().all(is_amount) {
+                return Err(format!("nodes.{name}: numbers must be within 0..1e15"));
+            }
+            if !node.address.as_deref().is_none_or(is_address) {
+                return Err(format!("nodes.{name}.address: is none"));
+            }
+        }
+        for (name, dispatcher) in &answer.dispatchers {
+            if let Granted::Shares { granted, .. } = dispatcher
+                && !granted.values().copied().all(is_amount)
+            {
+                return Err(format!(
+                    "dispatchers.{name}.granted: must be within 0..1e15"
+                ));
+            }
+        }
+        Ok(answer)
+    }
+}
+
+fn at_most(path: &str, count: usize, most: usize) -> Result<(), String> {
+    match count <= most {
+        true => Ok(()),
+        false => Err(format!("{path}: may be {most}, are {count}")),
+    }
+}
+
+fn check_name(path: &str, text: &str) -> Result<(), String> {
+    match is_name(text) {
+        true => Ok(()),
+        false => Err(format!(
+            "{path}: must be 1 to {MAX_NAME_BYTES} of A-Za-z0-9._:/-"
+        )),
+    }
+}
+
+fn once<'a>(seen: &mut BTreeSet<&'a str>, path: &str, text: &'a str) -> Result<(), String> {
+    match seen.insert(text) {
+        true => Ok(()),
+        false => Err(format!("{path}: {text:?} is there twice")),
+    }
+}

@@ -1,0 +1,136 @@
+//! What workers tell the one that talks to agents, and what it hands them of the answers.
+
+use std::collections::BTreeSet;
+
+use plimsoll_core::dispatch::NodeShare;
+use plimsoll_wire::{
+    Dispatcher, Exchange, Exchanged, Granted, MAX_DISPATCHERS, MAX_NODES, MAX_NUMBER, Wish,
+};
+use serde::{Deserialize, Serialize};
+
+/// What a worker tells the VM that talks to agents.
+#[derive(Debug, Deserialize, PartialEq, Serialize)]
+pub struct Told {
+    /// Changes with every telling.
+    pub beat: u64,
+    /// The dispatcher's name.
+    pub name: String,
+    /// The number of the shares that it knew.
+    pub taken: u64,
+    /// Tells it apart from an earlier one of that name.
+    pub instance: String,
+    /// Cost in flight.
+    pub in_flight: f64,
+    /// Requests in flight.
+    pub requests: u64,
+    /// Of each node.
+    pub nodes: Vec<Wish>,
+}
+
+impl Told {
+    /// It told this before it could know of its newest shares: it may hold all that it ever was granted.
+    pub fn hold_all(&mut self) {
+        for node in &mut self.nodes {
+            node.held = MAX_NUMBER;
+        }
+    }
+}
+
+/// The body of `POST /v1/observe`. Each dispatcher asks for the `live` nodes too, also those that it does
+/// not know yet.
+pub fn exchange(service: Option<&str>, lease: f64, told: Vec<Told>, live: &[String]) -> Vec<u8> {
+    let dispatchers = told.into_iter().map(|told| {
+        let mut nodes = told.nodes;
+        let known: BTreeSet<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        let new = live.iter().filter(|name| !known.contains(name.as_str()));
+        let new: Vec<Wish> = new.map(|name| wish_of_new(name)).collect();
+        nodes.extend(new);
+        nodes.truncate(MAX_NODES);
+        Dispatcher {
+            name: told.name,
+            instance: told.instance,
+            lease_seconds: lease,
+            nodes,
+        }
+    });
+    let exchange = Exchange {
+        service: service.map(str::to_owned),
+        dispatchers: dispatchers.take(MAX_DISPATCHERS).collect(),
+    };
+    serde_json::to_vec(&exchange).unwrap_or_default()
+}
+
+fn wish_of_new(name: &str) -> Wish {
+    Wish {
+        name: name.to_owned(),
+        demand: 0.0,
+        // A worker that knows nothing of it may have been granted a share that it has not seen yet.
+        held: MAX_NUMBER,
+        observation: "2 0 0 0 0 - -".to_owned(),
+    }
+}
+
+/// What a dispatcher is granted.
+#[derive(Debug, Deserialize, PartialEq, Serialize)]
+pub struct Shares {
+    /// Dispatchers, this one among them.
+    pub count: u64,
+    nodes: Vec<Share>,
+}
+
+#[derive(Debug, Deserialize, PartialEq, Serialize)]
+struct Share {
+    name: String,
+    address: String,
+    granted: f64,
+    bound_jobs: f64,
+    mean_cost: f64,
+    jobs: f64,
+    load: f64,
+}
+
+impl Shares {
+    /// What a dispatcher is granted in an agent's answer, or why it is not.
+    pub fn of<'a>(answer: &'a Exchanged, dispatcher: &str) -> Result<Self, &'a str> {
+        let (count, granted) = match answer.dispatchers.get(dispatcher) {
+            None => return Err("the agent's answer is without it"),
+            Some(Granted::Refused { problem }) => return Err(problem),
+            Some(Granted::Shares { count, granted }) => (*count, granted),
+        };
+        let share = |(name, granted): (&String, &f64)| {
+            let node = answer.nodes.get(name)?;
+            Some(Share {
+                name: name.clone(),
+                address: node.address.clone().unwrap_or_default(),
+                granted: *granted,
+                bound_jobs: node.bound_jobs,
+                mean_cost: node.mean_cost,
+                jobs: node.jobs,
+                load: node.load,
+            })
+        };
+        Ok(Shares {
+            count,
+            nodes: granted.iter().filter_map(share).collect(),
+        })
+    }
+
+    /// Whether it may send nothing anywhere: the others have not given anything up yet.
+    pub fn are_none(&self) -> bool {
+        self.nodes.iter().all(|share| share.granted <= 0.0)
+    }
+
+    /// For the dispatcher.
+    pub fn nodes(self) -> Vec<NodeShare> {
+        let share = |share: Share| NodeShare {
+            name: share.name,
+            address: share.address,
+            granted: share.granted,
+            bound_jobs: share.bound_jobs,
+            mean_cost: share.mean_cost,
+            jobs: share.jobs,
+            load: share.load,
+        };
+        self.nodes.into_iter().map(share).collect()
+    }
+}
