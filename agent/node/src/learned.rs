@@ -76,10 +76,9 @@ fn differs(a: &Learned, b: &Learned) -> bool {
 }
 
 /// What was learned of one service, as people are shown it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearnedView {
     /// The figures.
-    #[serde(flatten)]
     pub figures: Learned,
     /// How long ago the rate was learned.
     pub age_seconds: f64,

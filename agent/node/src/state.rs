@@ -17,7 +17,7 @@ use plimsoll_signal::{
 use serde::Serialize;
 
 /// Everything known and decided last about one service on this node.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct ServiceState {
     /// Name in the configuration.
     pub service: String,
@@ -44,7 +44,6 @@ pub struct ServiceState {
     /// Why it is down, in a few words.
     pub health_detail: Option<String>,
     /// What the local probe alone said.
-    #[serde(skip)]
     pub probe: Verdict,
     /// What the database is, where `service.role` asks for it.
     pub role: Option<RoleState>,
@@ -67,7 +66,6 @@ pub struct ServiceState {
     /// Unix time of the last step, for people.
     pub stepped_at: f64,
     /// The same by the clock that never goes back.
-    #[serde(skip)]
     pub stepped: Instant,
     /// Length of the last period in seconds; unknown while the source fails.
     pub observed_seconds: Option<f64>,

@@ -5,11 +5,16 @@
 //! nothing that is read is trusted. `vectors/` pins the JSON. The crate builds for `wasm32-wasip1`.
 
 mod exchange;
+mod node;
 mod ring;
 
 use std::ops::RangeInclusive;
 
 pub use exchange::{Dispatcher, Exchange, Exchanged, Granted, LiveNode, Wish};
+pub use node::{
+    ForcedHealth, Health, Listener, NodeDecision, NodeLearned, NodeService, NodeView, Override,
+    ProxyView, ServiceSettings, Shed, SlaView, SourceSight,
+};
 pub use plimsoll_core::{MAX_NAME_BYTES, MAX_NUMBER, ring::MAX_NODES};
 pub use ring::{Ring, RingView};
 

@@ -5,8 +5,15 @@
 
 use std::fmt::Debug;
 
-use plimsoll_core::ring::{NOBODY, RingTable};
-use plimsoll_wire::{Dispatcher, Exchange, Exchanged, Granted, LiveNode, Ring, RingView, Wish};
+use plimsoll_core::{
+    Flow, ServiceMode,
+    ring::{NOBODY, RingTable},
+};
+use plimsoll_wire::{
+    Dispatcher, Exchange, Exchanged, ForcedHealth, Granted, Health, Listener, LiveNode,
+    NodeDecision, NodeLearned, NodeService, NodeView, Override, ProxyView, Ring, RingView,
+    ServiceSettings, Shed, SlaView, SourceSight, Wish,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use vectors::compare;
@@ -137,4 +144,150 @@ fn exchanges() {
         "bodies of POST /v1/observe, and answers",
         cases,
     );
+}
+
+/// A service of which all is known.
+fn known() -> NodeService {
+    NodeService {
+        address: Some("192.0.2.11:8001".to_owned()),
+        settings: ServiceSettings {
+            sla: SlaView {
+                delay: 0.5,
+                more: [("set_point".to_owned(), json!(0.9))].into_iter().collect(),
+            },
+            mode: ServiceMode::Observe,
+            more: [("mpl".to_owned(), json!(false))].into_iter().collect(),
+        },
+        decision: NodeDecision {
+            bound: 5120.0,
+            bound_jobs: 64.0,
+            reason: "over_sla".to_owned(),
+            measured_delay: Some(0.75),
+            more: [("mean_cost".to_owned(), json!(80.0))]
+                .into_iter()
+                .collect(),
+        },
+        weight_percent: 80,
+        capacity: Some(Some(4920.0)),
+        weight_bound: 4840.0,
+        flow: Some(Flow {
+            admitted: 4800.0,
+            ended: 4720.0,
+            backlog: 3840.0,
+            bound: 5120.0,
+        }),
+        would_refuse: Some(2.5),
+        health: Health::Down,
+        health_detail: Some("connect: refused".to_owned()),
+        set: Override {
+            drain: true,
+            health: Some(ForcedHealth::Up),
+            weight_percent: Some(20),
+            bound: Some(4096.0),
+        },
+        finished: 120,
+        failed: 2,
+        jobs: Some(48.0),
+        load: 1.5,
+        backlog: Some(3840.0),
+        stepped_at: 1_700_000_001.25,
+        observed_seconds: Some(2.0),
+        observed_at: Some(1_700_000_001.25),
+        source_error: Some("connect: refused".to_owned()),
+        sight: Some(SourceSight {
+            ratio: 5.0,
+            unseen: Some(0.4),
+        }),
+        learned: Some(NodeLearned {
+            age_seconds: 7300.5,
+            earlier_run: true,
+            more: [("rate".to_owned(), json!(9.0))].into_iter().collect(),
+        }),
+        shed: Shed {
+            fraction: 0.25,
+            asked: true,
+        },
+        proxies: vec![ProxyView {
+            identity: "stocks/node1".to_owned(),
+            proxy: "lb1".to_owned(),
+            address: [192, 0, 2, 1].into(),
+            polled_seconds_ago: 0.25,
+            share_jobs: 18,
+            told: "up 80% maxconn:18".to_owned(),
+        }],
+        more: [("host_load".to_owned(), json!({"cpu": 0.5, "network": null}))]
+            .into_iter()
+            .collect(),
+    }
+}
+
+/// One of which as little is known as can be.
+fn unknown() -> NodeService {
+    NodeService {
+        address: None,
+        settings: ServiceSettings::default(),
+        decision: NodeDecision {
+            measured_delay: None,
+            ..known().decision
+        },
+        capacity: Some(None),
+        flow: None,
+        would_refuse: None,
+        health: Health::Up,
+        health_detail: None,
+        set: Override::default(),
+        jobs: None,
+        backlog: None,
+        observed_seconds: None,
+        observed_at: None,
+        source_error: None,
+        sight: None,
+        learned: None,
+        shed: Shed::default(),
+        proxies: Vec::new(),
+        ..known()
+    }
+}
+
+#[test]
+fn nodes() {
+    let listener = |address: &str, allow| Listener {
+        address: address.to_owned(),
+        allow,
+    };
+    let node = NodeView {
+        version: "0.1.0".to_owned(),
+        uptime_seconds: 90.5,
+        unix_time: Some(1_700_000_002.0),
+        listeners: [
+            ("http.listen".to_owned(), listener("0.0.0.0:9464", None)),
+            (
+                "agent_check.listen".to_owned(),
+                listener("[::]:9101", Some(vec!["192.0.2.0/24".to_owned()])),
+            ),
+        ]
+        .into(),
+        services: [
+            ("stocks".to_owned(), known()),
+            ("orders".to_owned(), unknown()),
+        ]
+        .into(),
+    };
+    let case = told_and_more(&node);
+    // Readers take the services one by one.
+    let read = NodeView::parse(case.to_string().as_bytes()).unwrap();
+    for (name, service) in read.services {
+        assert_eq!(
+            NodeService::parse(service).as_ref(),
+            Ok(&node.services[&name])
+        );
+    }
+    compare("node.json", "answers of GET /v1/node", vec![case]);
+}
+
+#[test]
+fn an_agent_before_capacities_does_not_say_that_its_own_is_unknown() {
+    let mut service = told(&unknown());
+    service.as_object_mut().unwrap().remove("capacity");
+    assert_eq!(NodeService::parse(service).unwrap().capacity, None);
 }

@@ -1,17 +1,15 @@
 //! A trace of a live agent, by its HTTP API.
 
 use std::{
-    collections::BTreeMap,
     fs::File,
     io::Write,
     path::Path,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use plimsoll_net::{HttpUrl, get};
-use serde::Deserialize;
-use serde_json::Value;
+use plimsoll_wire::{NodeService, NodeView};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_BYTES: usize = 1 << 20;
@@ -22,28 +20,6 @@ const LOOKS: f64 = 4.0;
 const MIN_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 const COLUMNS: &str = "time,delay,backlog,jobs,bound,finished\n";
-
-#[derive(Deserialize)]
-struct Answer {
-    services: BTreeMap<String, Value>,
-}
-
-/// What one service did in its last period.
-#[derive(Deserialize)]
-struct Said {
-    decision: Decision,
-    finished: u64,
-    jobs: Option<f64>,
-    backlog: Option<f64>,
-    stepped_at: f64,
-    observed_seconds: Option<f64>,
-}
-
-#[derive(Deserialize)]
-struct Decision {
-    bound: f64,
-    measured_delay: Option<f64>,
-}
 
 /// Asks the agent until the time is over; returns the trace as CSV.
 pub fn record(
@@ -106,14 +82,14 @@ async fn watch(
 }
 
 /// An answer, or why there is none just now; fails where there will never be one.
-async fn ask(url: &HttpUrl, service: Option<&str>) -> anyhow::Result<Result<Said, String>> {
+async fn ask(url: &HttpUrl, service: Option<&str>) -> anyhow::Result<Result<NodeService, String>> {
     let body = match get(url, TIMEOUT, MAX_BYTES).await {
         Ok((200, body)) => body,
         Ok((status, _)) => return Ok(Err(format!("answers with status {status}"))),
         Err(error) => return Ok(Err(error.to_string())),
     };
-    let mut answer: Answer =
-        serde_json::from_slice(&body).with_context(|| format!("{url} is no agent of Plimsoll"))?;
+    let mut answer = NodeView::parse(&body)
+        .map_err(|problem| anyhow!("{url} is no agent of Plimsoll: {problem}"))?;
     let known: Vec<String> = answer.services.keys().cloned().collect();
     let wanted = match (service, &known[..]) {
         (Some(service), _) => service.to_owned(),
@@ -123,12 +99,12 @@ async fn ask(url: &HttpUrl, service: Option<&str>) -> anyhow::Result<Result<Said
     let said = answer.services.remove(&wanted);
     let said =
         said.with_context(|| format!("--service {wanted}: {url} has {}", known.join(", ")))?;
-    serde_json::from_value(said)
+    NodeService::parse(said)
         .map(Ok)
-        .with_context(|| format!("{url}: services.{wanted}"))
+        .map_err(|problem| anyhow!("{url}: services.{wanted}: {problem}"))
 }
 
-fn line(said: &Said) -> String {
+fn line(said: &NodeService) -> String {
     let told = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
     // Without an end there is no delay, whatever was measured before.
     let delay = said.decision.measured_delay.filter(|_| said.finished > 0);

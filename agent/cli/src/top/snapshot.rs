@@ -2,13 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use plimsoll_core::ServiceMode;
 use plimsoll_exposition::{Exposition, Labels, Selector};
 use plimsoll_net::{HttpUrl, get, printable};
-use plimsoll_node::overrides::ForcedHealth;
 use plimsoll_outputs::envoy::{Standing, standing};
-use plimsoll_signal::health_probe::Health;
-use serde::Deserialize;
+use plimsoll_wire::{NodeService, NodeView};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -67,83 +64,10 @@ impl Row {
     }
 }
 
-#[derive(Deserialize)]
-struct Answer {
-    services: BTreeMap<String, Value>,
-}
-
-#[derive(Deserialize)]
-struct Said {
-    address: Option<String>,
-    settings: SaidSettings,
-    decision: SaidDecision,
-    weight_percent: u16,
-    health: Health,
-    #[serde(rename = "override")]
-    set: SaidOverride,
-    finished: f64,
-    failed: f64,
-    jobs: Option<f64>,
-    /// Agents before it do not say.
-    capacity: Option<f64>,
-    learned: Option<SaidLearned>,
-    observed_seconds: Option<f64>,
-    /// Agents before it do not say.
-    would_refuse: Option<f64>,
-    source_error: Option<String>,
-    sight: Option<SaidSight>,
-    shed: SaidShed,
-}
-
-impl Said {
-    fn problem(&self) -> Option<String> {
-        let blind = self.sight.as_ref().filter(|sight| sight.unseen.is_some());
-        let blind = blind.map(|sight| format!("source blind: delay is {:.1} x", sight.ratio));
-        self.source_error.as_deref().map(shown).or(blind)
-    }
-}
-
-#[derive(Deserialize)]
-struct SaidLearned {
-    age_seconds: f64,
-    earlier_run: bool,
-}
-
-#[derive(Deserialize)]
-struct SaidSettings {
-    sla: SaidSla,
-    /// Agents before it enforce.
-    #[serde(default)]
-    mode: ServiceMode,
-}
-
-#[derive(Deserialize)]
-struct SaidSla {
-    delay: f64,
-}
-
-#[derive(Deserialize)]
-struct SaidDecision {
-    bound_jobs: f64,
-    reason: String,
-    measured_delay: Option<f64>,
-}
-
-#[derive(Deserialize)]
-struct SaidOverride {
-    drain: bool,
-    health: Option<ForcedHealth>,
-}
-
-#[derive(Deserialize)]
-struct SaidSight {
-    ratio: f64,
-    unseen: Option<f64>,
-}
-
-#[derive(Deserialize)]
-struct SaidShed {
-    fraction: f64,
+fn problem(said: &NodeService) -> Option<String> {
+    let blind = said.sight.as_ref().filter(|sight| sight.unseen.is_some());
+    let blind = blind.map(|sight| format!("source blind: delay is {:.1} x", sight.ratio));
+    said.source_error.as_deref().map(shown).or(blind)
 }
 
 /// Asks all agents at once.
@@ -199,15 +123,22 @@ fn ring(metrics: &[u8], service: &str) -> Option<f64> {
 }
 
 fn rows(body: &[u8], agent: &str, ring: impl Fn(&str) -> Option<f64>) -> Result<Vec<Row>, String> {
-    let answer: Answer = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let answer = NodeView::parse(body)?;
     let services = answer.services.into_iter();
     let row = |(service, value): (String, Value)| {
-        let said: Said = serde_json::from_value(value)
+        let said = NodeService::parse(value)
             .map_err(|error| format!("services.{}: {error}", shown(&service)))?;
-        let per_second = |count: f64| {
+        let sla_delay = said.settings.sla.delay;
+        if sla_delay <= 0.0 {
+            let service = shown(&service);
+            return Err(format!(
+                "services.{service}.settings.sla.delay: must be above 0, is {sla_delay}"
+            ));
+        }
+        let per_second = |count: u64| {
             said.observed_seconds
                 .filter(|s| *s > 0.0)
-                .map(|seconds| count / seconds)
+                .map(|seconds| count as f64 / seconds)
         };
         Ok(Row {
             node: shown(said.address.as_deref().unwrap_or(agent)),
@@ -220,10 +151,10 @@ fn rows(body: &[u8], agent: &str, ring: impl Fn(&str) -> Option<f64>) -> Result<
                 Standing::Healthy => "up",
             },
             delay: said.decision.measured_delay,
-            sla_delay: said.settings.sla.delay,
+            sla_delay,
             bound_jobs: said.decision.bound_jobs,
             jobs: said.jobs,
-            capacity: said.capacity,
+            capacity: said.capacity.flatten(),
             learned: said
                 .learned
                 .as_ref()
@@ -234,7 +165,7 @@ fn rows(body: &[u8], agent: &str, ring: impl Fn(&str) -> Option<f64>) -> Result<
             failed: per_second(said.failed),
             reason: shown(&said.decision.reason),
             would_refuse: said.would_refuse,
-            problem: said.problem(),
+            problem: problem(&said),
         })
     };
     services.map(row).collect()
@@ -257,8 +188,8 @@ pub mod tests {
             "address": "192.0.2.11:8001", "health": "up", "health_detail": null,
             "override": {"drain": false, "health": null}, "proxies": [],
             "settings": {"sla": {"delay": 0.5}, "more": 1},
-            "decision": {"bound_jobs": 64.0, "reason": "over_sla", "measured_delay": 0.75},
-            "weight_percent": 80, "finished": 120, "failed": 2, "jobs": 48.0,
+            "decision": {"bound": 64.0, "bound_jobs": 64.0, "reason": "over_sla", "measured_delay": 0.75},
+            "weight_percent": 80, "weight_bound": 60.5, "finished": 120, "failed": 2, "jobs": 48.0,
             "capacity": 61.5, "learned": {"rate": 9.0, "age_seconds": 7300.5, "earlier_run": true},
             "observed_seconds": 2.0, "source_error": null, "shed": {"fraction": 0.25, "asked": true},
         }}})

@@ -3,49 +3,15 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use plimsoll_net::{HttpUrl, get};
+use plimsoll_wire::{NodeService, NodeView};
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{haproxy::unix_now, shown};
 use crate::snapshot::{Agent, Clock, Service};
 
 const MAX_BYTES: usize = 4 << 20;
-
-/// What of `/v1/node` is read; agents of other versions may say more, or less.
-#[derive(Deserialize)]
-struct Node {
-    version: String,
-    unix_time: Option<f64>,
-    #[serde(default)]
-    listeners: BTreeMap<String, Listener>,
-    services: BTreeMap<String, Said>,
-}
-
-#[derive(Deserialize)]
-struct Listener {
-    address: String,
-    allow: Option<Vec<String>>,
-}
-
-#[derive(Deserialize)]
-struct Said {
-    address: Option<String>,
-    source_error: Option<String>,
-    sight: Option<Sight>,
-    proxies: Vec<Proxy>,
-}
-
-#[derive(Deserialize)]
-struct Sight {
-    ratio: f64,
-    unseen: Option<f64>,
-}
-
-#[derive(Deserialize)]
-struct Proxy {
-    identity: String,
-    told: String,
-}
 
 #[derive(Deserialize)]
 struct Placement {
@@ -72,9 +38,9 @@ async fn heard(url: &HttpUrl, patience: Duration) -> Result<Agent, String> {
     if status != 200 {
         return Err(format!("/v1/node answers with status {status}"));
     }
-    let node: Node = serde_json::from_slice(&body)
-        .map_err(|error| format!("/v1/node is not what an agent answers: {error}"))?;
-    let mut found = agent(node, &url.authority, now, took);
+    let mut found = NodeView::parse(&body)
+        .and_then(|node| agent(node, &url.authority, now, took))
+        .map_err(|problem| format!("/v1/node is not what an agent answers: {problem}"))?;
     // Agents without placement answer 404; where Redis is gone, others tell of it.
     if let Ok((200, body)) = get(&at("/v1/placement"), patience, MAX_BYTES).await {
         found.hold = hold(&body);
@@ -82,27 +48,35 @@ async fn heard(url: &HttpUrl, patience: Duration) -> Result<Agent, String> {
     Ok(found)
 }
 
-fn agent(node: Node, at: &str, now: f64, took: f64) -> Agent {
+fn agent(node: NodeView, at: &str, now: f64, took: f64) -> Result<Agent, String> {
     let clock = |told: f64| Clock {
         ahead: told - (now - took / 2.0),
         error: took,
     };
     let unlimited = node.listeners.into_iter();
     let unlimited = unlimited.filter(|(_, listener)| listener.allow.is_none());
-    let service = |(name, said): (String, Said)| (shown(&name), service(said));
-    Agent {
+    let service = |(name, said): (String, Value)| {
+        let name = shown(&name);
+        let said = NodeService::parse(said).map_err(|it| format!("services.{name}: {it}"))?;
+        Ok((name, service(said)))
+    };
+    Ok(Agent {
         at: shown(at),
         version: shown(&node.version),
         clock: node.unix_time.map(clock),
         unlimited: unlimited
             .map(|(key, listener)| (shown(&key), shown(&listener.address)))
             .collect(),
-        services: node.services.into_iter().map(service).collect(),
+        services: node
+            .services
+            .into_iter()
+            .map(service)
+            .collect::<Result<_, String>>()?,
         hold: None,
-    }
+    })
 }
 
-fn service(said: Said) -> Service {
+fn service(said: NodeService) -> Service {
     let mut found = Service {
         address: said.address.as_deref().map(shown),
         source_error: said.source_error.as_deref().map(shown),
@@ -148,10 +122,17 @@ mod tests {
         let text = r#"{"version": "0.1.0", "unix_time": 1005.0, "more": 1,
             "listeners": {"http.listen": {"address": "0.0.0.0:9464", "allow": null},
                           "agent_check.listen": {"address": "0.0.0.0:9101", "allow": []}},
-            "services": {"q": {"address": null, "source_error": "no\u001b answer", "sight": {"ratio": 2.5, "unseen": 0.1},
-                "proxies": [{"identity": "q/n1", "told": "up 100% maxconn:18 # maxconn:1"},
-                            {"identity": "q/n1", "told": "up 9% maxconn:17"}, {"identity": "q", "told": ""}]}}}"#;
-        let found = agent(serde_json::from_str(text).unwrap(), "a:1", 1000.0, 2.0);
+            "services": {"q": {"address": null, "health": "up", "override": {"drain": false, "health": null},
+                "decision": {"bound": 64.0}, "weight_bound": 64.0, "shed": {"fraction": 0.0, "asked": false}, "source_error": "no\u001b answer", "sight": {"ratio": 2.5, "unseen": 0.1},
+                "proxies": [{"identity": "q/n1", "proxy": "lb1", "address": "192.0.2.1", "polled_seconds_ago": 0.1, "share_jobs": 18, "told": "up 100% maxconn:18 # maxconn:1"},
+                            {"identity": "q/n1", "proxy": "lb2", "address": "192.0.2.2", "polled_seconds_ago": 0.1, "share_jobs": 17, "told": "up 9% maxconn:17"}, {"identity": "q", "proxy": "lb3", "address": "2001:db8::3", "polled_seconds_ago": 0.1, "share_jobs": 17, "told": ""}]}}}"#;
+        let found = agent(
+            NodeView::parse(text.as_bytes()).unwrap(),
+            "a:1",
+            1000.0,
+            2.0,
+        )
+        .unwrap();
         assert_eq!(found.clock.unwrap().ahead, 6.0);
         assert_eq!(found.unlimited.keys().collect::<Vec<_>>(), ["http.listen"]);
         let service = &found.services["q"];
@@ -164,7 +145,13 @@ mod tests {
     #[test]
     fn an_older_agent_says_less() {
         let text = r#"{"version": "0.1.0", "services": {}}"#;
-        let found = agent(serde_json::from_str(text).unwrap(), "a:1", 1000.0, 2.0);
+        let found = agent(
+            NodeView::parse(text.as_bytes()).unwrap(),
+            "a:1",
+            1000.0,
+            2.0,
+        )
+        .unwrap();
         assert!(found.clock.is_none() && found.unlimited.is_empty());
         assert_eq!(hold(b"{}"), None);
         assert_eq!(hold(br#"{"when_lost": "hold", "lease_seconds": -1}"#), None);

@@ -16,6 +16,8 @@ use std::{
 use anyhow::Context;
 use arc_swap::ArcSwap;
 use plimsoll_core::Cost;
+pub use plimsoll_wire::ForcedHealth;
+use plimsoll_wire::Override;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -35,16 +37,6 @@ pub struct ProxyId {
     pub identity: String,
     /// Its name by `agent-send`, else its address.
     pub proxy: String,
-}
-
-/// Health as an operator sets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ForcedHealth {
-    /// Up, whatever the probe says.
-    Up,
-    /// Down.
-    Down,
 }
 
 /// What an operator set for one service. The default leaves everything to the agent.
@@ -78,6 +70,17 @@ pub struct Overrides {
     changed: Notify,
     file: Option<PathBuf>,
     saving: tokio::sync::Mutex<()>,
+}
+
+impl From<ServiceOverride> for Override {
+    fn from(set: ServiceOverride) -> Self {
+        Override {
+            drain: set.drain,
+            health: set.health,
+            weight_percent: set.weight_percent,
+            bound: set.bound.map(Cost::get),
+        }
+    }
 }
 
 impl Overrides {

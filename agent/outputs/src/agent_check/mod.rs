@@ -19,7 +19,7 @@ use plimsoll_node::{overrides::Overrides, state::SharedState};
 #[cfg(test)]
 pub(crate) use answer::tests as answer_tests;
 pub use metrics::AgentCheckMetrics;
-pub use proxies::{Proxies, ProxyView};
+pub use proxies::Proxies;
 pub use server::serve;
 #[cfg(test)]
 pub(crate) use settings::tests as settings_tests;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use plimsoll_node::overrides::ProxyId;
-use serde::Serialize;
+use plimsoll_wire::ProxyView;
 
 /// Most proxies a service is shared by. More would mean a client that makes names up.
 const MAX_PROXIES: usize = 64;
@@ -29,23 +29,6 @@ pub struct Share {
     pub proxies: u32,
     /// Which of them it is, from 0.
     pub index: u32,
-}
-
-/// A proxy as `/v1/node` shows it.
-#[derive(Clone, Debug, Serialize)]
-pub struct ProxyView {
-    /// Identity it asks under.
-    pub identity: String,
-    /// Its name, else its address.
-    pub proxy: String,
-    /// Where it last came from.
-    pub address: IpAddr,
-    /// Seconds since it last asked.
-    pub polled_seconds_ago: f64,
-    /// Its part of the bound in jobs.
-    pub share_jobs: u32,
-    /// The line it was told last.
-    pub told: String,
 }
 
 #[derive(Debug)]

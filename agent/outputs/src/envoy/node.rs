@@ -1,16 +1,13 @@
 //! A node as Envoy is told of it, and what its agent or Redis says.
 
-use std::collections::BTreeMap;
-
-use plimsoll_core::{Flow, MAX_NUMBER, ServiceMode};
+use plimsoll_core::Flow;
 use plimsoll_node::{
     overrides::{ForcedHealth, ServiceOverride},
     ring::RingNode,
     state::ServiceState,
 };
-use plimsoll_signal::health_probe::Health;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+pub use plimsoll_wire::Shed;
+use plimsoll_wire::{Health, MAX_NUMBER, NodeService, NodeView};
 
 /// Whether a node takes traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,15 +18,6 @@ pub enum Standing {
     Unhealthy,
     /// An operator drains it.
     Draining,
-}
-
-/// The fraction of a service's traffic that an agent wants shed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Shed {
-    /// 0 to 0.98.
-    pub fraction: f64,
-    /// A proxy asked of late, so that it is in force there.
-    pub asked: bool,
 }
 
 /// What a node's weight is made of.
@@ -145,68 +133,20 @@ pub fn standing(probe: Health, forced: Option<ForcedHealth>, drain: bool) -> Sta
     }
 }
 
-#[derive(Deserialize)]
-struct NodeAnswer {
-    services: BTreeMap<String, Value>,
-}
-
-#[derive(Deserialize)]
-struct ServiceAnswer {
-    address: Option<String>,
-    health: Health,
-    #[serde(rename = "override")]
-    set: SetAnswer,
-    decision: DecisionAnswer,
-    /// Agents that do not say it know it.
-    #[serde(default, deserialize_with = "said")]
-    capacity: Option<Option<f64>>,
-    weight_bound: f64,
-    backlog: Option<f64>,
-    flow: Option<Flow>,
-    shed: Shed,
-    #[serde(default)]
-    settings: SettingsAnswer,
-}
-
-/// Agents that do not say it enforce.
-#[derive(Default, Deserialize)]
-struct SettingsAnswer {
-    #[serde(default)]
-    mode: ServiceMode,
-}
-
-/// Tells what is said to be unknown from what is not said.
-fn said<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Option<f64>>, D::Error> {
-    Option::deserialize(value).map(Some)
-}
-
-#[derive(Deserialize)]
-struct SetAnswer {
-    drain: bool,
-    health: Option<ForcedHealth>,
-    weight_percent: Option<u16>,
-}
-
-#[derive(Deserialize)]
-struct DecisionAnswer {
-    bound: f64,
-}
-
 /// The nodes in another agent's `/v1/node`, of the services that `wanted` knows. An agent may know
 /// more services and fields than this one.
 pub fn parse_answer(
     text: &[u8],
     wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<(String, Node)>, String> {
-    let answer: NodeAnswer = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let answer = NodeView::parse(text)?;
     let mut nodes = Vec::new();
     for (service, value) in answer.services {
         if !wanted(&service) {
             continue;
         }
         let at = |problem: String| format!("services.{service}: {problem}");
-        let said: ServiceAnswer =
-            serde_json::from_value(value).map_err(|error| at(error.to_string()))?;
+        let said = NodeService::parse(value).map_err(at)?;
         if let Some(node) = check(said).map_err(at)? {
             nodes.push((service, node));
         }
@@ -214,7 +154,7 @@ pub fn parse_answer(
     Ok(nodes)
 }
 
-fn check(said: ServiceAnswer) -> Result<Option<Node>, String> {
+fn check(said: NodeService) -> Result<Option<Node>, String> {
     let Some(address) = said.address else {
         return Ok(None);
     };
@@ -260,7 +200,7 @@ fn check(said: ServiceAnswer) -> Result<Option<Node>, String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -3,17 +3,22 @@
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Instant};
 
 use ipnet::IpNet;
-
+use plimsoll_core::{Cost, Seconds};
 use plimsoll_node::{
     learned::{LearnedStore, LearnedView},
-    overrides::{Overrides, ServiceOverride},
+    overrides::Overrides,
     state::{ServiceState, SharedState, unix_now},
 };
+use plimsoll_wire::{
+    Listener, NodeDecision, NodeLearned, NodeService, NodeView, Override, ServiceSettings, Shed,
+    SlaView, SourceSight,
+};
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use crate::{
-    agent_check::{Proxies, ProxyView, SharedOutputSettings},
-    envoy::{EnvoyBoard, Shed},
+    agent_check::{Proxies, SharedOutputSettings},
+    envoy::EnvoyBoard,
 };
 
 /// What `/v1/node`, the health checks and the control socket show.
@@ -35,86 +40,119 @@ pub struct NodeContext {
     pub started: Instant,
 }
 
-/// The whole node.
-#[derive(Debug, Serialize)]
-pub struct NodeView {
-    /// The agent's version.
-    pub version: &'static str,
-    /// Seconds since its start.
-    pub uptime_seconds: f64,
-    /// The node's clock, Unix time.
-    pub unix_time: f64,
-    /// By configuration key.
-    pub listeners: BTreeMap<&'static str, ListenerView>,
-    /// By service name; a service appears with its first step.
-    pub services: BTreeMap<String, ServiceView>,
-}
-
-/// A port that proxies or people ask.
-#[derive(Debug, Serialize)]
-pub struct ListenerView {
-    /// Address and port.
-    pub address: SocketAddr,
-    /// Networks that may connect; null: all.
-    pub allow: Option<Vec<String>>,
-}
-
-/// One service.
-#[derive(Debug, Serialize)]
-pub struct ServiceView {
-    /// What was known and decided last.
-    #[serde(flatten)]
-    pub state: ServiceState,
-    /// What its load line learned, and how long ago.
-    pub learned: Option<LearnedView>,
-    /// What Envoy is told to shed.
-    pub shed: Shed,
-    /// What an operator set.
-    #[serde(rename = "override")]
-    pub set: ServiceOverride,
-    /// Who shares the bound.
-    pub proxies: Vec<ProxyView>,
-}
-
 /// The node now.
-pub fn node_view(context: &NodeContext) -> NodeView {
+pub fn node_view(context: &NodeContext) -> NodeView<NodeService> {
     let settings = context.settings.load();
     let now = Instant::now();
     let state = context.state.load();
     let service = |(name, state): (&String, &Arc<ServiceState>)| {
-        let jobs = state.decision.bound_jobs;
-        let view = ServiceView {
-            state: ServiceState::clone(state),
-            learned: context.learned.view(name, now),
+        let (jobs, lease) = (state.decision.bound_jobs, settings.agent_check.proxy_lease);
+        let view = NodeService {
+            learned: context.learned.view(name, now).map(learned),
             shed: context.envoy.shed(name, settings.period),
-            set: context.overrides.of(name),
-            proxies: context
-                .proxies
-                .view(name, jobs, now, settings.agent_check.proxy_lease),
+            set: context.overrides.of(name).into(),
+            proxies: context.proxies.view(name, jobs, now, lease),
+            ..service(state)
         };
         (name.clone(), view)
     };
-    let listener = |address, allow: &Option<Vec<IpNet>>| ListenerView {
-        address,
-        allow: allow
+    let listener = |key: &str, address: SocketAddr, allow: &Option<Vec<IpNet>>| {
+        let networks = allow
             .as_ref()
-            .map(|networks| networks.iter().map(ToString::to_string).collect()),
+            .map(|it| it.iter().map(IpNet::to_string).collect());
+        let listener = Listener {
+            address: address.to_string(),
+            allow: networks,
+        };
+        (key.to_owned(), listener)
     };
     let agent_check = &settings.agent_check;
     NodeView {
-        version: env!("CARGO_PKG_VERSION"),
-        unix_time: unix_now(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        unix_time: Some(unix_now()),
         listeners: BTreeMap::from([
-            (
-                "agent_check.listen",
-                listener(agent_check.listen, &agent_check.allow),
-            ),
-            (
-                "http.listen",
-                listener(settings.http_listen, &settings.http_allow),
-            ),
+            listener("agent_check.listen", agent_check.listen, &agent_check.allow),
+            listener("http.listen", settings.http_listen, &settings.http_allow),
         ]),
         uptime_seconds: now.saturating_duration_since(context.started).as_secs_f64(),
         services: state.services.iter().map(service).collect(),
     }
+}
+
+/// What its state says of a service.
+fn service(state: &ServiceState) -> NodeService {
+    let (sla, decision) = (&state.settings.sla, &state.decision);
+    NodeService {
+        address: state.address.clone(),
+        settings: ServiceSettings {
+            sla: SlaView {
+                delay: sla.delay.get(),
+                more: without(sla, &["delay"]),
+            },
+            mode: state.settings.mode,
+            more: without(&state.settings, &["sla", "mode"]),
+        },
+        decision: NodeDecision {
+            bound: decision.bound.get(),
+            bound_jobs: decision.bound_jobs,
+            reason: decision.reason.as_str().to_owned(),
+            measured_delay: decision.measured_delay.map(Seconds::get),
+            more: without(
+                decision,
+                &["bound", "bound_jobs", "reason", "measured_delay"],
+            ),
+        },
+        weight_percent: state.weight_percent,
+        capacity: Some(state.capacity.map(Cost::get)),
+        weight_bound: state.weight_bound.get(),
+        flow: state.flow,
+        would_refuse: state.would_refuse,
+        health: state.health,
+        health_detail: state.health_detail.clone(),
+        set: Override::default(),
+        finished: state.finished,
+        failed: state.failed,
+        jobs: state.jobs,
+        load: state.load,
+        backlog: state.backlog.map(Cost::get),
+        stepped_at: state.stepped_at,
+        observed_seconds: state.observed_seconds,
+        observed_at: state.observed_at,
+        source_error: state.source_error.clone(),
+        sight: state.sight.map(|sight| SourceSight {
+            ratio: sight.ratio,
+            unseen: sight.unseen.map(Seconds::get),
+        }),
+        learned: None,
+        shed: Shed::default(),
+        proxies: Vec::new(),
+        more: without(
+            &json!({
+                "service": state.service,
+                "role": state.role,
+                "delay": state.delay,
+                "host_load": state.host_load,
+                "updates": state.updates,
+                "listen_backlog": state.listen_backlog,
+            }),
+            &[],
+        ),
+    }
+}
+
+fn learned(view: LearnedView) -> NodeLearned {
+    NodeLearned {
+        age_seconds: view.age_seconds,
+        earlier_run: view.earlier_run,
+        more: without(&view.figures, &[]),
+    }
+}
+
+/// Its fields, without those that have a place of their own.
+fn without(shown: &impl Serialize, typed: &[&str]) -> Map<String, Value> {
+    let Ok(Value::Object(mut fields)) = serde_json::to_value(shown) else {
+        return Map::new();
+    };
+    fields.retain(|key, _| !typed.contains(&key.as_str()));
+    fields
 }

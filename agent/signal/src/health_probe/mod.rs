@@ -3,21 +3,10 @@
 mod settings;
 
 use plimsoll_net::get;
-use serde::Deserialize;
-use serde::Serialize;
 use tokio::{net::TcpStream, sync::watch};
 
+pub use plimsoll_wire::Health;
 pub use settings::{HealthConfig, HealthSection, HealthTarget, REFERENCE, health};
-
-/// How a service's node is, apart from its bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Health {
-    /// No probe is configured, or it passes; and the database, where there is one, is fresh.
-    Up,
-    /// The local probe fails, or the database may not be read from.
-    Down,
-}
 
 /// Health and, where it is down, why.
 #[derive(Clone, Debug, PartialEq, Eq)]
