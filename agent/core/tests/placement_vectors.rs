@@ -239,7 +239,9 @@ impl Run {
             step["told"] = json!(version);
             step["busy"] = json!(busy);
         }
-        step["idle"] = json!(self.follower.is_idle());
+        let is_idle =
+            self.tickets.iter().all(Option::is_none) && self.follower.in_doubt().is_empty();
+        step["idle"] = json!(is_idle);
         self.steps.push(step);
     }
 }

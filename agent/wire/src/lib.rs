@@ -5,12 +5,14 @@
 //! nothing that is read is trusted. `vectors/` pins the JSON. The crate builds for `wasm32-wasip1`.
 
 mod exchange;
+mod keys;
 mod node;
 mod ring;
 
 use std::ops::RangeInclusive;
 
 pub use exchange::{Dispatcher, Exchange, Exchanged, Granted, LiveNode, Wish};
+pub use keys::{placement_keys, ring_keys};
 pub use node::{
     ForcedHealth, Health, Listener, NodeDecision, NodeLearned, NodeService, NodeView, Override,
     ProxyView, ServiceSettings, Shed, SlaView, SourceSight,

@@ -148,11 +148,6 @@ impl Follower {
         nodes
     }
 
-    /// Whether nothing is under way or in doubt.
-    pub fn is_idle(&self) -> bool {
-        self.counts.is_empty()
-    }
-
     /// What the keeper is told, once a period and when a set has become free: the version, and the sets that are to
     /// leave and cannot yet. `None` where there is nothing to tell.
     pub fn report(&self) -> Option<(u64, Vec<ObjectSet>)> {

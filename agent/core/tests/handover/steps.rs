@@ -195,8 +195,10 @@ impl World {
                 self.silent.extend(self.proxies[proxy].id.take());
             }
             92 => {
-                if self.proxies[proxy].follower.is_idle()
-                    && let Some(id) = self.proxies[proxy].id.take()
+                let leaving = &mut self.proxies[proxy];
+                if leaving.tickets.is_empty()
+                    && leaving.follower.in_doubt().is_empty()
+                    && let Some(id) = leaving.id.take()
                 {
                     self.proxies[proxy] = Proxy::default();
                     self.leave(id, true);

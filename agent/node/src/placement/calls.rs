@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use plimsoll_wire::{placement_keys, ring_keys};
 use redis::{Cmd, Value};
 
 use super::{PlacementSettings, replication::Standing};
 use crate::{
     functions,
-    ring::{LinkMode, LinkSettings, RingNodes, Server, live_nodes, ring_keys},
+    ring::{LinkMode, LinkSettings, RingNodes, Server, live_nodes},
 };
 
 /// What to be the keeper was answered.
@@ -176,16 +177,7 @@ impl Calls {
     /// Connects, and sees to the library.
     pub async fn open(settings: &LinkSettings, cluster: &str) -> anyhow::Result<Self> {
         let mut server = Server::open(settings).await?;
-        let parts = [
-            "",
-            ":table",
-            ":log",
-            ":dispatchers",
-            ":busy",
-            ":loads",
-            ":gone",
-        ];
-        let keys = parts.map(|part| format!("plimsoll:{{{cluster}}}:placement{part}"));
+        let keys = placement_keys(cluster);
         server.load(&functions::PLACEMENT, &keys[0]).await?;
         Ok(Calls {
             server,

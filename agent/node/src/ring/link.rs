@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use plimsoll_core::ring::RingTable;
 use plimsoll_net::host_port;
 use plimsoll_signal::sources::Observations;
-use plimsoll_wire::{Dispatcher, Exchanged, Granted, LiveNode, MAX_NUMBER, Ring};
+use plimsoll_wire::{Dispatcher, Exchanged, Granted, LiveNode, MAX_NUMBER, Ring, ring_keys};
 use redis::{Cmd, Value};
 
 use super::{
@@ -201,12 +201,6 @@ impl Link {
             .context("plimsoll_restore")?;
         Ok(())
     }
-}
-
-/// The keys of a cluster's ring.
-pub fn ring_keys(cluster: &str) -> [String; 5] {
-    ["nodes", "ring", "proxies", "shares", "observations"]
-        .map(|part| format!("plimsoll:{{{cluster}}}:{part}"))
 }
 
 /// The ring's version and the live nodes.

@@ -30,8 +30,8 @@ use crate::{
 
 pub use exchange::{ExchangeError, Exchanges};
 pub use follow::{RingBoard, RingNode, RingNodes};
+pub use link::live_nodes;
 use link::{Link, Report};
-pub use link::{live_nodes, ring_keys};
 pub use metrics::RingMetrics;
 pub use server::{Server, told};
 pub use settings::{
