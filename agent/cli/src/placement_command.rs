@@ -1,12 +1,12 @@
 //! `plimsoll placement`: the table of primaries, for people and scripts.
 
-use std::{collections::BTreeMap, io::Write, path::PathBuf, time::Duration};
+use std::{io::Write, path::PathBuf, time::Duration};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use plimsoll_core::placement::ObjectSet;
 use plimsoll_net::{HttpUrl, get, post};
-use serde::Deserialize;
+use plimsoll_wire::PlacementView;
 use serde_json::{Value, json};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -60,42 +60,13 @@ struct Where {
     token_file: Option<PathBuf>,
 }
 
-/// An answer of `/v1/placement`, as far as it is shown.
-#[derive(Debug, Deserialize)]
-struct Shown {
-    cluster: String,
-    version: u64,
-    open_in_seconds: f64,
-    keeper: Option<String>,
-    epoch: u64,
-    named: u64,
-    nodes: Option<BTreeMap<String, u64>>,
-    moving: Vec<String>,
-    dispatchers: Vec<Dispatcher>,
-    gone: Vec<Gone>,
-    last_plan: Option<Value>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Dispatcher {
-    id: String,
-    silent_seconds: f64,
-    is_silent: bool,
-    version: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Gone {
-    id: String,
-    since_seconds: f64,
-}
-
 /// Runs the command.
 pub fn run(args: PlacementArgs, out: &mut impl Write) -> anyhow::Result<()> {
     match args.command {
         PlacementCommand::Show(at) => {
-            let shown = serde_json::from_slice(&ask(&at, None)?);
-            show(&shown.context("not an answer of /v1/placement")?, out)
+            let shown = PlacementView::parse(&ask(&at, None)?);
+            let shown = shown.map_err(|it| anyhow!("not an answer of /v1/placement: {it}"))?;
+            show(&shown, out)
         }
         PlacementCommand::Move { set, node, at } => {
             let body = json!({ "op": "move", "set": set.to_string(), "node": node });
@@ -116,7 +87,7 @@ fn ask(at: &Where, body: Option<&Value>) -> anyhow::Result<Vec<u8>> {
     let url = format!("{}/v1/placement", at.url.trim_end_matches('/'));
     let parsed: HttpUrl = url
         .parse()
-        .map_err(|problem: String| anyhow::anyhow!("--url: {problem}"))?;
+        .map_err(|problem: String| anyhow!("--url: {problem}"))?;
     let read = |file: &PathBuf| {
         let token = std::fs::read_to_string(file);
         token.with_context(|| format!("--token-file: {}", file.display()))
@@ -142,8 +113,8 @@ fn ask(at: &Where, body: Option<&Value>) -> anyhow::Result<Vec<u8>> {
     Ok(answer.to_vec())
 }
 
-fn show(shown: &Shown, out: &mut impl Write) -> anyhow::Result<()> {
-    let Shown {
+fn show(shown: &PlacementView, out: &mut impl Write) -> anyhow::Result<()> {
+    let PlacementView {
         cluster,
         version,
         named,

@@ -7,6 +7,8 @@
 mod exchange;
 mod keys;
 mod node;
+mod partition;
+mod placement;
 mod ring;
 
 use std::ops::RangeInclusive;
@@ -17,6 +19,8 @@ pub use node::{
     ForcedHealth, Health, Listener, NodeDecision, NodeLearned, NodeService, NodeView, Override,
     ProxyView, ServiceSettings, Shed, SlaView, SourceSight,
 };
+pub use partition::PartitionQuery;
+pub use placement::{GoneDispatcher, PlacedDispatcher, PlacementView};
 pub use plimsoll_core::{MAX_NAME_BYTES, MAX_NUMBER, ring::MAX_NODES};
 pub use ring::{Ring, RingView};
 

@@ -10,9 +10,10 @@ use plimsoll_core::{
     ring::{NOBODY, RingTable},
 };
 use plimsoll_wire::{
-    Dispatcher, Exchange, Exchanged, ForcedHealth, Granted, Health, Listener, LiveNode,
-    NodeDecision, NodeLearned, NodeService, NodeView, Override, ProxyView, Ring, RingView,
-    ServiceSettings, Shed, SlaView, SourceSight, Wish,
+    Dispatcher, Exchange, Exchanged, ForcedHealth, GoneDispatcher, Granted, Health, Listener,
+    LiveNode, NodeDecision, NodeLearned, NodeService, NodeView, Override, PartitionQuery,
+    PlacedDispatcher, PlacementView, ProxyView, Ring, RingView, ServiceSettings, Shed, SlaView,
+    SourceSight, Wish,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -290,4 +291,74 @@ fn an_agent_before_capacities_does_not_say_that_its_own_is_unknown() {
     let mut service = told(&unknown());
     service.as_object_mut().unwrap().remove("capacity");
     assert_eq!(NodeService::parse(service).unwrap().capacity, None);
+}
+
+#[test]
+fn placements() {
+    let view = PlacementView {
+        cluster: "stocks".to_owned(),
+        when_lost: Some("hold".to_owned()),
+        lease_seconds: Some(3.0),
+        generation: "g1".to_owned(),
+        version: 16_385,
+        open_in_seconds: 1.5,
+        keeper: Some("node1/1a2b".to_owned()),
+        epoch: 3,
+        known_version: 16_384,
+        named: 2,
+        nodes: Some([("node1".to_owned(), 34), ("node2".to_owned(), 32)].into()),
+        moving: vec!["=orders".to_owned(), "*7".to_owned()],
+        dispatchers: vec![PlacedDispatcher {
+            id: "envoy1/1".to_owned(),
+            silent_seconds: 4.25,
+            is_silent: true,
+            version: 16_384,
+        }],
+        gone: vec![GoneDispatcher {
+            id: "envoy1/2".to_owned(),
+            since_seconds: 12.0,
+        }],
+        last_plan: Some(json!({"reason": "even"})),
+    };
+    let none = PlacementView {
+        generation: String::new(),
+        version: 0,
+        keeper: None,
+        nodes: None,
+        last_plan: None,
+        ..view.clone()
+    };
+    let cases = vec![told_and_more(&view), told_and_more(&none)];
+    compare("placement.json", "answers of GET /v1/placement", cases);
+    let mut older = told(&view);
+    for key in ["when_lost", "lease_seconds"] {
+        older.as_object_mut().unwrap().remove(key);
+    }
+    let older = PlacementView::parse(older.to_string().as_bytes()).unwrap();
+    assert_eq!((older.when_lost, older.lease_seconds), (None, None));
+}
+
+#[test]
+fn partition_queries() {
+    let named = PartitionQuery {
+        partition: "p1".into(),
+        query: Some("by_symbol".into()),
+        sql: None,
+        parameters: vec![json!("S1"), json!(2.5), Value::Null].into(),
+        limit: Some(100),
+        deadline_seconds: 1.5,
+    };
+    let free = PartitionQuery {
+        query: None,
+        sql: Some("select 1".into()),
+        parameters: Vec::new().into(),
+        limit: None,
+        ..named.clone()
+    };
+    let cases = vec![told(&named), told(&free)];
+    compare(
+        "partition_query.json",
+        "bodies of POST /v1/partition-query",
+        cases,
+    );
 }

@@ -3,8 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use plimsoll_net::{HttpUrl, get};
-use plimsoll_wire::{NodeService, NodeView};
-use serde::Deserialize;
+use plimsoll_wire::{NodeService, NodeView, PlacementView};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -12,12 +11,6 @@ use super::{haproxy::unix_now, shown};
 use crate::snapshot::{Agent, Clock, Service};
 
 const MAX_BYTES: usize = 4 << 20;
-
-#[derive(Deserialize)]
-struct Placement {
-    when_lost: Option<String>,
-    lease_seconds: Option<f64>,
-}
 
 pub async fn ask(url: HttpUrl, patience: Duration) -> (String, Result<Agent, String>) {
     let at = url.authority.clone();
@@ -106,7 +99,7 @@ fn limit(line: &str) -> Option<u32> {
 }
 
 fn hold(body: &[u8]) -> Option<Duration> {
-    let placement: Placement = serde_json::from_slice(body).ok()?;
+    let placement = PlacementView::parse(body).ok()?;
     let lease = placement.lease_seconds?;
     let is_hold = placement.when_lost.as_deref() == Some("hold");
     is_hold.then(|| Duration::try_from_secs_f64(lease).ok())?
@@ -154,8 +147,16 @@ mod tests {
         .unwrap();
         assert!(found.clock.is_none() && found.unlimited.is_empty());
         assert_eq!(hold(b"{}"), None);
-        assert_eq!(hold(br#"{"when_lost": "hold", "lease_seconds": -1}"#), None);
-        let lease = hold(br#"{"when_lost": "hold", "lease_seconds": 2.5}"#);
-        assert_eq!(lease, Some(Duration::from_millis(2500)));
+        let vectors = include_str!("../../../wire/vectors/placement.json");
+        let vectors: Value = serde_json::from_str(vectors).unwrap();
+        let mut answer = vectors["cases"][0].clone();
+        let mut held = |lease: f64| {
+            answer["lease_seconds"] = lease.into();
+            hold(answer.to_string().as_bytes())
+        };
+        assert_eq!(held(-1.0), None);
+        assert_eq!(held(2.5), Some(Duration::from_millis(2500)));
+        answer["when_lost"] = Value::Null;
+        assert_eq!(hold(answer.to_string().as_bytes()), None);
     }
 }

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use plimsoll_wire::{GoneDispatcher, PlacedDispatcher, PlacementView};
 use redis::Value;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
@@ -89,7 +90,7 @@ pub enum GateError {
 
 type Held = Option<(LinkSettings, String, Calls)>;
 /// When, of which settings, and what.
-type Shown = Option<(Instant, LinkSettings, PlacementSettings, Arc<Json>)>;
+type Shown = Option<(Instant, LinkSettings, PlacementSettings, Arc<PlacementView>)>;
 
 /// A connection, made when it is first needed.
 #[derive(Debug)]
@@ -306,7 +307,7 @@ impl Gate {
     }
 
     /// How it is, for people; as it was at most [`MAX_VIEW_AGE`] ago.
-    pub async fn show(&self) -> Result<Arc<Json>, GateError> {
+    pub async fn show(&self) -> Result<Arc<PlacementView>, GateError> {
         let (link, placement) = self.settings(None)?;
         let mut shown = self.shown.lock().await;
         if let Some((at, of, placed, view)) = &*shown
@@ -325,44 +326,52 @@ impl Gate {
         Ok(view)
     }
 
-    fn view(&self, placement: &PlacementSettings, status: &Status) -> Json {
+    fn view(&self, placement: &PlacementSettings, status: &Status) -> PlacementView {
         let known = self.board.known();
         let entries = known.as_deref().map(|known| &known.entries);
         let moving = entries.into_iter().flat_map(|entries| entries.iter());
         let moving = moving.filter(|(_, state)| state.starts_with('>'));
-        let moving: Vec<&str> = moving.map(|(set, _)| set).take(MAX_LISTED).collect();
+        let moving = moving
+            .map(|(set, _)| set.to_owned())
+            .take(MAX_LISTED)
+            .collect();
         let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
         let dispatchers = status.dispatchers.iter().map(|known| {
             let (id, silence, version) = known;
-            json!({
-                "id": id,
-                "silent_seconds": seconds(*silence),
-                "is_silent": is_silent(known, placement),
-                "version": version,
-            })
+            PlacedDispatcher {
+                id: id.clone(),
+                silent_seconds: seconds(*silence),
+                is_silent: is_silent(known, placement),
+                version: *version,
+            }
         });
-        let gone = status
-            .gone
-            .iter()
-            .map(|(id, age)| json!({ "id": id, "since_seconds": seconds(*age) }));
-        let keeper = (!status.lease_left.is_zero()).then_some(&status.keeper);
-        json!({
-            "cluster": placement.cluster,
-            "when_lost": placement.when_lost.word(),
-            "lease_seconds": seconds(placement.lease),
-            "generation": status.generation,
-            "version": status.version,
-            "open_in_seconds": seconds(status.open_in),
-            "keeper": keeper,
-            "epoch": status.epoch,
-            "known_version": known.as_deref().map_or(0, |known| known.version),
-            "named": entries.map_or(0, |entries| entries.named()),
-            "nodes": entries.map(|entries| entries.per_node()),
-            "moving": moving,
-            "dispatchers": dispatchers.collect::<Vec<_>>(),
-            "gone": gone.collect::<Vec<_>>(),
-            "last_plan": serde_json::from_str::<Json>(&status.plan).ok(),
-        })
+        let gone = status.gone.iter().map(|(id, age)| GoneDispatcher {
+            id: id.clone(),
+            since_seconds: seconds(*age),
+        });
+        let per_node = entries.map(|entries| {
+            let counts = entries.per_node().into_iter();
+            counts
+                .map(|(node, count)| (node.to_owned(), count as u64))
+                .collect()
+        });
+        PlacementView {
+            cluster: placement.cluster.clone(),
+            when_lost: Some(placement.when_lost.word().to_owned()),
+            lease_seconds: Some(seconds(placement.lease)),
+            generation: status.generation.clone(),
+            version: status.version,
+            open_in_seconds: seconds(status.open_in),
+            keeper: (!status.lease_left.is_zero()).then(|| status.keeper.clone()),
+            epoch: status.epoch,
+            known_version: known.as_deref().map_or(0, |known| known.version),
+            named: entries.map_or(0, |entries| entries.named() as u64),
+            nodes: per_node,
+            moving,
+            dispatchers: dispatchers.collect(),
+            gone: gone.collect(),
+            last_plan: serde_json::from_str(&status.plan).ok(),
+        }
     }
 }
 

@@ -16,8 +16,8 @@ use plimsoll_scatter::{
     client::HOPS,
     partition::{Asked, MAX_DEADLINE, Partitions, Trouble},
 };
-use serde::Deserialize;
-use serde_json::{Value, json};
+use plimsoll_wire::PartitionQuery;
+use serde_json::json;
 use tokio::{sync::watch, time::Instant};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
@@ -37,18 +37,6 @@ pub struct PartitionRoute {
     pub state: SharedState,
     /// Queries in this node's partitions.
     pub partitions: Arc<Partitions>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Question {
-    partition: String,
-    query: Option<String>,
-    sql: Option<String>,
-    #[serde(default)]
-    parameters: Vec<Value>,
-    limit: Option<u64>,
-    deadline_seconds: f64,
 }
 
 /// Rows as they come.
@@ -100,7 +88,7 @@ async fn asked(
     let bad = |problem: String| (StatusCode::BAD_REQUEST, problem);
     let hops = hops(headers).map_err(bad)?;
     let body = context.bodies.read(body, MAX_BYTES).await?;
-    let question: Question =
+    let question: PartitionQuery =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
     let seconds = question.deadline_seconds;
     let longest = MAX_DEADLINE.as_secs_f64();
@@ -122,8 +110,8 @@ async fn asked(
         return Err(bad(format!("limit: must be at most {}", i64::MAX)));
     }
     let config = context.config.borrow().clone();
-    let name = &question.partition;
-    let partition = config.partitions.iter().find(|it| it.name == *name);
+    let name = &*question.partition;
+    let partition = config.partitions.iter().find(|it| it.name == name);
     let Some(partition) = partition else {
         let problem = format!("partition: this node has none named {name:?}");
         return Err((StatusCode::NOT_FOUND, problem));
@@ -144,12 +132,12 @@ async fn asked(
         text,
         bound,
         // Whatever else is asked is one of a kind.
-        label: question.query.clone().unwrap_or_default(),
+        label: question.query.clone().unwrap_or_default().into_owned(),
         hops,
         since: now,
         is_named: question.query.is_some(),
         partition: Arc::clone(partition),
-        parameters: question.parameters,
+        parameters: question.parameters.into_owned(),
         limit: question.limit,
         deadline: now + Duration::from_secs_f64(seconds),
     })
@@ -172,15 +160,15 @@ fn hops(headers: &HeaderMap) -> Result<usize, String> {
 fn text(
     queries: &BTreeMap<String, String>,
     free_sql: bool,
-    question: &Question,
+    question: &PartitionQuery,
 ) -> Result<String, Refusal> {
     match (&question.query, &question.sql) {
-        (Some(name), None) => queries.get(name).cloned().ok_or_else(|| {
+        (Some(name), None) => queries.get(&**name).cloned().ok_or_else(|| {
             let known: Vec<_> = queries.keys().collect();
             let problem = format!("query: the partition has none named {name:?}, it has {known:?}");
             (StatusCode::NOT_FOUND, problem)
         }),
-        (None, Some(sql)) if free_sql => Ok(sql.clone()),
+        (None, Some(sql)) if free_sql => Ok(sql.to_string()),
         (None, Some(_)) => {
             let problem = "sql: the partition answers only its own queries, by name";
             Err((StatusCode::FORBIDDEN, problem.into()))

@@ -13,7 +13,8 @@ use hyper::{
     header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT},
 };
 use plimsoll_core::gather::MAX_COLUMNS;
-use serde::{Deserialize, Serialize};
+use plimsoll_wire::PartitionQuery;
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -33,35 +34,30 @@ pub const LAST_WORD: Duration = Duration::from_secs(1);
 pub const HOPS: &str = "plimsoll-hops";
 
 /// What is asked.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Question<'a> {
     /// Whose rows.
     pub partition: &'a str,
     /// By name.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<&'a str>,
     /// In its place.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sql: Option<&'a str>,
     /// Values that JSON has.
     pub parameters: &'a [Value],
     /// No more rows than this.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
 }
 
 impl Question<'_> {
     /// The body, with what is left until the deadline; none where nothing is.
     pub fn body(&self, deadline: Instant) -> Option<String> {
-        #[derive(Serialize)]
-        struct Body<'a> {
-            #[serde(flatten)]
-            question: &'a Question<'a>,
-            deadline_seconds: f64,
-        }
         let left = deadline.saturating_duration_since(Instant::now());
-        let body = Body {
-            question: self,
+        let body = PartitionQuery {
+            partition: self.partition.into(),
+            query: self.query.map(Into::into),
+            sql: self.sql.map(Into::into),
+            parameters: self.parameters.into(),
+            limit: self.limit,
             deadline_seconds: left.as_secs_f64(),
         };
         if left.is_zero() {
