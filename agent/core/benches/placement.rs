@@ -1,4 +1,4 @@
-//! Cost of a greedy placement, of a whole plan, and of one look of the keeper.
+//! Time of a greedy placement, of a whole plan, and of one step of the keeper.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::{collections::BTreeMap, hint::black_box, time::Duration};

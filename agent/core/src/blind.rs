@@ -1,58 +1,61 @@
-//! Whether a source of delays sees all of them.
+//! Detection of a blind source: one that measures only part of each request's delay.
 //!
-//! By Little's law the jobs in a node over its throughput are the mean delay. An application's own
-//! histogram begins where the application does: what waits in the listen backlog before that is in
-//! the jobs and not in the delays. Where the two disagree clearly, and go on to, the source is blind.
+//! By Little's law, the mean delay is the number of jobs in a node divided by its throughput. An
+//! application's own histogram starts its clock when the application accepts a request: time in the
+//! listen backlog counts towards the jobs, but not towards the delays. If the two differ clearly for
+//! several periods, the source is blind.
 
 use serde::Serialize;
 
 use crate::Seconds;
 
-/// Share of what was seen that is left after one period: single periods of few requests decide nothing.
+/// Share of the pooled sums that is kept after each period, so that one period of few requests decides nothing.
 const POOLED: f64 = 0.9;
-/// Delay by jobs over delay by the source from which the source is blind, and under which it no longer is.
+/// Ratio of the delay by jobs to the delay by the source above which the source becomes blind.
 const BLIND: f64 = 1.3;
+/// Ratio below which it is no longer blind.
 const SEEING: f64 = 1.15;
-/// The same for a gauge's word alone: it is of single moments, and so spread widely.
+/// Ratio of the gauge to Little's figure above which the gauge is used: it samples single moments and varies widely.
 const CLEAR_GAUGE: f64 = 1.5;
-/// As `BLIND` and `SEEING` for what is unseen, as a share of the SLA.
+/// Unseen delay, as a share of the SLA, above which the source becomes blind.
 const MATTERS: f64 = 0.1;
+/// Unseen delay, as a share of the SLA, below which it is no longer blind.
 const MATTERS_NOT: f64 = 0.05;
-/// Periods in a row for which the other has to hold until the verdict changes.
+/// Consecutive periods with the opposite result before the verdict changes.
 const HELD_PERIODS: u32 = 4;
-/// An application may count a request once where it waits and once where it runs, but not oftener.
+/// Maximum times that an application's gauge counts one request: while it waits, and while it runs.
 const MAX_COUNTED: f64 = 2.0;
-/// Of a gauge, the scrape itself may be one.
+/// Jobs of a gauge that may be the agent's own scrape.
 const OWN_SCRAPE: f64 = 1.0;
 
-/// One period of a node, from all who looked.
+/// Measurements of one node in one period, from all sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Waiting {
-    /// Its length.
+    /// Length of the period.
     pub period: Seconds,
-    /// Sum of the delays that the source saw.
+    /// Sum of the delays that the source measured.
     pub delays: Seconds,
-    /// Requests that ended, failed ones with them.
+    /// Requests that ended, including failed ones.
     pub ended: f64,
-    /// Connections that waited to be accepted, on average; 0 where nobody knows.
+    /// Mean number of connections that waited to be accepted; 0 if unknown.
     pub listen_backlog: f64,
-    /// Jobs by the application's own gauge.
+    /// Jobs according to the application's own gauge.
     pub gauge: Option<f64>,
-    /// Age of the oldest unfinished request by the application.
+    /// Age of the oldest unfinished request according to the application.
     pub oldest_age: Option<Seconds>,
 }
 
-/// What comes of comparing.
+/// Result of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sight {
-    /// Delay by jobs over throughput, over delay by the source, of the pool: 1 where it sees all.
+    /// Delay by Little's law divided by the source's delay, over the pooled periods; 1 if the source sees all of it.
     pub ratio: f64,
-    /// Mean delay that the source does not see, where it is blind: the pool's, or the last period's where that
-    /// is less, so that it ends with the queue.
+    /// Mean delay that a blind source does not see; `None` if the source is not blind. The lower of the pooled
+    /// value and the last period's, so that it falls to 0 as soon as the queue is gone.
     pub unseen: Option<Seconds>,
 }
 
-/// Compares, period by period.
+/// Compares the source's delays with the node's jobs, period by period.
 #[derive(Clone, Debug, Default)]
 pub struct BlindWatch {
     seconds: f64,
@@ -61,13 +64,13 @@ pub struct BlindWatch {
     backlog_seconds: f64,
     gauge: Pooled,
     oldest: Pooled,
-    /// How often the gauge counts a request: least that it showed against Little's figure.
+    /// Times that the gauge counts each request, 1 to `MAX_COUNTED`: its lowest ratio to Little's figure so far.
     counted: Option<f64>,
     is_blind: bool,
     other_periods: u32,
 }
 
-/// A mean over the pooled periods that had a value.
+/// Mean over the pooled periods that had a value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pooled {
     sum: f64,
@@ -85,13 +88,13 @@ impl Pooled {
     }
 
     fn mean(self) -> Option<f64> {
-        // Less is of periods long gone.
+        // A lower weight is left over from periods long past.
         (self.weight > 0.1).then(|| self.sum / self.weight)
     }
 }
 
 impl BlindWatch {
-    /// Adds a period; `None` while nothing that ended can be compared with.
+    /// Adds a period. `None` if no requests ended, or a measurement is negative or not finite.
     pub fn step(&mut self, seen: &Waiting, sla: Seconds) -> Option<Sight> {
         let period = seen.period.get();
         let parts = [period, seen.delays.get(), seen.ended, seen.listen_backlog];
@@ -115,7 +118,7 @@ impl BlindWatch {
             true => (SEEING, MATTERS_NOT),
             false => (BLIND, MATTERS),
         };
-        // One bad period is one, however long the pool remembers it; and what is over is over.
+        // The pool remembers one bad period for long, so the last period must also look blind.
         let is_believed = in_application * self.seconds > self.delays;
         let gauge = seen.gauge.filter(|_| is_believed).unwrap_or(0.0);
         let by_gauge = (gauge - OWN_SCRAPE) / self.counted.unwrap_or(1.0) * period;
@@ -141,10 +144,9 @@ impl BlindWatch {
         })
     }
 
-    /// Jobs that the application has taken in: by Little's law from its own delays, or what its gauge
-    /// says beyond them where that can be. An application that counts a request twice shows so
-    /// also while nothing waits; one whose oldest request is younger than its jobs would need is not
-    /// believed.
+    /// Jobs that the application has accepted: by Little's law from its own delays, or by its gauge if that is
+    /// clearly higher. A gauge that counts each request twice also does so while nothing waits, and is divided by
+    /// two. A gauge is ignored if the oldest request is younger than so many jobs imply.
     fn in_application(&mut self) -> f64 {
         let little = self.delays / self.seconds;
         let Some(gauge) = self.gauge.mean() else {

@@ -1,20 +1,21 @@
-//! Whether a histogram's buckets can tell what is timely.
+//! Checks that a histogram's buckets can tell timely requests from late ones.
 
 use crate::Sla;
 
-/// A bound at most this share of the SLA away from it tells late from timely well enough.
+/// Maximum distance of the nearest bucket bound from the SLA, as a share of the SLA.
 const NEAR: f64 = 0.3;
-/// Buckets to use, in parts of the SLA.
+/// Recommended buckets, as multiples of the SLA.
 const WANTED: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.25, 2.0, 4.0];
 
-/// What is wrong with a histogram's buckets.
+/// Problem of a histogram's buckets, and buckets to use instead.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advice {
-    /// Whether no quantile of it can show a delay over the target: no bound may be raised by it.
+    /// Whether all buckets end below the target, so that no quantile can show a delay above it. The histogram must
+    /// then not raise a bound.
     pub is_refused: bool,
-    /// For people: what is wrong, in values.
+    /// Message for the operator, with the bucket bounds and the SLA in seconds.
     pub problem: String,
-    /// Upper bounds to use instead, in seconds.
+    /// Recommended upper bounds, in seconds.
     pub buckets: Vec<f64>,
 }
 
@@ -25,7 +26,7 @@ impl std::fmt::Display for Advice {
     }
 }
 
-/// `upper_bounds` are the finite ones, increasing.
+/// Advice for a histogram with these finite upper bounds, in seconds and increasing; `None` if they suffice.
 pub fn advise(upper_bounds: &[f64], sla: &Sla) -> Option<Advice> {
     let (promise, target) = (sla.delay.get(), sla.target().get());
     let last = upper_bounds.last().copied().unwrap_or(0.0);
@@ -50,10 +51,10 @@ pub fn advise(upper_bounds: &[f64], sla: &Sla) -> Option<Advice> {
     })
 }
 
-/// To three digits, as a person would write it.
+/// Rounds to three significant digits.
 fn round(seconds: f64) -> f64 {
     let digits = 2 - seconds.log10().floor() as i32;
-    // Dividing by a whole number gives the nearest to the decimal; multiplying by 0.001 would not.
+    // Division by a whole number gives the float nearest to the decimal; multiplication by 0.001 does not.
     match digits {
         0.. => (seconds * 10_f64.powi(digits)).round() / 10_f64.powi(digits),
         _ => (seconds / 10_f64.powi(-digits)).round() * 10_f64.powi(-digits),

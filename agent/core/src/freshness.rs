@@ -1,65 +1,65 @@
 //! Adaptive update periods: under overload, temporal data that are updated more often than they are read are updated
-//! as often as they are read (Chronos, section 2.2: FC-CU).
+//! only as often as they are read (Chronos, section 2.2: FC-CU).
 //!
-//! An *item* is a datum with a value in time, as the price of a stock. Its access update ratio (eq. 1) is accesses
-//! over updates; below 1 it is *cold*. While the node is full, cold items get the period `min(p / AUR, P_max)` (eq. 2), the coldest
-//! first, in each period as many as make up for what was taken from the bound (step 3 of section 2.1), and for a
-//! twentieth of the work at least. Hot items keep theirs. The paper does not say how periods come back; here a part of them does in each
-//! period in which the node is no longer full.
+//! An *item* is a datum whose value changes over time, such as the price of a stock. Its access update ratio (eq. 1) is
+//! accesses / updates; below 1 it is *cold*. While the node is full, cold items get the period `min(p / AUR, P_max)`
+//! (eq. 2), the coldest first; in each period as many as compensate for the reduction of the bound (step 3 of section
+//! 2.1), and for at least a twentieth of the work. Hot items keep theirs. The paper does not say how periods are
+//! restored; here, in each period in which the node is no longer full, a share of them is.
 
 use std::collections::BTreeMap;
 
 use crate::{Cost, Decision, MAX_NAME_BYTES, Reason, Seconds, placement::check_name};
 
-/// Items that are watched, at most. Of more the coldest are forgotten: they are updated at their own periods.
+/// Maximum items that are watched. Beyond it the coldest are dropped, and are updated at their own periods.
 pub const MAX_ITEMS: usize = 100_000;
-/// Shortest and longest period an item may have.
+/// Minimum and maximum update period of an item.
 pub const PERIODS: (Seconds, Seconds) = (Seconds(1e-3), Seconds(86_400.0));
 
-/// Accesses of so long ago count 1/e of those of now.
+/// Time constant of the access counts, in seconds: older accesses count 1/e or less.
 const MEMORY: f64 = 10.0;
-/// An item is watched for so long before it is called cold.
+/// Time that an item is watched before it may count as cold, in seconds.
 const WATCHED: f64 = 3.0;
-/// A period is made longer by at least this factor, or left.
+/// Minimum factor of a change of a period.
 const MIN_FACTOR: f64 = 1.05;
-/// Of what forgets when there is no room, this part goes at once.
+/// Divisor of `MAX_ITEMS`: number of items dropped at once if there is no room.
 const FORGOTTEN_PART: usize = 16;
-/// Periods without overload before the first items come back, and the most after those that came too early.
+/// Light periods before the first items are restored: initially, and at most after restoring too early.
 const CALM: (u32, u32) = (3, 10);
-/// Of a full node's work, what updates make room for in a period even where the bound was not lowered: the requests
-/// that it keeps out are not seen here.
+/// Minimum share of a full node's work that updates make room for per period, even if the bound was not lowered:
+/// refused requests are not counted here.
 const FULL: f64 = 0.05;
-/// A backlog above this part of the bound fills it.
+/// Backlog, as a share of the bound, above which the bound counts as filled.
 const FILLED: f64 = 0.8;
-/// Where few requests finished, a backlog under this part of the bound is light.
+/// Backlog, as a share of the bound, up to which the load is light if few requests finished.
 const FEW: f64 = 0.5;
-/// Of the items that are to come back, this part does in each period.
+/// Divisor of the items to restore: number restored in each period.
 const BACK_PART: usize = 8;
-/// Time that is said to have passed is no longer than this.
+/// Maximum length of a step, in seconds.
 const MAX_PASSED: f64 = 60.0;
 
-/// What an operator sets.
+/// Settings of the update periods.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FreshnessSettings {
-    /// `P_max`: no item is updated less often than this by what is decided here.
+    /// `P_max`: maximum adapted period; items with a longer period of their own keep it.
     pub longest: Seconds,
-    /// What an update costs the node.
+    /// Cost of an update on the node, in items.
     pub update_cost: Cost,
 }
 
-/// How full the node was, as far as updates are concerned.
+/// Load of the node in the last period, as far as updates are concerned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pressure {
-    /// It was full; updates are to give way that make up this part of its work.
+    /// The node was full; updates amounting to this share of its work are to be left out.
     Over(f64),
-    /// Nothing is known, or nothing has to change.
+    /// Unknown, or nothing has to change.
     Held,
-    /// It could have taken more.
+    /// The node could have taken more work.
     Light,
 }
 
 impl Pressure {
-    /// Of a step of the controller.
+    /// Pressure that follows from a controller's decision.
     pub fn of(decision: &Decision) -> Self {
         let lowered = 1.0 - decision.bound.get() / decision.previous.get();
         match decision.reason {
@@ -71,14 +71,14 @@ impl Pressure {
             | Reason::OverBound
             | Reason::Stalled
             | Reason::Mpl => Pressure::Over(lowered.max(FULL)),
-            // How far the load line goes down says what queue there was, and not what updates take.
+            // The load line's reduction depends on the queue, and not on the work of updates.
             Reason::Standing | Reason::Starved | Reason::BlindSource | Reason::SourceLate => {
                 Pressure::Over(FULL)
             }
             Reason::Burst if decision.recent_peak.get() > FILLED * decision.bound.get() => {
                 Pressure::Over(FULL)
             }
-            // It cannot be lowered any more.
+            // The bound cannot fall further.
             Reason::AtMin => Pressure::Over(1.0),
             Reason::Open
             | Reason::Burst
@@ -87,7 +87,7 @@ impl Pressure {
             | Reason::Unused
             | Reason::Empty
             | Reason::IdleDrift => Pressure::Light,
-            // Few, because few came, and not because they take long.
+            // Few requests finished because few arrived, not because they take long.
             Reason::FewSamples if decision.recent_peak.get() <= FEW * decision.bound.get() => {
                 Pressure::Light
             }
@@ -96,12 +96,12 @@ impl Pressure {
     }
 }
 
-/// Why an item is refused.
+/// Reason for which an item is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemError {
-    /// Items are named as object sets are: 1 to [`MAX_NAME_BYTES`] visible ASCII characters.
+    /// The name is not 1 to [`MAX_NAME_BYTES`] visible ASCII characters, as for object sets.
     Name,
-    /// Periods are within [`PERIODS`].
+    /// The period is not within [`PERIODS`].
     Period,
 }
 
@@ -126,18 +126,18 @@ impl std::error::Error for ItemError {}
 
 #[derive(Clone, Copy, Debug)]
 struct Item {
-    /// Its own period, and the one it has.
+    /// Declared period, in seconds; `period` is the one in force.
     own: f64,
     period: f64,
-    /// Since the last step.
+    /// Accesses since the last step.
     accesses: f64,
-    /// Decayed sums: accesses, and the time in which they were.
+    /// Decayed sum of the accesses; `watched` is that of the time, in seconds.
     counted: f64,
     watched: f64,
 }
 
 impl Item {
-    /// Accesses a second.
+    /// Access rate, per second.
     fn rate(&self) -> f64 {
         if self.watched > 0.0 {
             self.counted / self.watched
@@ -146,30 +146,30 @@ impl Item {
         }
     }
 
-    /// Eq. 2, where `p / AUR` is the time between two accesses.
+    /// Period by eq. 2, in seconds; `p / AUR` is the mean time between two accesses.
     fn wanted(&self, longest: f64) -> f64 {
         (1.0 / self.rate()).min(longest).max(self.own)
     }
 }
 
-/// The update periods of one node's items.
+/// Update periods of one node's items.
 #[derive(Clone, Debug)]
 pub struct UpdatePeriods {
     settings: FreshnessSettings,
     items: BTreeMap<Box<str>, Item>,
-    /// A name came that there was no room for.
+    /// Whether an item was declared without room for it since the last step.
     crowded: bool,
     forgotten: u64,
     relaxed: usize,
     calm: u32,
     patience: u32,
-    /// Items that come back in each period, while they do.
+    /// Number of items restored in each period, while restoring.
     back: Option<usize>,
     version: u64,
 }
 
 impl UpdatePeriods {
-    /// Without items.
+    /// Creates an empty set of items.
     pub fn new(settings: FreshnessSettings) -> Self {
         UpdatePeriods {
             settings,
@@ -184,8 +184,8 @@ impl UpdatePeriods {
         }
     }
 
-    /// An item that is updated every `period` while nothing is wrong. One that is known gets the new period as its
-    /// own; there may be no room for another one, which then keeps its own for now.
+    /// Declares an item that is normally updated every `period`; a known item's declared period changes to it. If there
+    /// is no room for another item, it is not watched for now and keeps its own period.
     pub fn declare(&mut self, name: &str, period: Seconds) -> Result<(), ItemError> {
         check_name(name).map_err(|_| ItemError::Name)?;
         let own = period.get();
@@ -217,7 +217,7 @@ impl UpdatePeriods {
         Ok(())
     }
 
-    /// An item was read so often. Names that have not been declared are nobody's.
+    /// Counts accesses of an item. Undeclared names are ignored.
     pub fn accessed(&mut self, name: &str, times: f64) {
         if let Some(item) = self.items.get_mut(name)
             && times.is_finite()
@@ -227,7 +227,7 @@ impl UpdatePeriods {
         }
     }
 
-    /// Items that are no longer there go.
+    /// Removes the items for which `stays` returns false.
     pub fn retain(&mut self, stays: impl Fn(&str) -> bool) {
         let (relaxed, version) = (&mut self.relaxed, &mut self.version);
         self.items.retain(|name, item| {
@@ -240,7 +240,7 @@ impl UpdatePeriods {
         });
     }
 
-    /// A period is over, in which the node did `work` a second. Returns whether a period has changed.
+    /// Ends a period of `passed` in which the node did `work` per second. Returns whether an update period has changed.
     pub fn step(&mut self, passed: Seconds, pressure: Pressure, work: Cost) -> bool {
         let passed = passed.get();
         if !(passed.is_finite() && passed > 0.0) {
@@ -252,7 +252,7 @@ impl UpdatePeriods {
         match pressure {
             Pressure::Over(part) => {
                 if self.back.take().is_some() {
-                    // It was too early.
+                    // Items were restored too early.
                     self.patience = (2 * self.patience).min(CALM.1);
                 }
                 self.calm = 0;
@@ -269,12 +269,12 @@ impl UpdatePeriods {
         self.version != version
     }
 
-    /// The period of an item; none where it is not known, and so has its own.
+    /// Period of an item in force; `None` for an unknown item, which has its own.
     pub fn period(&self, name: &str) -> Option<Seconds> {
         self.items.get(name).map(|item| Seconds(item.period))
     }
 
-    /// The items that have longer periods than their own, by name.
+    /// Items with lengthened periods, by name.
     pub fn relaxed(&self) -> impl Iterator<Item = (&str, Seconds)> {
         self.items
             .iter()
@@ -282,38 +282,38 @@ impl UpdatePeriods {
             .map(|(name, item)| (&**name, Seconds(item.period)))
     }
 
-    /// How many these are.
+    /// Number of items with lengthened periods.
     pub fn relaxed_count(&self) -> usize {
         self.relaxed
     }
 
-    /// The longest period that an item has; none without items.
+    /// Longest period in force; `None` without items.
     pub fn longest_period(&self) -> Option<Seconds> {
         let periods = self.items.values().map(|item| item.period);
         periods.reduce(f64::max).map(Seconds)
     }
 
-    /// Items that are watched.
+    /// Number of watched items.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there are none.
+    /// Whether no item is watched.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// How often an item was forgotten for lack of room.
+    /// Cumulative number of items dropped for lack of room.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// Grows with every change of a period.
+    /// Version, which increases with every change of a period.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Updates a second by all items, and those there would be at their own periods.
+    /// Updates/s of all items: at the periods in force, and at their own periods.
     pub fn updates_per_second(&self) -> (f64, f64) {
         let items = self.items.values();
         items.fold((0.0, 0.0), |(now, own), item| {
@@ -328,7 +328,7 @@ impl UpdatePeriods {
             item.counted = kept * item.counted + std::mem::take(&mut item.accesses);
             item.watched = kept * item.watched + passed;
             if item.period > item.own {
-                // Read more often again: it is needed fresher, whatever the load.
+                // It is read more often again, so it must be fresher, whatever the load.
                 let wanted = item.wanted(longest);
                 if wanted < item.period / MIN_FACTOR {
                     item.period = wanted;
@@ -361,7 +361,7 @@ impl UpdatePeriods {
         }
     }
 
-    /// Leaves out updates that cost `work` a second.
+    /// Lengthens periods until updates costing `work` per second are saved.
     fn relax(&mut self, work: f64) {
         let longest = self.settings.longest.get();
         let mut cold: Vec<(f64, &mut Item)> = self
@@ -385,7 +385,7 @@ impl UpdatePeriods {
         }
     }
 
-    /// Gives a part of the items their own periods again, those read most first.
+    /// Restores the own periods of a share of the items, those read most first.
     fn restore(&mut self) {
         if self.relaxed == 0 {
             self.back = None;

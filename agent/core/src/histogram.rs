@@ -1,10 +1,10 @@
-//! Delay distributions of one sampling period.
+//! Delay distribution of one sampling period.
 
 use std::sync::Arc;
 
 use crate::Seconds;
 
-/// Delays that finished in one period, as counts per bucket.
+/// Histogram of the delays of requests that finished in one period.
 ///
 /// Bucket `i` holds delays in `(upper_bounds[i-1], upper_bounds[i]]` (the first from 0); one more
 /// bucket after the last bound holds everything above it.
@@ -15,7 +15,7 @@ pub struct DelayHistogram {
     sum_seconds: f64,
 }
 
-/// Why bucket bounds or counts were refused.
+/// Reason for which bucket bounds or counts are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HistogramError {
     /// A bound is not finite, not positive, or not above the one before it.
@@ -39,13 +39,13 @@ impl std::fmt::Display for HistogramError {
 impl std::error::Error for HistogramError {}
 
 impl DelayHistogram {
-    /// An empty histogram over these finite upper bounds, in seconds.
+    /// Creates an empty histogram over these finite upper bounds, in seconds.
     pub fn empty(upper_bounds: Arc<[f64]>) -> Result<Self, HistogramError> {
         let counts = vec![0; upper_bounds.len() + 1];
         Self::from_counts(upper_bounds, counts, 0.0)
     }
 
-    /// From per-bucket (not cumulative) counts; the last count is of delays above every bound.
+    /// Creates a histogram from per-bucket (not cumulative) counts; the last count is of delays above every bound.
     pub fn from_counts(
         upper_bounds: Arc<[f64]>,
         counts: Vec<u64>,
@@ -68,7 +68,7 @@ impl DelayHistogram {
         })
     }
 
-    /// Bounds from 100 µs to 1,000 s, each a tenth above the one before, for sources that see single requests.
+    /// Bounds from 100 µs to 1,000 s, each 10 % above the previous one, for sources that measure single requests.
     pub fn fine_bounds() -> Arc<[f64]> {
         let mut bounds = Vec::with_capacity(170);
         let mut bound = 1e-4;
@@ -79,7 +79,7 @@ impl DelayHistogram {
         bounds.into()
     }
 
-    /// Adds one delay. Negative or non-finite delays are refused.
+    /// Adds one delay. Returns false, and adds nothing, if it is negative or not finite.
     pub fn record(&mut self, delay: Seconds) -> bool {
         let seconds = delay.get();
         if !seconds.is_finite() || seconds < 0.0 {
@@ -113,7 +113,7 @@ impl DelayHistogram {
         &self.counts
     }
 
-    /// How many delays there are.
+    /// Number of delays.
     pub fn count(&self) -> u64 {
         self.counts
             .iter()
@@ -125,8 +125,8 @@ impl DelayHistogram {
         Seconds(self.sum_seconds)
     }
 
-    /// How many delays are within this one; those of a bucket that it lies in are split in proportion.
-    /// Of those above the last bound none is known to be.
+    /// Number of delays up to this one, interpolated linearly within its bucket. Delays above the last bound never
+    /// count.
     pub fn within(&self, delay: Seconds) -> f64 {
         let delay = delay.get();
         let (mut within, mut lower) = (0.0, 0.0);
@@ -140,8 +140,8 @@ impl DelayHistogram {
         within
     }
 
-    /// Only the buckets that lie wholly above this delay, each delay at its bucket's begin: what is surely
-    /// longer, and by how much at least.
+    /// Only the buckets wholly above this delay, with each delay taken as its bucket's lower bound: the delays that
+    /// are certainly longer, and their minimum sum.
     pub fn above(&self, delay: Seconds) -> DelayHistogram {
         let begins = std::iter::once(0.0).chain(self.upper_bounds.iter().copied());
         let mut above = self.clone();
@@ -155,7 +155,7 @@ impl DelayHistogram {
         above
     }
 
-    /// The mean delay, if there is any.
+    /// Mean delay; `None` if the histogram is empty.
     pub fn mean(&self) -> Option<Seconds> {
         match self.count() {
             0 => None,
@@ -163,14 +163,14 @@ impl DelayHistogram {
         }
     }
 
-    /// The delay that the fraction `quantile` (0..=1) of requests stayed within, by linear
-    /// interpolation inside the bucket. Above the last bound, it is what those up there took on average by
-    /// the sum at least, where Prometheus' `histogram_quantile` answers the last bound.
+    /// Delay within which the fraction `quantile` (0..=1) of requests finished, interpolated linearly within its
+    /// bucket. Above the last bound it is the minimum mean of the delays there, as derived from the sum;
+    /// Prometheus' `histogram_quantile` returns the last bound instead.
     pub fn quantile(&self, quantile: f64) -> Option<Seconds> {
         self.quantile_with(quantile, 0, Seconds(0.0))
     }
 
-    /// As [`quantile`](Self::quantile), with `extra` further requests that each took `extra_delay`.
+    /// The [`quantile`](Self::quantile) with `extra` additional requests of `extra_delay` each.
     pub fn quantile_with(
         &self,
         quantile: f64,
@@ -209,8 +209,8 @@ impl DelayHistogram {
         Some(Seconds(lower))
     }
 
-    /// The least that those above the last bound can have taken on average: what is left of the sum where
-    /// all others took as long as their buckets allow.
+    /// Minimum mean of the delays above the last bound: the rest of the sum if all others took as long as their
+    /// buckets allow.
     fn overflow_mean(&self) -> Seconds {
         let last = self.upper_bounds.last().copied().unwrap_or(0.0);
         let (upto, over) = self.counts.split_at(self.upper_bounds.len());

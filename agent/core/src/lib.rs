@@ -1,5 +1,5 @@
-//! Plimsoll's decisions, without I/O: how far a node is from its SLA, how much backlog it may
-//! carry, and what weight and connection limit say so to a proxy.
+//! Plimsoll's decisions, without I/O: a node's distance from its SLA, its backlog bound, and the weight and
+//! connection limit that a proxy gets for it.
 //!
 //! Time and randomness are passed in. The crate builds for `wasm32-wasip1`.
 

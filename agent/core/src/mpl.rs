@@ -1,48 +1,48 @@
-//! The multiprogramming level: the fewest jobs at which a node does nearly all that it can.
+//! Multiprogramming level: the fewest jobs at which a node reaches nearly its full throughput.
 //!
-//! Throughput over jobs is taken for a parabola near its peak (Middle-R, section 3; Heiss and Wagner), found by
-//! recursive least squares with exponential forgetting. Where it is none, or its peak is not where there were
-//! samples, the level climbs the slope. A level that stands still says nothing of the curve, so it is moved a
-//! little to and fro.
+//! Throughput over jobs is modelled as a parabola near its peak (Middle-R, section 3; Heiss and Wagner), estimated by
+//! recursive least squares with exponential forgetting. If the fit has no peak, or its peak is outside the sampled
+//! range, the level follows the slope. A constant level would reveal nothing about the curve, so it is dithered.
 
-/// What is left of a sample's weight after a period.
+/// Share of a sample's weight that is kept after each period.
 const FORGETTING: f64 = 0.93;
-/// No estimate before as many samples.
+/// Minimum samples before the first estimate.
 const SAMPLES: u32 = 4;
-/// A period in which fewer jobs than this part of the level were in the node shows demand, not the node.
+/// Minimum jobs in a period, as a share of the limit: with fewer, throughput shows demand and not capacity.
 const FULL: f64 = 0.7;
-/// The least spread of the jobs, relative to their mean, that tells a curve from noise.
+/// Minimum standard deviation of the jobs, relative to their mean, for a fit.
 const MIN_SPREAD: f64 = 0.02;
-/// The peak may be so much further than the samples reach.
+/// Maximum position of the peak, as a multiple of the highest recent sample.
 const BEYOND: f64 = 1.2;
-/// Throughput that is given up for fewer jobs, as a part of the peak: delay falls by more.
+/// Share of the peak throughput that is given up for fewer jobs, since delay falls by more.
 const GIVEN_UP: f64 = 0.005;
-/// The level moves by no more in a period.
+/// Maximum relative decrease of the level per period.
 const MAX_DOWN: f64 = 0.2;
+/// Maximum relative increase of the level per period.
 const MAX_UP: f64 = 0.15;
-/// By how much it is moved to learn something.
+/// Relative amplitude of the dither.
 const DITHER: f64 = 0.05;
-/// At least so much, in jobs.
+/// Minimum amplitude of the dither, in jobs.
 const MIN_DITHER: f64 = 0.6;
-/// A step between two periods, of jobs and of throughput, that is taken for one.
+/// Relative fall of both jobs and throughput between two periods that shows the level was past the peak.
 const STEP_SEEN: f64 = 0.05;
-/// Rising less than this part of the throughput for each doubling of the jobs is flat.
+/// Maximum slope that counts as flat, relative to throughput / jobs.
 const FLAT: f64 = 0.02;
 
-/// Where the node is on the curve.
+/// Position of the node on the throughput curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Slope {
-    /// More jobs would do more.
+    /// More jobs increase throughput.
     Rising,
-    /// They would do as much.
+    /// More jobs do not change throughput.
     Flat,
-    /// They would do less: thrashing.
+    /// More jobs reduce throughput: thrashing.
     Falling,
-    /// The level to go to.
+    /// Near a peak; the level to move to, in jobs.
     Peak(f64),
 }
 
-/// Decayed sums of powers of the jobs, and of those times throughput: the normal equations.
+/// Normal equations: decayed sums of powers of the jobs, and of their products with throughput.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     x: [f64; 5],
@@ -70,7 +70,7 @@ impl Sums {
         (self.x[2] / self.x[0] - mean * mean).max(0.0).sqrt()
     }
 
-    /// The straight line: its slope.
+    /// Slope of the linear fit.
     fn slope(&self) -> f64 {
         let [n, x, xx, ..] = self.x;
         (n * self.xy[1] - x * self.xy[0]) / (n * xx - x * x)
@@ -102,15 +102,15 @@ impl Sums {
     }
 }
 
-/// Finds a node's multiprogramming level, one period at a time.
+/// Estimates a node's multiprogramming level, period by period.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MplEstimator {
     sums: Sums,
     samples: u32,
-    /// Jobs of the first sample: the unit of the sums, so that their powers stay near 1.
+    /// Jobs of the first sample, the unit of the sums, so that powers stay near 1.
     unit: f64,
     most: f64,
-    /// The last sample.
+    /// Jobs (in units) and throughput of the last sample.
     last: Option<(f64, f64)>,
     level: Option<f64>,
     up: bool,
@@ -131,15 +131,15 @@ impl Default for MplEstimator {
 }
 
 impl MplEstimator {
-    /// The level after a period that ended with `jobs` in the node and did `throughput` under a limit of `limit`
-    /// jobs. `None` until there is one.
+    /// Level in jobs after a period that ended with `jobs` in the node and had this throughput, under a limit of
+    /// `limit` jobs. `None` until there is an estimate.
     pub(crate) fn step(&mut self, jobs: f64, throughput: f64, limit: f64) -> Option<f64> {
         let usable = jobs > 0.0 && jobs.is_finite() && throughput > 0.0 && throughput.is_finite();
-        // Proxies apply it in whole jobs.
+        // Proxies apply the limit in whole jobs.
         if !usable || jobs < FULL * limit.floor().max(1.0) {
             return self.level;
         }
-        // One job at a time says nothing of two: the other limit has to let them in first.
+        // One job at a time reveals nothing about two; the delay's limit must admit them first.
         if limit < 2.0 && self.level.is_some_and(|level| level >= 2.0) {
             return self.level;
         }
@@ -153,13 +153,13 @@ impl MplEstimator {
             x < (1.0 - STEP_SEEN) * x_before && throughput < (1.0 - STEP_SEEN) * before
         });
         if let Some((x, throughput)) = overshot {
-            // Past the peak, what was seen above it would go on saying "fewer" for long.
+            // Samples from above the peak would keep pulling the level down for long.
             self.sums = Sums::default();
             self.sums.add(x, throughput);
         }
         self.sums.add(x, throughput);
         self.most = (self.most * FORGETTING).max(x);
-        // The other limit may be the tighter one.
+        // The delay's limit may be the lower one.
         let level = self.level.unwrap_or(limit).min(limit.max(1.0));
         let wanted = match self.slope() {
             _ if self.samples < SAMPLES => self.dithered(level),
@@ -172,13 +172,13 @@ impl MplEstimator {
             Some(Slope::Peak(peak)) => peak,
         };
         let near = wanted.clamp(level * (1.0 - MAX_DOWN), level * (1.0 + MAX_UP));
-        // Jobs are whole: from one up is to two.
+        // Jobs are whole, so the step up from one is to two.
         let from_one = level < 2.0 && near > level;
         self.level = Some(if from_one { 2.0 } else { near.max(1.0) });
         self.level
     }
 
-    /// Forgets the curve, not the level: the node or its work has changed.
+    /// Discards the curve but keeps the level, after the node or its work has changed.
     pub(crate) fn forget(&mut self) {
         *self = MplEstimator {
             level: self.level,
@@ -188,7 +188,7 @@ impl MplEstimator {
 
     fn dithered(&mut self, level: f64) -> f64 {
         self.up = !self.up;
-        // Bounds are whole requests in some proxies: a small level would not move at all.
+        // Some proxies apply whole requests, so that a small relative step would have no effect.
         let step = (DITHER * level).max(MIN_DITHER);
         if self.up {
             level + step

@@ -1,24 +1,24 @@
-//! Why a bound moved or stayed.
+//! Reasons of a bound's change or hold.
 
 use serde::Serialize;
 
-/// The rule that set the bound in one step. `as_str` is the value of the `reason` label.
+/// Rule that set the bound in one step. `as_str` is the value of the `reason` label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// No step has been taken yet.
     Start,
-    /// Nothing has waited yet, so nothing is known of the capacity: nothing is limited.
+    /// No queue has been seen, so the capacity is unknown and nothing is limited.
     Open,
-    /// The load line: what finishes within the target at the rate learned, for bursts.
+    /// Load line: the backlog that finishes within the target at the learned rate, for bursts.
     Burst,
-    /// A queue stood under overload: lowered to the fewest jobs that keep the node busy.
+    /// Standing queue under overload: lowered to the fewest jobs that keep the node busy.
     Standing,
     /// Throughput fell with the bound: raised at once.
     Starved,
-    /// The source sees less delay than jobs over throughput say: the larger counts.
+    /// The source measures less delay than jobs and throughput imply: the larger one counts.
     BlindSource,
-    /// The source did not answer in time, as an overloaded service does: lowered, to what is known to finish in time.
+    /// The source did not respond in time, like an overloaded service: lowered to what is known to finish in time.
     SourceLate,
     /// Delay below the target: the law raised the bound.
     UnderSla,
@@ -28,36 +28,36 @@ pub enum Reason {
     Rising,
     /// Over the target but getting faster: raised by the proportional term.
     Falling,
-    /// Completions look fine, but the backlog or the oldest unfinished request says they will not.
+    /// Finished requests are in time, but the backlog or the oldest unfinished request predicts later ones.
     LateSignal,
-    /// More is in the node than the bound lets in: not lowered below what finishes in time.
+    /// The backlog exceeds the bound: lowered no further than a share of what finishes in time.
     OverBound,
-    /// Work is waiting and nothing finished: lowered as though the delay were the wait so far.
+    /// Requests wait and none finished: lowered as if the delay were the wait so far.
     Stalled,
     /// More than the allowed share of requests failed.
     Errors,
-    /// Too few finished for the objective: held.
+    /// Too few requests finished for the objective: held.
     FewSamples,
-    /// The backlog was well under the bound, so the bound did not set the delay: held.
+    /// The backlog was well below the bound, so the bound did not cause the delay: held.
     LightLoad,
     /// As light load, but below the nominal bound: drawn towards it, within the headroom over the
     /// recent peak backlog.
     Recovering,
-    /// The bound stood too far over the recent peak backlog: drawn towards it.
+    /// The bound was too far above the recent peak backlog: drawn towards it.
     Unused,
-    /// Nothing ran: held for a while.
+    /// The node was empty: held for a while.
     Empty,
-    /// Nothing ran for long: drifting to the nominal bound, so that the node is probed again.
+    /// The node was empty for long: drifts to the nominal bound, so that the node is probed again.
     IdleDrift,
-    /// The source gave nothing: the bound is held, but no higher than what last finished in time.
+    /// The source gave no observation: the bound is held, but no higher than what last finished in time.
     SourceLost,
-    /// More jobs would not do more: at the multiprogramming level.
+    /// More jobs would not increase throughput: at the multiprogramming level.
     Mpl,
-    /// The law wanted less than the smallest bound.
+    /// The law wanted less than the minimum bound.
     AtMin,
-    /// The law wanted more than the largest bound.
+    /// The law wanted more than the maximum bound.
     AtMax,
-    /// The `fixed` controller, or an operator, set it.
+    /// Set by the `fixed` law or by an operator.
     Fixed,
 }
 

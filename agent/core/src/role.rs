@@ -1,29 +1,29 @@
-//! What a replicated database's node may be asked: writes as the primary, reads while what it shows is not
-//! older than was promised.
+//! Role of a replicated database's node: the primary takes writes, and any node takes reads while its data are not
+//! older than promised.
 //!
-//! Ages are upper bounds, so that not knowing is never taken for being fresh. See docs/failover.md.
+//! Ages are upper bounds, so that an unknown age never counts as fresh. See docs/failover.md.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Seconds;
 
-/// Looks in a row that must find half the limit or less before a stale standby is fresh again.
+/// Consecutive looks with a low lag before a stale standby counts as fresh again.
 const FRESH_LOOKS: u32 = 3;
-/// See [`FRESH_LOOKS`].
+/// Maximum lag in these looks, as a share of the limit.
 const FRESH_SHARE: f64 = 0.5;
 
-/// What a node is.
+/// Role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Takes writes.
     Primary,
-    /// Follows the primary.
+    /// Replicates the primary.
     Standby,
 }
 
 impl Role {
-    /// Both of them.
+    /// All roles.
     pub const ALL: [Role; 2] = [Role::Primary, Role::Standby];
 
     /// The label value.
@@ -35,80 +35,80 @@ impl Role {
     }
 }
 
-/// What is promised.
+/// Limits on the age of data that a node may serve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoleSettings {
-    /// The most that reads may be behind the primary.
+    /// Maximum lag of reads behind the primary.
     pub max_lag: Seconds,
-    /// The same where the primary has left a standby that was fresh.
+    /// Maximum lag of a standby that was fresh when its primary disappeared.
     pub without_primary: Seconds,
-    /// How long an answer goes on after it was true: the time between two looks.
+    /// Time for which proxies may act on an outdated answer: until the next look has reached them.
     pub notice: Seconds,
-    /// How long a primary that does not answer is still taken for one.
+    /// Time for which a primary that does not respond still counts as the primary.
     pub hold: Seconds,
 }
 
-/// What a node says of itself.
+/// State that a node reports in one look.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Look {
-    /// It is the primary.
+    /// The node is the primary.
     Primary,
-    /// It is a standby.
+    /// The node is a standby.
     Standby {
-        /// Whether it gets what the primary writes.
+        /// Whether it is connected to the primary's stream of writes.
         is_fed: bool,
-        /// Age of the primary's last word, where all that came before it is shown.
+        /// Age of the primary's last message, if the standby has replayed everything before it.
         level_age: Option<Seconds>,
-        /// Age of the newest transaction that is shown.
+        /// Age of the newest replayed transaction.
         shown_age: Option<Seconds>,
     },
 }
 
-/// What follows from a look, and for how long.
+/// Result of a look, and its validity.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Standing {
-    /// What the node said.
+    /// Reported role.
     pub role: Role,
-    /// The most that it is behind, as of the look; `None` where nothing tells.
+    /// Maximum lag behind the primary at the time of the look; `None` if unknown.
     pub lag: Option<Seconds>,
-    /// The limit that holds for it now.
+    /// Lag limit that applies to it now.
     pub limit: Seconds,
-    /// Whether it is at the primary's end of the wire, or feeds on it.
+    /// Whether it is the primary, or connected to the primary's stream.
     pub is_fed: bool,
-    /// It may be asked to write for so long after the look.
+    /// Time after the look for which it takes writes.
     #[serde(skip)]
     writes_for: Seconds,
-    /// It may be asked to read for so long after the look.
+    /// Time after the look for which it takes reads.
     #[serde(skip)]
     reads_for: Seconds,
 }
 
 impl Standing {
-    /// Whether it takes writes, so long after the look.
+    /// Whether it takes writes at this time after the look.
     pub fn takes_writes(&self, age: Seconds) -> bool {
         age < self.writes_for
     }
 
-    /// Whether it may answer reads, so long after the look.
+    /// Whether it takes reads at this time after the look.
     pub fn takes_reads(&self, age: Seconds) -> bool {
         age < self.reads_for
     }
 }
 
-/// Judges one node by its looks.
+/// Decides on one node's role from its looks.
 #[derive(Clone, Debug)]
 pub struct RoleJudge {
     settings: RoleSettings,
-    /// When what is shown was last all there was.
+    /// Last time at which the node had all of the primary's writes.
     level_at: Option<Seconds>,
     is_fresh: bool,
-    /// Looks in a row that would do.
+    /// Consecutive looks with a low lag.
     good: u32,
     has_looked: bool,
 }
 
 impl RoleJudge {
-    /// Nothing is known.
+    /// Creates a judge without any look.
     pub fn new(settings: RoleSettings) -> Self {
         RoleJudge {
             settings,
@@ -119,7 +119,7 @@ impl RoleJudge {
         }
     }
 
-    /// Takes a look at this moment of a clock that never goes back.
+    /// Processes a look at the time `now` of a monotonic clock.
     pub fn look(&mut self, look: Look, now: Seconds) -> Standing {
         let standing = match look {
             Look::Primary => self.primary(now),
@@ -134,7 +134,7 @@ impl RoleJudge {
     }
 
     fn primary(&mut self, now: Seconds) -> Standing {
-        // What it has is all there is, until it follows another.
+        // A primary has all writes, until it follows another one.
         self.level_at = Some(now);
         self.is_fresh = true;
         Standing {
@@ -155,7 +155,7 @@ impl RoleJudge {
         now: Seconds,
     ) -> Standing {
         let sound = |age: Option<Seconds>| age.filter(|age| age.get().is_finite());
-        // Clocks differ a little: the primary's word may seem to come from later.
+        // Clocks differ a little, so the primary's message may seem to come from the future.
         let sound = |age| sound(age).map(|age| Seconds(age.get().max(0.0)));
         if let Some(age) = sound(level_age).filter(|_| is_fed) {
             let at = Seconds(now.get() - age.get());
@@ -175,7 +175,7 @@ impl RoleJudge {
         } else {
             settings.max_lag
         };
-        // Before the next look, and for what proxies take to hear of it.
+        // Less the time until the next look has reached the proxies.
         let left = lag.map_or(0.0, |lag| limit.get() - settings.notice.get() - lag.get());
         self.note_fresh(is_fed, lag, left > 0.0);
         Standing {
@@ -197,7 +197,7 @@ impl RoleJudge {
         let wanted = FRESH_SHARE * self.settings.max_lag.get();
         let is_good = is_fed && within && lag.is_some_and(|lag| lag.get() <= wanted);
         self.good = if is_good { self.good + 1 } else { 0 };
-        // At the start there is nothing to flap from.
+        // The first look cannot be flapping.
         self.is_fresh = self.good >= FRESH_LOOKS || (is_good && !self.has_looked);
     }
 }

@@ -1,28 +1,28 @@
-//! How much of a cluster's traffic its proxies refuse, for proxies that take one fraction for all.
+//! Fraction of a cluster's traffic to shed, for proxies that apply one fraction to all requests.
 //!
-//! A proxy that knows the bounds refuses request by request. One that only knows a fraction, such as
-//! Envoy's `drop_overloads`, needs that fraction to follow load over capacity at a delay of a period
-//! or two. See docs/control.md, "Shedding".
+//! A proxy that knows the bounds refuses requests one by one. A proxy that only takes a fraction, such as Envoy's
+//! `drop_overloads`, needs it to follow load / capacity with a delay of a period or two. See docs/control.md,
+//! "Shedding".
 
 use serde::{Deserialize, Serialize};
 
 use crate::Observation;
 
-/// What went through one node, or through a cluster, in a period; cost units.
+/// Flow through one node, or a cluster, in a period, in cost units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
     /// Cost admitted per second.
     pub admitted: f64,
-    /// Cost that ended per second, well or not.
+    /// Cost that ended per second, successful or failed.
     pub ended: f64,
-    /// Backlog at the end.
+    /// Backlog at the end of the period.
     pub backlog: f64,
-    /// Backlog bound.
+    /// Bound on the backlog.
     pub bound: f64,
 }
 
 impl Flow {
-    /// Whether every figure is finite and none is negative.
+    /// Whether all values are finite and not negative.
     pub fn is_sound(&self) -> bool {
         let figures = [self.admitted, self.ended, self.backlog, self.bound];
         figures
@@ -42,15 +42,15 @@ impl std::iter::Sum for Flow {
     }
 }
 
-/// Finds a node's [`Flow`] from its observations.
+/// Derives a node's [`Flow`] from its observations.
 #[derive(Clone, Debug, Default)]
 pub struct FlowMeter {
     backlog: Option<f64>,
 }
 
 impl FlowMeter {
-    /// One call per period. What was admitted is what ended and what the backlog grew by: that holds
-    /// at every moment, whatever the delay is.
+    /// Flow of a period, to be called once a period. The admitted cost is the ended cost plus the growth of the
+    /// backlog, which holds at any delay.
     pub fn measure(&mut self, seen: &Observation, mean_cost: f64, bound: f64) -> Option<Flow> {
         let seconds = seen.period.get();
         if !(seconds.is_finite() && seconds > 0.0) {
@@ -67,7 +67,7 @@ impl FlowMeter {
                 let before = self.backlog.replace(backlog).unwrap_or(backlog);
                 (jobs, backlog - before)
             }
-            // Little's law gives the mean of a period, from what ended: its change is mostly noise.
+            // Little's law gives only the period's mean, whose change is mostly noise.
             None => {
                 self.backlog = None;
                 let mean = seen.delays.mean().map_or(0.0, |mean| mean.get());
@@ -84,47 +84,47 @@ impl FlowMeter {
     }
 }
 
-/// Finds the fraction to shed of one cluster's traffic.
+/// Determines the fraction of one cluster's traffic to shed.
 #[derive(Clone, Debug, Default)]
 pub struct Shedder {
-    /// Smoothed, cost per second.
+    /// Offered load, smoothed, in cost per second.
     offered: Option<f64>,
-    /// Smoothed, cost per second.
+    /// Throughput, smoothed, in cost per second.
     ended: Option<f64>,
-    /// What passed in the period before.
+    /// Fraction that passed in the previous period.
     passed: Option<f64>,
 }
 
-/// The backlog aimed at, as a share of the bound: what nodes hold one by one varies around it.
+/// Target backlog, as a share of the bound, around which the nodes' backlogs vary.
 const AIM: f64 = 0.8;
-/// Share of the gap to that backlog that is to be closed in one period. Backlog is the integral of what
-/// is admitted, and what is decided shows two periods later, so that 0.6 would oscillate.
+/// Share of the gap to the target that is closed in one period. The backlog integrates the admitted cost, and a
+/// decision shows two periods later, so 0.6 would oscillate.
 const GAP_GAIN: f64 = 0.3;
-/// Without backlog at least this share more is admitted than what ends.
+/// Minimum excess of the admitted over the ended rate without backlog, as a share of the ended rate.
 const MIN_ROOM: f64 = 0.25;
-/// With whatever backlog at least this share of what ends is admitted.
+/// Minimum admitted rate at any backlog, as a share of the ended rate.
 const MIN_ADMITTED: f64 = 0.3;
-/// Share of the traffic that always passes: without any, nothing would be known of load and capacity.
+/// Share of the traffic that always passes; without any, load and capacity would be unknown.
 const MIN_PASSED: f64 = 0.02;
-/// Less than this is noise.
+/// Fraction below which nothing is shed.
 const MIN_SHED: f64 = 0.01;
 /// Weight of the newest period.
 const SMOOTHING: f64 = 0.5;
-/// A change by more than this share is a step of the load: believed at once, not smoothed.
+/// Relative change above which a value is a load step and is not smoothed.
 const STEP: f64 = 0.3;
 
 impl Shedder {
-    /// One step a period: the fraction to shed from now on, 0 to 0.98.
+    /// Fraction to shed from now on, 0 to 0.98; to be called once a period.
     ///
-    /// `flow` is the sum over the nodes that take traffic; `shed` is the fraction that proxies had in
-    /// force when the period ended; `seconds` is its length.
+    /// `flow` is the sum over the nodes that take traffic, `shed` the fraction in force when the period ended, and
+    /// `seconds` its length.
     pub fn step(&mut self, flow: &Flow, shed: f64, seconds: f64) -> f64 {
         let passed = (1.0 - shed).clamp(MIN_PASSED, 1.0);
         let before = self.passed.replace(passed).unwrap_or(passed);
         if !(flow.is_sound() && flow.bound > 0.0 && seconds > 0.0) {
             return 1.0 - passed;
         }
-        // A proxy asks some time in the period, and a node's own period began before.
+        // Proxies poll at some time in the period, and a node's own period began before it.
         let offered = follow(&mut self.offered, flow.admitted * 2.0 / (passed + before));
         let ended = follow(&mut self.ended, flow.ended);
         let gap = AIM - flow.backlog / flow.bound;

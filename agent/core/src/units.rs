@@ -1,4 +1,4 @@
-//! Newtypes for the quantities the controllers exchange, and their limits.
+//! Newtypes for quantities with units, and their limits.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ pub const MAX_NAME_BYTES: usize = 128;
 #[serde(transparent)]
 pub struct Seconds(pub f64);
 
-/// Work, in data items (one per request where the cost is unknown).
+/// Work in data items; one per request if the cost is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Cost(pub f64);

@@ -1,11 +1,11 @@
-//! From a bound to what a proxy understands: a weight in percent and a connection limit.
+//! Weights in percent and connection limits for proxies.
 
 use crate::Cost;
 
-/// HAProxy takes weights of 0..=256; with `weight 100` in the configuration a percent is a unit.
+/// Maximum weight: HAProxy takes 0..=256, and with `weight 100` in its configuration one unit is a percent.
 const MAX_PERCENT: f64 = 256.0;
 
-/// Holds a value still while it is off by little, so that noise moves no keys.
+/// Holds a value as long as it changes little, so that noise moves no keys.
 #[derive(Clone, Copy, Debug)]
 pub struct DeadBand {
     share: f64,
@@ -13,12 +13,13 @@ pub struct DeadBand {
 }
 
 impl DeadBand {
-    /// Values move only when they are off by more than `share` of what is held (0 for none).
+    /// Creates a dead band: a new value is taken only if it differs from the held one by more than `share` of that;
+    /// with 0 always.
     pub fn new(share: f64) -> Self {
         DeadBand { share, held: None }
     }
 
-    /// What stands for this value.
+    /// Updates the held value if necessary, and returns it.
     pub fn hold(&mut self, value: f64) -> f64 {
         match self.held {
             Some(held) if (value - held).abs() <= self.share * held => held,
@@ -27,24 +28,23 @@ impl DeadBand {
     }
 }
 
-/// Maps what a node can carry to a weight.
+/// Maps a node's capacity to a weight.
 #[derive(Clone, Debug)]
 pub struct WeightScale {
     full_weight_bound: Option<Cost>,
-    /// The most that was carried of late, which stands for 100 % where nothing else does.
+    /// Highest recent capacity, which corresponds to 100 % without a configured bound.
     best: f64,
     dead_band: f64,
     current: Option<u16>,
 }
 
-/// Share of the best capacity that is left after one period: it halves within two hours at one a second.
+/// Factor per period on the highest recent capacity: at one period a second it halves within two hours.
 const BEST_DECAY: f64 = 0.9999;
 
 impl WeightScale {
-    /// `full_weight_bound` is the bound that stands for 100 %, the same on all nodes of a backend; without one it is
-    /// the most that the node could carry of late, so that the weight says what is left of it. A weight moves only
-    /// when it is off by more than `dead_band` of itself (0 for none), so that a consistent hash does not move keys
-    /// for noise.
+    /// Creates a scale. `full_weight_bound` is the bound for 100 %, the same on all nodes of a backend; without one
+    /// it is the node's highest recent capacity. A weight changes only if it differs by more than `dead_band` of
+    /// itself (with 0 always), so that noise moves no keys of a consistent hash.
     pub fn new(full_weight_bound: Option<Cost>, dead_band: f64) -> Self {
         WeightScale {
             full_weight_bound,
@@ -54,8 +54,8 @@ impl WeightScale {
         }
     }
 
-    /// The weight of a node that can carry this much, 1..=256 percent; 100 where that is not known. Never 0: a live
-    /// node keeps a floor share, since a node without traffic gives no samples and never recovers.
+    /// Weight of a node with this capacity, 1..=256 percent; 100 if unknown. Never 0, since a node without traffic
+    /// gives no samples and would never recover.
     pub fn percent(&mut self, carried: Option<Cost>) -> u16 {
         let exact = match (carried, self.full_weight_bound) {
             (None, _) => 100.0,
@@ -82,10 +82,10 @@ impl WeightScale {
     }
 }
 
-/// The share of `jobs` of proxy number `index` of `proxies`, for a limit set per proxy.
+/// Share of `jobs` for proxy number `index` of `proxies`, for a limit per proxy.
 ///
-/// Shares are whole, at least 1 (HAProxy reads `maxconn:0` as unlimited), and sum to `jobs`
-/// rounded down wherever that is at least `proxies`.
+/// Shares are integers, at least 1 (HAProxy reads `maxconn:0` as unlimited). They sum to `jobs` rounded down, if that
+/// is at least `proxies`.
 pub fn share_of_jobs(jobs: f64, proxies: u32, index: u32) -> u32 {
     let proxies = proxies.max(1);
     let whole = if jobs.is_finite() {

@@ -1,4 +1,4 @@
-//! What a source does not see, told from noise, from growth and from what is counted twice.
+//! Detection of blind sources, as distinct from noise, growth and double counting.
 #![allow(clippy::unwrap_used)]
 
 use plimsoll_core::{BlindWatch, Seconds, Sight, Waiting};
@@ -25,11 +25,11 @@ fn after(watch: &mut BlindWatch, periods: usize, seen: Waiting) -> Sight {
 }
 
 #[test]
-fn what_waits_in_the_listen_backlog_is_unseen() {
+fn source_is_blind_to_the_listen_backlog() {
     let mut watch = BlindWatch::default();
     let sight = after(&mut watch, 20, period(40.0, 0.1, 0.0));
     assert_eq!((sight.ratio, sight.unseen), (1.0, None));
-    // 16 wait, 40 a second are taken: 0.4 s that nobody timed.
+    // 16 wait and 40/s are accepted: 0.4 s that the source does not measure.
     let sight = after(&mut watch, 90, period(40.0, 0.1, 16.0));
     assert!((sight.ratio - 5.0).abs() < 0.01, "{sight:?}");
     assert!(
@@ -39,7 +39,7 @@ fn what_waits_in_the_listen_backlog_is_unseen() {
 }
 
 #[test]
-fn one_period_decides_nothing_and_the_way_back_is_longer() {
+fn verdict_needs_several_periods_and_has_hysteresis() {
     let mut watch = BlindWatch::default();
     after(&mut watch, 10, period(40.0, 0.1, 0.0));
     assert_eq!(after(&mut watch, 1, period(40.0, 0.1, 16.0)).unseen, None);
@@ -54,7 +54,7 @@ fn one_period_decides_nothing_and_the_way_back_is_longer() {
             .unseen
             .is_some()
     );
-    // The queue is over, and with it what was unseen.
+    // The queue is gone, and with it the unseen delay.
     let over = after(&mut watch, 1, period(40.0, 0.1, 0.0));
     assert_eq!(over.unseen, Some(Seconds(0.0)));
     let idle = after(&mut watch, 1, period(0.0, 0.0, 0.0));
@@ -77,7 +77,7 @@ fn one_period_decides_nothing_and_the_way_back_is_longer() {
 }
 
 #[test]
-fn little_that_is_unseen_does_not_matter() {
+fn small_unseen_delay_is_ignored() {
     let mut watch = BlindWatch::default();
     // Ten times what the source sees, and far below the SLA.
     let sight = after(&mut watch, 30, period(1000.0, 0.001, 10.0));
@@ -85,7 +85,7 @@ fn little_that_is_unseen_does_not_matter() {
 }
 
 #[test]
-fn few_samples_do_not_flap() {
+fn verdict_does_not_flap_with_few_samples() {
     let mut random = SmallRng::seed_from_u64(16);
     let mut watch = BlindWatch::default();
     for _ in 0..10_000 {
@@ -113,7 +113,7 @@ fn few_samples_do_not_flap() {
 }
 
 #[test]
-fn a_gauge_that_knows_more_than_the_histogram_counts() {
+fn gauge_above_the_histogram_is_used() {
     let mut watch = BlindWatch::default();
     let idle = Waiting {
         gauge: Some(5.0),
@@ -132,7 +132,7 @@ fn a_gauge_that_knows_more_than_the_histogram_counts() {
 }
 
 #[test]
-fn an_application_that_counts_its_queue_twice_is_not_blind() {
+fn gauge_that_counts_requests_twice_is_not_blind() {
     // In the gauge once as waiting and once as running, and in the histogram with its whole delay.
     let mut watch = BlindWatch::default();
     for rate in [10.0, 40.0, 40.0] {
@@ -145,7 +145,7 @@ fn an_application_that_counts_its_queue_twice_is_not_blind() {
             assert!(sight.unseen.is_none() && sight.ratio < 1.01, "{sight:?}");
         }
     }
-    // What the kernel counts is unseen all the same.
+    // The listen backlog counts as unseen all the same.
     let seen = Waiting {
         gauge: Some(9.0),
         ..period(40.0, 0.1, 16.0)
@@ -158,7 +158,7 @@ fn an_application_that_counts_its_queue_twice_is_not_blind() {
 }
 
 #[test]
-fn an_overload_from_the_first_period_is_not_taken_for_counting_twice() {
+fn overload_from_the_first_period_is_not_double_counting() {
     let mut watch = BlindWatch::default();
     let seen = Waiting {
         gauge: Some(41.0),
@@ -169,7 +169,7 @@ fn an_overload_from_the_first_period_is_not_taken_for_counting_twice() {
 }
 
 #[test]
-fn a_gauge_is_not_believed_where_the_oldest_request_is_young() {
+fn gauge_is_ignored_if_the_oldest_request_is_young() {
     let mut watch = BlindWatch::default();
     after(&mut watch, 5, period(40.0, 0.1, 0.0));
     let doubled = Waiting {
@@ -192,7 +192,7 @@ fn a_gauge_is_not_believed_where_the_oldest_request_is_young() {
 }
 
 #[test]
-fn nonsense_and_nothing_are_no_verdict() {
+fn invalid_and_empty_periods_give_no_verdict() {
     let mut watch = BlindWatch::default();
     assert_eq!(watch.step(&period(0.0, 0.0, 5.0), SLA), None);
     assert_eq!(watch.step(&period(10.0, f64::NAN, 5.0), SLA), None);

@@ -27,7 +27,7 @@ fn buckets_that_end_below_the_target_are_refused() {
 }
 
 #[test]
-fn buckets_far_from_the_sla_are_told() {
+fn buckets_far_from_the_sla_are_reported() {
     // Prometheus' defaults have none between 0.1 and 0.25.
     let defaults = [
         0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -40,7 +40,7 @@ fn buckets_far_from_the_sla_are_told() {
 }
 
 #[test]
-fn what_is_advised_needs_no_advice() {
+fn advised_buckets_need_no_advice() {
     for delay in [0.003, 0.0471, 0.5, 1.0, 7.0, 45.0, 3600.0] {
         let advice = advise(&[1e-6], &sla(delay)).unwrap();
         assert_eq!(advise(&advice.buckets, &sla(delay)), None, "{delay}");
@@ -50,7 +50,7 @@ fn what_is_advised_needs_no_advice() {
 }
 
 #[test]
-fn a_quantile_above_the_last_bound_is_what_the_sum_leaves() {
+fn quantile_above_the_last_bound_is_derived_from_the_sum() {
     let histogram = |counts: &[u64], sum| {
         DelayHistogram::from_counts([0.1, 0.25].into(), counts.to_vec(), sum).unwrap()
     };

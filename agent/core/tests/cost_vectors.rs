@@ -1,4 +1,4 @@
-//! `vectors/costs.json`: what requests count and what is learned of them; Lua's must be the same.
+//! `vectors/costs.json`: counted and learned costs of requests; Lua's must be the same.
 //!
 //! `PLIMSOLL_WRITE_VECTORS=1 cargo test -p plimsoll-core --test cost_vectors` writes it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use vectors::compare;
 
 #[test]
-fn costs() {
+fn costs_match_vectors() {
     let mut random = SmallRng::seed_from_u64(12);
     let mut cases = Vec::new();
     for (default, most) in [
@@ -49,7 +49,7 @@ fn costs() {
 }
 
 #[test]
-fn what_requests_tell_does_not_raise_what_they_may_tell() {
+fn stated_costs_do_not_raise_their_limit() {
     let mut costs = Costs::new(80.0, 1000, None);
     for _ in 0..1000 {
         assert_eq!(costs.told(1e9), 800.0);

@@ -1,4 +1,4 @@
-//! What a dispatcher may never do, whatever comes.
+//! Invariants of a dispatcher under any events.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use plimsoll_core::{
@@ -70,7 +70,7 @@ fn placements() -> impl Strategy<Value = Placement> {
 
 proptest! {
     #[test]
-    fn what_ends_leaves_nothing_in_flight_and_no_share_is_passed_but_by_one(
+    fn in_flight_returns_to_zero_and_share_is_exceeded_by_one_request_at_most(
         placement in placements(),
         granted in prop::collection::vec(0.5..500.0_f64, 1..6),
         requests in prop::collection::vec((any::<u32>(), 0.0..80.0_f64, 0..4_u8, 0..6_usize), 1..200),
@@ -113,7 +113,7 @@ proptest! {
 }
 
 #[test]
-fn a_drained_node_gets_nothing_not_even_one() {
+fn drained_node_gets_no_request() {
     for placement in [
         Placement::FcHash,
         Placement::FcProp,
@@ -137,7 +137,7 @@ fn a_drained_node_gets_nothing_not_even_one() {
 }
 
 #[test]
-fn a_node_that_does_not_answer_is_out_for_longer_each_time_but_never_the_last() {
+fn ejections_grow_and_spare_the_last_open_node() {
     let mut dispatcher = fresh(Placement::FcProp, &[100.0, 100.0]);
     let out = |dispatcher: &mut Dispatcher, now: f64| {
         let held: Vec<Held> = (0..2)
@@ -176,7 +176,7 @@ fn a_node_that_does_not_answer_is_out_for_longer_each_time_but_never_the_last() 
 }
 
 #[test]
-fn clients_that_leave_take_no_node_out() {
+fn leaving_clients_eject_no_node() {
     let mut dispatcher = fresh(Placement::FcProp, &[100.0, 100.0]);
     for _ in 0..100 {
         dispatcher.left(0, 0.2);
@@ -189,7 +189,7 @@ fn clients_that_leave_take_no_node_out() {
 }
 
 #[test]
-fn old_news_is_not_acted_on_and_a_node_that_is_not_heard_of_leaves_after_its_lease() {
+fn stale_snapshot_is_unused_and_missing_node_expires_after_lease() {
     let mut dispatcher = fresh(Placement::FcProp, &[10.0, 10.0]);
     dispatcher.on_shares(4.0, 1, &[share("node1", 10.0)]);
     for _ in 0..10 {
@@ -205,7 +205,7 @@ fn old_news_is_not_acted_on_and_a_node_that_is_not_heard_of_leaves_after_its_lea
 }
 
 #[test]
-fn names_that_come_and_go_do_not_grow_memory() {
+fn changing_node_names_do_not_grow_memory() {
     let mut dispatcher = Dispatcher::new(settings(Placement::FcProp));
     for round in 0..5000 {
         let now = 10.0 * f64::from(round);
@@ -229,7 +229,7 @@ fn alternatives_are_other_nodes_with_room() {
 }
 
 #[test]
-fn costs_are_learned_and_forgotten_when_there_are_too_many_routes() {
+fn costs_are_learned_and_reset_at_the_route_limit() {
     let mut costs = Costs::new(3.0, 2, None);
     assert_eq!(costs.expected("/a"), 3.0);
     costs.learn(Some("/a"), 10.0);
@@ -246,7 +246,7 @@ fn costs_are_learned_and_forgotten_when_there_are_too_many_routes() {
 }
 
 #[test]
-fn full_nodes_are_alternatives_where_no_other_is_left() {
+fn full_nodes_are_the_last_alternatives() {
     let mut dispatcher = fresh(Placement::FcProp, &[10.0, 10.0, 0.0]);
     let held = placed(admit(&mut dispatcher, 0.0, 0, 4.0));
     let full = placed(admit(&mut dispatcher, 0.0, 0, 9.0));
@@ -254,7 +254,7 @@ fn full_nodes_are_alternatives_where_no_other_is_left() {
 }
 
 #[test]
-fn a_ring_of_nodes_that_are_not_there_refuses_nothing() {
+fn ring_of_unknown_nodes_refuses_nothing() {
     let mut dispatcher = fresh(Placement::FcHash, &[10.0, 10.0]);
     for names in [["node7", "node8"], ["", ""]] {
         let table = RingTable::from_owners(2, 2, vec![0, 1]).unwrap();
@@ -265,7 +265,7 @@ fn a_ring_of_nodes_that_are_not_there_refuses_nothing() {
 }
 
 #[test]
-fn a_refused_request_leaves_no_demand_beyond_what_the_bound_could_hold() {
+fn demand_of_a_refused_request_is_limited_to_the_bound() {
     let mut dispatcher = fresh(Placement::FcProp, &[10.0]);
     let held = placed(admit(&mut dispatcher, 0.0, 0, 1.0));
     assert_eq!(admit(&mut dispatcher, 0.0, 0, 1e9), Verdict::Full);

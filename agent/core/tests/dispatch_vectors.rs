@@ -1,4 +1,4 @@
-//! `vectors/dispatch.json`: what a dispatcher decides, step by step; Lua's must decide the same.
+//! `vectors/dispatch.json`: decisions of a dispatcher, step by step; Lua's must decide the same.
 //!
 //! `PLIMSOLL_WRITE_VECTORS=1 cargo test -p plimsoll-core --test dispatch_vectors` writes it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -42,7 +42,7 @@ const POLICIES: [(&str, Placement); 8] = [
     ),
 ];
 
-/// One in both languages: Numerical Recipes' linear congruence.
+/// Random generator of both languages: Numerical Recipes' linear congruential one.
 fn next(state: &mut u32) -> u32 {
     *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
     *state
@@ -264,7 +264,7 @@ fn run(name: &str, placement: Placement, news: NewsSettings, seed: u64) -> Value
 }
 
 #[test]
-fn dispatch() {
+fn dispatcher_matches_vectors() {
     let mut cases = Vec::new();
     for (number, (name, placement)) in (0..).zip(POLICIES) {
         cases.push(run(name, placement, NewsSettings::default(), number));

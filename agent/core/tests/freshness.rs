@@ -1,4 +1,4 @@
-//! Adaptive update periods: what is cold gives way under overload, and comes back.
+//! Adaptive update periods: cold items are updated less often under overload, and restored afterwards.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use plimsoll_core::{
@@ -56,7 +56,7 @@ fn cold_items_are_updated_as_often_as_they_are_read_and_hot_ones_as_before() {
 }
 
 #[test]
-fn no_more_is_left_out_than_was_taken_from_the_bound() {
+fn omitted_updates_match_the_bounds_reduction() {
     let names: Vec<String> = (0..100).map(|n| format!("item{n:02}")).collect();
     let rates: Vec<(&str, f64)> = names
         .iter()
@@ -71,7 +71,7 @@ fn no_more_is_left_out_than_was_taken_from_the_bound() {
 }
 
 #[test]
-fn nothing_is_relaxed_without_overload_or_before_it_has_been_watched() {
+fn periods_stay_without_overload_or_before_watching() {
     let mut found = watched(&[("cold", 0.01)]);
     for _ in 0..100 {
         assert!(!found.step(Seconds(1.0), Pressure::Light, Cost(1.0)));
@@ -84,7 +84,7 @@ fn nothing_is_relaxed_without_overload_or_before_it_has_been_watched() {
 }
 
 #[test]
-fn an_item_that_is_read_again_is_fresh_again_under_overload_too() {
+fn item_read_more_often_becomes_fresh_under_overload() {
     let mut found = watched(&[("share", 0.1)]);
     found.step(Seconds(1.0), Pressure::Over(1.0), Cost(1e9));
     assert_eq!(period(&found, "share"), MAX_PERIOD);
@@ -97,7 +97,7 @@ fn an_item_that_is_read_again_is_fresh_again_under_overload_too() {
 }
 
 #[test]
-fn all_periods_are_back_within_thirty_after_the_overload() {
+fn all_periods_are_restored_within_30_steps_after_overload() {
     let names: Vec<String> = (0..1000).map(|n| format!("i{n}")).collect();
     let rates: Vec<(&str, f64)> = names.iter().map(|name| (name.as_str(), 0.1)).collect();
     let mut found = watched(&rates);
@@ -125,7 +125,7 @@ fn all_periods_are_back_within_thirty_after_the_overload() {
 }
 
 #[test]
-fn the_hottest_come_back_first() {
+fn hottest_items_are_restored_first() {
     let mut found = watched(&[("a", 0.1), ("b", 0.9), ("c", 0.5)]);
     found.step(Seconds(1.0), Pressure::Over(1.0), Cost(1e9));
     let mut order = Vec::new();
@@ -145,7 +145,7 @@ fn the_hottest_come_back_first() {
 }
 
 #[test]
-fn names_and_periods_that_cannot_be_are_refused() {
+fn invalid_names_and_periods_are_refused() {
     let mut found = periods();
     for name in ["", "white space", "tab\t", "ä", &"x".repeat(129)] {
         assert_eq!(found.declare(name, Seconds(1.0)), Err(ItemError::Name));
@@ -163,7 +163,7 @@ fn names_and_periods_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn of_too_many_the_coldest_are_forgotten_and_counted() {
+fn coldest_items_beyond_the_maximum_are_dropped_and_counted() {
     let mut found = periods();
     for n in 0..MAX_ITEMS {
         found.declare(&format!("n{n}"), Seconds(0.5)).unwrap();
@@ -182,7 +182,7 @@ fn of_too_many_the_coldest_are_forgotten_and_counted() {
 }
 
 #[test]
-fn a_clock_that_stands_still_or_goes_back_changes_nothing() {
+fn stopped_or_backward_clock_changes_nothing() {
     let mut found = watched(&[("cold", 0.01)]);
     for passed in [0.0, -5.0, f64::NAN, f64::INFINITY] {
         assert!(!found.step(Seconds(passed), Pressure::Over(1.0), Cost(1e9)));
@@ -191,7 +191,7 @@ fn a_clock_that_stands_still_or_goes_back_changes_nothing() {
 }
 
 #[test]
-fn pressure_is_what_the_controller_decided() {
+fn pressure_follows_the_controllers_decision() {
     let settings = Settings {
         sla: Sla {
             delay: Seconds(1.0),
@@ -239,7 +239,7 @@ fn pressure_is_what_the_controller_decided() {
 }
 
 #[test]
-fn a_period_of_which_nothing_is_known_does_not_begin_the_calm_anew() {
+fn unknown_period_does_not_restart_the_calm() {
     let mut found = watched(&[("cold", 0.01)]);
     found.step(Seconds(1.0), Pressure::Over(1.0), Cost(1e9));
     assert_eq!(found.relaxed_count(), 1);
@@ -258,7 +258,7 @@ fn a_period_of_which_nothing_is_known_does_not_begin_the_calm_anew() {
 
 proptest! {
     #[test]
-    fn periods_stay_between_their_own_and_the_longest(
+    fn periods_stay_between_own_and_longest(
         steps in prop::collection::vec(
             (0u8..4, 0.0f64..2.0, 0.0f64..1e4, prop::collection::vec((0usize..20, 0.0f64..50.0), 0..20)),
             1..60,
@@ -292,7 +292,7 @@ proptest! {
 }
 
 #[test]
-fn items_that_are_gone_are_gone_from_all_counts() {
+fn removed_items_leave_all_counts() {
     let mut found = periods();
     for name in ["a", "b"] {
         found.declare(name, Seconds(0.5)).unwrap();

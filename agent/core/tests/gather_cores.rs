@@ -1,4 +1,4 @@
-//! No gathers wait in a circle: every interleaving of a few queries, and some of many, on the decisions that agents run.
+//! Gathers do not deadlock: all interleavings of a few queries, and some of many, on the agents' decision code.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::HashSet;
@@ -6,19 +6,18 @@ use std::collections::HashSet;
 use plimsoll_core::gather::{Cores, MAX_HOPS};
 use rand::{Rng, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
 
-/// Rows of a query, and how many fit in all that is between it and who asked.
+/// Rows of a query, and the number that fits into the buffers between it and its caller.
 const ROWS: u8 = 2;
 const ROOM: u8 = 1;
 
-/// What an agent sees to; without one of them, gathers get stuck.
+/// Rules of an agent; without any one of them, gathers deadlock.
 #[derive(Clone, Copy)]
 struct Rules {
-    /// A query gives its core back before it waits for who asked.
+    /// A query releases its core before it waits for its caller.
     rests: bool,
-    /// A query that there is no place for is refused, not kept waiting. So it is with those that the bound of a service
-    /// has no room for.
+    /// A query without a place is refused and does not wait, as is one beyond a service's bound.
     refuses: bool,
-    /// Questions of other agents wait for other cores than those that these hold.
+    /// Queries of other agents use other cores than those that the agents hold.
     counts_hops: bool,
 }
 
@@ -28,21 +27,21 @@ const RULES: Rules = Rules {
     counts_hops: true,
 };
 
-/// Who takes a query's rows.
+/// Consumer of a query's rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Asker {
     Gather(usize),
-    /// In an agent whose partition another agent has.
+    /// A query in an agent whose partition is at another agent.
     Query(usize),
 }
 
 #[derive(Clone, Debug)]
 struct Asked {
     by: Asker,
-    /// Replicas, in the order in which they are asked.
+    /// Replicas, in the order in which they are tried.
     nodes: Vec<usize>,
     hops: usize,
-    /// Whose rows it passes on.
+    /// Query whose rows it forwards.
     of: Option<usize>,
 }
 
@@ -101,11 +100,11 @@ impl World {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
-    /// So many of its nodes refused it.
+    /// Number of its nodes that refused it.
     Unasked(usize),
-    /// At that one of its nodes: works, or wants to.
+    /// At this one of its nodes: works, or is queued for a core.
     Active(usize),
-    /// Waits for who asked.
+    /// Waits for its caller.
     Resting(usize),
     Ended,
     Failed,
@@ -121,7 +120,7 @@ struct State {
     sent: Vec<u8>,
 }
 
-/// Something that may happen next.
+/// Possible next event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Ask(usize),
@@ -269,7 +268,7 @@ impl Model {
         state.stages[query] = to(at);
     }
 
-    /// And whoever asked, with all that they asked.
+    /// Ends the callers too, with all of their queries.
     fn fail(&self, state: &mut State, query: usize) {
         let by = self.world.queries[query].by;
         if let Asker::Query(by) = by {
@@ -292,7 +291,7 @@ impl Model {
         state.stages.iter().all(over) && state.sent.iter().all(|sent| *sent == 0)
     }
 
-    /// Whether there is a state in which nothing more happens although not all is over.
+    /// Whether a deadlock is reachable: a state without events before all gathers have ended.
     fn gets_stuck(&self) -> bool {
         let begin = self.begin();
         let (mut seen, mut open) = (HashSet::from([begin.clone()]), vec![begin]);
@@ -311,7 +310,7 @@ impl Model {
         false
     }
 
-    /// One of its interleavings: where it ends.
+    /// Final state of one interleaving.
     fn walk(&self, random: &mut SmallRng) -> State {
         let mut state = self.begin();
         while let Some(event) = self.events(&state).choose(random) {
@@ -338,7 +337,7 @@ const KEEPS: Rules = Rules {
 };
 
 #[test]
-fn a_gather_of_more_partitions_than_cores_waits_for_no_core_of_its_own() {
+fn gather_of_more_partitions_than_cores_does_not_deadlock() {
     needs(&World::new(1, 1).gather(true, &[&[0], &[0], &[0]]), KEEPS);
     needs(&World::new(1, 2).gather(true, &[&[0], &[0], &[0]]), KEEPS);
     let two_nodes = World::new(2, 1).gather(true, &[&[0], &[0], &[1], &[1]]);
@@ -351,7 +350,7 @@ fn a_gather_of_more_partitions_than_cores_waits_for_no_core_of_its_own() {
 }
 
 #[test]
-fn gathers_do_not_wait_for_each_others_cores() {
+fn concurrent_gathers_do_not_deadlock() {
     let pair: &[&[usize]] = &[&[0], &[1]];
     needs(
         &World::new(2, 1).gather(true, pair).gather(true, pair),
@@ -362,7 +361,7 @@ fn gathers_do_not_wait_for_each_others_cores() {
 }
 
 #[test]
-fn places_are_refused_and_not_waited_for() {
+fn queries_without_a_place_are_refused() {
     let waits = Rules {
         refuses: false,
         ..RULES
@@ -382,7 +381,7 @@ fn places_are_refused_and_not_waited_for() {
 }
 
 #[test]
-fn agents_that_ask_each_other_wait_for_no_core_in_a_circle() {
+fn agents_that_query_each_other_do_not_deadlock() {
     let one_class = Rules {
         counts_hops: false,
         ..RULES
@@ -398,7 +397,7 @@ fn agents_that_ask_each_other_wait_for_no_core_in_a_circle() {
 }
 
 #[test]
-fn many_gathers_over_many_nodes_all_end() {
+fn many_gathers_over_many_nodes_end() {
     let mut random = SmallRng::seed_from_u64(1);
     let mut kept = 0;
     for _ in 0..300 {

@@ -1,4 +1,4 @@
-//! The multiprogramming level on plants whose best one is known.
+//! The multiprogramming level on plants with a known optimum.
 #![allow(clippy::unwrap_used)]
 
 mod plants;
@@ -7,7 +7,7 @@ use plants::settings;
 use plimsoll_core::*;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
-/// Throughput (requests/s) of a node with so many jobs; always as many wait as it may have.
+/// Throughput in requests/s of a node with so many jobs; demand always fills the limit.
 fn periods(curve: impl Fn(f64) -> f64, noise: f64, count: usize, seed: u64) -> Vec<(f64, Reason)> {
     let mut settings = settings(1.0, Objective::Quantile(0.95), 64.0);
     settings.mpl = true;
@@ -41,7 +41,7 @@ fn flat(jobs: f64) -> f64 {
 }
 
 #[test]
-fn it_is_within_5_percent_of_the_best_throughput_in_20_periods() {
+fn mpl_reaches_95_percent_of_best_throughput_in_20_periods() {
     for (name, curve, best) in [
         ("thrashing", &thrashing as &dyn Fn(f64) -> f64, 400.0),
         ("smooth", &smooth, 400.0),
@@ -60,7 +60,7 @@ fn it_is_within_5_percent_of_the_best_throughput_in_20_periods() {
 }
 
 #[test]
-fn at_equal_throughput_fewer_jobs_win() {
+fn fewer_jobs_are_preferred_at_equal_throughput() {
     let seen = periods(flat, 0.01, 120, 3);
     let jobs: f64 = seen[60..].iter().map(|(jobs, _)| jobs).sum::<f64>() / 60.0;
     // 64 would do as much, within the SLA.
@@ -69,7 +69,7 @@ fn at_equal_throughput_fewer_jobs_win() {
 }
 
 #[test]
-fn it_follows_a_peak_that_moves() {
+fn mpl_follows_a_moving_peak() {
     let mut settings = settings(10.0, Objective::Quantile(0.95), 64.0);
     settings.mpl = true;
     let mut controller = NodeController::new(settings).unwrap();
@@ -90,7 +90,7 @@ fn it_follows_a_peak_that_moves() {
 }
 
 #[test]
-fn the_delay_wins_where_it_is_tighter() {
+fn lower_bound_of_the_delay_takes_precedence() {
     // More jobs do more, but the SLA holds only up to 30 of them.
     let curve = |jobs: f64| 100.0 * (1.0 + jobs).ln();
     let mut settings = settings(0.1, Objective::Mean, 64.0);
@@ -110,7 +110,7 @@ fn the_delay_wins_where_it_is_tighter() {
 }
 
 #[test]
-fn little_demand_leaves_the_level_alone() {
+fn low_demand_keeps_the_level() {
     let mut settings = settings(1.0, Objective::Quantile(0.95), 64.0);
     settings.mpl = true;
     let mut controller = NodeController::new(settings).unwrap();

@@ -1,4 +1,4 @@
-//! `vectors/observations.json`: the line that a dispatcher tells of a node; Lua's must be the same.
+//! `vectors/observations.json`: a dispatcher's observation of a node as a line; Lua's must be the same.
 //!
 //! `PLIMSOLL_WRITE_VECTORS=1 cargo test -p plimsoll-core --test observation_vectors` writes it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::{Value, json};
 use vectors::compare;
 
-/// What happened, and the line of it.
+/// Events, and the resulting line.
 fn case(events: &[Value]) -> Value {
     let mut observed = Observed::default();
     let (mut answers, mut left, mut failures) = (0, 0, 0);
@@ -44,7 +44,7 @@ fn case(events: &[Value]) -> Value {
 }
 
 #[test]
-fn observations() {
+fn observation_lines_match_vectors() {
     let mut random = SmallRng::seed_from_u64(15);
     let slow_one = [
         vec![json!(["answered", 0.5, 1]); 100],
@@ -78,7 +78,7 @@ fn observations() {
 }
 
 #[test]
-fn a_delay_above_the_last_bucket_is_read_as_it_is_written() {
+fn delay_above_the_last_bucket_survives_parsing() {
     for version in [
         "1 101 110.000000 0 101 35:100,56:1",
         "2 101 110.000000 0 101 35:100,56:1 -",

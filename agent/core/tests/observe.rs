@@ -1,4 +1,4 @@
-//! A bound that is only shown: it neither winds down nor up, and is right when it is applied at last.
+//! Observe mode: a bound that is only reported winds neither down nor up, and is right once it is applied.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod plants;
@@ -7,7 +7,7 @@ use plants::{FifoNode, observation, sla};
 use plimsoll_core::*;
 
 const SLA_SECONDS: f64 = 0.5;
-/// More than there is time for.
+/// Delay of an overloaded node.
 const HOURS: usize = 2000;
 
 fn settings(law: Law, mode: ServiceMode) -> Settings {
@@ -52,7 +52,7 @@ fn node(seed: u64) -> FifoNode {
     FifoNode::new(4, 0.04, 50.0, seed)
 }
 
-/// Nothing is refused but by something else, at `limit` jobs; the bounds shown.
+/// Reported bounds while only a foreign limit of `limit` jobs refuses requests.
 fn watch(
     node: &mut FifoNode,
     agent: &mut NodeController,
@@ -74,7 +74,7 @@ fn range(bounds: &[f64]) -> (f64, f64) {
 }
 
 #[test]
-fn hours_of_overload_wind_no_law_down() {
+fn no_law_winds_down_in_hours_of_overload() {
     // Twice what is in time, for good: the proxy's own limit is too high.
     for law in LAWS {
         let (mut node, mut agent) = (node(3), watching(law));
@@ -89,7 +89,7 @@ fn hours_of_overload_wind_no_law_down() {
 }
 
 #[test]
-fn what_the_load_line_shows_of_an_overload_is_what_it_would_begin_with() {
+fn observed_bound_is_the_one_enforcing_would_begin_with() {
     let (mut watched, mut agent) = (node(5), watching(Law::LoadLine));
     watch(&mut watched, &mut agent, 0.5, 1e9, 30);
     let shown = watch(&mut watched, &mut agent, 1.3, 400.0, 60);
@@ -108,7 +108,7 @@ fn what_the_load_line_shows_of_an_overload_is_what_it_would_begin_with() {
 }
 
 #[test]
-fn hours_of_light_load_wind_no_law_up() {
+fn no_law_winds_up_in_hours_of_light_load() {
     for law in LAWS {
         let (mut node, mut agent) = (node(7), watching(law));
         watch(&mut node, &mut agent, 1.5, 400.0, 30);
@@ -127,7 +127,7 @@ fn hours_of_light_load_wind_no_law_up() {
 }
 
 #[test]
-fn loads_that_come_and_go_leave_no_mark() {
+fn passing_loads_leave_no_effect() {
     for law in LAWS {
         let (mut node, mut agent) = (node(11), watching(law));
         let mut seen = Vec::new();
@@ -170,7 +170,7 @@ fn failures_stalls_and_a_late_source_cut_once() {
 }
 
 #[test]
-fn a_slower_node_is_shown_as_one() {
+fn slower_node_gets_a_lower_observed_bound() {
     let (mut node, mut agent) = (node(17), watching(Law::LoadLine));
     watch(&mut node, &mut agent, 0.5, 200.0, 30);
     let whole = watch(&mut node, &mut agent, 1.3, 200.0, 60)[59];
@@ -183,7 +183,7 @@ fn a_slower_node_is_shown_as_one() {
 }
 
 #[test]
-fn from_watching_to_obeying_and_back_the_bound_goes_on_and_the_sla_holds_at_once() {
+fn bound_continues_across_mode_changes_and_sla_holds_at_once() {
     for law in [Law::LoadLine, PI] {
         let (mut node, mut agent) = (node(19), watching(law));
         watch(&mut node, &mut agent, 0.5, 1e9, 30);
@@ -214,7 +214,7 @@ fn from_watching_to_obeying_and_back_the_bound_goes_on_and_the_sla_holds_at_once
 }
 
 #[test]
-fn a_learned_node_is_learned_by_watching_alone() {
+fn node_is_learned_in_observe_mode() {
     let (mut node, mut agent) = (node(29), watching(Law::LoadLine));
     watch(&mut node, &mut agent, 0.5, 1e9, 30);
     assert_eq!(agent.learned(), None, "nothing has waited");
@@ -229,7 +229,7 @@ fn a_learned_node_is_learned_by_watching_alone() {
 }
 
 #[test]
-fn an_sla_that_cannot_be_kept_at_any_bound_does_not_wind_it_down() {
+fn unreachable_sla_does_not_wind_the_bound_down() {
     for law in [Law::LoadLine, PI] {
         // Each request takes 0.8 s where 0.5 s are promised; the load swings about what fills the bound.
         let mut ends = Vec::new();

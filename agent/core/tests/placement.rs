@@ -1,4 +1,4 @@
-//! Plans: how even they are, what they leave alone, and what they are not fooled by.
+//! Plans: balance, few moves, and robustness against chance and floods.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -53,13 +53,13 @@ fn carried_out(table: &Table, planned: &Planned) -> Table {
 }
 
 #[test]
-fn the_hottest_set_goes_first_and_to_the_node_with_least() {
+fn greedy_puts_the_hottest_set_on_the_least_loaded_node() {
     let found = greedy(&[1.0, 5.0, 3.0, 4.0], &[1.0, 1.0]).unwrap();
     assert_eq!(found, [0, 0, 1, 1]);
     // Twice the capacity, twice the load.
     let found = greedy(&[1.0; 9], &[1.0, 2.0]).unwrap();
     assert_eq!(found.iter().filter(|node| **node == 1).count(), 6);
-    // Nothing for who has no capacity.
+    // Nothing for a node without capacity.
     let found = greedy(&[1.0; 9], &[1.0, 0.0, f64::NAN, -1.0, 1.0]).unwrap();
     assert!(found.iter().all(|node| [0, 4].contains(node)));
     assert_eq!(greedy(&[1.0], &[0.0]), None);
@@ -67,7 +67,7 @@ fn the_hottest_set_goes_first_and_to_the_node_with_least() {
 }
 
 #[test]
-fn the_variance_is_the_papers_for_equal_nodes() {
+fn variance_matches_the_paper_for_equal_nodes() {
     // 6 and 2: the mean is 4.
     assert_eq!(variance(&[6.0, 2.0], &[1.0, 1.0], &[0, 1]), 4.0);
     assert_eq!(variance(&[6.0, 2.0], &[1.0, 1.0, 0.0], &[0, 1]), 4.0);
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn greedy_leaves_little_of_what_there_is_to_even_out((loads, capacities) in few()) {
+    fn greedy_removes_most_of_the_variance((loads, capacities) in few()) {
         let capacities = vec![1.0; capacities.len()];
         let of = |found: &[usize]| variance(&loads, &capacities, found);
         let mut found = greedy(&loads, &capacities).unwrap();
@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_loads_a_plan_can_be_carried_out(
+    fn plan_is_valid_for_any_loads(
         loads in prop::collection::vec(prop_oneof![8 => 0.0..10.0_f64, 1 => Just(f64::NAN), 1 => Just(f64::INFINITY), 1 => Just(-1.0)], 0..40),
         capacities in prop::collection::vec(prop_oneof![3 => 0.1..2.0_f64, 1 => Just(0.0), 1 => Just(f64::NAN)], 0..6),
         homes in prop::collection::vec(0..8_u32, 40),
@@ -155,7 +155,7 @@ proptest! {
 }
 
 #[test]
-fn an_even_load_is_left_alone() {
+fn even_load_moves_nothing() {
     let names: Vec<(String, NodeId)> = (0..36).map(|i| (format!("table{i}"), i % 9)).collect();
     let table = table(&names);
     // No rest matters, but they have to be somewhere.
@@ -170,7 +170,7 @@ fn an_even_load_is_left_alone() {
         (planned.reason, planned.changes),
         (PlanReason::Even, Vec::new())
     );
-    // Uneven, but nothing better can be had: one set has it all.
+    // Uneven, but not improvable: one set has all of the load.
     let planned = Planner::default().plan(&table, &[named("table3", 50.0)], &nodes(&[1.0; 9]));
     assert_eq!(
         (planned.reason, planned.changes.len()),
@@ -185,7 +185,7 @@ fn an_even_load_is_left_alone() {
 }
 
 #[test]
-fn a_little_too_much_on_one_node_moves_little() {
+fn small_imbalance_moves_few_sets() {
     let mut names: Vec<(String, NodeId)> = (0..1000).map(|i| (format!("set{i}"), i % 10)).collect();
     for (_, node) in names.iter_mut().take(100) {
         *node = 0;
@@ -199,7 +199,7 @@ fn a_little_too_much_on_one_node_moves_little() {
 }
 
 #[test]
-fn the_sets_of_a_dead_node_move_although_the_load_is_even() {
+fn sets_of_a_dead_node_move_under_even_load() {
     let names: Vec<(String, NodeId)> = (0..30).map(|i| (format!("set{i}"), i % 3)).collect();
     let table = table(&names);
     let asked: Vec<SetLoad> = names.iter().map(|(name, _)| named(name, 1.0)).collect();
@@ -212,7 +212,7 @@ fn the_sets_of_a_dead_node_move_although_the_load_is_even() {
 }
 
 #[test]
-fn names_that_cannot_be_are_told_why() {
+fn invalid_names_are_refused_with_a_reason() {
     assert_eq!(check_name("orders/7"), Ok(()));
     assert_eq!(check_name(""), Err(NameError::Empty));
     assert_eq!(check_name(&"x".repeat(129)), Err(NameError::Long(129)));
@@ -224,7 +224,7 @@ fn names_that_cannot_be_are_told_why() {
 }
 
 #[test]
-fn a_flood_of_names_costs_no_more_memory_and_hides_no_hot_one() {
+fn name_flood_is_bounded_in_memory_and_hides_no_hot_name() {
     let mut loads = SetLoads::new(100);
     for period in 0..20 {
         for i in 0..1000 {
@@ -242,13 +242,13 @@ fn a_flood_of_names_costs_no_more_memory_and_hides_no_hot_one() {
     };
     assert_eq!(of("orders").unwrap().load, 1000.0);
     assert!(loads.forgotten() > 1000);
-    // Those that were not counted one by one count for their rests.
+    // Names that are not counted individually count towards their rests.
     let all: f64 = loads_now.iter().map(|set| set.load).sum();
     assert!(all > 1800.0, "{all}");
 }
 
 #[test]
-fn the_coldest_lose_their_entries_when_few_are_free() {
+fn coldest_names_lose_entries_when_few_are_free() {
     let names: Vec<(String, NodeId)> = (0..13_000).map(|i| (format!("set{i}"), i % 2)).collect();
     let table = table(&names);
     let hot = names.iter().take(20).map(|(name, _)| named(name, 1.0));
@@ -259,7 +259,7 @@ fn the_coldest_lose_their_entries_when_few_are_free() {
 }
 
 #[test]
-fn what_may_be_chance_moves_nothing() {
+fn variance_by_chance_moves_nothing() {
     let names: Vec<(String, NodeId)> = (0..36).map(|i| (format!("table{i}"), i % 9)).collect();
     let table = table(&names);
     let mut random = SmallRng::seed_from_u64(1);
@@ -282,7 +282,7 @@ fn what_may_be_chance_moves_nothing() {
 }
 
 #[test]
-fn changes_that_do_not_fit_leave_the_table_alone() {
+fn invalid_changes_leave_the_table_unchanged() {
     let mut table = Table::new(|_| 7);
     let before = table.clone();
     let delta = |from, to, entries| Delta { from, to, entries };
@@ -300,7 +300,7 @@ fn changes_that_do_not_fit_leave_the_table_alone() {
 }
 
 #[test]
-fn the_keeper_refuses_what_cannot_be() {
+fn keeper_refuses_invalid_requests() {
     let mut keeper = Keeper::new(Table::new(|_| 0));
     assert_eq!(keeper.heard(1, 1, &[]), Err(KeeperError::Unknown(1)));
     keeper.join(1).unwrap();
@@ -321,14 +321,14 @@ fn the_keeper_refuses_what_cannot_be() {
     );
     assert_eq!(
         refused(&mut keeper, Change::Move(ObjectSet::Rest(99), 1)),
-        "there is no rest 99"
+        "rest 99, maximum 63"
     );
     assert!(refused(&mut keeper, Change::Name("a b".into(), 1)).contains("visible ASCII"));
     assert_eq!(keeper.table(), &Table::new(|_| 0));
 }
 
 #[test]
-fn after_a_loss_of_the_keeper_what_was_on_its_way_goes_back_at_once() {
+fn recovered_keeper_reverts_handovers_at_once() {
     let mut before = Keeper::new(Table::new(|rest| u32::from(rest) % 2));
     before.join(1).unwrap();
     before
@@ -337,7 +337,7 @@ fn after_a_loss_of_the_keeper_what_was_on_its_way_goes_back_at_once() {
     let mut keeper = Keeper::recovered(before.table().clone());
     assert_eq!(keeper.table().rest(0), Some(State::Settled(0)));
     keeper.join_at(1, 1).unwrap();
-    // One that went meanwhile leaves doubt.
+    // A dispatcher that left meanwhile may have requests in flight.
     keeper.join_at(2, 1).unwrap();
     keeper.left(2, false);
     let change = Change::Move(ObjectSet::Rest(1), 5);
@@ -349,7 +349,7 @@ fn after_a_loss_of_the_keeper_what_was_on_its_way_goes_back_at_once() {
 }
 
 #[test]
-fn a_name_leaves_a_rest_whose_primary_goes_down_meanwhile() {
+fn name_leaves_a_rest_whose_primary_goes_down() {
     let mut keeper = Keeper::new(Table::new(|_| 1));
     keeper.join(7).unwrap();
     keeper.begin(&[Change::Name("hot".into(), 2)]).unwrap();

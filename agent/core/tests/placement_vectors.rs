@@ -1,5 +1,5 @@
-//! `vectors/placement.json`: what a dispatcher's follower of the table of primaries decides and tells, step by step,
-//! and the rests of names; Lua's must agree.
+//! `vectors/placement.json`: decisions and reports of a dispatcher's follower of the table of primaries, step by step,
+//! and the rests of names; Lua's must be the same.
 //!
 //! `PLIMSOLL_WRITE_VECTORS=1 cargo test -p plimsoll-core --test placement_vectors` writes it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -92,7 +92,7 @@ impl Run {
         step
     }
 
-    /// The keeper acts, and the follower hears of it, or does not.
+    /// The keeper acts, and the follower gets the change, or misses it.
     fn plan(&mut self) -> Value {
         let before = self.keeper.table().version();
         let to = self.random.random_range(0..NODES);
@@ -188,7 +188,7 @@ impl Run {
         }
     }
 
-    /// The keeper hears what the follower reports, which may end hand-overs.
+    /// The keeper processes the follower's report, which may end handovers.
     fn report(&mut self) -> Value {
         let before = self.keeper.table().version();
         if let (true, Some((version, busy))) = (self.joined, self.follower.report()) {
@@ -247,7 +247,7 @@ impl Run {
 }
 
 #[test]
-fn follower() {
+fn follower_matches_vectors() {
     let cases = (0..6).map(|seed| {
         let mut run = Run::new(seed);
         let first = run.join();

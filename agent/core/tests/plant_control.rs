@@ -188,7 +188,7 @@ fn a_slow_node_gets_a_fifth_of_the_bound() {
 }
 
 #[test]
-fn the_literal_reading_of_chronos_c_eq_5_overshoots_where_the_velocity_form_does_not() {
+fn chronos_c_eq_5_taken_literally_overshoots_and_velocity_form_does_not() {
     let worst = |form| {
         let mut with_form = settings(1.0, Objective::Mean, 20.0);
         with_form.law = Law::Pi {
@@ -226,7 +226,7 @@ fn clients_that_leave_early_do_not_lower_the_bound() {
 }
 
 #[test]
-fn a_node_that_hangs_is_throttled_by_the_age_at_which_its_clients_leave() {
+fn hung_node_is_throttled_by_the_ages_of_leaving_clients() {
     for objective in [Objective::Quantile(0.95), Objective::Mean] {
         let mut controller = NodeController::new(settings(1.0, objective, 64.0)).unwrap();
         let mut seen = observation(1.0, &[0.2; 200], 0.0);
@@ -250,7 +250,7 @@ fn a_node_that_hangs_is_throttled_by_the_age_at_which_its_clients_leave() {
 }
 
 #[test]
-fn a_node_that_hangs_is_throttled_though_its_clients_leave_early() {
+fn hung_node_is_throttled_even_if_clients_leave_early() {
     let mut controller = node_of_64();
     controller.step(Some(&observation(1.0, &[0.2; 200], 40.0)));
     let mut seen = observation(1.0, &[], 40.0);
@@ -263,7 +263,7 @@ fn a_node_that_hangs_is_throttled_though_its_clients_leave_early() {
 }
 
 #[test]
-fn who_left_late_counts_beside_what_was_answered() {
+fn late_leavers_count_beside_answered_requests() {
     let mut controller = node_of_64();
     let mut seen = observation(1.0, &[0.3; 90], 40.0);
     seen.left = Some(histogram(&[2.0; 10]));

@@ -1,4 +1,4 @@
-//! The ring's promises: exact shares, least movement, the same key to the same node.
+//! Guarantees of the ring: exact shares, minimum movement, the same node for the same key.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use plimsoll_core::ring::{
@@ -21,7 +21,7 @@ fn bounds() -> impl Strategy<Value = Vec<f64>> {
 }
 
 #[test]
-fn keys_hash_as_xxhash_has_it() {
+fn key_hash_matches_xxh32() {
     // Checked with Python's xxhash.
     assert_eq!(key_hash(b""), 0x02cc_5d05);
     assert_eq!(key_hash(b"a"), 0x550d_7456);
@@ -38,7 +38,7 @@ fn slots_cover_the_circle_evenly() {
 }
 
 #[test]
-fn drained_nodes_get_nothing_and_live_ones_something() {
+fn drained_nodes_get_no_slot_and_live_ones_at_least_one() {
     let sizes = ring_sizes(&[1.0, 0.0, f64::NAN, -3.0, f64::INFINITY, 1e-9], 100).unwrap();
     assert_eq!(sizes, [99, 0, 0, 0, 0, 1]);
     assert_eq!(ring_sizes(&[0.0, 0.0], 100).unwrap(), [0, 0]);
@@ -46,7 +46,7 @@ fn drained_nodes_get_nothing_and_live_ones_something() {
 }
 
 #[test]
-fn impossible_rings_are_refused() {
+fn invalid_rings_are_refused() {
     assert_eq!(
         ring_sizes(&[1.0; 256], 1000),
         Err(SizesError::TooManyNodes(256))
@@ -64,13 +64,13 @@ fn impossible_rings_are_refused() {
 }
 
 #[test]
-fn a_ring_of_the_most_nodes_names_them_all() {
+fn ring_of_255_nodes_has_all_as_owners() {
     let table = table(&[1.0; MAX_NODES], DEFAULT_SLOTS);
     assert!(table.sizes().iter().all(|size| (64..=65).contains(size)));
 }
 
 #[test]
-fn a_change_that_does_not_fit_leaves_the_table_alone() {
+fn invalid_change_leaves_the_ring_unchanged() {
     let mut table = table(&[1.0, 1.0], 8);
     let before = table.clone();
     let delta = |from, moves| RingDelta { from, to: 9, moves };
@@ -166,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn what_moved_away_comes_back(bounds in prop::collection::vec(1.0..100.0_f64, 2..20)) {
+    fn slots_return_to_their_former_owners(bounds in prop::collection::vec(1.0..100.0_f64, 2..20)) {
         let mut table = table(&bounds, DEFAULT_SLOTS);
         let owners = table.owners().to_vec();
         let mut less = bounds.clone();

@@ -1,4 +1,4 @@
-//! Conformance vectors of the ring, under `vectors/`: what Lua, Redis and the filter must agree with.
+//! Conformance vectors of the ring, under `vectors/`, for Lua, Redis and the filter.
 //!
 //! `PLIMSOLL_WRITE_VECTORS=1 cargo test -p plimsoll-core --test ring_vectors` writes them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -42,7 +42,7 @@ fn bounds(random: &mut SmallRng, nodes: usize) -> Vec<f64> {
 }
 
 #[test]
-fn keys() {
+fn key_hashes_match_vectors() {
     let mut random = SmallRng::seed_from_u64(1);
     let mut keys: Vec<Vec<u8>> = (0..=130).map(|length| vec![b'k'; length]).collect();
     keys.extend((0..=u8::MAX).map(|byte| vec![byte]));
@@ -78,7 +78,7 @@ fn keys() {
 }
 
 #[test]
-fn sizes() {
+fn ring_sizes_match_vectors() {
     let mut random = SmallRng::seed_from_u64(2);
     let mut all = vec![
         vec![],
@@ -104,7 +104,7 @@ fn sizes() {
 }
 
 #[test]
-fn weights() {
+fn ring_weights_match_vectors() {
     let mut random = SmallRng::seed_from_u64(9);
     let mut all = vec![
         vec![None; 3],
@@ -129,7 +129,7 @@ fn weights() {
 }
 
 #[test]
-fn changes() {
+fn ring_changes_match_vectors() {
     let mut random = SmallRng::seed_from_u64(3);
     let mut cases = Vec::new();
     for (slots, most) in [
@@ -168,7 +168,7 @@ fn changes() {
 }
 
 #[test]
-fn candidates() {
+fn candidates_match_vectors() {
     let mut random = SmallRng::seed_from_u64(4);
     let mut cases = Vec::new();
     for nodes in [1, 2, 5, 255] {

@@ -1,4 +1,4 @@
-//! Who takes writes, and whose reads are fresh enough.
+//! Roles: which node takes writes, and whether a node's reads are fresh enough.
 #![allow(clippy::unwrap_used)]
 
 use plimsoll_core::{
@@ -47,7 +47,7 @@ fn serves(standing: &Standing) -> (bool, bool) {
 }
 
 #[test]
-fn one_look_makes_a_primary_and_one_unmakes_it() {
+fn role_changes_with_one_look() {
     let mut judge = fresh();
     let standing = judge.look(Look::Primary, Seconds(1.0));
     assert_eq!((standing.role, standing.lag), (Role::Primary, Some(NOW)));
@@ -58,7 +58,7 @@ fn one_look_makes_a_primary_and_one_unmakes_it() {
 }
 
 #[test]
-fn a_primary_that_does_not_answer_is_none_for_long() {
+fn primary_expires_without_response() {
     let standing = judge().look(Look::Primary, NOW);
     assert!(standing.takes_writes(Seconds(2.9)));
     assert!(!standing.takes_writes(Seconds(3.0)));
@@ -66,7 +66,7 @@ fn a_primary_that_does_not_answer_is_none_for_long() {
 }
 
 #[test]
-fn the_lag_is_the_smaller_of_what_is_known() {
+fn lag_is_the_lower_known_age() {
     // All was shown nine seconds ago at the latest; a transaction of two seconds ago is shown.
     let standing = judge().look(fed(Some(9.0), Some(2.0)), NOW);
     assert_eq!(standing.lag, Some(Seconds(2.0)));
@@ -80,7 +80,7 @@ fn the_lag_is_the_smaller_of_what_is_known() {
 }
 
 #[test]
-fn a_stale_standby_takes_no_reads_and_a_look_in_time_says_so() {
+fn standby_stops_reads_a_look_before_the_limit() {
     let mut judge = fresh();
     for second in 1..=20 {
         let now = Seconds(f64::from(second));
@@ -92,7 +92,7 @@ fn a_stale_standby_takes_no_reads_and_a_look_in_time_says_so() {
 }
 
 #[test]
-fn no_answer_is_lag_that_grows() {
+fn lag_grows_without_response() {
     let standing = judge().look(fed(Some(2.0), None), NOW);
     assert!(standing.takes_reads(Seconds(6.9)));
     assert!(!standing.takes_reads(Seconds(7.0)));
@@ -121,7 +121,7 @@ fn lag_at_the_limit_does_not_flap() {
 }
 
 #[test]
-fn a_fresh_standby_goes_on_without_its_primary_and_a_stale_one_does_not() {
+fn fresh_standby_serves_without_primary_and_stale_one_does_not() {
     let mut judge = fresh();
     for second in 1..29 {
         let now = Seconds(f64::from(second));
@@ -149,14 +149,14 @@ fn a_fresh_standby_goes_on_without_its_primary_and_a_stale_one_does_not() {
 }
 
 #[test]
-fn a_standby_of_which_nothing_is_known_takes_no_reads() {
+fn standby_with_unknown_lag_takes_no_reads() {
     for look in [fed(None, None), left(None), left(Some(0.1))] {
         assert!(!judge().look(look, NOW).takes_reads(NOW), "{look:?}");
     }
 }
 
 #[test]
-fn a_primary_that_follows_another_was_level_then() {
+fn former_primary_counts_lag_from_its_demotion() {
     let mut judge = judge();
     judge.look(Look::Primary, NOW);
     let standing = judge.look(left(None), Seconds(2.0));
@@ -165,7 +165,7 @@ fn a_primary_that_follows_another_was_level_then() {
 }
 
 #[test]
-fn a_clock_that_is_ahead_or_senseless_makes_nothing_fresher() {
+fn invalid_clock_never_lowers_the_lag() {
     let standing = judge().look(fed(Some(-5.0), Some(f64::NAN)), NOW);
     assert_eq!(standing.lag, Some(NOW));
     let standing = judge().look(fed(Some(f64::INFINITY), Some(f64::NAN)), NOW);

@@ -18,7 +18,7 @@ fn busy(delay: f64, jobs: f64) -> Observation {
 }
 
 #[test]
-fn no_source_holds_the_last_good_bound() {
+fn lost_source_holds_the_last_bound() {
     let mut c = controller(100.0);
     let good = c.step(Some(&busy(0.5, 100.0))).bound;
     for _ in 0..100 {
@@ -62,7 +62,7 @@ fn an_empty_period_is_held_then_drifts_to_the_nominal_bound() {
 }
 
 #[test]
-fn a_stalled_node_is_throttled_not_trusted() {
+fn stalled_node_is_throttled() {
     let mut c = controller(100.0);
     c.step(Some(&observation(1.0, &[0.5; 200], 80.0)));
     let before = c.decision().bound.get();
@@ -88,7 +88,7 @@ fn the_oldest_request_alone_shows_a_stall() {
 }
 
 #[test]
-fn backlog_foretells_delay_before_completions_show_it() {
+fn backlog_predicts_delay_before_completions() {
     let mut c = controller(100.0);
     // 50 a second finish quickly, but 150 wait: they will take three seconds.
     let mut seen = observation(1.0, &[0.2; 50], 150.0);
@@ -100,7 +100,7 @@ fn backlog_foretells_delay_before_completions_show_it() {
 }
 
 #[test]
-fn a_bound_that_is_not_obeyed_keeps_its_meaning() {
+fn bound_that_is_not_obeyed_keeps_a_minimum() {
     let mut c = controller(100.0);
     // 100 a second end, late, and the proxy lets in ever as much as before.
     for _ in 0..60 {
@@ -122,7 +122,7 @@ fn a_bound_that_is_not_obeyed_keeps_its_meaning() {
 }
 
 #[test]
-fn work_that_has_just_come_is_no_stall() {
+fn newly_arrived_work_is_no_stall() {
     let mut c = controller(100.0);
     let mut first = observation(1.0, &[], 3.0);
     for oldest in [Some(Seconds(0.09)), None] {
@@ -138,7 +138,7 @@ fn work_that_has_just_come_is_no_stall() {
 }
 
 #[test]
-fn a_low_bound_recovers_although_little_work_comes_because_it_is_low() {
+fn low_bound_recovers_under_light_load() {
     let mut c = controller(100.0);
     let mut late = observation(1.0, &[], 20.0);
     late.oldest_age = Some(Seconds(3.0));
@@ -207,7 +207,7 @@ fn a_bound_between_one_and_two_jobs_can_still_grow() {
 }
 
 #[test]
-fn failing_fast_earns_no_growth_and_failing_mostly_is_throttled() {
+fn fast_failures_do_not_raise_the_bound_and_many_lower_it() {
     let mut c = controller(100.0);
     let mut some = busy(0.001, 100.0);
     some.failed = 20;

@@ -1,4 +1,4 @@
-//! The schedulers' promises, and their conformance vectors.
+//! Guarantees of the schedulers, and their conformance vectors.
 //!
 //! `PLIMSOLL_WRITE_VECTORS=1 cargo test -p plimsoll-core --test schedule` writes `vectors/schedules.json`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -69,7 +69,7 @@ fn weights_are_kept_exactly_over_a_round() {
 }
 
 #[test]
-fn the_same_weights_again_do_not_start_the_round_anew() {
+fn unchanged_weights_do_not_restart_the_round() {
     let nodes = nodes(&[1, 3], &[0.0; 2]);
     let mut scheduler = Scheduler::new(Policy::WeightedRoundRobin, &nodes);
     let mut counts = [0, 0];
@@ -114,7 +114,7 @@ fn basic_li_brings_the_nodes_to_one_level() {
 }
 
 #[test]
-fn load_informed_leaves_a_node_when_its_artificial_load_has_grown() {
+fn load_informed_leaves_a_node_whose_artificial_load_grew() {
     let counts = chosen(LOAD_INFORMED, &nodes(&[1; 3], &[0.0, 50.0, 100.0]), 60);
     assert!(
         counts[0] > counts[1] && counts[1] > counts[2] && counts[2] > 0,
@@ -159,7 +159,7 @@ fn dispatchers_with_the_same_news_do_not_herd() {
 }
 
 #[test]
-fn news_that_is_no_number_does_not_attract() {
+fn non_finite_load_attracts_no_requests() {
     let mut news = nodes(&[1; 2], &[1.0, 1.0]);
     news[0].load = f64::NAN;
     news[0].jobs = f64::NAN;
@@ -170,7 +170,7 @@ fn news_that_is_no_number_does_not_attract() {
 }
 
 #[test]
-fn schedules() {
+fn schedulers_match_vectors() {
     let mut random = SmallRng::seed_from_u64(11);
     let mut cases: Vec<Value> = Vec::new();
     for (name, policy) in POLICIES {
@@ -217,7 +217,7 @@ fn schedules() {
     );
 }
 
-/// How old what is posted of each node is, heard once a second, as a board sees it at each.
+/// Age of each node's posted news, second by second, with one snapshot a second.
 fn ages(update: UpdateAlgorithm, phase: f64, count: usize) -> Vec<Vec<f64>> {
     let mut board = Board::new(NewsSettings { update, phase });
     (0..40)
@@ -259,7 +259,7 @@ fn continuous_news_changes_one_after_the_other_once_a_phase_each() {
 }
 
 #[test]
-fn without_a_phase_news_acts_as_it_is_heard() {
+fn news_takes_effect_at_once_without_a_phase() {
     for update in [UpdateAlgorithm::Periodic, UpdateAlgorithm::Continuous] {
         let ages = ages(update, 0.0, 3);
         assert!(ages.iter().flatten().all(|age| *age == 0.0));
@@ -267,7 +267,7 @@ fn without_a_phase_news_acts_as_it_is_heard() {
 }
 
 #[test]
-fn an_answer_tells_of_its_node_and_holds_for_a_phase() {
+fn stated_load_of_a_response_holds_for_a_phase() {
     let mut board = Board::new(NewsSettings {
         update: UpdateAlgorithm::OnAccess,
         phase: 3.0,
@@ -297,7 +297,7 @@ fn an_answer_tells_of_its_node_and_holds_for_a_phase() {
 }
 
 #[test]
-fn a_node_that_comes_or_goes_is_posted_at_once() {
+fn joining_and_leaving_nodes_are_posted_at_once() {
     for update in [
         UpdateAlgorithm::Periodic,
         UpdateAlgorithm::Continuous,

@@ -1,4 +1,4 @@
-//! `gains = "auto"` against the default gains, on plants that answer to the bound in many ways.
+//! `gains = "auto"` compared with the default gains, on plants with many responses to the bound.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod plants;
@@ -135,7 +135,7 @@ fn answers() -> Vec<Answer> {
 }
 
 #[test]
-fn found_gains_beat_the_default_ones_over_all_and_are_nowhere_much_worse() {
+fn tuned_gains_beat_the_defaults_overall_and_are_never_much_worse() {
     let mut ratios: Vec<f64> = answers()
         .into_iter()
         .map(|answer| {
@@ -168,7 +168,7 @@ fn a_steep_plant_that_the_default_gains_make_oscillate_settles() {
 }
 
 #[test]
-fn a_delay_that_falls_when_the_bound_rises_leaves_the_gains_as_they_were() {
+fn implausible_response_keeps_the_gains() {
     let default = PiGains::default();
     let mut controller = NodeController::new(self_tuned(true)).unwrap();
     let mut random = SmallRng::seed_from_u64(1);
@@ -186,7 +186,7 @@ fn a_delay_that_falls_when_the_bound_rises_leaves_the_gains_as_they_were() {
 }
 
 #[test]
-fn what_stands_still_teaches_nothing() {
+fn constant_bound_teaches_nothing() {
     let mut controller = NodeController::new(self_tuned(true)).unwrap();
     for _ in 0..1000 {
         let mut seen = observation(1.0, &[TARGET; 20], 100.0);
@@ -218,7 +218,7 @@ fn learned() -> (NodeController, Plant, f64) {
 }
 
 #[test]
-fn gaps_and_light_load_keep_what_is_known_and_switching_it_off_forgets_it() {
+fn estimate_survives_gaps_and_is_reset_when_switched_off() {
     let (mut controller, _, bound) = learned();
     let known = controller.decision().gains.unwrap();
     assert!(known.kp * (1.0 + known.ki) > 0.6, "{known:?}");
@@ -241,7 +241,7 @@ fn gaps_and_light_load_keep_what_is_known_and_switching_it_off_forgets_it() {
 }
 
 #[test]
-fn turning_it_on_moves_nothing() {
+fn enabling_self_tuning_keeps_the_bound() {
     let (_, mut plant, mut bound) = learned();
     let mut controllers = [false, true].map(|_| NodeController::new(self_tuned(false)).unwrap());
     for _ in 0..30 {
@@ -257,7 +257,7 @@ fn turning_it_on_moves_nothing() {
 }
 
 #[test]
-fn in_weeks_of_noise_and_jumps_the_estimate_stays_sound() {
+fn estimate_stays_sound_over_weeks_of_noise_and_jumps() {
     let answer = Answer {
         base: 0.3,
         power: 1.5,
@@ -287,7 +287,7 @@ fn in_weeks_of_noise_and_jumps_the_estimate_stays_sound() {
 }
 
 #[test]
-fn it_needs_a_pi_law_of_the_velocity_form() {
+fn self_tuning_requires_the_velocity_form() {
     for law in [
         Law::Fixed,
         Law::InverseDelay,
@@ -309,7 +309,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn gains_stay_within_their_limits_whatever_is_seen(
+    fn gains_stay_within_their_limits_for_any_input(
         seen in prop::collection::vec((1e-6f64..1e4, 0.0f64..1e7, 0u8..8), 1..200),
         settling in 1e-3f64..1e4,
     ) {

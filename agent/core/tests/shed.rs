@@ -21,7 +21,7 @@ fn flow(admitted: f64, ended: f64, backlog: f64, bound: f64) -> Flow {
 
 proptest! {
     #[test]
-    fn a_fraction_whatever_comes(
+    fn shed_fraction_is_in_range_for_any_flow(
         flows in prop::collection::vec([prop::num::f64::ANY; 4], 1..20), shed: f64, seconds: f64,
     ) {
         let mut shedder = Shedder::default();
@@ -32,7 +32,7 @@ proptest! {
     }
 
     #[test]
-    fn more_backlog_never_sheds_less(
+    fn shed_fraction_grows_with_backlog(
         ended in 1.0..1e4f64, over in 0.1..10.0f64, backlog in 0.0..1e4f64, more in 0.0..1e4f64, shed in 0.0..0.98f64,
     ) {
         let at = |backlog| Shedder::default().step(&flow(over * ended, ended, backlog, 1e3), shed, 1.0);
@@ -48,7 +48,7 @@ proptest! {
     }
 
     #[test]
-    fn agents_that_see_the_same_agree(
+    fn agents_with_the_same_flow_agree(
         first in prop::array::uniform3(0.0..1e4f64), second in prop::array::uniform3(0.0..1e4f64), now in prop::array::uniform3(1.0..1e3f64), shed in 0.0..0.98f64,
     ) {
         let [mut one, mut other] = [first, second].map(|[admitted, ended, backlog]| {
@@ -64,7 +64,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_admitted_is_what_ends_and_what_stays() {
+fn admitted_cost_is_ended_cost_plus_backlog_growth() {
     let mut meter = FlowMeter::default();
     let mut admitted = 0.0;
     for (ended, jobs) in [(10, 5.0), (20, 25.0), (40, 5.0), (0, 5.0)] {
@@ -122,7 +122,7 @@ fn assert_held(case: &str, capacity: f64, burst: &[Second]) {
 }
 
 #[test]
-fn a_burst_of_open_load_is_held_at_the_bound() {
+fn open_loop_burst_is_held_at_the_bound() {
     for seed in 0..3 {
         for (before, over) in [(0.8, 1.5), (0.9, 2.0), (0.95, 3.0)] {
             let mut cluster = cluster(seed);
@@ -146,7 +146,7 @@ fn a_burst_of_open_load_is_held_at_the_bound() {
 }
 
 #[test]
-fn a_burst_of_clients_that_wait_is_held_at_the_bound() {
+fn closed_loop_burst_is_held_at_the_bound() {
     for seed in 0..3 {
         for over in [1.5, 2.0, 3.0] {
             let mut cluster = cluster(seed);
@@ -168,7 +168,7 @@ fn a_burst_of_clients_that_wait_is_held_at_the_bound() {
 }
 
 #[test]
-fn a_proxy_that_sheds_nothing_is_no_reason_to_shed_ever_more() {
+fn shed_fraction_does_not_wind_up_if_not_applied() {
     let mut cluster = cluster(1);
     cluster.shedding = false;
     cluster.begin(Load::Open(0.8 * cluster.capacity()));

@@ -1,4 +1,4 @@
-//! The keeper over time: silent dispatchers, nodes that go, pins, hand-overs that take too long.
+//! The keeper over time: silent dispatchers, nodes that leave, pins, handovers that take too long.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{collections::BTreeMap, time::Duration};
@@ -60,7 +60,7 @@ fn on(steward: &Steward, node: NodeId) -> usize {
 }
 
 #[test]
-fn an_uneven_load_is_evened_out_in_two_steps() {
+fn uneven_load_is_balanced_in_two_steps() {
     let mut steward = Steward::new(Table::new(|_| 1), settings());
     let reading = uneven(&steward);
     let step = steward.step(seconds(0), &reading);
@@ -87,7 +87,7 @@ fn an_uneven_load_is_evened_out_in_two_steps() {
 }
 
 #[test]
-fn a_dispatcher_that_joined_before_the_change_is_waited_for_though_it_was_not_known() {
+fn handover_waits_for_unknown_dispatcher_that_joined_before() {
     let mut steward = Steward::new(Table::new(|_| 1), settings());
     let nobody = Reading {
         dispatchers: Vec::new(),
@@ -106,13 +106,13 @@ fn a_dispatcher_that_joined_before_the_change_is_waited_for_though_it_was_not_kn
 }
 
 #[test]
-fn nothing_begins_while_a_dispatcher_is_silent_and_what_was_begun_goes_back() {
+fn silent_dispatcher_blocks_and_reverts_handovers() {
     let mut steward = Steward::new(Table::new(|_| 1), settings());
     let mut reading = uneven(&steward);
     reading.dispatchers.push(heard(8, 1, &[]));
     steward.step(seconds(0), &reading);
     assert_eq!(steward.moving(), 4);
-    // 8 does not hear of it.
+    // Dispatcher 8 misses the change.
     for second in 1..=70 {
         let mut reading = uneven(&steward);
         let mut silent = heard(8, 1, &[]);
@@ -129,7 +129,7 @@ fn nothing_begins_while_a_dispatcher_is_silent_and_what_was_begun_goes_back() {
     let step = steward.step(seconds(71), &reading);
     assert!(step.ended.iter().all(|(_, how, _)| *how == Ended::Back));
     assert_eq!((step.ended.len(), on(&steward, 1)), (4, 8));
-    // Somebody says that it is dead: what it began may run on.
+    // It is reported dead, but its requests may still run.
     let mut reading = uneven(&steward);
     reading.gone = vec![8];
     let step = steward.step(seconds(72), &reading);
@@ -145,7 +145,7 @@ fn nothing_begins_while_a_dispatcher_is_silent_and_what_was_begun_goes_back() {
 }
 
 #[test]
-fn a_node_that_is_away_for_a_lease_loses_its_sets_and_one_that_restarts_does_not() {
+fn node_loses_sets_after_a_lease_but_not_by_a_restart() {
     let quiet = StewardSettings {
         moves: false,
         ..settings()
@@ -174,7 +174,7 @@ fn a_node_that_is_away_for_a_lease_loses_its_sets_and_one_that_restarts_does_not
 }
 
 #[test]
-fn after_a_loss_a_set_goes_back_once_nobody_can_act_on_what_was_lost() {
+fn set_reverts_after_loss_once_no_dispatcher_can_act_on_it() {
     let leaving = |rest| match rest {
         5 => State::Leaving(1),
         _ => State::Settled(1),
@@ -196,7 +196,7 @@ fn after_a_loss_a_set_goes_back_once_nobody_can_act_on_what_was_lost() {
         step.delta.map(|delta| (delta.from, delta.to)),
         Some((9, first))
     );
-    // One has told a version of this term, the other is out, as it told one that was lost.
+    // One reported a version of this term; the other reported a lost one and is out.
     reading.dispatchers = vec![heard(8, first, &[])];
     reading.gone = vec![7];
     // Not even after as long as others are given up.
@@ -213,7 +213,7 @@ fn after_a_loss_a_set_goes_back_once_nobody_can_act_on_what_was_lost() {
 }
 
 #[test]
-fn nothing_begins_before_all_have_told_a_version_of_this_table() {
+fn handovers_wait_until_all_report_a_version_of_this_table() {
     let mut steward = Steward::new(Table::new(|_| 1), settings());
     let mut reading = uneven(&steward);
     reading.dispatchers.push(heard(8, 0, &[]));
@@ -224,7 +224,7 @@ fn nothing_begins_before_all_have_told_a_version_of_this_table() {
 }
 
 #[test]
-fn a_term_has_later_versions_than_any_before_until_there_are_none_left() {
+fn term_versions_increase_until_exhausted() {
     assert_eq!(first_of_term(0, 0), Some(TERM_VERSIONS));
     let far = first_of_term(TERM_VERSIONS - 1, u64::MAX).unwrap();
     assert_eq!(far, (1 << 20) * TERM_VERSIONS);
@@ -248,7 +248,7 @@ fn a_term_has_later_versions_than_any_before_until_there_are_none_left() {
 }
 
 #[test]
-fn what_is_pinned_goes_where_it_is_pinned_and_stays_there() {
+fn pinned_set_moves_to_its_node_and_stays() {
     let mut steward = Steward::new(Table::new(|_| 1), settings());
     let pins = BTreeMap::from([(named("A17"), 1), (ObjectSet::Rest(3), 2)]);
     let mut reading = uneven(&steward);
@@ -281,7 +281,7 @@ fn what_is_pinned_goes_where_it_is_pinned_and_stays_there() {
 }
 
 #[test]
-fn a_wish_is_carried_out_or_refused() {
+fn requested_move_is_carried_out_or_refused() {
     let mut steward = Steward::new(Table::new(|_| 1), settings());
     let mut reading = uneven(&steward);
     reading.loads = None;
@@ -308,7 +308,7 @@ fn a_wish_is_carried_out_or_refused() {
 }
 
 #[test]
-fn sets_are_written_as_they_are_read() {
+fn object_set_text_round_trips() {
     for word in ["=A17", "*0", "*63", "==", "=*5"] {
         assert_eq!(word.parse::<ObjectSet>().unwrap().to_string(), word);
     }
@@ -318,7 +318,7 @@ fn sets_are_written_as_they_are_read() {
 }
 
 #[test]
-fn a_bound_that_overload_has_lowered_does_not_strip_its_node() {
+fn bound_lowered_by_overload_does_not_strip_the_node() {
     let capacity = |of_first| {
         let node = |capacity| NodeNow {
             capacity,

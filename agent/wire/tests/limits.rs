@@ -1,4 +1,4 @@
-//! Limits that Redis' function library and Lua have, too.
+//! Limits that the function library and Lua share.
 
 use plimsoll_wire::{
     LEASE_SECONDS, MAX_CONFIGURED_NAME_BYTES, MAX_NAME_BYTES, MAX_NODES, MAX_NUMBER,
@@ -10,7 +10,7 @@ const LIBRARY: &str = concat!(
     include_str!("../../../lua/redis/plimsoll/1-records.lua"),
 );
 
-/// What the library says, as a number.
+/// Value of a limit in the library.
 fn told(name: &str) -> Option<f64> {
     let start = format!("local {name} = ");
     let line = LIBRARY.lines().find_map(|line| line.strip_prefix(&start))?;
@@ -18,7 +18,7 @@ fn told(name: &str) -> Option<f64> {
 }
 
 #[test]
-fn the_function_library_has_the_same_limits() {
+fn function_library_has_the_same_limits() {
     for (name, limit) in [
         ("MAX_NODES", MAX_NODES as f64),
         ("MAX_NAME", MAX_NAME_BYTES as f64),

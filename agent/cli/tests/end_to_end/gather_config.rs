@@ -124,9 +124,7 @@ fn a_map_of_partitions_is_read_and_a_bad_one_refused() {
     };
     make("node1,node3");
     assert!(
-        gather
-            .checked()
-            .contains("is at node \"node3\", which is not there"),
+        gather.checked().contains("unknown node \"node3\""),
         "{}",
         gather.checked()
     );

@@ -50,7 +50,7 @@ fn a_partition_that_says_nonsense_is_told_from_others() {
         (
             with("[1]\n{\"end\":{\"rows\":2}}\n").into(),
             "down",
-            "1 rows came of the 2",
+            "1 rows arrived of 2",
         ),
         (
             with("[1]\n{\"end\":{\"rows\":1}}\n{\"end\":{\"rows\":1}}\n").into(),

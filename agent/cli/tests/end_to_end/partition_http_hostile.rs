@@ -91,7 +91,7 @@ fn a_service_that_says_nonsense_is_refused_or_down() {
         (
             with("[1]\n{\"end\":{\"rows\":2}}\n").into(),
             502,
-            "1 rows came of the 2",
+            "1 rows arrived of 2",
         ),
         (
             with("{\"end\":{\"rows\":0}}\n{\"end\":{\"rows\":0}}\n").into(),

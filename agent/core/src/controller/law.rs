@@ -1,19 +1,19 @@
-//! The control laws: from an error to the bound wanted next.
+//! Control laws: each computes the next bound from the control error.
 
 use super::settings::{Law, PiForm, PiGains};
 
-/// What a law remembers between steps.
+/// State of a law between steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LawState {
     error_before: Option<f64>,
     step_before: f64,
 }
 
-/// The double integrator's relative step is kept inside these, or one bad period empties the node.
+/// Limits of the double integrator's relative step; without them, one bad period would empty the node.
 const DOUBLE_STEP: std::ops::RangeInclusive<f64> = -0.5..=1.0;
 
 impl LawState {
-    /// The bound this law wants. `error` is relative to the target, `delay_ratio` is delay over target.
+    /// Next bound by this law, in cost units. `error` is relative to the target, `delay_ratio` is delay / target.
     pub(super) fn wanted(
         &mut self,
         law: &Law,
@@ -40,20 +40,20 @@ impl LawState {
         }
     }
 
-    /// `K_P [(K_I + 1) e(k) - e(k-1)]`; after a gap `e(k-1)` is taken as `e(k)`, which is bumpless.
+    /// `K_P [(K_I + 1) e(k) - e(k-1)]`. After a gap, `e(k-1)` is taken as `e(k)`, for a bumpless transfer.
     fn pi_change(&mut self, gains: PiGains, error: f64) -> f64 {
         let before = self.error_before.unwrap_or(error);
         self.error_before = Some(error);
         gains.kp * ((gains.ki + 1.0) * error - before)
     }
 
-    /// Notes the error of a period in which the bound was held.
+    /// Records the error of a period in which the bound was held.
     pub(super) fn hold(&mut self, error: Option<f64>) {
         self.error_before = error.or(self.error_before);
         self.step_before = 0.0;
     }
 
-    /// Forgets the past, after a gap or an operator's value.
+    /// Clears the state, after a gap or an operator's value.
     pub(super) fn reset(&mut self) {
         *self = LawState::default();
     }

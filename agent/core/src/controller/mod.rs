@@ -1,4 +1,4 @@
-//! The controller of one node: guard rules around a control law.
+//! Controller of one node: guard rules around a control law.
 //!
 //! Each sampling period ends in one [`NodeController::step`], which runs the rules in this order:
 //! no source, operator's value, nothing ended, too few samples, failures, foretold delay, unused
@@ -25,60 +25,61 @@ use load_line::{Frame, LoadLine};
 use tuner::Tuner;
 use window::Window;
 
-/// Share of the way an idle or unused bound goes back in one period.
+/// Share of the remaining distance that an idle or unused bound drifts in one period.
 const DRIFT: f64 = 0.2;
-/// Nearer to where it goes than this share of it, the bound is there.
+/// Distance from the goal, as a share of the goal, at which the bound is set to it.
 const DRIFT_END: f64 = 0.01;
-/// Share of the recent peak that is left after one period.
+/// Share of the recent peak that is kept after each period.
 const PEAK_DECAY: f64 = 0.9;
-/// The most the bound may be cut in one period by what unfinished work foretells.
+/// Lowest factor of a cut in one period.
 const DEEPEST_CUT: f64 = 0.5;
-/// What the bound may grow by in a period after it was cut, with answers that are good and without any.
+/// Maximum growth factor per period after a cut, if requests succeed.
 const RISE: f64 = 2.0;
+/// The same if no requests end.
 const IDLE_RISE: f64 = 1.2;
-/// Foretold delay over the target from which the bound is cut at once instead of by the law.
+/// Predicted delay, as a multiple of the target, from which the bound is cut at once instead of by the law.
 const BRAKE_RATIO: f64 = 1.25;
-/// Backlog over the bound from which the bound is taken as not obeyed.
+/// Backlog, as a multiple of the bound, above which the bound counts as not obeyed.
 const OVER_BOUND: f64 = 1.1;
-/// See [`NodeController::over_bound`]: low enough for the law to hold a high quantile of delays that
-/// spread widely, high enough for weights to mean something.
+/// Minimum bound in [`NodeController::over_bound`], as a share of the backlog that finishes within the target: low
+/// enough for the law to hold a high quantile of widely spread delays, high enough for usable weights.
 const CARRIED_SHARE: f64 = 0.33;
-/// HAProxy reads a connection limit as 32 bits.
+/// Maximum bound in jobs: HAProxy reads a connection limit as 32 bits.
 const MAX_JOBS: f64 = 2e9;
-/// A cost below this is a source's mistake: a request touches at least about one item.
+/// Mean cost at or below which a source's figure is ignored: a request touches about one item or more.
 const MIN_COST: f64 = 1e-6;
 /// Weight of the newest period in the mean cost of a request.
 const COST_SMOOTHING: f64 = 0.3;
 
-/// What one step decided, and why.
+/// Result of one step, and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Decision {
-    /// `d`: the most backlog the node may hold from now on.
+    /// `d`: maximum backlog of the node, in cost units.
     pub bound: Cost,
-    /// The bound before this step.
+    /// Bound before this step.
     pub previous: Cost,
-    /// The rule that set it.
+    /// Rule that set the bound.
     pub reason: Reason,
-    /// The relative error the law worked on, in [-1, 1].
+    /// Relative error that the law used, in [-1, 1].
     pub error: Option<f64>,
-    /// The objective measured on what finished (mean or quantile).
+    /// Objective (mean or quantile) measured on the finished requests.
     pub measured_delay: Option<Seconds>,
-    /// The delay the law worked on: the measured one, or what unfinished work foretells.
+    /// Delay that the law used: the measured one, or the one predicted from unfinished work.
     pub control_delay: Option<Seconds>,
-    /// Mean cost of a request, smoothed.
+    /// Mean cost of a request, smoothed; 1 until known.
     pub mean_cost: Cost,
-    /// The bound in jobs: `bound / mean_cost`, at least 1.
+    /// Bound in jobs: `bound / mean_cost`, at least 1.
     pub bound_jobs: f64,
-    /// What the node finishes within the target when it is full: what weights and shares of keys go by. `None`
-    /// while nothing has waited yet.
+    /// Backlog that the full node finishes within the target, from which weights and ring sizes are computed. `None`
+    /// while no queue has been seen.
     pub capacity: Option<Cost>,
-    /// Recent peak backlog, decaying.
+    /// Recent peak backlog, which decays each period.
     pub recent_peak: Cost,
-    /// The gains in use, where the law has any.
+    /// Gains in use; `None` if the law has none.
     pub gains: Option<PiGains>,
 }
 
-/// Keeps one node's backlog bound.
+/// Controls one node's backlog bound.
 #[derive(Clone, Debug)]
 pub struct NodeController {
     settings: Settings,
@@ -91,17 +92,17 @@ pub struct NodeController {
     mean_cost: Option<f64>,
     recent_peak: f64,
     empty_periods: u32,
-    /// Jobs were in the node when the last period ended.
+    /// Whether jobs were in the node when the last period ended.
     had_jobs: bool,
-    /// How long nothing has ended although jobs were there all the time.
+    /// Time in which nothing ended although jobs were present throughout.
     stalled_seconds: f64,
     forced: Option<f64>,
-    /// The bound after a stall or failures, while it has not risen again.
+    /// Limit on the bound after a cut for a stall or failures, until the bound has recovered.
     after_cut: Option<f64>,
     decision: Decision,
 }
 
-/// The delays and the error behind one decision.
+/// Delays and error behind one decision.
 #[derive(Clone, Copy, Default)]
 struct Signal {
     error: Option<f64>,
@@ -110,7 +111,7 @@ struct Signal {
 }
 
 impl NodeController {
-    /// A controller at the nominal bound; without one nothing is limited yet.
+    /// Creates a controller at the nominal bound, or at 64 jobs within the limits if there is none.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
         settings.validate()?;
         let limits = settings.limits;
@@ -147,7 +148,7 @@ impl NodeController {
         })
     }
 
-    /// Takes new settings and keeps its state; on an error nothing changes.
+    /// Applies new settings and keeps the state; on an error nothing changes.
     pub fn reconfigure(&mut self, settings: Settings) -> Result<(), SettingsError> {
         settings.validate()?;
         let other_loop = settings.sla != self.settings.sla || settings.law != self.settings.law;
@@ -161,7 +162,7 @@ impl NodeController {
             self.tuner = Tuner::default();
         }
         if settings.mode != self.settings.mode {
-            // The bound stays; delays from before are not its doing, or were.
+            // The bound stays, but earlier delays were measured in the other mode.
             self.law.reset();
             self.tuner.gap();
             self.window.clear();
@@ -174,38 +175,38 @@ impl NodeController {
         Ok(())
     }
 
-    /// Holds the bound at an operator's value until `None`; the law resumes from it without a bump.
+    /// Holds the bound at an operator's value until called with `None`; the law then resumes from it without a jump.
     pub fn force(&mut self, bound: Option<Cost>) {
         let limits = self.settings.limits;
         let bound = bound.map(|b| b.get()).filter(|b| b.is_finite());
         self.forced = bound.map(|b| b.clamp(limits.min.get(), limits.max.get()));
     }
 
-    /// The last decision (before the first step: the nominal bound, `Reason::Start`).
+    /// Last decision (before the first step: the nominal bound, `Reason::Start`).
     pub fn decision(&self) -> Decision {
         self.decision
     }
 
-    /// What the load line learned of the node, to be kept over a restart; `None` while it knows nothing.
+    /// Learned state of the load line, to be kept across restarts; `None` while no rate is known.
     pub fn learned(&self) -> Option<Learned> {
         self.load_line.learned(self.mean_cost())
     }
 
-    /// Goes on from what an earlier run learned.
+    /// Restores the learned state of an earlier run; unsound values are discarded.
     pub fn recall(&mut self, learned: Learned) {
         let learned = Some(learned).filter(Learned::is_sound);
         self.mean_cost = learned.map(|learned| learned.mean_cost.get());
         self.load_line = LoadLine::from(learned);
     }
 
-    /// Whether `jobs` in the node, counted between two steps, ask for the next step now: nothing has waited yet, so
-    /// nothing is limited, and these will not finish in time.
+    /// Whether so many jobs between two steps require the next step at once: no queue has been seen yet, so nothing is
+    /// limited, and these jobs will not finish in time.
     pub fn is_flooded(&self, jobs: f64) -> bool {
         let has_say = self.settings.law == Law::LoadLine && self.forced.is_none();
         has_say && self.load_line.is_flooded(jobs, &self.settings.sla)
     }
 
-    /// One step per sampling period; `None` when no source gave an observation.
+    /// Performs the step of one sampling period; `observation` is `None` if no source gave one.
     pub fn step(&mut self, observation: Option<&Observation>) -> Decision {
         let (wanted, reason, signal) = match observation {
             None => {
@@ -249,9 +250,9 @@ impl NodeController {
         self.decision
     }
 
-    /// The multiprogramming level, where that is less than what the delay lets in.
+    /// Limits the bound to the multiprogramming level if that is lower.
     fn capped(&mut self, observation: &Observation, wanted: f64, reason: Reason) -> (f64, Reason) {
-        // A limit that is not applied shows nothing of the curve.
+        // A limit that is not applied reveals nothing about the throughput curve.
         if !self.settings.mpl || self.observes() {
             return (wanted, reason);
         }
@@ -295,7 +296,7 @@ impl NodeController {
         judged
     }
 
-    /// The load line's step.
+    /// Performs the step of the load line.
     fn hold_the_line(
         &mut self,
         observation: &Observation,
@@ -326,7 +327,7 @@ impl NodeController {
             .count()
             .saturating_add(observation.failed);
         if observation.failed as f64 > self.settings.rules.max_failed * ended as f64 {
-            // Nothing of this is to be learned.
+            // Delays of a failing service say nothing about its capacity.
             let signal = Signal {
                 error: Some(-1.0),
                 measured: None,
@@ -352,10 +353,10 @@ impl NodeController {
         (bound, reason, signal)
     }
 
-    /// Half of what was let in: of the bound where that was in use, of what there was otherwise.
+    /// Cuts to half of the admitted backlog: of the bound if it was in use, else of the recent peak.
     fn cut_deep(&mut self) -> f64 {
         if let Some(cut) = self.after_cut.filter(|_| self.observes()) {
-            // The first was not applied, so there is nothing for a second to answer.
+            // The first cut was not applied, so there is no response to it that a second could follow.
             return cut;
         }
         let in_use = self.bound.min(self.recent_peak.max(self.mean_cost()));
@@ -364,7 +365,7 @@ impl NodeController {
         cut
     }
 
-    /// What is wanted, or as much of it as there may be so soon after a cut.
+    /// Wanted bound, limited to the growth allowed per period after a cut.
     fn risen(&mut self, wanted: f64, by: f64) -> f64 {
         let risen = self.after_cut.map(|cut| cut * by);
         self.after_cut = risen.filter(|risen| *risen < wanted);
@@ -395,7 +396,7 @@ impl NodeController {
         self.settings.mode.observes()
     }
 
-    /// Brings mean cost and recent peak up to date; returns the period's peak backlog.
+    /// Updates mean cost and recent peak; returns the period's peak backlog.
     fn note_backlog(&mut self, observation: &Observation) -> Cost {
         let finished = observation.delays.count();
         if let Some(cost) = observation.finished_cost.map(Cost::get)
@@ -421,7 +422,7 @@ impl NodeController {
         Cost(backlog)
     }
 
-    /// Where the papers' laws begin; they are refused without one.
+    /// Starting bound of the papers' laws, whose settings are invalid without one.
     fn nominal(&self) -> f64 {
         let limits = self.settings.limits;
         limits.nominal.unwrap_or(limits.max).get()
@@ -434,7 +435,7 @@ impl NodeController {
     fn limit(&self, wanted: f64, reason: Reason) -> (f64, Reason) {
         let limits = self.settings.limits;
         let max = limits.max.get();
-        // Below one job the bound has no effect, and would only wind down.
+        // Below one job the bound has no effect and would only wind down.
         let min = limits.min.get().max(self.mean_cost()).min(max);
         if !wanted.is_finite() {
             return (self.bound.clamp(min, max), reason);
@@ -449,7 +450,7 @@ impl NodeController {
     }
 }
 
-/// The mean number of jobs in the node, from what finished.
+/// Mean number of jobs in the node, by Little's law from the finished requests.
 fn by_little(observation: &Observation) -> Option<f64> {
     let seconds = observation.period.get();
     let mean = observation.delays.mean()?;

@@ -1,4 +1,4 @@
-//! The papers' laws: what they make of a period, and their rules.
+//! Evaluation of a period for the papers' laws, with their guard rules.
 
 use super::{
     BRAKE_RATIO, CARRIED_SHARE, DEEPEST_CUT, DRIFT, DRIFT_END, Law, NodeController, OVER_BOUND,
@@ -16,7 +16,7 @@ impl NodeController {
         let oldest = observation.oldest_age.map_or(0.0, Seconds::get);
         if self.had_jobs || oldest > 0.0 {
             self.empty_periods = 0;
-            // Jobs that were not there before may have come a moment ago.
+            // Jobs that were not there a period ago may have arrived a moment ago.
             if had_jobs {
                 self.stalled_seconds += observation.period.get().max(0.0);
             }
@@ -109,7 +109,7 @@ impl NodeController {
         if wanted > self.bound && self.lightly_loaded() {
             self.law = before;
             self.law.hold(Some(error));
-            // A node with a low bound gets little traffic, so without this it would keep it for ever.
+            // A node with a low bound gets little traffic, so without this it would keep the low bound forever.
             let cap = (rules.headroom * self.recent_peak).min(self.nominal());
             if self.bound < cap {
                 let drawn = self.drawn_to(cap).min(wanted);
@@ -128,15 +128,15 @@ impl NodeController {
         (wanted, reason, signal)
     }
 
-    /// While nobody is told, each step answers what is in the node as the first one would: an integrator whose bound
-    /// is not applied would only wind up or down.
+    /// In observe mode, starts each step from the node's present backlog: an integrator whose bound is not applied
+    /// would wind up or down.
     pub(super) fn begin_anew(&mut self) {
         if self.observes() {
             self.bound = self.recent_peak.max(self.nominal());
         }
     }
 
-    /// Has the gains follow what the node did with the bound that it had.
+    /// Adapts the gains to the node's response to its bound.
     pub(super) fn learn(&mut self, control: Seconds, disturbed: bool) {
         let Settings { sla, law, .. } = self.settings;
         let Law::Pi { gains, .. } = law else { return };
@@ -152,7 +152,7 @@ impl NodeController {
         self.tuner.note(self.bound, ratio, periods, gains);
     }
 
-    /// The gains in use, where the law has any.
+    /// Gains in use; `None` if the law has none.
     pub(super) fn gains(&self) -> Option<PiGains> {
         match self.settings.law {
             Law::Pi { gains, .. } => Some(self.tuner.gains(gains)),
@@ -170,15 +170,14 @@ impl NodeController {
             .law
             .wanted(&law, self.bound, self.nominal(), error, ratio);
         if self.settings.self_tuned {
-            // High gains must not empty the node for one bad period.
+            // High gains must not empty the node after one bad period.
             return wanted.max(self.bound * DEEPEST_CUT);
         }
         wanted
     }
 
-    /// The backlog that finishes within the target at the present rate, when what waits will take
-    /// far longer: found from the rate and not from the bound, so that it is not cut twice for the
-    /// same queue.
+    /// Backlog that finishes within the target at the present rate, if the present jobs will take far longer.
+    /// Computed from the rate and not from the bound, so that the bound is not cut twice for the same queue.
     pub(super) fn brake(&self, foretold: Option<Seconds>, jobs: Option<f64>) -> Option<f64> {
         let target = self.settings.sla.target().get();
         let foretold = foretold?.get();
@@ -189,8 +188,8 @@ impl NodeController {
         Some(carried.max(self.bound * DEEPEST_CUT))
     }
 
-    /// Where the bound stays at least when more is in the node than it lets in: then it did not set the
-    /// delay, and lowering it again and again for that would leave nothing of it.
+    /// Minimum bound while the backlog exceeds the bound: the bound then did not cause the delay, and repeated cuts
+    /// would reduce it to nothing.
     pub(super) fn over_bound(&self, foretold: Option<Seconds>, jobs: Option<f64>) -> Option<f64> {
         let (jobs, foretold) = (jobs?, foretold?.get());
         let backlog = jobs * self.mean_cost();
@@ -209,8 +208,8 @@ impl NodeController {
         self.bound + DRIFT * left
     }
 
-    /// The bound did not set the delay. Compared in whole jobs, as the proxy applies it: a bound of
-    /// 1.9 jobs is never filled by more than one.
+    /// Whether the load was too light for the bound to cause the delay. Compared in whole jobs, as the proxy applies
+    /// it: a bound of 1.9 jobs is never filled by more than one.
     pub(super) fn lightly_loaded(&self) -> bool {
         let mean_cost = self.mean_cost();
         let applied_jobs = (self.bound / mean_cost).floor().max(1.0);
@@ -218,7 +217,7 @@ impl NodeController {
         peak_jobs < self.settings.rules.light_load * applied_jobs
     }
 
-    /// Where the bound should be at most for lack of use, if it is above that.
+    /// Maximum bound for the recent use, if the bound is above it.
     pub(super) fn unused_cap(&self) -> Option<f64> {
         let used = self.settings.rules.headroom * self.recent_peak;
         let cap = used.max(self.nominal());

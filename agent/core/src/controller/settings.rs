@@ -1,23 +1,23 @@
-//! What a controller is told.
+//! Settings of a controller, and their validation.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Cost, Objective, Sla};
 
-/// Smallest, largest and starting bound, in cost units.
+/// Minimum, maximum and initial bound, in cost units.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BoundLimits {
-    /// Never below this, nor below one job: a node without traffic yields no samples.
+    /// Minimum bound. The bound is also never below one job, since a node without traffic yields no samples.
     pub min: Cost,
-    /// Never above this.
+    /// Maximum bound.
     pub max: Cost,
-    /// The bound at start. The load line takes it for a hint; the other laws need it, and drift back to it
-    /// when the node is idle.
+    /// Bound at start. For the load line a hint; the other laws require it, and drift back to it while the node is
+    /// idle.
     pub nominal: Option<Cost>,
 }
 
 impl Default for BoundLimits {
-    /// No limits but one job, and no hint.
+    /// Limited only to at least one job, and without a hint.
     fn default() -> Self {
         BoundLimits {
             min: Cost(1e-6),
@@ -42,7 +42,7 @@ impl Default for PiGains {
     }
 }
 
-/// How the papers' PI law is read.
+/// Form of the PI law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PiForm {
@@ -52,45 +52,45 @@ pub enum PiForm {
     DoubleIntegrating,
 }
 
-/// The control law.
+/// Control law.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Law {
-    /// Bursts up to the target at the rate learned, and no queue that stands. The default.
+    /// Admits bursts up to the target at the learned rate, and drains standing queues. The default.
     LoadLine,
     /// PI control of the bound.
     Pi {
         /// Gains.
         gains: PiGains,
-        /// Which reading of the papers' equations.
+        /// Interpretation of the papers' equations.
         form: PiForm,
     },
-    /// Prop of Chronos-C: the bound is the nominal one times target over delay.
+    /// Prop of Chronos-C: `nominal · target / delay`.
     InverseDelay,
-    /// AC of Chronos: the bound is the nominal one times `1 + gain · error`.
+    /// AC of Chronos: `nominal · (1 + gain · error)`.
     Proportional {
-        /// Gain on the relative error, in (0, 1].
+        /// Gain of the relative error, in (0, 1].
         gain: f64,
     },
-    /// The nominal bound.
+    /// Always the nominal bound.
     Fixed,
 }
 
-/// The rules the papers leave open.
+/// Guard rules that the papers leave open.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rules {
-    /// The objective waits for this many requests, over up to `window_periods`. Default 20.
+    /// Requests that must end before the objective is computed, unless `window_periods` have passed. Default 20.
     pub min_samples: u64,
-    /// Periods that are added up to reach `min_samples`. Default 5.
+    /// Maximum periods that are added up to reach `min_samples`. Default 5.
     pub window_periods: u32,
-    /// No growth while the peak backlog is under this share of the bound. Default 0.8.
+    /// Share of the bound, 0 to 1, below which the peak backlog does not let the bound grow. Default 0.8.
     pub light_load: f64,
-    /// The bound stays within this multiple of the recent peak backlog, or at the nominal bound
-    /// where that is more. Default 4.
+    /// Maximum bound as a multiple of the recent peak backlog, at least 1; the nominal bound applies if it is higher.
+    /// Default 4.
     pub headroom: f64,
     /// Empty periods before the bound drifts to the nominal one. Default 5.
     pub empty_hold_periods: u32,
-    /// Share of failed requests from which the bound is lowered as for the worst delay. Default 0.5.
+    /// Share of failed requests, in (0, 1], above which the bound is lowered as for the worst delay. Default 0.5.
     pub max_failed: f64,
 }
 
@@ -107,24 +107,24 @@ impl Default for Rules {
     }
 }
 
-/// Whether proxies are told what is decided.
+/// Whether decisions are applied or only reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServiceMode {
-    /// They are.
+    /// Proxies apply the bound.
     #[default]
     Enforce,
-    /// They are not: the bound is only shown, so what it sets in motion cannot be seen.
+    /// The bound is only reported, so its effect cannot be measured.
     Observe,
 }
 
 impl ServiceMode {
-    /// Whether nobody is told.
+    /// Whether the bound is only reported.
     pub fn observes(self) -> bool {
         self == ServiceMode::Observe
     }
 
-    /// As in the configuration.
+    /// Name in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             ServiceMode::Enforce => "enforce",
@@ -133,33 +133,33 @@ impl ServiceMode {
     }
 }
 
-/// Everything a controller is told.
+/// Settings of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Settings {
     /// Whether the bound is applied.
     pub mode: ServiceMode,
-    /// What was promised.
+    /// SLA that the bound is to hold.
     pub sla: Sla,
-    /// Where the bound may move.
+    /// Range and initial value of the bound.
     pub limits: BoundLimits,
-    /// How it moves.
+    /// Control law that moves the bound.
     pub law: Law,
-    /// Whether it also stays at the multiprogramming level: the fewest jobs at which the node does nearly all that it
-    /// can, where that is less.
+    /// Whether the bound is also limited to the multiprogramming level: the fewest jobs at which the node reaches
+    /// nearly its full throughput.
     pub mpl: bool,
-    /// Whether the law's gains are found from how the delay answers to the bound. Those given are where it begins,
-    /// and what it falls back to.
+    /// Whether the gains are tuned from the response of the delay to the bound. The configured gains are the initial
+    /// and the fallback values.
     pub self_tuned: bool,
-    /// When it may not.
+    /// Guard rules.
     pub rules: Rules,
 }
 
-/// A value that cannot be: the key (as in the agent's configuration) and what is wrong with it.
+/// Invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsError {
-    /// The key, relative to the service's table.
+    /// Key in the agent's configuration, relative to the service's table.
     pub key: &'static str,
-    /// What it must be.
+    /// Requirement, with the value found and the limit.
     pub problem: String,
 }
 
@@ -172,7 +172,10 @@ impl std::fmt::Display for SettingsError {
 impl std::error::Error for SettingsError {}
 
 impl Settings {
-    /// Refuses values no controller can work with.
+    /// Checks that each value is in its range.
+    ///
+    /// # Errors
+    /// The first key whose value is not.
     pub fn validate(&self) -> Result<(), SettingsError> {
         let error = |key, problem: String| Err(SettingsError { key, problem });
         let positive = |value: f64| value.is_finite() && value > 0.0;
@@ -218,7 +221,11 @@ impl Settings {
         if !(limits.max.get().is_finite() && limits.max.get() >= limits.min.get()) {
             return error(
                 "bound.max",
-                format!("must not be below bound.min ({})", limits.min.get()),
+                format!(
+                    "must be at least bound.min ({}), is {}",
+                    limits.min.get(),
+                    limits.max.get()
+                ),
             );
         }
         if limits.nominal.is_none() && *law != Law::LoadLine {
@@ -246,7 +253,7 @@ impl Settings {
             Law::Pi { gains, .. } if !(gains.ki.is_finite() && gains.ki >= 0.0) => {
                 return error(
                     "controller.ki",
-                    format!("must not be below 0, is {}", gains.ki),
+                    format!("must be at least 0, is {}", gains.ki),
                 );
             }
             Law::Proportional { gain } if !(positive(gain) && gain <= 1.0) => {
@@ -268,10 +275,10 @@ impl Settings {
             );
         }
         if rules.min_samples == 0 {
-            return error("rules.min_samples", "must be at least 1".into());
+            return error("rules.min_samples", "must be at least 1, is 0".into());
         }
         if rules.window_periods == 0 {
-            return error("rules.window_periods", "must be at least 1".into());
+            return error("rules.window_periods", "must be at least 1, is 0".into());
         }
         if !(0.0..=1.0).contains(&rules.light_load) {
             return error(

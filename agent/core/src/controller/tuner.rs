@@ -1,70 +1,74 @@
-//! Self-tuning: the node's answer to its bound, found while it is controlled, and gains for that answer.
+//! Self-tuning: estimates the response of the delay to the bound in closed loop, and computes gains for it.
 //!
 //! The model is `ln y(k) = a ln y(k-1) + b₁ ln d(k) + b₂ ln d(k-1) + c`, with `y` the delay over the target and `d`
-//! the bound in force: in logarithms its gain is that of the relative law, whatever the service takes. It is found
-//! by recursive least squares with selective forgetting (Åström and Wittenmark, *Adaptive Control*, chapter 2;
-//! Parkum, Poulsen and Holst 1992): the level `c` drifts and jumps with load and capacity, what the node answers
+//! the bound in force. In logarithms its gain is that of the relative law, whatever the service's delay. It is
+//! estimated by recursive least squares with selective forgetting (Åström and Wittenmark, *Adaptive Control*,
+//! chapter 2; Parkum, Poulsen and Holst 1992): the level `c` drifts and jumps with load and capacity, the response
 //! does not.
 
 use super::PiGains;
 
 const PARAMETERS: usize = 4;
 const LEVEL: usize = 3;
-/// A queue that half follows its bound within a period, which is the node the default gains are for.
+/// Initial parameters: a queue that follows its bound halfway within a period, the node of the default gains.
 const PRIOR: [f64; PARAMETERS] = [0.5, 0.5, 0.0, 0.0];
-/// Standard deviations of that. The covariance never gets larger: a loop that stands still tells nothing, and must
-/// not make the estimate ready to believe anything.
+/// Standard deviations of `PRIOR`, and maximum ones of the estimate: a loop that stands still carries no
+/// information, and must not let the next sample overturn the estimate.
 const PRIOR_SPREAD: [f64; PARAMETERS] = [0.3, 0.3, 0.3, 10.0];
-/// Of a sample's weight, what is left after the next.
+/// Share of a sample's weight that is kept after the next sample.
 const FORGETTING: f64 = 0.99;
-/// How far the level drifts within a period.
+/// Standard deviation of the level's drift per period.
 const DRIFT: f64 = 0.01;
-/// An error of prediction of so many standard deviations is a jump of the level.
+/// Prediction error, in standard deviations, above which the level has jumped.
 const JUMP: f64 = 3.0;
-/// Noise of the logarithm of the delay: at first, and its limits.
+/// Initial standard deviation of the noise in the logarithm of the delay.
 const NOISE: f64 = 0.1;
+/// Range of that standard deviation.
 const NOISES: (f64, f64) = (0.01, 0.5);
-/// Weight of the newest error of prediction.
+/// Weight of the newest prediction error.
 const NEWEST: f64 = 0.05;
-/// No gains of its own before as many samples.
+/// Minimum samples before gains are computed.
 const SAMPLES: u32 = 8;
-/// Nor while less of the prior's variance is gone.
+/// Share of the prior's variance that must be gone before gains are computed.
 const KNOWN: f64 = 0.5;
-/// Less than this is not told from no answer.
+/// Minimum steady-state gain that is distinguished from no response.
 const MIN_ANSWER: f64 = 0.05;
+/// Maximum `a` for which gains are computed.
 const MAX_MEMORY: f64 = 0.95;
-/// Delays beyond say only that they are.
+/// Range to which the delay / target ratio is clamped.
 const RATIOS: (f64, f64) = (0.05, 20.0);
-/// To 2 % of a step is settled, and it takes this part of the time that the SLA gives: a step of the load is met with
-/// the error at its limit, which takes longer than the linear loop.
+/// Time constants until a step has settled to 2 %.
 const SETTLED: f64 = 4.0;
+/// Share of the SLA's settling time that the linear loop may take: a load step saturates the error, which takes
+/// longer.
 const PART: f64 = 0.5;
-/// Where the slower pole may be.
+/// Range of the slower pole.
 const POLES: (f64, f64) = (0.4, 0.9);
-/// The least part the proportional term has of a loop: without it there is no damping where the model errs.
+/// Minimum loop gain of the proportional term, which gives damping if the model errs.
 const MIN_PROPORTIONAL: f64 = 0.1;
-/// The gains found stay within these multiples of the default ones.
+/// Range of the tuned gains, as multiples of the default ones.
 const MULTIPLES: (f64, f64) = (0.25, 2.0);
-/// Noise may move the bound by so much a period, as a standard deviation.
+/// Maximum relative standard deviation per period that noise may cause in the bound.
 const JITTER: f64 = 0.05;
-/// The loop must bear so much more gain, and so much with a period of dead time that the model does not have.
+/// Gain factor with which the loop must still be stable.
 const GAIN_MARGIN: f64 = 1.6;
+/// Gain factor with which it must be stable with one more period of dead time than the model has.
 const DEAD_MARGIN: f64 = 1.2;
-/// Part of the way to the gains found that is gone in a step.
+/// Share of the distance to the computed gains that is covered in one step.
 const APPROACH: f64 = 0.2;
 
-/// Finds gains for one node.
+/// Tunes the gains for one node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tuner {
     found: [f64; PARAMETERS],
     covariance: [[f64; PARAMETERS]; PARAMETERS],
     noise: f64,
     samples: u32,
-    /// Errors of prediction, squared and smoothed: the model's, and of "as the period before".
+    /// Smoothed squared prediction errors: of the model, and of predicting the previous period's delay.
     missed: [f64; 2],
-    /// Bound of the first sample, so that logarithms are near 0.
+    /// Bound of the first sample, the unit of later ones, so that their logarithms are near 0.
     unit: Option<f64>,
-    /// Delay and bound of the period before.
+    /// Logarithms of delay and bound in the previous period.
     before: Option<[f64; 2]>,
     gains: Option<PiGains>,
 }
@@ -89,18 +93,18 @@ impl Default for Tuner {
 }
 
 impl Tuner {
-    /// The gains in use; `default` until there are better ones.
+    /// Gains in use; `default` until others are tuned.
     pub(super) fn gains(&self, default: PiGains) -> PiGains {
         self.gains.unwrap_or(default)
     }
 
-    /// The delay was not the bound's doing.
+    /// Marks a period whose delay was not caused by the bound.
     pub(super) fn gap(&mut self) {
         self.before = None;
     }
 
-    /// Takes a period in which the bound was filled: `ratio` is its delay over the target, `periods` those the SLA
-    /// gives to settle.
+    /// Learns from a period in which the bound was filled: `ratio` is delay / target, `periods` the SLA's settling
+    /// time in periods.
     pub(super) fn note(&mut self, bound: f64, ratio: f64, periods: f64, default: PiGains) {
         let y = ratio.clamp(RATIOS.0, RATIOS.1).ln();
         let u = (bound / *self.unit.get_or_insert(bound)).ln();
@@ -154,7 +158,7 @@ impl Tuner {
         }
     }
 
-    /// Makes the estimate less sure, up to what it was before there was any.
+    /// Increases the estimate's covariance, at most to the prior's.
     fn forget(&mut self) {
         let mut scale = [1.0; PARAMETERS];
         for (i, scale) in scale.iter_mut().enumerate() {
@@ -173,8 +177,8 @@ impl Tuner {
         }
     }
 
-    /// Gains for what is known of the node: the default ones where that cannot be or foretells nothing, `None` where it
-    /// is too little.
+    /// Gains for the estimated response: the default ones if the estimate is implausible or predicts nothing, `None` if
+    /// too little is known.
     fn wanted(&self, periods: f64, default: PiGains) -> Option<PiGains> {
         if self.samples < SAMPLES {
             return None;
@@ -220,13 +224,14 @@ struct Answer {
     b2: f64,
 }
 
-/// `K_P` and `K_P K_I` that put the closed loop's poles where it settles within `periods`, as far as it can bear.
+/// `K_P` and `K_P K_I` that place the closed loop's poles so that it settles within `periods`, reduced until the loop
+/// is stable with its margins.
 ///
 /// With the plant taken as `b z / (z - a)`, `b = b₁ + b₂`, and the law `K_P [(K_I + 1) z - 1] / (z (z - 1))` the poles
 /// are the roots of `z² - (1 + a - K_P (K_I + 1) b) z + a - K_P b`.
 fn placed(answer: Answer, spread: f64, periods: f64) -> (f64, f64) {
     let Answer { a, b1, b2 } = answer;
-    // What is not sure may be larger.
+    // The gain may be larger by its uncertainty.
     let b = b1 + b2 + spread;
     let slow = (-SETTLED / (PART * periods)).exp().clamp(POLES.0, POLES.1);
     let product = (slow * slow).min(a - MIN_PROPORTIONAL);
@@ -249,8 +254,8 @@ fn placed(answer: Answer, spread: f64, periods: f64) -> (f64, f64) {
     (kp, integral)
 }
 
-/// Whether the loop is stable with [`GAIN_MARGIN`], and with [`DEAD_MARGIN`] and a period of dead time more than the
-/// model has. Its poles are the roots of `z (z - 1) (z - a) + (g z - K_P) (b₁ z + b₂)`, `g = K_P (K_I + 1)`.
+/// Whether the loop is stable with [`GAIN_MARGIN`], and with [`DEAD_MARGIN`] and one more period of dead time. Its
+/// poles are the roots of `z (z - 1) (z - a) + (g z - K_P) (b₁ z + b₂)`, `g = K_P (K_I + 1)`.
 fn bears(answer: Answer, kp: f64, integral: f64) -> bool {
     let Answer { a, b1, b2 } = answer;
     let with = |margin: f64| {
@@ -262,7 +267,7 @@ fn bears(answer: Answer, kp: f64, integral: f64) -> bool {
     is_stable([1.0, -1.0 - a + c2, a + c1, c0]) && is_stable([1.0, -1.0 - a, a + d2, d1, d0])
 }
 
-/// Whether all roots are within the unit circle (Schur and Cohn). Coefficients, the highest power first.
+/// Whether all roots are within the unit circle (Schur and Cohn). Coefficients from the highest power.
 fn is_stable<const N: usize>(mut coefficients: [f64; N]) -> bool {
     for degree in (1..N).rev() {
         let reflection = coefficients[degree] / coefficients[0];
@@ -277,7 +282,7 @@ fn is_stable<const N: usize>(mut coefficients: [f64; N]) -> bool {
     true
 }
 
-/// Part of the way from one to the other.
+/// Interpolates `kp` and `kp · ki`; `part` is 0 for `from`, 1 for `to`.
 fn between(from: PiGains, to: PiGains, part: f64) -> PiGains {
     let mean = |from: f64, to: f64| from + part * (to - from);
     let kp = mean(from.kp, to.kp);

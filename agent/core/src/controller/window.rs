@@ -1,14 +1,14 @@
-//! Periods added up until there are enough samples for the objective.
+//! Window of periods, added up until there are enough samples for the objective.
 
 use crate::{Cost, DelayHistogram, Objective, Observation, Seconds, Sla};
 
-/// What has come in since the controller last acted.
+/// Measurements since the controller last acted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     delays: Option<DelayHistogram>,
     failed: u64,
     ended: u64,
-    /// Requests that clients left before they were late: no evidence, but they are out of the node.
+    /// Requests whose client left before they were late: no evidence of delay, but no longer in the node.
     left: u64,
     seconds: f64,
     periods: u32,
@@ -16,7 +16,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// `late`: see [`Observation::left_late`].
+    /// Adds a period; `late` is the result of [`Observation::left_late`].
     pub(super) fn add(
         &mut self,
         observation: &Observation,
@@ -28,7 +28,7 @@ impl Window {
             .as_mut()
             .is_some_and(|delays| delays.merge(&observation.delays));
         if !merged {
-            // Other buckets than before: the service was replaced, and the new ones count.
+            // The buckets changed, so the service was replaced: start anew with them.
             *self = Window::default();
             self.delays = Some(observation.delays.clone());
         }
@@ -78,13 +78,14 @@ impl Window {
         }
     }
 
-    /// The objective over what finished. A failed request counts as one at the target, so that
-    /// failing fast earns no growth; what took longer is in the histogram with its own time.
+    /// Objective over the finished requests. A failed request counts with the target as its delay, so that
+    /// failing fast does not raise the bound; one that took longer is in the histogram with its own delay.
     pub(super) fn objective(&self, sla: &Sla) -> Option<Seconds> {
         self.figure(sla, self.failed, sla.target())
     }
 
-    /// As [`objective`](Self::objective), with the oldest unfinished request as one sample more.
+    /// The [`objective`](Self::objective) with the oldest unfinished request as an additional sample, if that is
+    /// higher.
     pub(super) fn objective_with_oldest(&self, sla: &Sla, age: Seconds) -> Option<Seconds> {
         let finished = self.objective(sla)?;
         if self.failed > 0 {
@@ -98,7 +99,7 @@ impl Window {
         })
     }
 
-    /// Mean delay of what ended, in seconds.
+    /// Mean delay of the finished requests, in seconds.
     pub(super) fn mean(&self) -> Option<f64> {
         Some(self.delays.as_ref()?.mean()?.get())
     }
@@ -119,7 +120,7 @@ impl Window {
         }
     }
 
-    /// Mean delay that the jobs in the node foretell at the rate requests have been ending (Little).
+    /// Mean delay that the jobs in the node predict at the present throughput (Little's law).
     pub(super) fn foretold(&self, jobs: Option<f64>) -> Option<Seconds> {
         let jobs = jobs.filter(|jobs| jobs.is_finite() && *jobs >= 0.0)?;
         let ended = self.ended as f64 + self.left as f64;

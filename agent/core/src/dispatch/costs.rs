@@ -1,18 +1,18 @@
-//! What a request will cost: what it tells, or learned per route from what earlier ones did.
+//! Estimates of a request's cost: stated by the request, or learned per route from earlier responses.
 
 use std::collections::HashMap;
 
 use super::MAX_COST;
 
-/// Weight of the newest answer in its route's cost.
+/// Weight of the newest response in its route's cost.
 const SMOOTHING: f64 = 0.1;
-/// And in the mean of all, once there are so many that it is no more than each other's.
+/// Minimum weight of the newest response in the mean of all routes; the first 100 are averaged evenly.
 const MEAN_SMOOTHING: f64 = 0.01;
-/// The most a request may tell, in mean costs.
+/// Maximum cost that a request may state, as a multiple of the mean cost, if no maximum is configured.
 const MAX_MEANS: f64 = 10.0;
 
-/// Mean cost by route, and of all. Only answers are learned from: what a request tells, a client may have
-/// written.
+/// Mean cost per route and of all routes, in items. Learned from responses only: a stated cost may come from
+/// the client.
 #[derive(Clone, Debug)]
 pub struct Costs {
     default: f64,
@@ -24,8 +24,9 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// `default` is for routes never seen; over `max_routes` of them, all are forgotten. A request tells no
-    /// more than `max_told`, or than 10 times the mean, which is `default` before the first answer.
+    /// Creates the estimates. `default` is the cost of unknown routes, and the mean before the first response. When
+    /// `max_routes` routes are known and another appears, all are discarded. A stated cost is limited to `max_told`,
+    /// or to 10 times the mean if that is `None`.
     pub fn new(default: f64, max_routes: usize, max_told: Option<f64>) -> Self {
         Costs {
             default,
@@ -37,19 +38,19 @@ impl Costs {
         }
     }
 
-    /// What a request counts that tells this cost.
+    /// Cost that is counted for a request that states this cost, in items: at most the limit.
     pub fn told(&self, cost: f64) -> f64 {
         let most = self.max_told.unwrap_or(MAX_MEANS * self.mean);
-        // What is no number stays none.
+        // NaN stays NaN.
         if cost > most { most } else { cost }
     }
 
-    /// The cost of a route's next request.
+    /// Expected cost of a route's next request, in items.
     pub fn expected(&self, route: &str) -> f64 {
         self.routes.get(route).copied().unwrap_or(self.default)
     }
 
-    /// Takes in what an answer's request touched.
+    /// Learns from a response whose request touched this many items; negative and non-finite values are ignored.
     pub fn learn(&mut self, route: Option<&str>, items: f64) {
         if !(0.0..=f64::MAX).contains(&items) {
             return;
@@ -65,7 +66,7 @@ impl Costs {
             return;
         }
         if self.routes.len() >= self.max_routes {
-            // Clients name routes: a flood of new ones must not grow memory. The used ones are back at once.
+            // Clients name routes, so a flood of new ones must not use up memory. Routes in use return at once.
             self.routes.clear();
         }
         self.routes.insert(route.to_owned(), items);

@@ -1,8 +1,8 @@
-//! What one dispatcher (a worker of a proxy) knows and decides about its requests.
+//! State and decisions of one dispatcher (a worker of a proxy).
 //!
-//! Each dispatcher has its own share of every node's bound, so that it admits and places by what it
-//! knows itself. `lua/plimsoll/dispatcher.lua` is the same for HAProxy; `vectors/dispatch.json` pins
-//! that both decide alike.
+//! Each dispatcher has its own share of every node's bound, so it admits and places requests from its own
+//! state alone. `lua/plimsoll/dispatcher.lua` is the same for HAProxy; `vectors/dispatch.json` pins that both
+//! decide alike.
 
 mod costs;
 mod node;
@@ -18,145 +18,145 @@ pub use costs::Costs;
 use node::Node;
 pub use observed::Observed;
 
-/// Shares that fall by more than this part are told of at once: others wait for what is given up.
+/// Relative fall of all shares above which the dispatcher reports at once: others wait for what it gives up.
 const GIVEN_UP: f64 = 0.1;
 
-/// The dearest a request may be, whoever says so.
+/// Maximum cost of a request, in items.
 pub const MAX_COST: f64 = 1e9;
-/// Places a dispatcher has at most; a ring has 255 nodes, those without a ring may be more.
+/// Maximum nodes of a dispatcher. A ring has at most 255; without a ring there may be more.
 const MAX_PLACES: usize = 1024;
 /// Weight of the newest period in a node's demand.
 const DEMAND_SMOOTHING: f64 = 0.5;
-/// In least costs. Less is none: dispatchers whose demand dies away each in its own time would never have
-/// the whole bound between them.
+/// Demand, as a multiple of the least cost, below which it is 0: otherwise dispatchers whose demand decays would
+/// keep parts of the bound.
 const MIN_DEMAND: f64 = 1e-3;
 
-/// How requests are placed.
+/// Placement policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Placement {
-    /// On the owner of the key's slot; where that is full, on the owner of a re-hashed one.
+    /// On the owner of the key's slot or, if that node is full, on the owner of a re-hashed slot.
     FcHash,
-    /// On the node that is filled least, as part of its share.
+    /// On the node with the lowest backlog relative to its share.
     FcProp,
     /// By one of the thesis' schedulers.
     Scheduled(Policy),
 }
 
-/// A dispatcher's settings.
+/// Settings of a dispatcher.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DispatchSettings {
-    /// How requests are placed.
+    /// Placement policy.
     pub placement: Placement,
-    /// News older than this, in seconds, is not acted on.
+    /// Maximum age of a snapshot of the shares before it counts as stale, in seconds.
     pub age_limit: f64,
-    /// A node missing from the news keeps its share this long, in seconds.
+    /// Time that a node missing from the snapshots keeps its share, in seconds.
     pub lease: f64,
-    /// How full a node may get with keys that are not its own, 0..=1.
+    /// Share of a node's room that other nodes' keys may fill, 0..=1.
     pub spill: f64,
-    /// No request counts less.
+    /// Minimum cost of a request, in items.
     pub least_cost: f64,
-    /// How the thesis' schedulers learn of load.
+    /// Update algorithm of the thesis' schedulers.
     pub news: NewsSettings,
 }
 
-/// News of one node.
+/// One node in a snapshot of the shares.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeShare {
-    /// Its name in the ring.
+    /// Name in the ring.
     pub name: String,
-    /// Where the proxy reaches it; empty where that is not known.
+    /// Address at which the proxy reaches the node; empty if unknown.
     pub address: String,
-    /// Cost that this dispatcher may have in flight there.
+    /// This dispatcher's share of the bound: the maximum cost in flight, in items.
     pub granted: f64,
-    /// Its bound in requests, for all dispatchers.
+    /// The node's bound for all dispatchers, in requests.
     pub bound_jobs: f64,
-    /// Mean cost of its requests.
+    /// Mean cost of its requests, in items.
     pub mean_cost: f64,
-    /// Its active requests.
+    /// Active requests in the node.
     pub jobs: f64,
-    /// Its load: delay over the SLA's target, or its host's.
+    /// Load of the node: delay / target of the SLA, or its host's load.
     pub load: f64,
 }
 
-/// What a dispatcher says of one node.
+/// Report of a dispatcher on one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeReport {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Cost that was wanted there lately, refused work included.
+    /// Recent demand for the node in items, including refused requests.
     pub demand: f64,
-    /// Cost that may be in flight there until the next shares are heard: what is, or the whole share.
+    /// Maximum cost in flight until the next snapshot: the present one or the share, whichever is larger.
     pub held: f64,
-    /// What its requests showed since the start, as agents read it.
+    /// Cumulative observation of its requests, in the form that agents parse.
     pub observation: String,
 }
 
-/// Cost that is counted at a node until it is given back by [`Dispatcher::release`].
+/// Cost that counts towards a node until [`Dispatcher::release`].
 #[derive(Debug, PartialEq)]
-#[must_use = "what is not released is counted for ever"]
+#[must_use = "cost that is not released is counted forever"]
 pub struct Held {
     place: usize,
     cost: f64,
 }
 
 impl Held {
-    /// The node's place.
+    /// Place of the node in the dispatcher's list.
     pub fn place(&self) -> usize {
         self.place
     }
 
-    /// What is held.
+    /// The cost, in items.
     pub fn cost(&self) -> f64 {
         self.cost
     }
 }
 
-/// What is to become of a request.
+/// Decision on a request.
 #[derive(Debug, PartialEq)]
 pub enum Verdict {
-    /// It goes to this node.
+    /// The request goes to this node.
     Placed(Held),
-    /// No node may carry it.
+    /// No node has room for it.
     Full,
-    /// There is no fresh news: the proxy decides by itself.
+    /// The snapshot is stale, or no node is open: the proxy decides by itself.
     Unknown,
 }
 
-/// Counters since the start.
+/// Cumulative counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DispatchCounts {
     /// Requests placed.
     pub admitted: u64,
     /// Requests for which no node had room.
     pub refused: u64,
-    /// Requests that came while there was no fresh news.
+    /// Requests without a decision ([`Verdict::Unknown`]).
     pub undecided: u64,
-    /// Nodes taken out for a while since they did not answer.
+    /// Temporary ejections of nodes that did not respond.
     pub ejections: u64,
 }
 
-/// One dispatcher's state.
+/// State of one dispatcher.
 #[derive(Clone, Debug)]
 pub struct Dispatcher {
     settings: DispatchSettings,
     nodes: Vec<Node>,
     ring: Option<RingTable>,
     ring_names: Vec<String>,
-    /// Place of each of the ring's nodes.
+    /// Place of each node of the ring, if the node is known.
     ring_places: Vec<Option<usize>>,
     scheduler: Option<Scheduler>,
     board: Board,
     dispatchers: usize,
     news_at: Option<f64>,
-    /// The largest bound of a node.
+    /// Maximum bound of a node, in items.
     max_bound: f64,
-    /// What was wanted of each open node in this period and of none in particular.
+    /// Demand in this period for each open node from requests that no node in particular refused, in items.
     wanted_of_each: f64,
     counts: DispatchCounts,
 }
 
 impl Dispatcher {
-    /// One that knows nothing yet.
+    /// Creates a dispatcher without nodes.
     pub fn new(settings: DispatchSettings) -> Self {
         Dispatcher {
             scheduler: scheduler_of(&settings),
@@ -174,21 +174,21 @@ impl Dispatcher {
         }
     }
 
-    /// Takes other settings over; what is in flight stays counted.
+    /// Applies new settings; requests in flight stay counted.
     pub fn set(&mut self, settings: DispatchSettings) {
         if settings.placement != self.settings.placement {
             self.scheduler = scheduler_of(&settings);
         }
         self.settings = settings;
-        // A new board is told of at once.
+        // A new board shows the latest values at once.
         self.board = Board::new(settings.news);
         self.inform_scheduler(self.news_at.unwrap_or(0.0));
     }
 
-    /// News of a period: which nodes live, and what of each bound this dispatcher may use. A node that
-    /// is missing keeps its share for a lease: Redis may have come back empty, and its agent reports in
-    /// a moment. `dispatchers` counts this one. Returns whether so much is given up that it should be
-    /// told of before the period is over.
+    /// Applies the snapshot of a period: the live nodes and this dispatcher's share of each bound. A missing node keeps
+    /// its share for a lease: Redis may have restarted empty, and the node's agent reports again in a moment.
+    /// `dispatchers` includes this one. Returns whether more than a tenth of the shares is given up, so that the
+    /// dispatcher should report before the period ends.
     pub fn on_shares(&mut self, now: f64, dispatchers: usize, shares: &[NodeShare]) -> bool {
         self.news_at = Some(now);
         self.dispatchers = dispatchers.max(1);
@@ -211,21 +211,21 @@ impl Dispatcher {
         given_up > GIVEN_UP * had
     }
 
-    /// The ring in force; `names` by index, empty where an index is free.
+    /// Sets the ring in force; `names` are by index, empty for a free index.
     pub fn on_ring(&mut self, ring: RingTable, names: Vec<String>) {
         self.ring = Some(ring);
         self.ring_names = names;
         self.find_ring_places();
     }
 
-    /// Lets nodes back in that were taken out for a while. To be called several times a second.
+    /// Readmits nodes whose ejection is over. To be called several times a second.
     pub fn on_time(&mut self, now: f64) {
         for node in &mut self.nodes {
             node.on_time(now);
         }
     }
 
-    /// News comes in the same order each time, as a rule.
+    /// Place of a node, which is added if unknown. Snapshots are usually in the same order, so `likely` is tried first.
     fn place_for(&mut self, name: &str, likely: usize) -> Option<usize> {
         if self
             .nodes
@@ -264,7 +264,7 @@ impl Dispatcher {
         }
     }
 
-    /// A node's answer told how many requests it has, or its load, each as its agent would: for
+    /// Applies the number of requests or the load that a node's response stated, for
     /// [`UpdateAlgorithm::OnAccess`](crate::schedule::UpdateAlgorithm::OnAccess).
     pub fn accessed(&mut self, place: usize, now: f64, jobs: Option<f64>, load: Option<f64>) {
         if let Some(scheduler) = &mut self.scheduler
@@ -274,14 +274,14 @@ impl Dispatcher {
         }
     }
 
-    /// Whether what is known is too old to act on.
+    /// Whether the last snapshot is older than the age limit, or there is none.
     pub fn is_stale(&self, now: f64) -> bool {
         let fresh = |at: f64| now - at <= self.settings.age_limit;
         !self.news_at.is_some_and(fresh)
     }
 
-    /// Places a request. `hash` is its key's ([`crate::ring::key_hash`]), `None` where it has no key;
-    /// `cost` the items it is thought to touch.
+    /// Places a request. `hash` is that of its key ([`crate::ring::key_hash`]), `None` without a key; `cost` is its
+    /// estimated cost in items.
     pub fn admit(
         &mut self,
         now: f64,
@@ -297,7 +297,7 @@ impl Dispatcher {
         let cost = self.counted(cost);
         let (place, asked) = match (hash, by_hash) {
             (Some(hash), true) => match self.by_ring(hash, cost) {
-                // A ring of which no node is open says nothing of where there is room.
+                // No node of the ring is open, but others may have room.
                 (None, None) => {
                     let place = self.least_filled(cost);
                     (place, place)
@@ -319,7 +319,7 @@ impl Dispatcher {
     }
 
     fn counted(&self, cost: f64) -> f64 {
-        // Also where it is no number.
+        // NaN also counts as the least cost.
         if cost >= self.settings.least_cost {
             cost.min(MAX_COST)
         } else {
@@ -327,7 +327,7 @@ impl Dispatcher {
         }
     }
 
-    /// Where it goes, and which node was asked first.
+    /// The node with room, and the first open candidate.
     fn by_ring(&self, hash: u32, cost: f64) -> (Option<usize>, Option<usize>) {
         let mut asked = None;
         let Some(ring) = &self.ring else {
@@ -339,8 +339,8 @@ impl Dispatcher {
                 continue;
             };
             asked = asked.or(Some(place));
-            // The last part of a node's room is for its own keys: else, when all are full, every request
-            // that ends makes room for any key, and caches hold nothing for long.
+            // The rest of a node's room is for its own keys. Otherwise, with all nodes full, every finished
+            // request would make room for any key, and caches would keep nothing for long.
             let part = if tried == 0 { 1.0 } else { self.settings.spill };
             if self.nodes[place].takes(cost, part) {
                 return (Some(place), asked);
@@ -369,7 +369,7 @@ impl Dispatcher {
         (place, asked.or(place))
     }
 
-    /// The node that is filled least, of those that take the cost.
+    /// The node with the lowest backlog relative to its share, among those with room for the cost.
     fn least_filled(&self, cost: f64) -> Option<usize> {
         let (mut best, mut least) = (None, f64::INFINITY);
         for (place, node) in self.nodes.iter().enumerate() {
@@ -391,15 +391,15 @@ impl Dispatcher {
         }
         match asked {
             Some(place) => self.nodes[place].want(cost),
-            // Nobody in particular was asked, so everybody's share is too small.
+            // No node in particular was tried, so the shares of all are too small.
             None => self.wanted_of_each += (cost / open as f64).min(self.max_bound),
         }
         self.counts.refused += 1;
         Verdict::Full
     }
 
-    /// Other nodes that a retry of a placed request may go to, best first: those with room, then those
-    /// that are full, since who retries does so anyway.
+    /// Other nodes for a retry of a placed request, best first: those with room, then full ones, since the proxy
+    /// retries in any case.
     pub fn alternatives(&self, held: &Held, count: usize) -> Vec<usize> {
         let mut others = Vec::new();
         while others.len() < count {
@@ -420,8 +420,7 @@ impl Dispatcher {
         others
     }
 
-    /// An attempt goes to a node, wherever it was meant to: its cost moves there. A node that is not
-    /// known is not counted.
+    /// Moves a request's cost to the node that the attempt really goes to. An unknown node is not counted.
     pub fn attempt(
         &mut self,
         before: Option<Held>,
@@ -444,7 +443,7 @@ impl Dispatcher {
         Held { place, cost }
     }
 
-    /// Gives back what was held.
+    /// Returns the held cost.
     pub fn release(&mut self, held: Held) {
         self.nodes[held.place].release(held.cost);
         if let Some(scheduler) = &mut self.scheduler {
@@ -452,25 +451,24 @@ impl Dispatcher {
         }
     }
 
-    /// A node answered after `delay` seconds; from status 500 on that is its failure. `items` is what the
-    /// request really touched, or what it was counted as.
+    /// Records a node's response after `delay` seconds; status 500 and above counts as a failure. `items` is the
+    /// number the request touched, or its estimated cost.
     pub fn answered(&mut self, place: usize, delay: f64, status: u16, items: f64) {
         if let Some(node) = self.nodes.get_mut(place) {
             node.answered(delay, status, items);
         }
     }
 
-    /// A client left after `age` seconds and had no answer, which is no failure of the node's; but one who
-    /// waited for long shows that it is slow.
+    /// Records a client that left after `age` seconds without a response. This is no failure of the node, but a long
+    /// wait shows that it is slow.
     pub fn left(&mut self, place: usize, age: f64) {
         if let Some(node) = self.nodes.get_mut(place) {
             node.left(age);
         }
     }
 
-    /// A node gave an attempt no answer: it says nothing of delay but counts as failed, so that a node that
-    /// never answers is not thought fast. Several in a row take the node out for a while, unless it is the
-    /// last.
+    /// Records an attempt without a response. It counts as failed and not as a delay, so that a node that never
+    /// responds does not look fast. Several in a row eject the node for a while, unless it is the last open one.
     pub fn unanswered(&mut self, place: usize, now: f64) {
         self.eject(place, |node, may_go| node.unanswered(now, may_go));
     }

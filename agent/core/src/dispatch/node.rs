@@ -4,14 +4,14 @@ use crate::schedule::NodeNews;
 
 use super::{DEMAND_SMOOTHING, NodeReport, NodeShare, observed::Observed};
 
-/// As many attempts without an answer, one after the other, take a node out.
+/// Consecutive attempts without a response after which a node is ejected.
 const FAILURES: u32 = 5;
-/// For so many seconds at first, twice as many each time until it answers, and at most
-/// [`MAX_EJECTION`].
+/// Duration of the first ejection, in seconds; doubled each time until the node responds.
 const FIRST_EJECTION: f64 = 1.0;
+/// Maximum duration of an ejection, in seconds.
 const MAX_EJECTION: f64 = 30.0;
 
-/// What every placement looks at, of every node: a cache line. The rest is elsewhere.
+/// Fields that every placement reads of every node, in one cache line; the others are boxed.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     known: bool,
@@ -84,7 +84,7 @@ impl Node {
 
     pub(super) fn on_time(&mut self, now: f64) {
         if self.ejected_until.is_some_and(|until| now >= until) {
-            // One more failure takes it out again.
+            // One more failure ejects it again.
             self.ejected_until = None;
             self.rest.failures = FAILURES - 1;
         }
@@ -103,7 +103,7 @@ impl Node {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        // A bound of nothing is a node that is down or drained.
+        // A bound of 0 means that the node is down or drained.
         self.known && self.bound_jobs > 0.0 && self.ejected_until.is_none()
     }
 
@@ -111,7 +111,7 @@ impl Node {
         !self.known && self.requests == 0
     }
 
-    /// The share in force.
+    /// Share in force, in items; 0 if the node is not in the snapshots.
     pub(super) fn granted(&self) -> f64 {
         if self.known { self.granted } else { 0.0 }
     }
@@ -120,7 +120,8 @@ impl Node {
         self.bound_jobs
     }
 
-    /// A request larger than the whole share is admitted alone, or it would never be.
+    /// Whether the node has room for the cost within this part of its share. A request larger than the whole share is
+    /// admitted alone, or it would never run.
     pub(super) fn takes(&self, cost: f64, part: f64) -> bool {
         self.is_open() && (self.in_flight + cost <= self.granted * part || self.requests == 0)
     }
@@ -131,7 +132,7 @@ impl Node {
 
     pub(super) fn news(&self, largest: f64) -> NodeNews {
         let live = self.is_open() && self.granted > 0.0;
-        // A live node keeps a weight, however small its bound is.
+        // A live node keeps a weight of at least 1.
         let weight = (100.0 * self.bound_jobs / largest + 0.5).floor().max(1.0);
         NodeNews {
             weight: if live { weight as u32 } else { 0 },
@@ -147,7 +148,7 @@ impl Node {
 
     pub(super) fn release(&mut self, cost: f64) {
         self.requests = self.requests.saturating_sub(1);
-        // Sums of fractions drift; an empty node has nothing in flight.
+        // Sums of fractions drift, but an empty node has nothing in flight.
         self.in_flight = if self.requests == 0 {
             0.0
         } else {
@@ -169,7 +170,7 @@ impl Node {
         self.rest.observed.left(age);
     }
 
-    /// Whether that takes it out.
+    /// Records an attempt without a response. Returns whether it ejects the node, which `may_go` allows.
     pub(super) fn unanswered(&mut self, now: f64, may_go: bool) -> bool {
         self.rest.observed.failed();
         self.passed_over(now, may_go)
@@ -195,17 +196,17 @@ impl Node {
         )
     }
 
-    /// It was asked for so much; refused work counts too, but not for more than the bound could hold.
+    /// Adds to the period's demand. Refused requests count too, but each for no more than the bound.
     pub(super) fn want(&mut self, cost: f64) {
         self.rest.wanted += cost.min(self.rest.bound);
     }
 
-    /// In cost, for all dispatchers; 0 where it is not known.
+    /// The node's bound for all dispatchers, in items; 0 if unknown.
     pub(super) fn bound(&self) -> f64 {
         if self.known { self.rest.bound } else { 0.0 }
     }
 
-    /// `more` was wanted of no node in particular.
+    /// Ends a period. `more` is the node's part of the demand for no node in particular.
     pub(super) fn end_period(&mut self, more: f64, least_demand: f64) {
         self.rest.demand += DEMAND_SMOOTHING * (self.rest.wanted + more - self.rest.demand);
         if self.rest.demand < least_demand {

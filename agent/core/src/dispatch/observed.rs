@@ -1,29 +1,29 @@
-//! What one dispatcher's requests showed of one node, and the line that tells agents of it.
+//! Cumulative observation of one node by one dispatcher, and its text form for agents.
 //!
-//! `2 <count> <sum of delays, s> <failed> <cost> <delays> <left>`, all counted since the dispatcher's start.
-//! The last two are `<bucket>:<count>,…`, or `-` where all are 0: delays of what was answered, and ages at
-//! which clients left who had no answer. `lua/plimsoll/observation.lua` writes it too, and
-//! `vectors/observations.json` pins that both write what is read here. A line of version 1 has no `left`.
+//! `2 <count> <sum of delays, s> <failed> <cost> <delays> <left>`, all since the dispatcher's start. The last two
+//! are `<bucket>:<count>,…`, or `-` if all counts are 0: delays of answered requests, and ages at which clients
+//! left without a response. `lua/plimsoll/observation.lua` writes the same line; `vectors/observations.json` pins
+//! that both match this parser. A line of version 1 has no `left`.
 
 use std::sync::Arc;
 
 use super::MAX_COST;
 use crate::{DelayHistogram, HistogramError, MAX_NUMBER};
 
-/// Buckets of delays; the last has all that are above the ends of the others.
+/// Number of buckets; the last has no upper bound.
 const BUCKETS: usize = 57;
-/// Where the first bucket ends.
+/// Upper bound of the first bucket.
 const FIRST_END_SECONDS: f64 = 0.001;
-/// By how much each bucket ends later than the one before.
+/// Ratio of the upper bounds of neighbouring buckets.
 const RATIO: f64 = 1.2;
-/// More than one dispatcher finishes between two looks.
+/// Maximum plausible number of requests that one dispatcher finishes between two readings.
 const MAX_AT_ONCE: u64 = 100_000_000;
-/// The longest a request may take where no bucket says so.
+/// Maximum plausible delay in the last bucket, in seconds.
 const MAX_SECONDS: f64 = 86_400.0;
 
 type Counts = [u64; BUCKETS];
 
-/// Counters since the dispatcher's start.
+/// Cumulative counters of one dispatcher for one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
     sum_seconds: f64,
@@ -45,7 +45,7 @@ impl Default for Observed {
     }
 }
 
-/// Where the buckets end, in seconds; the last one has no end.
+/// Upper bounds of all buckets but the last, in seconds.
 fn ends() -> impl Iterator<Item = f64> {
     (0..BUCKETS as i32 - 1).map(|bucket| FIRST_END_SECONDS * RATIO.powi(bucket))
 }
@@ -60,7 +60,7 @@ fn bucket_of(seconds: f64) -> usize {
 }
 
 impl Observed {
-    /// An answer came after `delay` seconds; `cost` is what it really touched, in items.
+    /// Counts a response after `delay` seconds whose request touched `cost` items.
     pub fn answered(&mut self, delay: f64, cost: f64) {
         let delay = delay.max(0.0);
         self.sum_seconds += delay;
@@ -68,17 +68,17 @@ impl Observed {
         self.delays[bucket_of(delay)] += 1;
     }
 
-    /// The node failed a request, which says nothing of delay.
+    /// Counts a failed request, which has no delay.
     pub fn failed(&mut self) {
         self.failed += 1;
     }
 
-    /// A request's client left after `age` seconds and had no answer.
+    /// Counts a request whose client left after `age` seconds without a response.
     pub fn left(&mut self, age: f64) {
         self.left[bucket_of(age)] += 1;
     }
 
-    /// The line.
+    /// The text form.
     pub fn text(&self) -> String {
         format!(
             "2 {} {:.6} {} {:.0} {} {}",
@@ -91,7 +91,7 @@ impl Observed {
         )
     }
 
-    /// Reads a line; `None` where it is none, or where its figures cannot be of the same requests.
+    /// Parses the text form; `None` if it is malformed or its figures contradict each other.
     pub fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         let (words, left) = match *words.as_slice() {
@@ -117,8 +117,8 @@ impl Observed {
         fits.then_some(observed)
     }
 
-    /// Whether so many delays in these buckets can have this sum, and so many requests this cost; a
-    /// ratio of one bucket is left for rounding.
+    /// Whether the delays' sum fits their buckets, with a tolerance of one bucket for rounding, and the cost fits the
+    /// number of requests.
     fn adds_up(&self) -> bool {
         let (mut least, mut most, mut begin) = (0.0, 0.0, 0.0);
         let ends = ends().chain([MAX_SECONDS]);
@@ -132,8 +132,8 @@ impl Observed {
             && self.cost <= MAX_COST * requests as f64
     }
 
-    /// What was counted since `old`; `None` where this one does not go on from there, so that a dispatcher
-    /// that started again takes nothing away.
+    /// Difference to an earlier observation; `None` if a counter is lower than before, as after a restart of the
+    /// dispatcher, or the difference is implausible.
     pub fn since(&self, old: &Observed) -> Option<Observed> {
         let mut new = self.clone();
         new.failed = self.failed.checked_sub(old.failed)?;
@@ -147,7 +147,7 @@ impl Observed {
         (new.sum_seconds >= 0.0 && new.cost >= 0.0 && all <= MAX_AT_ONCE).then_some(new)
     }
 
-    /// Adds what another dispatcher counted.
+    /// Adds another dispatcher's counters.
     pub fn add(&mut self, other: &Observed) {
         self.sum_seconds += other.sum_seconds;
         self.cost += other.cost;
@@ -158,23 +158,23 @@ impl Observed {
         }
     }
 
-    /// Requests that the node failed.
+    /// Number of failed requests.
     pub fn failures(&self) -> u64 {
         self.failed
     }
 
-    /// What the answered requests touched, in items.
+    /// Total cost of the answered requests, in items.
     pub fn cost(&self) -> f64 {
         self.cost
     }
 
-    /// Delays of what was answered.
+    /// Delays of the answered requests.
     pub fn delays(&self) -> Result<DelayHistogram, HistogramError> {
         let ends: Arc<[f64]> = ends().collect();
         DelayHistogram::from_counts(ends, self.delays.to_vec(), self.sum_seconds)
     }
 
-    /// Ages at which clients left. Their sum is not told: each counts as where its bucket begins.
+    /// Ages at which clients left. The text form has no sum of them, so each counts with its bucket's lower bound.
     pub fn left_ages(&self) -> Result<DelayHistogram, HistogramError> {
         let ends: Arc<[f64]> = ends().collect();
         let begins = std::iter::once(0.0).chain(ends.iter().copied());

@@ -1,20 +1,20 @@
-//! What is told of a dispatcher.
+//! Reports and statistics of a dispatcher.
 
 use super::{DispatchCounts, Dispatcher, MIN_DEMAND, Node, NodeReport};
 use crate::ring::RingTable;
 
 impl Dispatcher {
-    /// The place of an address.
+    /// Place of the node with this address.
     pub fn place_of_address(&self, address: &str) -> Option<usize> {
-        // A node that was renamed leaves its address behind.
+        // A renamed node leaves an entry with its address behind.
         let with = |node: &Node| node.address() == address;
         let live = |node: &Node| with(node) && node.is_known();
         let found = self.nodes.iter().position(live);
         found.or_else(|| self.nodes.iter().position(with))
     }
 
-    /// How a node suits who is not placed by [`Dispatcher::admit`], less is better; none where it takes no work. Without
-    /// fresh news, or an open node, all of them suit, those best that have least in flight.
+    /// Rank of a node for a request that [`Dispatcher::admit`] does not place, the lowest being best; `None` if the
+    /// node takes no work. If the snapshot is stale or no node is open, every node has a rank: its cost in flight.
     pub fn fallback(&self, place: Option<usize>, now: f64, cost: f64) -> Option<f64> {
         let node = place.and_then(|place| self.nodes.get(place));
         if self.is_stale(now) || !self.nodes.iter().any(Node::is_open) {
@@ -24,17 +24,17 @@ impl Dispatcher {
             .map(|node| node.filled(cost))
     }
 
-    /// A node's name, address, cost in flight and requests in flight.
+    /// Name, address, cost in flight and requests in flight of each node.
     pub fn usage(&self) -> impl Iterator<Item = (&str, &str, f64, u64)> {
         self.nodes.iter().map(Node::usage)
     }
 
-    /// Where the proxy reaches a node.
+    /// Address at which the proxy reaches a node; empty if unknown.
     pub fn address(&self, place: usize) -> &str {
         self.nodes.get(place).map_or("", Node::address)
     }
 
-    /// To be called once a period: what was wanted in it counts as demand from now on.
+    /// Ends a period: its demand is smoothed into the reported one. To be called once a period.
     pub fn end_period(&mut self) {
         let of_each = std::mem::take(&mut self.wanted_of_each);
         for node in &mut self.nodes {
@@ -43,18 +43,18 @@ impl Dispatcher {
         }
     }
 
-    /// What goes to Redis once a period, and when much is given up.
+    /// Reports on all nodes, for Redis: once a period, and when [`Dispatcher::on_shares`] returns true.
     pub fn report(&self) -> Vec<NodeReport> {
         let nodes = self.nodes.iter().filter(|node| !node.is_gone());
         nodes.map(Node::report).collect()
     }
 
-    /// The ring's version.
+    /// Version of the ring, if there is one.
     pub fn ring_version(&self) -> Option<u64> {
         self.ring.as_ref().map(RingTable::version)
     }
 
-    /// Counters since the start.
+    /// Cumulative counters.
     pub fn counts(&self) -> DispatchCounts {
         self.counts
     }

@@ -1,13 +1,13 @@
-//! Which queries a node's partitions take: those that its bound has room for.
+//! Admission of queries to a node's partitions, within its bound.
 
 use crate::{Cost, dispatch::Costs};
 
-/// Of a query that was never asked.
+/// Minimum cost of a query, and that of an unknown one, in rows.
 const FIRST_COST: f64 = 1.0;
-/// Queries whose cost is known.
+/// Maximum queries whose cost is remembered.
 const MAX_KNOWN: usize = 1000;
 
-/// The queries that run or wait on behalf of one service, at costs learned from the rows of earlier ones.
+/// Running and waiting queries of one service, with costs learned from the rows of earlier ones.
 #[derive(Clone, Debug)]
 pub struct Admission {
     costs: Costs,
@@ -26,9 +26,9 @@ impl Default for Admission {
 }
 
 impl Admission {
-    /// At which cost a query is taken, to be given back with [`release`](Self::release); `None` where that is
-    /// more than the bound has room for. One that is larger than the whole bound is taken alone, or it would
-    /// never be.
+    /// Admits a query and returns its cost, at most `limit` rows, to be returned with [`release`](Self::release).
+    /// `None` if the bound has no room for it. A query larger than the whole bound is admitted alone, or it would
+    /// never run.
     pub fn take(&mut self, query: &str, limit: Option<u64>, bound: Cost) -> Option<Cost> {
         let most = limit.map_or(f64::INFINITY, |limit| limit as f64);
         let cost = self.costs.expected(query).min(most).max(FIRST_COST);
@@ -40,29 +40,29 @@ impl Admission {
         Some(Cost(cost))
     }
 
-    /// A query that was taken has ended.
+    /// Returns the cost of an admitted query that has ended.
     pub fn release(&mut self, cost: Cost) {
         self.queries = self.queries.saturating_sub(1);
-        // Sums of fractions drift; an empty node has no backlog.
+        // Sums of fractions drift, but an empty node has no backlog.
         self.backlog = match self.queries {
             0 => 0.0,
             _ => self.backlog - cost.get(),
         };
     }
 
-    /// What a whole answer cost: its rows, and 1 where there are none.
+    /// Learns the cost of a complete answer and returns it: its rows, at least 1.
     pub fn learn(&mut self, query: &str, rows: u64) -> Cost {
         let cost = (rows as f64).max(FIRST_COST);
         self.costs.learn(Some(query), cost);
         Cost(cost)
     }
 
-    /// Cost that was taken and not given back.
+    /// Cost of the admitted queries that have not ended, in rows.
     pub fn backlog(&self) -> Cost {
         Cost(self.backlog)
     }
 
-    /// Queries that were taken and have not ended.
+    /// Admitted queries that have not ended.
     pub fn queries(&self) -> u64 {
         self.queries
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_taken_up_to_the_bound() {
+    fn queries_are_admitted_up_to_the_bound() {
         let mut admission = Admission::default();
         let take = |it: &mut Admission| it.take("q", None, Cost(2.0));
         let costs = [take(&mut admission), take(&mut admission)];
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_costs_the_rows_of_those_before_it() {
+    fn query_cost_is_learned_from_earlier_rows() {
         let mut admission = Admission::default();
         assert_eq!(admission.learn("large", 1000), Cost(1000.0));
         assert_eq!(admission.learn("none", 0), Cost(1.0));
@@ -98,12 +98,12 @@ mod tests {
         assert_eq!(admission.take("none", None, bound), Some(Cost(1.0)));
         assert_eq!(admission.take("none", None, bound), None);
         admission.release(Cost(1.0));
-        // Its limit is the most that it can cost.
+        // A query cannot cost more rows than its limit.
         assert_eq!(admission.take("large", Some(1), bound), Some(Cost(1.0)));
     }
 
     #[test]
-    fn one_that_is_larger_than_the_bound_is_taken_alone() {
+    fn query_larger_than_the_bound_is_admitted_alone() {
         let mut admission = Admission::default();
         admission.learn("large", 1000);
         let taken = admission.take("large", None, Cost(10.0)).unwrap();

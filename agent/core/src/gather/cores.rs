@@ -1,24 +1,24 @@
-//! Which of a node's queries work: as many at once as it has cores.
+//! Scheduling of a node's queries: as many work at once as the node has cores.
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// A node's cores, given to queries in the order in which they want one.
+/// Cores of a node, assigned to queries in order of arrival.
 ///
-/// A query has a core only while the node works for it. Before it waits for who asked to take its rows, it gives the core
-/// back, and it takes its turn again before more is read from the partition. Where another agent has the partition, the
-/// query keeps its core while it waits for that one; so a node has such cores for each number of agents that a question
-/// came through, up to [`MAX_HOPS`](super::MAX_HOPS). Then who has a core waits only for cores of a higher number, and
-/// gathers that wait for the rows of several queries, of one node or of many, cannot wait in a circle.
+/// A query holds a core only while the node works on it. It releases the core before it waits for its caller to take
+/// rows, and queues again before it reads more from the partition. If another agent serves the partition, the query
+/// keeps its core while it waits for that agent. A node therefore has separate cores for each number of hops that a
+/// query has come through, up to [`MAX_HOPS`](super::MAX_HOPS): a holder then waits only for cores of a higher hop, and
+/// gathers that wait for several queries, of one node or of many, cannot deadlock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cores {
     count: usize,
     working: BTreeSet<u64>,
-    /// The one that is next is first.
+    /// Queue, the next query first.
     waiting: VecDeque<u64>,
 }
 
 impl Cores {
-    /// Of a node with so many, at least one.
+    /// Creates `count` cores, at least one.
     pub fn new(count: usize) -> Self {
         Cores {
             count: count.max(1),
@@ -27,7 +27,8 @@ impl Cores {
         }
     }
 
-    /// A query wants to work: whether it has a core now. Else it is in the queue, where it stays if it asks again.
+    /// Requests a core for a query. Returns whether it has one; if not, the query is queued and keeps its position in
+    /// repeated calls.
     pub fn work(&mut self, query: u64) -> bool {
         if self.working.contains(&query) {
             return true;
@@ -41,7 +42,7 @@ impl Cores {
         false
     }
 
-    /// A query waits for who asked, or has ended: which one has a core in its place.
+    /// Releases the core of a query that waits for its caller or has ended. Returns the query that gets the core.
     pub fn rest(&mut self, query: u64) -> Option<u64> {
         self.waiting.retain(|waiting| *waiting != query);
         if !self.working.remove(&query) {
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cores_go_round_in_the_order_of_the_queue() {
+    fn cores_are_assigned_in_queue_order() {
         let mut cores = Cores::new(2);
         assert_eq!(
             [1, 2, 3, 4, 3].map(|it| cores.work(it)),
@@ -72,7 +73,7 @@ mod tests {
         assert!(cores.work(1));
         assert_eq!(cores.rest(1), Some(3));
         assert!(!cores.work(1));
-        // Those that leave the queue are passed over, and give nothing back.
+        // Queries that leave the queue are skipped, and release nothing.
         assert_eq!(cores.rest(4), None);
         assert_eq!(cores.rest(3), Some(1));
         assert_eq!([cores.rest(1), cores.rest(2), cores.rest(2)], [None; 3]);
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_a_core() {
+    fn node_has_at_least_one_core() {
         assert!(Cores::new(0).work(1));
     }
 }

@@ -1,4 +1,4 @@
-//! Which node serves which partition.
+//! Map from partitions to the nodes that serve them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,46 +8,46 @@ use std::{
 use super::MAX_PARTITIONS;
 use crate::MAX_NAME_BYTES;
 
-/// A part of the data, in a database of its own.
+/// Part of the data, in a database of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// Its name.
+    /// Name, unique in the map.
     pub name: String,
-    /// The node that serves it.
+    /// Name of the node that serves it.
     pub node: String,
-    /// Which of the parts that the data was cut into it has: in all partitions, or in none.
+    /// Numbers of the parts that it holds, from 0; given for all partitions or for none.
     pub parts: Option<RangeInclusive<u32>>,
 }
 
-/// Why a map is refused.
+/// Reason for which a map is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MapError {
-    /// It has none, or more than [`MAX_PARTITIONS`]; so many.
+    /// The number of partitions is not 1 to [`MAX_PARTITIONS`].
     Count(usize),
-    /// This is no name: 1 to [`MAX_NAME_BYTES`] visible ASCII characters are.
+    /// A name is not 1 to [`MAX_NAME_BYTES`] visible ASCII characters.
     Name(String),
     /// Two nodes have this name.
     TwoNodes(String),
     /// Two partitions have this name.
     TwoPartitions(String),
-    /// A partition is at a node that is not there.
+    /// A partition names a node that is not in the map.
     UnknownNode {
         /// The partition.
         partition: String,
         /// The node.
         node: String,
     },
-    /// This partition does not say which parts it has, and another one does.
+    /// This partition has no parts, although the map or other partitions have.
     NoParts(String),
-    /// The parts of this partition end before they begin, or beyond the last part.
+    /// The range of parts of this partition is empty, or extends beyond the last part.
     WrongParts(String),
-    /// No partition has these parts.
+    /// No partition holds these parts.
     Gap(RangeInclusive<u32>),
-    /// Two partitions have these parts.
+    /// Two partitions hold these parts.
     Overlap {
         /// The parts.
         parts: RangeInclusive<u32>,
-        /// Who has them.
+        /// The two partitions.
         partitions: [String; 2],
     },
 }
@@ -69,19 +69,16 @@ impl std::fmt::Display for MapError {
             MapError::TwoNodes(name) => write!(f, "there are two nodes {name:?}"),
             MapError::TwoPartitions(name) => write!(f, "there are two partitions {name:?}"),
             MapError::UnknownNode { partition, node } => {
-                write!(
-                    f,
-                    "partition {partition:?} is at node {node:?}, which is not there"
-                )
+                write!(f, "partition {partition:?}: unknown node {node:?}")
             }
             MapError::NoParts(partition) => write!(
                 f,
-                "partition {partition:?} does not say which parts it has, as others do"
+                "partition {partition:?} has no parts, but other partitions have"
             ),
             MapError::WrongParts(partition) => {
                 write!(
                     f,
-                    "the parts of partition {partition:?} are not within those there are"
+                    "the parts of partition {partition:?} are empty or beyond the last part"
                 )
             }
             MapError::Gap(parts) => write!(f, "no partition has {}", range(parts)),
@@ -95,14 +92,15 @@ impl std::fmt::Display for MapError {
 
 impl std::error::Error for MapError {}
 
-/// Partitions that have every part of the data exactly once, each at a node that is there.
+/// Valid map: the partitions hold every part of the data exactly once, each at a known node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionMap {
     partitions: Vec<Partition>,
 }
 
 impl PartitionMap {
-    /// Checks it. `parts` is how many parts there are, numbered from 0, where partitions say which they have.
+    /// Checks and creates a map. `parts` is the number of parts, numbered from 0; `None` if partitions do not state
+    /// theirs.
     pub fn new<'a>(
         nodes: impl IntoIterator<Item = &'a str>,
         parts: Option<u32>,
@@ -135,7 +133,7 @@ impl PartitionMap {
         Ok(PartitionMap { partitions })
     }
 
-    /// In the order they were given.
+    /// Partitions in the given order.
     pub fn partitions(&self) -> &[Partition] {
         &self.partitions
     }

@@ -1,4 +1,4 @@
-//! One stream of rows out of many.
+//! Merge of many streams of rows into one.
 
 use std::{cmp::Ordering, collections::VecDeque};
 
@@ -10,29 +10,29 @@ use super::{
 };
 use crate::Seconds;
 
-/// What is next.
+/// Next step of a gathering.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step<T> {
-    /// A row of this partition.
+    /// A row of the partition at this place in the map.
     Row(usize, T),
-    /// The one row of a reduction.
+    /// The single row of a reduction.
     Reduced(Vec<Value>),
-    /// Nothing until there is more of this partition; of any, where none is named.
+    /// Waits for more from this partition, or from any partition if `None`.
     Wait(Option<usize>),
-    /// Nothing more.
+    /// The answer is complete.
     Done,
-    /// There is no answer.
+    /// The gathering failed.
     Failed(Failure),
 }
 
-/// What became of a row.
+/// Result of offering a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Offer<T> {
-    /// It is in.
+    /// The row was accepted.
     Taken,
-    /// There is no room yet: here it is again.
+    /// The queue is full; the row is returned.
     Full(Keys, T),
-    /// Nobody wants it any more: it came after the end or the deadline, or of a second answer.
+    /// The row is dropped: it arrived after the end or the deadline, or belongs to a second answer.
     Ignored,
 }
 
@@ -43,34 +43,34 @@ struct Row<T> {
 
 struct Source<T> {
     report: PartitionReport,
-    /// Which of its answers counts: the first that began.
+    /// Number of the answer that counts, the first to begin.
     answer: Option<u64>,
     queue: VecDeque<Row<T>>,
-    /// The last row that left.
+    /// Keys of the last row that left.
     last: Keys,
     reduced: Vec<Reduced>,
 }
 
-/// One answer in the making. Partitions are known by their place in the map.
+/// Combines the partitions' answers into one. Partitions are identified by their place in the map.
 pub struct Gathering<T> {
     plan: Plan,
     sources: Vec<Source<T>>,
     columns: Option<Vec<String>>,
     picks: Vec<usize>,
     kinds: Vec<Option<Kind>>,
-    /// Of those with a row, the one whose row is next is last.
+    /// Partitions with queued rows in merge order, the next one last.
     heads: Vec<usize>,
-    /// Whose turn it is where there is no order.
+    /// Partition whose turn it is in a concatenation.
     turn: usize,
     rows: u64,
     failure: Option<Failure>,
     is_reduced: bool,
-    /// Nothing happened since the last step that could have made it other than a row: no partition lacks one.
+    /// Whether every open partition has a row, so that the next step is a row without further checks.
     is_flowing: bool,
 }
 
 impl<T> Gathering<T> {
-    /// Of partitions with these names, at most [`MAX_PARTITIONS`].
+    /// Creates a gathering over partitions with these names; names beyond [`MAX_PARTITIONS`] are ignored.
     pub fn new(
         names: impl IntoIterator<Item = String>,
         plan: Plan,
@@ -109,7 +109,7 @@ impl<T> Gathering<T> {
         Ok(gathering)
     }
 
-    /// A partition begins an answer with these columns. False where its rows will not be taken.
+    /// Begins a partition's answer with these columns. False if its rows will be ignored.
     pub fn begin(&mut self, partition: usize, answer: u64, columns: &[String]) -> bool {
         let Some(source) = self.sources.get_mut(partition) else {
             return false;
@@ -131,19 +131,19 @@ impl<T> Gathering<T> {
     fn check_columns(&mut self, columns: &[String]) -> Result<(), String> {
         if columns.len() > MAX_COLUMNS {
             let count = columns.len();
-            return Err(format!("{count} columns: must be at most {MAX_COLUMNS}"));
+            return Err(format!("{count} columns, maximum {MAX_COLUMNS}"));
         }
         if let Some(known) = &self.columns {
             return match known == columns {
                 true => Ok(()),
                 false => Err(format!(
-                    "its columns are {columns:?}, those of others {known:?}"
+                    "columns {columns:?} differ from those of other partitions, {known:?}"
                 )),
             };
         }
         let place = |wanted: &str| {
             let place = columns.iter().position(|column| column == wanted);
-            place.ok_or_else(|| format!("no column {wanted:?}, it has {columns:?}"))
+            place.ok_or_else(|| format!("no column {wanted:?} among {columns:?}"))
         };
         self.picks = self
             .plan
@@ -156,35 +156,35 @@ impl<T> Gathering<T> {
         Ok(())
     }
 
-    /// The columns of the answer, once a partition has begun.
+    /// Columns of the answer, once a partition has begun.
     pub fn columns(&self) -> Option<&[String]> {
         self.columns.as_deref()
     }
 
-    /// The places of the columns whose values [`Gathering::offer`] is to be given, once a partition has begun.
+    /// Indexes of the columns whose values [`Gathering::offer`] takes, once a partition has begun.
     pub fn picks(&self) -> &[usize] {
         &self.picks
     }
 
-    /// Whether more of a partition is wanted.
+    /// Whether more rows of a partition are wanted.
     pub fn is_open(&self, partition: usize) -> bool {
         let source = self.sources.get(partition);
         source.is_some_and(|it| it.report.state.is_open())
     }
 
-    /// Whether rows of a partition are held.
+    /// Whether rows of a partition are queued.
     pub fn has_rows(&self, partition: usize) -> bool {
         let source = self.sources.get(partition);
         source.is_some_and(|it| !it.queue.is_empty())
     }
 
-    /// How many rows of a partition may be offered now.
+    /// Number of rows of a partition that may be offered now, 0 to [`QUEUED`].
     pub fn room(&self, partition: usize) -> usize {
         let source = self.sources.get(partition);
         source.map_or(0, |it| QUEUED - it.queue.len().min(QUEUED))
     }
 
-    /// A row of a partition: its values at [`Gathering::picks`], and whatever is to come out for it.
+    /// Offers a row of a partition: its values at [`Gathering::picks`], and the payload that [`Step::Row`] returns.
     pub fn offer(&mut self, partition: usize, answer: u64, keys: Keys, payload: T) -> Offer<T> {
         let Some(source) = self.sources.get_mut(partition) else {
             return Offer::Ignored;
@@ -199,7 +199,11 @@ impl<T> Gathering<T> {
         }
         if keys.len() != self.picks.len() {
             source.report.ignored += 1;
-            let why = "a row has other columns than were said".to_owned();
+            let why = format!(
+                "a row has {} of the {} columns needed",
+                keys.len(),
+                self.picks.len()
+            );
             self.fail(partition, State::Refused(why));
             return Offer::Ignored;
         }
@@ -216,7 +220,8 @@ impl<T> Gathering<T> {
                 if !before.is_empty() && by(order, before, &keys) == Ordering::Greater {
                     source.report.ignored += 1;
                     let row = source.report.rows + 1;
-                    let why = format!("its rows are not in order: row {row} is before the last");
+                    let why =
+                        format!("rows are not in order: row {row} sorts before its predecessor");
                     self.fail(partition, State::Refused(why));
                     return Offer::Ignored;
                 }
@@ -256,7 +261,7 @@ impl<T> Gathering<T> {
         Ok(())
     }
 
-    /// A partition's answer is whole, and had so many rows.
+    /// Ends a partition's answer of this many rows; if fewer or more arrived, the partition fails.
     pub fn end(&mut self, partition: usize, answer: u64, rows: u64) {
         let Some(source) = self.sources.get_mut(partition) else {
             return;
@@ -268,12 +273,12 @@ impl<T> Gathering<T> {
         if rows == came {
             source.report.state = State::Answered;
         } else {
-            let why = format!("{came} rows came of the {rows} it sent");
+            let why = format!("{came} rows arrived of {rows} sent");
             self.fail(partition, State::Down(why));
         }
     }
 
-    /// There will be nothing more of a partition, and why. Rows that are there already still count, unless they are reduced.
+    /// Ends a partition in this state. Rows that arrived before still count, except in a reduction.
     pub fn fail(&mut self, partition: usize, state: State) {
         let Some(source) = self.sources.get_mut(partition) else {
             return;
@@ -284,7 +289,7 @@ impl<T> Gathering<T> {
         }
     }
 
-    /// Time passes; partitions that have not ended by the deadline are late.
+    /// Advances time; partitions that have not ended by the deadline become [`State::Late`].
     pub fn tick(&mut self, now: Seconds) {
         if now.get() >= self.plan.deadline.get() {
             self.is_flowing = false;
@@ -296,7 +301,7 @@ impl<T> Gathering<T> {
         }
     }
 
-    /// What is next, until it is [`Step::Done`] or [`Step::Failed`].
+    /// Returns the next step. To be called until it is [`Step::Done`] or [`Step::Failed`].
     pub fn step(&mut self) -> Step<T> {
         if self.is_flowing
             && let Some(partition) = self.heads.pop()
@@ -352,7 +357,7 @@ impl<T> Gathering<T> {
         let mut lost = self.sources.iter().filter(is_lost);
         if self.plan.partial {
             let all = lost.count() == self.sources.len();
-            // A part of a partition is no part of a sum.
+            // Rows of an incomplete partition do not count in a reduction.
             let is_reduced = matches!(self.plan.how, How::Reduce(_));
             let nothing = self.sources.iter().all(|source| source.report.rows == 0);
             return (all && (is_reduced || nothing)).then_some(Failure::Nobody);
@@ -360,7 +365,7 @@ impl<T> Gathering<T> {
         lost.next().map(report)
     }
 
-    /// A row goes out; it may have been the last.
+    /// Takes a partition's first row out; ends the answer if it reaches the limit.
     fn leave(&mut self, partition: usize) -> Step<T> {
         let source = &mut self.sources[partition];
         let Some(Row { keys, payload }) = source.queue.pop_front() else {
@@ -391,7 +396,7 @@ impl<T> Gathering<T> {
         }
     }
 
-    /// Puts a partition where its first row belongs.
+    /// Inserts a partition into the merge order by its first row.
     fn place(&mut self, partition: usize) {
         let How::Merge(order) = &self.plan.how else {
             return;
@@ -440,7 +445,7 @@ impl<T> Gathering<T> {
         }
     }
 
-    /// How it is with each partition.
+    /// State of each partition.
     pub fn report(&self) -> Report {
         let partitions = self.sources.iter().map(|source| source.report.clone());
         let all = self.sources.iter().all(|it| it.report.state.is_fine());

@@ -1,9 +1,9 @@
-//! One query to every partition, and one answer made of theirs (SQMD, section 3), without I/O.
+//! Scatter-gather: one query to every partition, combined into one answer (SQMD, section 3), without I/O.
 //!
-//! A [`PartitionMap`] says which node serves which partition. A [`Gathering`] takes the partitions' answers, streams of rows that
-//! arrive in any order, and makes one stream of them: concatenated, merged in order, or reduced to one row. It holds at
-//! most [`QUEUED`] rows of a partition: a stream that is ahead waits until [`Gathering::room`] is there for it. It says in the end how it was
-//! with each partition. Time is passed in.
+//! A [`PartitionMap`] maps partitions to nodes. A [`Gathering`] takes the partitions' answers, streams of rows that
+//! arrive in any order, and combines them into one stream: concatenated, merged in order, or reduced to one row. It
+//! queues at most [`QUEUED`] rows per partition: a stream that is ahead waits for [`Gathering::room`]. Its report gives
+//! the state of each partition. Time is passed in.
 
 mod admission;
 mod cores;
@@ -22,11 +22,11 @@ pub use plan::{Function, How, OrderKey, Plan, PlanError, Reduction};
 pub use report::{Failure, PartitionReport, Report, State};
 pub use value::{Keys, Kind, Value};
 
-/// Partitions, at most.
+/// Maximum partitions of a map.
 pub const MAX_PARTITIONS: usize = 256;
-/// Columns of an answer, at most.
+/// Maximum columns of an answer.
 pub const MAX_COLUMNS: usize = 100;
-/// Rows of a partition that are held, at most.
+/// Maximum queued rows per partition.
 pub const QUEUED: usize = 4;
-/// Agents that a question may have come through on its way to the last one.
+/// Maximum agents that a query may have come through before the last one.
 pub const MAX_HOPS: usize = 3;

@@ -1,23 +1,23 @@
-//! What is to be made of the partitions' answers.
+//! Plan of a gathering: how the partitions' answers are combined.
 
 use std::cmp::Ordering;
 
 use super::{MAX_COLUMNS, Value};
 use crate::Seconds;
 
-/// One column of an order.
+/// Column of a sort order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderKey {
-    /// Its name.
+    /// Name of the column.
     pub column: String,
-    /// The largest first.
+    /// Whether the largest value is first.
     pub descending: bool,
-    /// Nulls before all others, whatever the direction.
+    /// Whether nulls are before all other values, in either direction.
     pub nulls_first: bool,
 }
 
 impl OrderKey {
-    /// How two values of this column follow each other.
+    /// Order of two values of this column.
     pub fn compare(&self, one: &Value, other: &Value) -> Ordering {
         let nulls = match self.nulls_first {
             true => Ordering::Less,
@@ -33,63 +33,64 @@ impl OrderKey {
     }
 }
 
-/// What a column is reduced by; nulls do not count.
+/// Function that reduces a column; nulls do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
-    /// How many rows; of a column, how many values.
+    /// Number of rows or, with a column, of its values.
     Count,
-    /// Null where there is no value.
+    /// Sum; null without values.
     Sum,
-    /// Null where there is no value.
+    /// Minimum; null without values.
     Min,
-    /// Null where there is no value.
+    /// Maximum; null without values.
     Max,
 }
 
-/// One figure of all rows.
+/// Reduction of all rows to one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reduction {
-    /// What is done.
+    /// The function.
     pub function: Function,
-    /// With which column; only [`Function::Count`] does without.
+    /// Its column; `None` only for [`Function::Count`].
     pub column: Option<String>,
 }
 
-/// How one answer is made of many.
+/// Way of combining the answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Rows as they come.
+    /// Rows in order of arrival.
     Concatenate,
-    /// By these columns, the first one first; each partition's rows must come in this order. What is equal in all of
-    /// them comes in the order of the partitions.
+    /// Rows merged by these columns; each partition's rows must be in this order. Rows that are equal in all of them
+    /// are in the order of the partitions.
     Merge(Vec<OrderKey>),
-    /// To one row.
+    /// All rows reduced to one.
     Reduce(Vec<Reduction>),
 }
 
-/// What is to be made of the answers.
+/// Plan of a gathering.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// How one answer is made of many.
+    /// Way of combining the answers.
     pub how: How,
-    /// No more rows than this; not with a reduction.
+    /// Maximum rows of the answer; not allowed with a reduction.
     pub limit: Option<u64>,
-    /// The rest will do where partitions do not answer.
+    /// Whether the answer may lack partitions that do not respond.
     pub partial: bool,
-    /// When partitions that have not ended are late; on the clock of `now`.
+    /// Time at which partitions that have not ended become late, on the clock of
+    /// [`Gathering::tick`](super::Gathering::tick).
     pub deadline: Seconds,
 }
 
-/// Why a plan is refused.
+/// Reason for which a plan is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanError {
-    /// An order or a reduction has none or too many columns; so many.
+    /// The number of columns of an order or a reduction is not 1 to [`MAX_COLUMNS`].
     Columns(usize),
     /// This reduction needs a column.
     NoColumn(Function),
-    /// A reduction has one row.
+    /// A reduction, which has one row, has a limit.
     LimitOfReduction,
-    /// The deadline is no time.
+    /// The deadline is not finite.
     Deadline,
 }
 
@@ -137,7 +138,7 @@ impl Plan {
         }
     }
 
-    /// The columns whose values are looked at, as [`super::Gathering::offer`] takes them.
+    /// Columns whose values [`super::Gathering::offer`] takes, in its order.
     pub(super) fn columns(&self) -> Vec<&str> {
         match &self.how {
             How::Concatenate => Vec::new(),

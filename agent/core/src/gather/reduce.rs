@@ -1,10 +1,10 @@
-//! Rows reduced to one, partition by partition, so that only whole answers count and sums do not depend on who was first.
+//! Reduction of rows, kept per partition so that only complete answers count and sums do not depend on arrival order.
 
 use std::cmp::Ordering;
 
 use super::{Function, Kind, Reduction, Value};
 
-/// What became of one column so far.
+/// Reduction of one column so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduced {
     function: Function,
@@ -14,12 +14,12 @@ pub struct Reduced {
     best: Value,
 }
 
-/// Why a value does not go with the others.
+/// Reason for which a value cannot be reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// Only numbers have a sum.
+    /// The value of a sum is not a number.
     NoNumber(Kind),
-    /// The sum is beyond what a number can say.
+    /// The result does not fit 64 bits, or is not finite.
     Overflow,
 }
 
@@ -34,7 +34,7 @@ impl Reduced {
         }
     }
 
-    /// One more row; without a value where no column is looked at.
+    /// Adds a row; `None` for a reduction without a column.
     pub fn take(&mut self, value: Option<Value>) -> Result<(), Unfit> {
         if value == Some(Value::Null) {
             return Ok(());
@@ -55,7 +55,7 @@ impl Reduced {
         Ok(())
     }
 
-    /// What another partition came to.
+    /// Adds another partition's reduction.
     pub fn join(&mut self, other: Reduced) -> Result<(), Unfit> {
         self.count += other.count;
         self.add(other.whole, other.fraction)?;
@@ -87,7 +87,7 @@ impl Reduced {
         }
     }
 
-    /// The figure.
+    /// Result of the reduction.
     pub fn value(self) -> Result<Value, Unfit> {
         match self.function {
             Function::Count => i64::try_from(self.count)

@@ -1,28 +1,28 @@
-//! How it was with each partition.
+//! Report on the partitions of a gathering.
 
 use super::Kind;
 
-/// How it is with a partition.
+/// State of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nothing came yet.
+    /// Nothing has arrived yet.
     Waiting,
-    /// Rows come.
+    /// Rows are arriving.
     Answering,
-    /// Its answer is whole.
+    /// The answer is complete.
     Answered,
-    /// The limit was reached before its end.
+    /// The row limit was reached before the partition's end.
     Enough,
-    /// It had not ended at the deadline.
+    /// The partition had not ended at the deadline.
     Late,
-    /// It would not, and why.
+    /// The partition refused the query, or its answer is invalid; with the reason.
     Refused(String),
-    /// It could not be reached, or broke off, and why.
+    /// The partition is unavailable, or its answer broke off; with the reason.
     Down(String),
 }
 
 impl State {
-    /// One word for it.
+    /// Name in reports.
     pub fn word(&self) -> &'static str {
         match self {
             State::Waiting => "waiting",
@@ -35,7 +35,7 @@ impl State {
         }
     }
 
-    /// Why, where there is more to say than the word.
+    /// Reason, if the state has one.
     pub fn why(&self) -> Option<&str> {
         match self {
             State::Refused(why) | State::Down(why) => Some(why),
@@ -43,49 +43,49 @@ impl State {
         }
     }
 
-    /// Whether more may come from it.
+    /// Whether more rows may arrive.
     pub fn is_open(&self) -> bool {
         matches!(self, State::Waiting | State::Answering)
     }
 
-    /// Whether what was asked for is there.
+    /// Whether all rows that the answer needs have arrived.
     pub fn is_fine(&self) -> bool {
         matches!(self, State::Answered | State::Enough)
     }
 }
 
-/// How it was with one.
+/// Report on one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionReport {
-    /// Its name.
+    /// Name of the partition.
     pub name: String,
-    /// How it is.
+    /// Its state.
     pub state: State,
-    /// Rows of it that were taken.
+    /// Accepted rows.
     pub rows: u64,
-    /// Rows that were not: after its end, after the deadline, or of a second answer.
+    /// Ignored rows: invalid, after the end or the deadline, or of a second answer.
     pub ignored: u64,
 }
 
-/// How it was with all.
+/// Report on a gathering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Rows of the answer.
+    /// Rows of the combined answer.
     pub rows: u64,
-    /// Whether every partition's answer is in it.
+    /// Whether every partition's answer is included.
     pub complete: bool,
-    /// In the order of the map.
+    /// Partitions in the order of the map.
     pub partitions: Vec<PartitionReport>,
 }
 
-/// Why there is no answer.
+/// Reason for which a gathering failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// All were asked for, and this one is not there.
+    /// All partitions are required, and this one failed.
     Partition {
-        /// Its name.
+        /// Name of the partition.
         name: String,
-        /// How it is.
+        /// Its state.
         state: State,
     },
     /// No partition answered.
@@ -94,19 +94,19 @@ pub enum Failure {
     Mixed {
         /// The column.
         column: String,
-        /// The partition where that was seen.
+        /// Partition with the differing value.
         name: String,
-        /// What others have, and what it has.
+        /// Kind of the earlier values, and of the differing one.
         kinds: [Kind; 2],
     },
-    /// A column has no sum.
+    /// A column has a value that cannot be summed.
     NoNumber {
         /// The column.
         column: String,
-        /// What it has instead of numbers.
+        /// Kind of that value.
         kind: Kind,
     },
-    /// A sum is beyond what a number can say.
+    /// A result does not fit 64 bits.
     Overflow {
         /// The column.
         column: String,

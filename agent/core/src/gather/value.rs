@@ -1,4 +1,4 @@
-//! Values that rows are ordered by or reduced to.
+//! Values of a row for ordering and reduction.
 
 use std::cmp::Ordering;
 
@@ -8,32 +8,32 @@ use serde::{
 };
 use smallvec::SmallVec;
 
-/// One value of a row, as JSON has it.
+/// Value of a row, as in JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// No value.
     Null,
-    /// True or false.
+    /// Boolean.
     Bool(bool),
-    /// A number without a fraction.
+    /// Integer of 64 bits.
     Int(i64),
-    /// Any other number; finite.
+    /// Any other finite number.
     Float(f64),
-    /// Text, ordered by its bytes.
+    /// Text, ordered bytewise.
     Text(Box<str>),
 }
 
-/// The values of a row that are looked at, mostly one or two.
+/// Values of a row that the plan needs, usually one or two.
 pub type Keys = SmallVec<[Value; 2]>;
 
-/// What can be compared with each other.
+/// Class of values that can be compared with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// False is less than true.
     Bool,
-    /// With or without a fraction.
+    /// Integer or float.
     Number,
-    /// By its bytes.
+    /// Ordered bytewise.
     Text,
 }
 
@@ -48,7 +48,7 @@ impl std::fmt::Display for Kind {
 }
 
 impl Value {
-    /// `None` for null, which goes with all kinds.
+    /// Kind of the value; `None` for null, which is compatible with all kinds.
     pub fn kind(&self) -> Option<Kind> {
         match self {
             Value::Null => None,
@@ -58,7 +58,7 @@ impl Value {
         }
     }
 
-    /// Exact, also between integers and others; equal where either is null or the kinds differ.
+    /// Compares exactly, also integers with floats; equal if either is null or the kinds differ.
     pub fn compare(&self, other: &Value) -> Ordering {
         match (self, other) {
             (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
@@ -122,7 +122,7 @@ impl Visitor<'_> for One {
     fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
         let int = i64::try_from(value);
         int.map(Value::Int)
-            .map_err(|_| E::custom(format!("{value} is beyond the integers of 64 bits")))
+            .map_err(|_| E::custom(format!("integer {value}, maximum {}", i64::MAX)))
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {

@@ -1,16 +1,16 @@
-//! Object sets to nodes, so that the variance of the nodes' loads is least (Middle-R, section 4.1).
+//! Assignment of object sets to nodes with minimum variance of the nodes' loads (Middle-R, section 4.1).
 //!
-//! The paper's nodes are equal; here each has a capacity, and a node's load is what it has over its capacity. With
-//! equal capacities all of it is the paper's.
+//! The paper's nodes are equal; here each has a capacity, and a node's load is its sets' load divided by its capacity.
+//! With equal capacities, the algorithms are the paper's.
 
-/// Number of the sets that branch and bound takes; its time grows exponentially with them.
+/// Maximum sets of branch and bound, whose time grows exponentially with them.
 const MAX_BRANCHED: usize = 64;
-/// Steps of [`improve`]: pairs of sets or nodes looked at.
+/// Maximum pairs of sets or nodes that [`improve`] examines.
 const STEPS: usize = 400_000;
-/// Less of an improvement is rounding.
+/// Relative improvement below which a change is rounding.
 const ROUNDING: f64 = 1e-12;
 
-/// A load that counts; what is none is 0.
+/// The load, or 0 if it is not a positive finite number.
 pub(super) fn usable(load: f64) -> f64 {
     if load.is_finite() && load > 0.0 {
         load
@@ -27,8 +27,8 @@ fn sums(loads: &[f64], capacities: &[f64], primaries: &[usize]) -> Vec<f64> {
     sums
 }
 
-/// The variance of the nodes' loads over their capacities, each node by its capacity. 0 is an even load. Nodes
-/// without capacity do not count.
+/// Variance of the nodes' loads relative to capacity, weighted by capacity; 0 for an even load. Nodes without
+/// capacity do not count.
 pub fn variance(loads: &[f64], capacities: &[f64], primaries: &[usize]) -> f64 {
     let all: f64 = capacities.iter().map(|capacity| usable(*capacity)).sum();
     let sums = sums(loads, capacities, primaries);
@@ -41,21 +41,21 @@ pub fn variance(loads: &[f64], capacities: &[f64], primaries: &[usize]) -> f64 {
     live().map(square).sum::<f64>() / all
 }
 
-/// Sets by their loads, the highest first; equal ones in their order.
+/// Sets by load, the highest first; ties in the original order.
 fn hottest_first(loads: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..loads.len()).collect();
     order.sort_by(|a, b| usable(loads[*b]).total_cmp(&usable(loads[*a])));
     order
 }
 
-/// What a load on top of a node's sum adds to the sum of squares, which has its least where the variance has.
+/// Increase of the sum of squares, which is minimal together with the variance, when a node's sum grows by a load.
 fn added(load: f64, sum: f64, capacity: f64) -> f64 {
     load * (2.0 * sum + load) / capacity
 }
 
-/// What each node with capacity has so far.
+/// Loads placed so far on the nodes with capacity.
 struct Filling {
-    /// Node, one over its capacity, load.
+    /// Node, 1 / capacity, load.
     nodes: Vec<(usize, f64, f64)>,
 }
 
@@ -70,7 +70,8 @@ impl Filling {
         }
     }
 
-    /// Puts a load where it adds least; of equal nodes on that with least in it, then on the first.
+    /// Puts a load on the node where it adds least to the variance; ties go to the least loaded node, then to the
+    /// first.
     fn put(&mut self, load: f64) -> Option<usize> {
         let (mut best, mut least, mut lowest) = (None, f64::INFINITY, f64::INFINITY);
         for (i, (_, inverse, sum)) in self.nodes.iter().enumerate() {
@@ -85,11 +86,11 @@ impl Filling {
     }
 }
 
-/// The paper's greedy algorithm: the set with the highest load that is left goes to the node with the smallest one,
-/// until none is left. The node of each set; `None` where no node has capacity.
+/// The paper's greedy algorithm: assigns the sets, in descending order of load, each to the node with the smallest
+/// load. Returns the node of each set; `None` if no node has capacity.
 ///
-/// Alone it leaves little of the variance of an uneven load, but of few sets often several times what the best
-/// placement has; [`improve`] and [`branch_and_bound`] start from what it found.
+/// It removes most of the variance of an uneven load, but with few sets often leaves several times that of the best
+/// placement; [`improve`] and [`branch_and_bound`] start from its result.
 pub fn greedy(loads: &[f64], capacities: &[f64]) -> Option<Vec<usize>> {
     let mut primaries = vec![0; loads.len()];
     let mut filling = Filling::new(capacities, &vec![0.0; capacities.len()]);
@@ -102,8 +103,8 @@ pub fn greedy(loads: &[f64], capacities: &[f64]) -> Option<Vec<usize>> {
     Some(primaries)
 }
 
-/// Moves single sets, and where that no longer helps swaps pairs, from the node with the highest load, for as long as
-/// the variance falls. Looks at a bounded number of pairs.
+/// Moves single sets away from the node with the highest load, then swaps pairs, as long as the variance falls.
+/// Examines a bounded number of pairs.
 pub fn improve(loads: &[f64], capacities: &[f64], primaries: &mut [usize]) {
     let mut held: Vec<Vec<usize>> = vec![Vec::new(); capacities.len()];
     for (set, node) in primaries.iter().enumerate() {
@@ -134,7 +135,7 @@ pub fn improve(loads: &[f64], capacities: &[f64], primaries: &mut [usize]) {
     }
 }
 
-/// A set, by its place at the hot node, to a node, and what comes back for it.
+/// Move of a set, given by its place at the hot node, to a node, and the set that moves back in exchange.
 #[derive(Clone, Copy)]
 struct Step {
     set: usize,
@@ -146,13 +147,13 @@ struct Descent<'a> {
     loads: &'a [f64],
     capacities: &'a [f64],
     sums: Vec<f64>,
-    /// The sets with load of each node.
+    /// Sets with load, by node.
     held: Vec<Vec<usize>>,
     steps: usize,
 }
 
 impl Descent<'_> {
-    /// What lowers the variance most, if anything does.
+    /// The step that reduces the variance most, if any does.
     fn best(&mut self, hot: usize, to: &[usize], swaps: bool) -> Option<Step> {
         let scale = self.sums[hot] * self.sums[hot] / self.capacities[hot];
         let (mut least, mut best) = (-ROUNDING * scale, None);
@@ -196,9 +197,9 @@ impl Descent<'_> {
     }
 }
 
-/// The paper's branch and bound: the best placement of few sets, by looking at all that may be better than the best
-/// known one. `primaries` is the one to begin with, and what was found. Whether it is the best is told: not where
-/// more than `most_visited` partial placements, or more sets than 64, would have had to be looked at.
+/// The paper's branch and bound: the best placement of few sets, by examining all placements that may be better than
+/// the best known one. `primaries` is the initial placement, and receives the result. Returns whether it is proven the
+/// best; false if there are more than 64 sets, or more than `most_visited` partial placements to examine.
 pub fn branch_and_bound(
     loads: &[f64],
     capacities: &[f64],
@@ -247,8 +248,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Places the set at `depth` on each node. `squares` is the sum of squares over capacity so far, `left` the load
-    /// of what is not placed. Whether nothing was left out for lack of visits.
+    /// Tries the set at `depth` on each node. `squares` is the sum of squares over capacity so far, `left` the load not
+    /// yet placed. Returns whether the search was complete.
     fn visit(&mut self, depth: usize, squares: f64, left: f64) -> bool {
         let Some(set) = self.order.get(depth).copied() else {
             if squares < self.best {
@@ -273,7 +274,7 @@ impl Search<'_> {
         let mut complete = true;
         let mut tried: Vec<(f64, f64)> = Vec::with_capacity(nodes.len());
         for node in nodes {
-            // Nodes that are alike give placements that are alike.
+            // Equal nodes give equal placements.
             let like = (self.sums[node], self.capacities[node]);
             if tried.contains(&like) {
                 continue;
@@ -283,20 +284,21 @@ impl Search<'_> {
             self.sums[node] += load;
             self.chosen[set] = node;
             complete &= self.visit(depth + 1, squares + more, left - load);
-            // Not by subtraction, which would leave rounding behind.
+            // Subtraction would leave a rounding error.
             self.sums[node] = like.0;
         }
         complete
     }
 
-    /// The paper's estimation function: what is left is poured over the nodes with least, as if sets could be cut.
+    /// The paper's lower bound on the sum of squares: the remaining load is spread over the least loaded nodes, as if
+    /// sets were divisible.
     fn bound(&self, left: f64) -> f64 {
         let mut nodes = self.live.clone();
         let filled = |node: usize| self.sums[node] / self.capacities[node];
         nodes.sort_by(|a, b| filled(*a).total_cmp(&filled(*b)));
         let (mut capacity, mut sum) = (0.0, left);
         let mut poured = 0;
-        // The level rises until the next node is above it.
+        // Add nodes until the next one is above the level.
         for (i, node) in nodes.iter().enumerate() {
             if i > 0 && sum / capacity <= filled(*node) {
                 break;
@@ -313,8 +315,8 @@ impl Search<'_> {
     }
 }
 
-/// Leaves sets where they are, and puts those that are nowhere, the hottest first, where they add least. At least one
-/// node must have capacity.
+/// Keeps known assignments, and assigns the other sets, the hottest first, each to the node where it adds least to the
+/// variance. At least one node must have capacity.
 pub(super) fn cheapest_each(
     loads: &[f64],
     capacities: &[f64],

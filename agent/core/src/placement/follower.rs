@@ -1,19 +1,19 @@
-//! What a dispatcher knows of the table, and what of it is under way.
+//! A dispatcher's copy of the table, and its requests in flight.
 
 use std::collections::BTreeMap;
 
 use super::{Delta, Gap, NameError, NodeId, ObjectSet, State, Table, check_name};
 
-/// Where a request of an object set goes.
+/// Routing decision for a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Route {
-    /// To this node. The ticket is to be given back when the request has ended.
+    /// The request goes to the ticket's node. The ticket is to be returned when the request has ended.
     Go(Ticket),
-    /// Nowhere yet: its set is being handed over. Ask again a little later, or answer 503 with `Retry-After`.
+    /// The set is in handover, or there is no table: retry a little later, or respond 503 with `Retry-After`.
     Wait,
 }
 
-/// A request that is under way.
+/// Request in flight.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Ticket {
@@ -22,31 +22,30 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Where to send it.
+    /// Node of the request.
     pub fn node(&self) -> NodeId {
         self.node
     }
 
-    /// The entry that its name goes by.
+    /// Table entry that the request's name belongs to.
     pub fn set(&self) -> &ObjectSet {
         &self.set
     }
 }
 
-/// Requests of a set at a node.
+/// Numbers of requests of a set at a node.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     under_way: u32,
-    /// Ended without an answer: the node may still be at work on them.
+    /// Requests that ended without a response, so that the node may still be working on them.
     in_doubt: u32,
 }
 
-/// The part of the hand-over that is in a dispatcher. Middle-R, section 4.1: requests that came before the new
-/// assignment end where they began, those after it wait for that.
+/// The dispatcher's part of the handover (Middle-R, section 4.1): requests that came before the new assignment end at
+/// the old primary, and later ones wait for them.
 ///
-/// Whoever drives it calls [`Follower::suspend`] when the keeper has not been heard for as long as the keeper waits
-/// before it takes a dispatcher for gone, less what clocks may differ; after that the dispatcher joins anew, under a
-/// new number.
+/// The caller must call [`Follower::suspend`] when the keeper has been silent for the time after which the keeper
+/// considers a dispatcher gone, less the clock difference. The dispatcher then rejoins under a new number.
 #[derive(Clone, Debug, Default)]
 pub struct Follower {
     table: Option<Table>,
@@ -54,25 +53,25 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// The version it knows; `None` before it has joined and while it is suspended.
+    /// Version of its table; `None` before it has joined and while it is suspended.
     pub fn version(&self) -> Option<u64> {
         self.table.as_ref().map(Table::version)
     }
 
-    /// The keeper's answer to the last time it asked to join, not to an earlier one.
+    /// Sets the table from the keeper's answer to the most recent join, never to an earlier one.
     pub fn joined(&mut self, table: Table) {
         self.table = Some(table);
     }
 
-    /// Takes a whole table, as the keeper gives it to who has missed something. An older one is ignored, and any while
-    /// it has not joined: it may be from before it was suspended.
+    /// Replaces the table after missed changes. Ignored if the table is not newer, or if the dispatcher has not joined:
+    /// it may then date from before the suspension.
     pub fn on_table(&mut self, table: Table) {
         if self.version().is_some_and(|known| table.version() > known) {
             self.table = Some(table);
         }
     }
 
-    /// Takes a change. After [`Gap::Missed`] and [`Gap::Wrong`] it needs the whole table.
+    /// Applies a change. After [`Gap::Missed`] and [`Gap::Wrong`] the whole table is needed.
     pub fn on_delta(&mut self, delta: &Delta) -> Result<(), Gap> {
         let Some(table) = &mut self.table else {
             return Err(Gap::Missed);
@@ -80,18 +79,18 @@ impl Follower {
         table.apply(delta)
     }
 
-    /// Lets nobody in until it has joined anew.
+    /// Admits no requests until the dispatcher has rejoined.
     pub fn suspend(&mut self) {
         self.table = None;
     }
 
-    /// Whether something leaves, so that there is more to tell than usual.
+    /// Whether a set is in handover.
     pub fn is_leaving(&self, set: &ObjectSet) -> bool {
         let state = self.table.as_ref().and_then(|table| table.state(set));
         matches!(state, Some(State::Leaving(_)))
     }
 
-    /// Where a request for an object set goes.
+    /// Routes a request for an object set.
     pub fn route(&mut self, name: &str) -> Result<Route, NameError> {
         check_name(name)?;
         let Some(table) = &self.table else {
@@ -106,13 +105,13 @@ impl Follower {
         Ok(Route::Go(Ticket { set, node }))
     }
 
-    /// The node has answered, or was never reached: it is through with the request.
+    /// Ends a request that the node has answered, or that never reached it.
     pub fn answered(&mut self, ticket: Ticket) {
         self.ended(ticket, false);
     }
 
-    /// It ended without an answer: a time-out, a client that left, a broken connection. The node may still be at work
-    /// on it, so its set does not leave the node before [`Follower::vouched`].
+    /// Ends a request without a response: after a timeout, a client that left, or a broken connection. The node may
+    /// still be working on it, so its set does not leave the node before [`Follower::vouched`].
     pub fn unanswered(&mut self, ticket: Ticket) {
         self.ended(ticket, true);
     }
@@ -128,8 +127,8 @@ impl Follower {
         }
     }
 
-    /// Somebody who can tell says that a node is through with everything whose connection ended before: it has
-    /// restarted, or its oldest unfinished request is younger, or none may run for so long.
+    /// Records that a node has finished all requests whose connections ended before: it has restarted, its oldest
+    /// unfinished request is younger, or the request limit has passed.
     pub fn vouched(&mut self, node: NodeId) {
         self.counts.retain(|(_, at), count| {
             if *at == node {
@@ -139,7 +138,7 @@ impl Follower {
         });
     }
 
-    /// Nodes that somebody has to vouch for.
+    /// Nodes with requests in doubt, which need [`Follower::vouched`].
     pub fn in_doubt(&self) -> Vec<NodeId> {
         let doubts = self.counts.iter().filter(|(_, count)| count.in_doubt > 0);
         let mut nodes: Vec<NodeId> = doubts.map(|((_, node), _)| *node).collect();
@@ -148,8 +147,8 @@ impl Follower {
         nodes
     }
 
-    /// What the keeper is told, once a period and when a set has become free: the version, and the sets that are to
-    /// leave and cannot yet. `None` where there is nothing to tell.
+    /// Report to the keeper, once a period and when a set has become free: the version, and the sets in handover that
+    /// still have requests here. `None` without a table.
     pub fn report(&self) -> Option<(u64, Vec<ObjectSet>)> {
         let table = self.table.as_ref()?;
         let is_busy =

@@ -1,21 +1,21 @@
-//! What requests ask for, by object set, in bounded memory.
+//! Demand per object set, in bounded memory.
 
 use std::collections::BTreeMap;
 
 use super::{MAX_NAMED, NameError, ObjectSet, RESTS, SetLoad, check_name, rest_of};
 
-/// Weight of the newest period, once there were enough; until then all count alike.
+/// Minimum weight of the newest period; the first five are averaged evenly.
 const SMOOTHING: f64 = 0.2;
-/// After a period this part of the names stays at most, the hottest, so that there is room for new ones.
+/// Maximum share of the names that is kept after a period, the hottest, so that there is room for new ones.
 const KEPT: f64 = 0.75;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     smoothed: f64,
-    /// Variance of it.
+    /// Variance of `smoothed`.
     noise: f64,
     now: f64,
-    /// Sum of the squares of the costs: what the variance of their sum is where requests come by chance.
+    /// Sum of the squared costs, which is the variance of their sum for Poisson arrivals.
     squares: f64,
     periods: u32,
 }
@@ -36,11 +36,11 @@ impl Load {
     }
 }
 
-/// Counts what requests ask for.
+/// Demand of requests per object set.
 ///
-/// Middle-R counts the transactions at work on an object set, those that wait included, by their mean time. What is
-/// counted here is the cost of the requests that came in a period, those that were refused or had to wait included:
-/// the same but for a factor while all is well, and what a set would need where it is not.
+/// Middle-R counts the running and waiting transactions of an object set, times their mean duration. Here it is the
+/// cost of the requests that arrived in a period, including refused and waiting ones: proportional to the paper's
+/// measure in normal operation, and the true demand under overload.
 #[derive(Clone, Debug)]
 pub struct SetLoads {
     names: BTreeMap<Box<str>, Load>,
@@ -56,7 +56,7 @@ impl Default for SetLoads {
 }
 
 impl SetLoads {
-    /// Counts as many names one by one; what is beyond counts for their rests.
+    /// Creates an empty count. At most `most` names are counted individually; others count towards their rests.
     pub fn new(most: usize) -> Self {
         SetLoads {
             names: BTreeMap::new(),
@@ -66,7 +66,7 @@ impl SetLoads {
         }
     }
 
-    /// A request of this cost for an object set came. What is no name is refused and counts for nothing.
+    /// Counts a request of this cost for an object set. An invalid name is an error and is not counted.
     pub fn came(&mut self, name: &str, cost: f64) -> Result<(), NameError> {
         check_name(name)?;
         let cost = super::assign::usable(cost);
@@ -82,7 +82,7 @@ impl SetLoads {
         Ok(())
     }
 
-    /// Requests of this cost together came, each of about the mean cost. A name counts where there is room for it.
+    /// Counts requests of this total cost, each of about the mean cost. A name without room counts towards its rest.
     pub fn told(&mut self, set: &ObjectSet, cost: f64, mean_cost: f64) {
         let cost = super::assign::usable(cost);
         let squares = cost * super::assign::usable(mean_cost);
@@ -102,7 +102,7 @@ impl SetLoads {
         }
     }
 
-    /// A period is over: smooths, and forgets names that nobody asks for, and the coldest where room gets short.
+    /// Ends a period: smooths the loads, and drops names without demand, and the coldest ones if room gets short.
     pub fn end_period(&mut self) {
         self.rests.iter_mut().for_each(Load::end_period);
         self.names.values_mut().for_each(Load::end_period);
@@ -114,18 +114,18 @@ impl SetLoads {
             let mut loads: Vec<f64> = self.names.values().map(|load| load.smoothed).collect();
             let (_, least, _) = loads.select_nth_unstable_by(most, |a, b| b.total_cmp(a));
             let least = *least;
-            // Those as hot as the first that is too many go, too.
+            // Names as hot as the first one beyond the limit are dropped too.
             self.names.retain(|_, load| load.smoothed > least);
         }
         self.forgotten += (before - self.names.len()) as u64;
     }
 
-    /// Names that were counted one by one and are no longer, since the start.
+    /// Cumulative number of names dropped from individual counting.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// The smoothed loads, cost a period, of all that had any.
+    /// Smoothed loads, in cost per period, of all sets that have any.
     pub fn loads(&self) -> Vec<SetLoad> {
         let rests = self.rests.iter().zip(0..).map(|(load, rest)| SetLoad {
             set: ObjectSet::Rest(rest),

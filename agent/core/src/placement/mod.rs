@@ -1,15 +1,15 @@
-//! Which node is the primary of which object set: global adaptation of Middle-R (section 4), without I/O.
+//! Placement of object sets on primaries: the global adaptation of Middle-R (section 4), without I/O.
 //!
-//! An *object set* is what a request that writes may touch: a table, a customer, a path. Its *primary* is the one
-//! node at which such requests run. Loads are given; a [`Planner`] says which sets to move so that the nodes are
-//! loaded evenly, and only if that is worth it. A set moves by a hand-over: the [`Keeper`], of which there is one in
-//! a cluster, says that it leaves; dispatchers, each with a [`Follower`], let nobody in and tell when theirs are
-//! through; only then does the keeper name the new primary. So no two nodes run requests of one set at a time,
-//! whatever messages are lost, late or doubled. There is no clock in it.
+//! An *object set* is the data that a writing request may touch: a table, a customer, a path. Its *primary* is the one
+//! node at which such requests run. Given the loads, a [`Planner`] decides which sets to move for an even load, and
+//! whether that is worth it. A set moves in a handover: the cluster's one [`Keeper`] announces that it leaves;
+//! dispatchers, each with a [`Follower`], admit no more of its requests, and report when theirs have ended; only then
+//! does the keeper name the new primary. So no two nodes run requests of one set at a time, whatever messages are
+//! lost, late or duplicated. No clock is involved.
 //!
-//! Memory is bounded: at most [`MAX_NAMED`] sets have an entry of their own. All others share [`RESTS`] entries by
-//! the hash of their names, so that every name has a primary and none has to be asked for. A name that is hot and
-//! should be elsewhere than its rest gets an entry; the coldest lose theirs, which is counted.
+//! Memory is bounded: at most [`MAX_NAMED`] sets have an entry of their own. All others share [`RESTS`] entries, the
+//! *rests*, by the hash of their names, so that every name has a primary without a lookup elsewhere. A hot name that
+//! should be at a different node than its rest gets an entry; the coldest names lose theirs, which is counted.
 
 mod assign;
 mod follower;
@@ -31,40 +31,40 @@ pub use table::{Delta, Gap, NoSet, ObjectSet, State, Table};
 
 use crate::{MAX_NAME_BYTES, md5_word};
 
-/// A node, by a number that is never given to another one.
+/// Number of a node, never reused for another one.
 pub type NodeId = u32;
-/// A dispatcher, by a number that is never given to another one, nor to the same one after a restart.
+/// Number of a dispatcher, never reused for another one, nor for the same one after a restart.
 pub type DispatcherId = u64;
 
-/// The highest version: what is a whole number for Redis' and JSON's numbers, too.
+/// Maximum version: the largest integer that Redis' and JSON's numbers represent exactly.
 pub const MAX_VERSION: u64 = (1 << 53) - 1;
-/// Versions of one keeper's term, as in the function library. A term begins with a later block of so many.
+/// Number of versions in one keeper's term, as in the function library. Each term begins with a later block of these.
 pub const TERM_VERSIONS: u64 = 1 << 14;
-/// As many later at most. So many that two terms of which neither knows the other hardly ever draw the same.
+/// Maximum blocks that a term skips: large enough that two terms unaware of each other hardly ever draw the same.
 const MAX_SKIP: u64 = 1 << 20;
 
-/// The first version of a term that goes on from this one: of a later block, by `lot`, so that versions that were lost
-/// have no namesakes. `None` where there are none left.
+/// First version of a term that continues from `version`: in a later block, chosen by the random `lot`, so that lost
+/// versions are not reused. `None` if no versions are left.
 pub fn first_of_term(version: u64, lot: u64) -> Option<u64> {
     let first = (version / TERM_VERSIONS + 1 + lot % MAX_SKIP) * TERM_VERSIONS;
     (first + TERM_VERSIONS - 1 <= MAX_VERSION).then_some(first)
 }
 
-/// Entries that names without one of their own share.
+/// Number of rests: entries shared by names without one of their own.
 pub const RESTS: u16 = 64;
-/// Object sets with an entry of their own, at most.
+/// Maximum object sets with an entry of their own.
 pub const MAX_NAMED: usize = 16_384;
-/// Dispatchers, at most.
+/// Maximum dispatchers of a cluster.
 pub const MAX_DISPATCHERS: usize = 4096;
 
-/// Why a text names no object set.
+/// Reason for which the name of an object set is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameError {
-    /// It is empty.
+    /// The name is empty.
     Empty,
-    /// It is longer than [`MAX_NAME_BYTES`]; this many bytes.
+    /// The name's length in bytes is above [`MAX_NAME_BYTES`].
     Long(usize),
-    /// The byte at this place is not a visible ASCII character.
+    /// The byte at this offset is not a visible ASCII character.
     Character(usize),
 }
 
@@ -86,7 +86,7 @@ impl std::fmt::Display for NameError {
 
 impl std::error::Error for NameError {}
 
-/// Refuses what cannot be the name of an object set: 1 to [`MAX_NAME_BYTES`] visible ASCII characters can.
+/// Checks the name of an object set: 1 to [`MAX_NAME_BYTES`] visible ASCII characters.
 pub fn check_name(name: &str) -> Result<(), NameError> {
     if name.is_empty() {
         return Err(NameError::Empty);
@@ -100,7 +100,7 @@ pub fn check_name(name: &str) -> Result<(), NameError> {
     }
 }
 
-/// The entry that a name shares with others while it has none of its own.
+/// Rest that a name belongs to without an entry of its own, below [`RESTS`].
 pub fn rest_of(name: &str) -> u16 {
     (md5_word(name.as_bytes()) % u32::from(RESTS)) as u16
 }

@@ -1,4 +1,4 @@
-//! Whether object sets should move, and which.
+//! Planning of moves of object sets.
 
 use super::{
     MAX_NAMED, NodeId, ObjectSet, Table,
@@ -7,31 +7,29 @@ use super::{
 };
 use std::collections::BTreeMap;
 
-/// Partial placements that branch and bound may look at in one plan, times nodes.
+/// Maximum partial placements, times nodes, that branch and bound examines in one plan.
 const MAX_VISITED: usize = 50_000;
-/// What moves less is taken, if its variance is at most this much more.
+/// Maximum ratio of variances at which the placement with fewer moves is preferred.
 const FEWER_MOVES: f64 = 1.05;
-/// A variance is taken for more than chance from so many times what chance makes.
+/// Multiple of the variance by chance up to which a variance is tolerated.
 const CHANCE: f64 = 2.0;
-/// Or if the standard deviation is at most this part of the threshold.
+/// Standard deviation, as a share of the threshold, up to which the placement with fewer moves is always preferred.
 const GOOD: f64 = 0.5;
-/// This part of the variance there was is none.
+/// Share of the present variance that is negligible.
 const EVEN: f64 = 1e-6;
-/// A name is worth an entry of its own from this part of a node's mean load on.
+/// Minimum load of a name, as a share of a node's mean load, for an entry of its own.
 const WORTH_NAMING: f64 = 0.01;
-/// Those that are worth none keep theirs while as many are free.
+/// Free entries below which names with less load lose theirs.
 const FREE: usize = MAX_NAMED / 4;
 
-/// When a plan is worth carrying out.
+/// Conditions under which object sets move.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanSettings {
-    /// Nothing moves while the standard deviation of the nodes' loads is at most this part of their mean; the variance
-    /// may be more by twice what it would be by chance. Middle-R
-    /// compares the variance with a threshold that it does not tell; a part of the mean is one for all loads.
-    /// Default 0.2.
+    /// Standard deviation of the nodes' loads, as a share of their mean, up to which nothing moves; the variance may
+    /// exceed it by twice the variance by chance. Middle-R compares the variance with an unspecified threshold; a share
+    /// of the mean suits all loads. Default 0.2.
     pub threshold: f64,
-    /// Nothing moves unless that takes away this part of the variance (Middle-R: "a significant percentage").
-    /// Default 0.5.
+    /// Minimum share of the variance that the moves must remove (Middle-R: "a significant percentage"). Default 0.5.
     pub gain: f64,
 }
 
@@ -44,71 +42,70 @@ impl Default for PlanSettings {
     }
 }
 
-/// The load of a name or a rest.
+/// Load of a name or a rest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SetLoad {
-    /// What.
+    /// The name or rest.
     pub set: ObjectSet,
-    /// In any unit that is the same for all; what is no number above 0 is 0.
+    /// Load in any common unit; values that are not positive and finite count as 0.
     pub load: f64,
-    /// The variance that the load has by chance, as few requests were counted; 0 where it is certain.
+    /// Variance of the load by chance, in that unit squared; 0 if the load is certain.
     pub noise: f64,
 }
 
-/// Why a plan is as it is.
+/// Reason of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanReason {
     /// The load is even enough.
     Even,
-    /// It is not, but what could be reached is not worth it.
+    /// The load is uneven, but moves would not improve it enough.
     NoGain,
-    /// Sets move.
+    /// The load is uneven, and sets move.
     Uneven,
-    /// There is no node to place them on.
+    /// No node has capacity.
     NoNodes,
 }
 
-/// One change of the table.
+/// Change of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A set gets another primary.
     Move(ObjectSet, NodeId),
-    /// A name that had no entry of its own gets one, with this primary.
+    /// A name without an entry of its own gets one, with this primary.
     Name(Box<str>, NodeId),
-    /// A name loses its entry; its rest's primary is its own again.
+    /// A name loses its entry, and belongs to its rest again.
     Forget(Box<str>),
 }
 
-/// A plan.
+/// Result of planning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planned {
-    /// Why.
+    /// Reason of the plan.
     pub reason: PlanReason,
-    /// Standard deviation over mean of the nodes' loads as they are; 0 without load.
+    /// Present standard deviation / mean of the nodes' loads; 0 without load.
     pub before: f64,
-    /// Up to here that counts as even: the threshold, and what chance makes.
+    /// Standard deviation / mean up to which the load counts as even: the threshold, and the variance by chance.
     pub even: f64,
-    /// As they will be.
+    /// Standard deviation / mean after the changes.
     pub after: f64,
-    /// What changes.
+    /// Changes to carry out.
     pub changes: Vec<Change>,
 }
 
-/// Plans.
+/// Plans the moves of object sets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Planner {
     settings: PlanSettings,
 }
 
 impl Planner {
-    /// With settings.
+    /// Creates a planner.
     pub fn new(settings: PlanSettings) -> Self {
         Planner { settings }
     }
 
-    /// What to change in `table`, given the loads of the names and rests that had any, and the capacity of each node
-    /// (in any unit; 0 or less: nothing is placed there). Whoever has a primary without capacity gets another one,
-    /// whether the load is even or not.
+    /// Plans changes of `table` from the loads of names and rests and the capacity of each node, in any unit; nothing
+    /// is placed on nodes with 0 or less. Sets whose primary has no capacity always get another one.
     pub fn plan(
         &self,
         table: &Table,
@@ -128,7 +125,7 @@ impl Planner {
             sizes.iter().filter(|size| **size > 0.0).count(),
         );
         let of: Vec<f64> = units.iter().map(|unit| unit.load).collect();
-        // Who has no primary that lives gets one on top of what the others have.
+        // Sets without a live primary are placed on top of the others.
         let known: Vec<Option<usize>> = units.iter().map(|unit| place(unit.primary)).collect();
         let now = cheapest_each(&of, &sizes, &known);
         let mean = of.iter().sum::<f64>() / all;
@@ -181,18 +178,18 @@ fn planned(reason: PlanReason, [before, even, after]: [f64; 3], changes: Vec<Cha
     }
 }
 
-/// What is placed as one.
+/// Entry, or future entry, that is placed as one.
 struct Unit {
     set: ObjectSet,
     load: f64,
     noise: f64,
     primary: NodeId,
     has_entry: bool,
-    /// Entries with less load are given up.
+    /// Load below which the entry is removed.
     worth_keeping: f64,
 }
 
-/// Every entry of the table, and the names without one that are worth one.
+/// All entries of the table, and the names without one whose load justifies it.
 fn units(table: &Table, loads: &[SetLoad], nodes: usize) -> Vec<Unit> {
     let mut known: BTreeMap<&ObjectSet, (f64, f64)> = BTreeMap::new();
     for SetLoad { set, load, noise } in loads {
@@ -251,7 +248,7 @@ fn units(table: &Table, loads: &[SetLoad], nodes: usize) -> Vec<Unit> {
     units
 }
 
-/// The least variance that was found; but fewer moves, where they come to nearly as little, or to no more than `good`.
+/// Best placement found; the one with fewer moves if its variance is nearly as low, or at most `good`.
 fn best(loads: &[f64], capacities: &[f64], now: &[usize], good: f64) -> Vec<usize> {
     let mut near = now.to_vec();
     improve(loads, capacities, &mut near);
@@ -261,7 +258,7 @@ fn best(loads: &[f64], capacities: &[f64], now: &[usize], good: f64) -> Vec<usiz
     improve(loads, capacities, &mut anew);
     let visits = MAX_VISITED / capacities.len().max(1);
     branch_and_bound(loads, capacities, &mut anew, visits);
-    // What has no load has no reason to move.
+    // Sets without load have no reason to move.
     for (set, node) in anew.iter_mut().enumerate() {
         if usable(loads[set]) == 0.0 {
             *node = now[set];

@@ -1,42 +1,42 @@
-//! What a Redis that may be replaced by its replica lets a keeper promise.
+//! Guarantees of a keeper whose Redis may be replaced by a replica.
 
 use std::time::Duration;
 
-/// On top of its lease, before a dispatcher that holds is taken for gone.
+/// Time beyond its lease before a dispatcher that holds is considered gone.
 const MARGIN: Duration = Duration::from_secs(1);
-/// Redis counts a replica's lag in whole seconds, and looks at it once a second.
+/// Resolution of a replica's lag: Redis counts it in whole seconds, and checks it once a second.
 const LAG_GRAIN: Duration = Duration::from_secs(2);
 
-/// How a Redis server and its replicas are.
+/// Replication state of a Redis server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replication {
-    /// A replica may be, or has been, put in this server's place.
+    /// Whether a replica may replace, or has replaced, this server.
     pub is_replaceable: bool,
-    /// Replicas that are connected.
+    /// Connected replicas.
     pub replicas: u64,
-    /// Below so many replicas that keep up it takes no writes: `min-replicas-to-write`.
+    /// `min-replicas-to-write`: minimum replicas that keep up, without which the server takes no writes.
     pub min_replicas: u64,
-    /// A replica keeps up that was heard so many seconds ago: `min-replicas-max-lag`; 0: all do.
+    /// `min-replicas-max-lag`: maximum lag of a replica that keeps up, in seconds; 0 for no limit.
     pub max_lag: u64,
 }
 
-/// Why a dispatcher that is cut off together with a server that was replaced would not hear of it.
+/// Reason for which a replaced server would not stop accepting the reports of dispatchers cut off with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoHold {
-    /// It goes on to take writes without its replicas, or with a minority of them.
+    /// The server continues to take writes without its replicas, or with a minority of them.
     Replicas {
         /// `min-replicas-to-write`.
         have: u64,
-        /// At least.
+        /// Minimum value.
         need: u64,
-        /// Connected.
+        /// Connected replicas.
         replicas: u64,
     },
-    /// It goes on to take writes for too long.
+    /// The server continues to take writes for too long.
     Lag {
         /// `min-replicas-max-lag`, s.
         have: u64,
-        /// The dispatchers' lease.
+        /// Lease of the dispatchers.
         lease: Duration,
     },
 }
@@ -68,11 +68,11 @@ impl std::fmt::Display for NoHold {
 impl std::error::Error for NoHold {}
 
 impl Replication {
-    /// For how long after its lease a dispatcher that holds may go on to let requests in, counted from when the server
-    /// was replaced: for so long the former one may have taken its reports.
+    /// Maximum time beyond its lease that a dispatcher that holds may admit requests after the server was replaced: the
+    /// former server may have accepted its reports for so long.
     ///
-    /// The server and those that it waits for must be more than half of all, as are those that put another one in its
-    /// place: so it knows that it is cut off.
+    /// The server and the replicas that it waits for must be a majority, as must those that replace it; so the server
+    /// stops taking writes when it is cut off.
     pub fn hold_margin(&self, lease: Duration) -> Result<Duration, NoHold> {
         if !self.is_replaceable {
             return Ok(MARGIN);
@@ -101,8 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_be_cut_off_with_a_former_server_gets_longer_and_is_promised_nothing_where_it_goes_on()
-     {
+    fn hold_margin_covers_replica_lag_and_requires_a_majority() {
         let lease = Duration::from_secs(10);
         let alone = Replication {
             is_replaceable: false,

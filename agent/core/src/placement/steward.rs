@@ -1,4 +1,4 @@
-//! The keeper over time: whom it hears, when it plans, what it begins and when it gives up.
+//! Drives the keeper over time: processes readings, plans, begins handovers and ends late ones.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,82 +10,83 @@ use super::{
     PlanSettings, Planned, Planner, SetLoad, SetLoads, Table, rest_of,
 };
 
-/// Its own number: it is through with a hand-over once it has read who had joined when that was published.
+/// The steward's own dispatcher number: each handover waits until it has read which dispatchers had joined when the
+/// handover was published.
 const READER: DispatcherId = 0;
-/// Sets that leave at a time; dispatchers tell no more.
+/// Maximum sets in handover at a time, as dispatchers report no more.
 const MAX_MOVING: usize = 1024;
-/// What a node could hold a while ago counts half after this, in seconds: a bound that overload lowers is not what the
-/// node can hold once sets have left it, and a plan that believes it strips the node.
+/// Half-life of a node's earlier capacity, in seconds. A bound lowered by overload is not the node's capacity once sets
+/// have left it, and a plan based on it would strip the node.
 const CAPACITY_HALF_LIFE: f64 = 30.0;
-/// What is left of the capacity of a node that what is pinned to it fills: it is there, and gets nothing.
+/// Minimum share of its capacity that a node keeps if pinned sets fill it: it stays live, but gets nothing more.
 const FILLED: f64 = 1e-6;
 
-/// What it goes by.
+/// Settings of the steward.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StewardSettings {
-    /// When a plan is worth carrying out.
+    /// Conditions under which object sets move.
     pub plan: PlanSettings,
-    /// Without, only what is pinned, what is wished and what has no live primary moves.
+    /// Whether sets move for balance. If not, only pinned sets, operators' moves and sets without a live primary do.
     pub moves: bool,
-    /// No request runs for longer.
+    /// Maximum duration of a request.
     pub request_limit: Duration,
-    /// A dispatcher that is not heard for so long is silent, a node that is not seen for so long is down.
+    /// Time without a report after which a dispatcher is silent, or a node is down.
     pub lease: Duration,
 }
 
-/// What a dispatcher told last.
+/// Last report of a dispatcher.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heard {
-    /// Who; not 0.
+    /// Number of the dispatcher, not 0.
     pub id: DispatcherId,
-    /// How long ago.
+    /// Time since the report.
     pub age: Duration,
-    /// The version that it knew.
+    /// Version that the dispatcher knew.
     pub version: u64,
-    /// The version that it joined at.
+    /// Version at which it joined.
     pub joined: u64,
-    /// What is to leave and cannot yet.
+    /// Sets in handover with requests still in flight or in doubt.
     pub busy: Vec<ObjectSet>,
 }
 
 /// A live node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeNow {
-    /// What it may hold now, in any unit; 0: nothing is placed there.
+    /// Present capacity in any unit; nothing is placed on a node with 0.
     pub capacity: f64,
-    /// Mean cost of a request.
+    /// Mean cost of a request, in items.
     pub mean_cost: f64,
 }
 
-/// What is known at some time, read after the last change was published.
+/// State of the cluster, read after the last change was published.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
-    /// All that have joined.
+    /// All joined dispatchers.
     pub dispatchers: Vec<Heard>,
-    /// Those that went and may have left something under way.
+    /// Dispatchers that left and may have requests in flight.
     pub gone: Vec<DispatcherId>,
-    /// Live nodes, once a period.
+    /// Live nodes; given once a period.
     pub nodes: Option<BTreeMap<NodeId, NodeNow>>,
-    /// Costs that came, once a period: then it plans.
+    /// Cost of the requests that arrived, per set; given once a period, when the steward plans.
     pub loads: Option<Vec<(ObjectSet, f64)>>,
-    /// What operators want moved.
+    /// Moves that operators requested.
     pub wishes: Vec<(ObjectSet, NodeId)>,
-    /// What operators fixed.
+    /// Sets that operators pinned, and their nodes.
     pub pins: BTreeMap<ObjectSet, NodeId>,
 }
 
-/// What came of it.
+/// Result of a step.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
-    /// To be published before the next reading; where that fails, nothing of this keeper holds any more.
+    /// Change to publish before the next reading. If that fails, this steward's state is invalid.
     pub delta: Option<Delta>,
-    /// Hand-overs that ended, how, and after how long.
+    /// Handovers that ended, with their results and durations.
     pub ended: Vec<(ObjectSet, Ended, Duration)>,
-    /// The plan, where there was one.
+    /// The plan, if the step made one.
     pub planned: Option<Planned>,
-    /// Dispatchers that were not heard for a lease, or not since the table is in force.
+    /// Dispatchers without a report for a lease, or since this table is in force.
     pub silent: Vec<DispatcherId>,
-    /// Wishes that cannot be carried out, and why.
+    /// Requested moves that failed, with the reason.
     pub refused: Vec<(ObjectSet, KeeperError)>,
 }
 
@@ -95,7 +96,7 @@ struct Seen {
     now: Option<NodeNow>,
 }
 
-/// Drives a [`Keeper`].
+/// Drives a [`Keeper`] from periodic readings.
 #[derive(Clone, Debug)]
 pub struct Steward {
     settings: StewardSettings,
@@ -109,13 +110,13 @@ pub struct Steward {
 }
 
 impl Steward {
-    /// Goes on with a table, or begins with one.
+    /// Creates a steward from a new or a saved table.
     pub fn new(table: Table, settings: StewardSettings) -> Self {
         Steward::with(Keeper::recovered(table), settings)
     }
 
-    /// Goes on with a table with versions from `first` on. `may_have_lost`: that table was not the last, see
-    /// [`Keeper::recovered_after_loss`].
+    /// Resumes from a saved table with versions from `first` on. `may_have_lost`: a later table may have been lost,
+    /// as for [`Keeper::recovered_after_loss`].
     pub fn resumed(
         table: Table,
         settings: StewardSettings,
@@ -130,7 +131,7 @@ impl Steward {
     }
 
     fn with(mut keeper: Keeper, settings: StewardSettings) -> Self {
-        // Nobody has that number yet.
+        // The number is unused in a new keeper, so this cannot fail.
         let _ = keeper.join(READER);
         Steward {
             settings,
@@ -144,43 +145,43 @@ impl Steward {
         }
     }
 
-    /// Other settings from now on.
+    /// Replaces the settings.
     pub fn set(&mut self, settings: StewardSettings) {
         self.settings = settings;
     }
 
-    /// The table, with all that was decided.
+    /// The table, including all decisions.
     pub fn table(&self) -> &Table {
         self.keeper.table()
     }
 
-    /// Whether it waits for who may act on a version that was lost.
+    /// Whether it waits for dispatchers that may act on a lost version.
     pub fn is_after_loss(&self) -> bool {
         self.keeper.is_after_loss()
     }
 
-    /// Sets that are on their way.
+    /// Number of sets in handover.
     pub fn moving(&self) -> usize {
         self.keeper.moving().count()
     }
 
-    /// Names that were counted or had an entry and no longer are or have, since it began.
+    /// Cumulative number of names that lost their entry or their individual count.
     pub fn forgotten(&self) -> u64 {
         self.keeper.forgotten() + self.loads.forgotten()
     }
 
-    /// One look; `now` is the time since any fixed point.
+    /// Processes a reading; `now` is the time since any fixed point.
     pub fn step(&mut self, now: Duration, reading: &Reading) -> Step {
         let mut step = Step::default();
         let version = self.table().version();
         self.hear(reading);
-        // All who had joined when that version was published are known now.
+        // All dispatchers that had joined when that version was published are known now.
         let _ = self.keeper.heard(READER, version, &[]);
         if let Some(nodes) = &reading.nodes {
             self.look_at_nodes(now, nodes);
         }
         let silent = reading.dispatchers.iter();
-        // Who has told no version of this table may act on another one.
+        // A dispatcher that has reported no version of this table may act on another one.
         let silent = silent.filter(|known| known.age > self.settings.lease || known.version == 0);
         step.silent = silent.map(|known| known.id).collect();
         self.give_up(now);
@@ -214,7 +215,7 @@ impl Steward {
     fn hear(&mut self, reading: &Reading) {
         for id in &reading.gone {
             if self.gone.insert(*id) {
-                // One that came and went between two readings leaves doubt all the same.
+                // A dispatcher that joined and left between two readings may also have requests in flight.
                 let _ = self.keeper.join_at(*id, 0);
                 self.keeper.left(*id, false);
                 self.heard.remove(id);
@@ -230,7 +231,7 @@ impl Steward {
             if !self.keeper.knows(known.id) {
                 let _ = self.keeper.join_at(known.id, known.joined);
             }
-            // One that is ahead is not believed; Redis refuses it before.
+            // Reports ahead of the table are ignored; Redis already refuses them.
             let _ = self.keeper.heard(known.id, known.version, &known.busy);
         }
         self.gone.retain(|id| reading.gone.contains(id));
@@ -284,7 +285,7 @@ impl Steward {
         }
     }
 
-    /// What each node may hold; those that are down are left out, those that nobody has told of are like the others.
+    /// Capacity of each node that is up; nodes without a reported one get the mean.
     fn capacities(&self, now: Duration) -> BTreeMap<NodeId, f64> {
         let up = || {
             let lease = self.settings.lease;
@@ -317,7 +318,7 @@ impl Steward {
         self.loads.end_period();
     }
 
-    /// What takes too long goes back, but where nobody is there to go back to.
+    /// Ends handovers that take too long, except those from nodes that are down.
     fn give_up(&mut self, now: Duration) {
         let limit = self.settings.request_limit + self.settings.lease;
         let capacities = self.capacities(now);
@@ -342,7 +343,7 @@ impl Steward {
         }
     }
 
-    /// Whether a node was seen of late.
+    /// Whether a node has reported within a lease.
     fn is_up(&self, now: Duration, node: NodeId) -> bool {
         let seen = self.nodes.get(&node).filter(|seen| seen.now.is_some());
         seen.is_some_and(|seen| now.saturating_sub(seen.at) <= self.settings.lease)
@@ -373,14 +374,14 @@ impl Steward {
             let state = self.table().state(set);
             let is_so = state.is_some_and(|state| state.primary() == *to);
             let change = self.change(set, *to);
-            // A node that is down gets it when it is back.
+            // A node that is down gets its pinned sets when it is up again.
             if !is_so && self.is_up(now, *to) && !moving.contains(&key_of(&change)) {
                 let _ = self.keeper.begin(&[change]);
             }
         }
     }
 
-    /// Plans around what is pinned: its nodes have so much less capacity for the rest.
+    /// Plans the sets that are not pinned; the pinned ones reduce their nodes' capacity.
     fn plan(&mut self, now: Duration, pins: &BTreeMap<ObjectSet, NodeId>) -> Planned {
         let mut capacities = self.capacities(now);
         let is_pinned = |load: &SetLoad| pins.contains_key(&load.set);
@@ -420,7 +421,7 @@ impl Steward {
             planned.reason = PlanReason::NoGain;
         }
         if self.keeper.begin(&planned.changes).is_err() {
-            // One of them cannot be; the others can.
+            // One change is invalid: begin the others one by one.
             planned
                 .changes
                 .retain(|change| self.keeper.begin(std::slice::from_ref(change)).is_ok());
@@ -433,7 +434,7 @@ fn lives(capacities: &BTreeMap<NodeId, f64>, node: NodeId) -> bool {
     capacities.get(&node).is_some_and(|size| *size > 0.0)
 }
 
-/// The entry that is handed over for a change.
+/// Entry whose handover a change needs.
 fn key_of(change: &Change) -> ObjectSet {
     match change {
         Change::Move(set, _) => set.clone(),

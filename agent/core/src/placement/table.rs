@@ -1,19 +1,19 @@
-//! The table of primaries, and how its changes travel.
+//! The table of primaries and its changes.
 
 use std::collections::BTreeMap;
 
 use super::{MAX_NAMED, MAX_VERSION, NodeId, RESTS, rest_of};
 
-/// An entry of the table.
+/// Key of a table entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectSet {
-    /// The names without an entry of their own whose hash is this, below [`RESTS`].
+    /// All names with this hash, below [`RESTS`], that have no entry of their own.
     Rest(u16),
-    /// One name.
+    /// A single name.
     Named(Box<str>),
 }
 
-/// As agents, proxies and Redis write it: `=NAME`, or `*N` for a rest.
+/// Text form of agents, proxies and Redis: `=NAME`, or `*N` for a rest.
 impl std::fmt::Display for ObjectSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -23,7 +23,7 @@ impl std::fmt::Display for ObjectSet {
     }
 }
 
-/// What is no object set as it is written.
+/// Error for a malformed text form of an object set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoSet;
 
@@ -58,17 +58,17 @@ impl std::str::FromStr for ObjectSet {
     }
 }
 
-/// How it is with an object set.
+/// State of an object set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Its requests run at this node.
+    /// Its requests run at this primary.
     Settled(NodeId),
-    /// Nobody is let in until what runs at this node is through.
+    /// Handover: no requests are admitted until those at this node have ended.
     Leaving(NodeId),
 }
 
 impl State {
-    /// The primary, or the one that it leaves.
+    /// The primary, or in a handover the former one.
     pub fn primary(self) -> NodeId {
         match self {
             State::Settled(node) | State::Leaving(node) => node,
@@ -76,29 +76,29 @@ impl State {
     }
 }
 
-/// A published change: from one version to the next, only what is new; `None` for a name that has no entry any more.
+/// Published change from one version to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delta {
-    /// The version it applies to.
+    /// Version it applies to.
     pub from: u64,
-    /// The version it leads to.
+    /// Version it results in.
     pub to: u64,
-    /// Entries and their new states.
+    /// Changed entries and their new states; `None` removes a name's entry.
     pub entries: Vec<(ObjectSet, Option<State>)>,
 }
 
-/// A change that does not fit the table, which is as before.
+/// Reason for which a change does not apply; the table stays as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gap {
-    /// It leads to a version that the table has or is past: doubled or late, and nothing to do.
+    /// The table already has this or a later version: the change is late or a duplicate, and is to be ignored.
     Late,
-    /// It begins at a later version than the table's: something was missed, and the whole table is needed.
+    /// The change starts from another version: a change was missed, and the whole table is needed.
     Missed,
-    /// It names a rest that is none, forgets one, or has more names or a higher version than there may be.
+    /// Invalid: an unknown or removed rest, or too many names or too high a version.
     Wrong,
 }
 
-/// Which node is the primary of what.
+/// Map from object sets to primaries, with a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     version: u64,
@@ -107,7 +107,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// At version 1, with all on one node; `each` says which for each rest.
+    /// Creates a table at version 1 without named entries; `each` gives the primary of each rest.
     pub fn new(each: impl Fn(u16) -> NodeId) -> Self {
         Table {
             version: 1,
@@ -116,8 +116,11 @@ impl Table {
         }
     }
 
-    /// With these entries; [`Gap::Wrong`] where they are no table: a rest is missing, there are too many names, or the
-    /// version is above [`MAX_VERSION`].
+    /// Creates a table of these entries.
+    ///
+    /// # Errors
+    /// [`Gap::Wrong`] if a rest is missing or unknown, a name is invalid, there are too many names, or the version is
+    /// above [`MAX_VERSION`].
     pub fn from_entries(
         version: u64,
         entries: impl IntoIterator<Item = (ObjectSet, State)>,
@@ -146,12 +149,12 @@ impl Table {
         }
     }
 
-    /// Increases with every published change.
+    /// Version, which increases with every published change.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// The entry that a name goes by.
+    /// Entry that a name belongs to.
     pub fn set_of(&self, name: &str) -> ObjectSet {
         match self.names.get_key_value(name) {
             Some((name, _)) => ObjectSet::Named(name.clone()),
@@ -159,7 +162,7 @@ impl Table {
         }
     }
 
-    /// How it is with an entry; `None` where there is none.
+    /// State of an entry; `None` if there is none.
     pub fn state(&self, set: &ObjectSet) -> Option<State> {
         match set {
             ObjectSet::Rest(rest) => self.rest(*rest),
@@ -167,7 +170,7 @@ impl Table {
         }
     }
 
-    /// How it is with a rest.
+    /// State of a rest; `None` if the number is not below [`RESTS`].
     pub fn rest(&self, rest: u16) -> Option<State> {
         self.rests.get(usize::from(rest)).copied()
     }
@@ -177,7 +180,7 @@ impl Table {
         self.names.contains_key(name)
     }
 
-    /// Names with an entry of their own.
+    /// Number of names with an entry of their own.
     pub fn named(&self) -> usize {
         self.names.len()
     }
@@ -190,7 +193,7 @@ impl Table {
         rests.chain(names.map(|(name, state)| (ObjectSet::Named(name.clone()), *state)))
     }
 
-    /// Takes a change over; on an error nothing has changed.
+    /// Applies a change; on an error nothing has changed.
     pub fn apply(&mut self, delta: &Delta) -> Result<(), Gap> {
         if delta.to <= self.version {
             return Err(Gap::Late);

@@ -1,13 +1,13 @@
-//! From bounds to ring sizes.
+//! Ring sizes from bounds.
 
 use super::{MAX_NODES, MAX_SLOTS};
 
-/// Bounds no sizes can be made of.
+/// Error for bounds or slots without possible sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SizesError {
-    /// More nodes than an owner's byte can name.
+    /// More than [`MAX_NODES`] nodes.
     TooManyNodes(usize),
-    /// Not within 1..=[`MAX_SLOTS`], or fewer slots than live nodes.
+    /// The number of slots is not 1..=[`MAX_SLOTS`], or below the number of live nodes.
     Slots(u32),
 }
 
@@ -15,7 +15,7 @@ impl std::fmt::Display for SizesError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             SizesError::TooManyNodes(count) => {
-                write!(f, "{count} nodes: a ring has at most {MAX_NODES}")
+                write!(f, "{count} nodes, maximum {MAX_NODES}")
             }
             SizesError::Slots(slots) => write!(
                 f,
@@ -27,8 +27,8 @@ impl std::fmt::Display for SizesError {
 
 impl std::error::Error for SizesError {}
 
-/// Bounds for [`ring_sizes`] of nodes that can carry so much: one of which that is not known has the mean of the others,
-/// and where nothing is known all have the same.
+/// Bounds for [`ring_sizes`] of nodes with these capacities: a node without a known one gets the mean of the others,
+/// and if none is known all are equal.
 pub fn ring_weights(capacities: &[Option<f64>]) -> Vec<f64> {
     let known = |capacity: &Option<f64>| capacity.filter(|it| it.is_finite() && *it > 0.0);
     let (mut sum, mut count) = (0.0, 0.0);
@@ -41,9 +41,9 @@ pub fn ring_weights(capacities: &[Option<f64>]) -> Vec<f64> {
     weights.collect()
 }
 
-/// `H_i`: slots in proportion to the bounds, by largest remainders (ties go to the smaller index).
-/// They sum to `slots`, or are all 0 when no node is live. A bound that is not a number above 0 is a
-/// drained node and gets none; any other gets at least one.
+/// `H_i`: slots in proportion to the bounds, by largest remainders; ties go to the lower index. They sum to `slots`, or
+/// are all 0 if no node is live. A node whose bound is not positive and finite is drained and gets none; any other
+/// gets at least one.
 pub fn ring_sizes(bounds: &[f64], slots: u32) -> Result<Vec<u32>, SizesError> {
     if bounds.len() > MAX_NODES {
         return Err(SizesError::TooManyNodes(bounds.len()));
@@ -53,7 +53,7 @@ pub fn ring_sizes(bounds: &[f64], slots: u32) -> Result<Vec<u32>, SizesError> {
     if slots == 0 || slots > MAX_SLOTS || (slots as usize) < count {
         return Err(SizesError::Slots(slots));
     }
-    // Over the largest, so that a sum of huge bounds stays finite.
+    // Relative to the largest, so that the sum of huge bounds stays finite.
     let largest = bounds
         .iter()
         .copied()
@@ -89,8 +89,8 @@ pub fn ring_sizes(bounds: &[f64], slots: u32) -> Result<Vec<u32>, SizesError> {
     Ok(sizes)
 }
 
-/// Whether a change is worth moving keys for: a node came or went, or some size is off by more than
-/// `dead_band` of itself.
+/// Whether a change justifies moving keys: a node joined or left, or a size differs by more than `dead_band`, as a
+/// share of itself.
 pub fn worth_moving(now: &[u32], wanted: &[u32], dead_band: f64) -> bool {
     let at = |sizes: &[u32], index: usize| sizes.get(index).copied().unwrap_or(0);
     (0..now.len().max(wanted.len())).any(|index| {

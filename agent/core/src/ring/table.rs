@@ -1,31 +1,31 @@
-//! The slot table, its changes and its look-ups.
+//! The slot table, its changes and lookups.
 
 use std::sync::Arc;
 
 use super::{MAX_NODES, MAX_SLOTS, NOBODY, key_hash, probe_hash, slot_of_hash};
 
-/// A table that was handed over and cannot be.
+/// Reason for which a table or a change is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RingError {
-    /// Not within 1..=[`MAX_SLOTS`].
+    /// The number of slots is not 1..=[`MAX_SLOTS`].
     Slots(usize),
-    /// An owner beyond the nodes.
+    /// The owner of a slot is no node of the ring.
     Owner {
         /// The slot.
         slot: u32,
         /// Its owner.
         owner: u8,
     },
-    /// A slot beyond the table.
+    /// The slot is beyond the table.
     Slot(u32),
-    /// The delta starts at another version.
+    /// The change applies to another version.
     Gap {
-        /// The table's version.
+        /// Version of the table.
         have: u64,
-        /// The one the delta starts from.
+        /// Version that the change applies to.
         from: u64,
     },
-    /// Sizes that do not sum to the table, or name too many nodes.
+    /// The sizes do not sum to the table's slots, or there are too many nodes.
     Sizes,
 }
 
@@ -50,28 +50,28 @@ impl std::fmt::Display for RingError {
 
 impl std::error::Error for RingError {}
 
-/// A published change: from one version to the next, only what moved.
+/// Published change from one version to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingDelta {
-    /// The version it applies to.
+    /// Version it applies to.
     pub from: u64,
-    /// The version it leads to.
+    /// Version it results in.
     pub to: u64,
-    /// Slot and new owner, by slot.
+    /// Moved slots and their new owners, by slot.
     pub moves: Vec<(u32, u8)>,
 }
 
-/// `H` slots, each with the index of the node that owns it.
+/// `H` slots, each with the index of its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingTable {
     version: u64,
     nodes: usize,
-    /// Shared, for all workers of a process have the same ring.
+    /// Shared, as all workers of a process have the same ring.
     owners: Arc<[u8]>,
 }
 
 impl RingTable {
-    /// A table at version 0 that nobody owns.
+    /// Creates a table at version 0 whose slots have no owner.
     pub fn empty(slots: u32) -> Result<Self, RingError> {
         if slots == 0 || slots > MAX_SLOTS {
             return Err(RingError::Slots(slots as usize));
@@ -83,7 +83,7 @@ impl RingTable {
         })
     }
 
-    /// A table as it came from elsewhere: nothing in it is trusted.
+    /// Creates a table from untrusted data.
     pub fn from_owners(version: u64, nodes: usize, owners: Vec<u8>) -> Result<Self, RingError> {
         if owners.is_empty() || owners.len() > MAX_SLOTS as usize {
             return Err(RingError::Slots(owners.len()));
@@ -101,27 +101,27 @@ impl RingTable {
         })
     }
 
-    /// Increases with every published change.
+    /// Version, which increases with every published change.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Node indices are below this.
+    /// Number of node indexes; all owners are below it.
     pub fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// `H`.
+    /// `H`: number of slots.
     pub fn slots(&self) -> u32 {
         self.owners.len() as u32
     }
 
-    /// The owner of every slot, [`NOBODY`] where there is none.
+    /// Owner of every slot; [`NOBODY`] if it has none.
     pub fn owners(&self) -> &[u8] {
         &self.owners
     }
 
-    /// `H_i` of every node.
+    /// `H_i`: number of slots of every node.
     pub fn sizes(&self) -> Vec<u32> {
         let mut sizes = vec![0; self.nodes];
         for owner in self.owners.iter().filter(|owner| **owner != NOBODY) {
@@ -130,9 +130,9 @@ impl RingTable {
         sizes
     }
 
-    /// The change that gives every node its size. Slots are gone through upwards: a slot moves only
-    /// if its owner has too many, to the node with the smallest index that has too few. So exactly
-    /// the surplus moves, and what moves back later is mostly what moved before.
+    /// Change that gives every node its size. In ascending order, a slot moves only if its owner has too many, to the
+    /// node with the lowest index that has too few. So exactly the surplus moves, and slots that move back later are
+    /// mostly those that moved before.
     pub fn change_to(&self, sizes: &[u32]) -> Result<RingDelta, RingError> {
         let sum: u64 = sizes.iter().map(|size| u64::from(*size)).sum();
         if sizes.len() > MAX_NODES || (sum != 0 && sum != self.owners.len() as u64) {
@@ -174,7 +174,7 @@ impl RingTable {
         })
     }
 
-    /// Takes a change over; on an error nothing has changed. `nodes` is the count after it.
+    /// Applies a change; on an error nothing has changed. `nodes` is the number of nodes after it.
     pub fn apply(&mut self, delta: &RingDelta, nodes: usize) -> Result<(), RingError> {
         if delta.from != self.version {
             return Err(RingError::Gap {
@@ -199,7 +199,7 @@ impl RingTable {
         Ok(())
     }
 
-    /// The change from this table to a newer one of the same size.
+    /// Change from this table to a newer one of the same size.
     pub fn difference(&self, newer: &RingTable) -> Result<RingDelta, RingError> {
         if newer.owners.len() != self.owners.len() {
             return Err(RingError::Slots(newer.owners.len()));
@@ -215,18 +215,18 @@ impl RingTable {
         })
     }
 
-    /// The owner of a key.
+    /// Owner of a key; `None` if its slot has none.
     pub fn owner(&self, key: &[u8]) -> Option<u8> {
         self.owner_of_hash(key_hash(key))
     }
 
-    /// The owner of a key's hash.
+    /// Owner of a key's hash; `None` if its slot has none.
     pub fn owner_of_hash(&self, hash: u32) -> Option<u8> {
         let owner = self.owners[slot_of_hash(hash, self.slots()) as usize];
         (owner != NOBODY).then_some(owner)
     }
 
-    /// The nodes to try for a key: its owner, then the owners of re-hashed slots, each node once.
+    /// Nodes to try for a key, each once: its owner, then the owners of re-hashed slots.
     pub fn candidates(&self, hash: u32) -> Candidates<'_> {
         Candidates {
             table: self,
@@ -244,11 +244,11 @@ fn check_owner(slot: u32, owner: u8, nodes: usize) -> Result<(), RingError> {
     Ok(())
 }
 
-/// Probes of a key before it is given up; at this many, a node with a fiftieth of the ring has been
-/// met with a probability of 0.72, and the half of the ring that is free with one of 1 - 2^-64.
+/// Maximum probes of a key. With this many, a node with a fiftieth of the ring is found with a probability of 0.72, and
+/// a free half of the ring with one of 1 - 2^-64.
 const PROBES: u32 = 64;
 
-/// Bounded load by re-hashed probing: see [`RingTable::candidates`].
+/// Candidates for a key by re-hashed probing, from [`RingTable::candidates`].
 #[derive(Clone, Debug)]
 pub struct Candidates<'a> {
     table: &'a RingTable,

@@ -1,50 +1,50 @@
-//! When what is known of the nodes' load comes to act: the update algorithms of the thesis (section 3.10).
+//! Update algorithms of the thesis (section 3.10): when news of the nodes' load takes effect.
 
 use super::NodeNews;
 
-/// Answers make a scheduler choose anew no more often than this, in seconds: it looks at all nodes then.
+/// Minimum time between two updates of a scheduler by responses, in seconds, as each examines all nodes.
 const BETWEEN_ACCESSES: f64 = 0.02;
 
-/// Which update algorithm.
+/// Update algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpdateAlgorithm {
-    /// Of all nodes together, once a phase.
+    /// All nodes together, once a phase.
     #[default]
     Periodic,
-    /// Of each node once a phase, one after the other.
+    /// Each node once a phase, one after the other.
     Continuous,
-    /// With each answer, of the node that gave it; after a phase without one as it is heard.
+    /// A node with each of its responses; after a phase without one, with the next snapshot.
     OnAccess,
 }
 
-/// How load is learned.
+/// Settings of the update algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NewsSettings {
-    /// Which update algorithm.
+    /// The algorithm.
     pub update: UpdateAlgorithm,
-    /// `T` of the thesis, in seconds; 0: whenever it is heard.
+    /// `T` of the thesis, in seconds; 0 to apply every snapshot.
     pub phase: f64,
 }
 
-/// The thesis' bulletin board, as one dispatcher sees it.
+/// The thesis' bulletin board, one copy per dispatcher.
 #[derive(Clone, Debug)]
 pub struct Board {
     settings: NewsSettings,
     posted: Vec<NodeNews>,
-    /// Of all nodes, and of each.
+    /// Time of the next update of all nodes, in seconds; `due_at` is that of each.
     due: f64,
     due_at: Vec<f64>,
     accessed_at: f64,
 }
 
-/// The next time, in step with the one before where that can be.
+/// Time of the next update: one phase after the last due one or, if that has passed, after `now`.
 fn next(due: f64, now: f64, phase: f64) -> f64 {
     let next = due + phase;
     if next > now { next } else { now + phase }
 }
 
 impl Board {
-    /// With nothing on it.
+    /// Creates an empty board.
     pub fn new(settings: NewsSettings) -> Self {
         Board {
             settings,
@@ -55,13 +55,13 @@ impl Board {
         }
     }
 
-    /// What schedulers act on.
+    /// News in effect.
     pub fn posted(&self) -> &[NodeNews] {
         &self.posted
     }
 
-    /// What is known of all nodes at `now`, in seconds. Returns whether schedulers are to be told. That a node comes
-    /// or goes is posted at once.
+    /// Processes a snapshot of all nodes at `now`, in seconds. Returns whether the news in effect has changed. Nodes
+    /// that join or leave are posted at once.
     pub fn heard(&mut self, now: f64, news: &[NodeNews]) -> bool {
         let mut is_changed = self.posted.len() != news.len();
         self.posted.truncate(news.len());
@@ -77,7 +77,7 @@ impl Board {
                 (self.posted.get_mut(place), self.due_at.get_mut(place))
             else {
                 self.posted.push(*heard);
-                // Spread evenly over the first phase.
+                // Spread the first updates evenly over a phase.
                 self.due_at.push(now + phase * (place as f64 + 1.0) / count);
                 continue;
             };
@@ -96,7 +96,8 @@ impl Board {
         is_changed
     }
 
-    /// A node's answer told of its load; what it did not tell stays. Returns whether schedulers are to be told.
+    /// Applies the jobs or load that a node's response stated; `None` keeps the known value. Returns whether schedulers
+    /// should be updated.
     pub fn accessed(
         &mut self,
         now: f64,

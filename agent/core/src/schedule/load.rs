@@ -1,8 +1,8 @@
-//! BasicLI, and the load informed scheduler with artificial load.
+//! BasicLI, and the load-informed scheduler with artificial load.
 
 use super::{NodeNews, drawn};
 
-/// BasicLI: the arrivals of a phase fill the nodes up to one level.
+/// BasicLI: the arrivals of a phase fill the nodes to a common level.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BasicLi {
     /// Node and cumulative probability, ascending to 1.
@@ -10,9 +10,9 @@ pub(super) struct BasicLi {
 }
 
 impl BasicLi {
-    /// `P_i = (level · w_i - L_i) / arrivals`, where the level is that of the least loaded nodes
-    /// which the arrivals can bring to one level; the others get nothing. (The thesis prints the
-    /// case of equal weights and a phase long enough for all nodes, and drops a division by N.)
+    /// `P_i = (level · w_i - L_i) / arrivals`, with the level to which the arrivals fill the least loaded nodes; the
+    /// others get nothing. (The thesis prints the case of equal weights and a phase long enough for all nodes, and
+    /// lacks a division by N.)
     pub(super) fn inform(&mut self, nodes: &[NodeNews], arrivals: f64) {
         let arrivals = if arrivals.is_finite() {
             arrivals.max(1.0)
@@ -50,14 +50,14 @@ impl BasicLi {
     }
 }
 
-/// The nodes in order of their load, real and artificial.
+/// Nodes in order of load, real plus artificial.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeastLoaded {
     loads: Vec<(f64, usize)>,
 }
 
 impl LeastLoaded {
-    /// News is assumed to show what was sent before it: artificial load starts from nothing.
+    /// News is assumed to include all requests sent before it, so artificial load restarts from 0.
     pub(super) fn inform(&mut self, nodes: &[NodeNews]) {
         let live = nodes.iter().enumerate().filter(|(_, node)| node.weight > 0);
         self.loads = live.map(|(index, node)| (node.load(), index)).collect();

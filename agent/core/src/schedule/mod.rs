@@ -1,8 +1,7 @@
-//! The schedulers of the load balancing thesis (MySQL, 2003, chapter 3), one choice at a time.
+//! Schedulers of the load balancing thesis (MySQL, 2003, chapter 3).
 //!
-//! A dispatcher holds one [`Scheduler`], tells it news about the nodes when there are any and asks it
-//! for a node for each request. Randomness comes in as 32-bit numbers, so that Lua and Rust choose
-//! alike; `vectors/schedules.json` pins that.
+//! A dispatcher has one [`Scheduler`], passes it news of the nodes and gets a node for each request. Randomness is
+//! passed in as 32-bit numbers, so that Lua and Rust choose alike; `vectors/schedules.json` pins that.
 
 mod board;
 mod load;
@@ -13,18 +12,18 @@ pub use board::{Board, NewsSettings, UpdateAlgorithm};
 use load::{BasicLi, LeastLoaded};
 use tokens::Tokens;
 
-/// What is known of a node. Nodes are named by their position.
+/// News of one node. Nodes are identified by their position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeNews {
-    /// Share of the work it should get; 0 takes it out.
+    /// Relative share of the work; 0 for none.
     pub weight: u32,
     /// Active requests.
     pub jobs: f64,
-    /// Load in whatever unit the nodes agree on, such as delay over SLA.
+    /// Load in a common unit of the nodes, such as delay / SLA.
     pub load: f64,
 }
 
-/// Which scheduler, and its settings.
+/// Scheduler and its settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Policy {
     /// Algorithm 3.1.
@@ -35,18 +34,18 @@ pub enum Policy {
     WeightedRandom,
     /// BasicLI, section 3.5.
     BasicLi {
-        /// Requests expected until the next news, above 0.
+        /// Requests expected until the next news, at least 1.
         arrivals: f64,
     },
     /// Algorithm 3.4.
     JobInformed,
     /// Algorithm 3.6 with the artificial load of 3.7.
     LoadInformed {
-        /// The most nodes to draw among.
+        /// Maximum number of nodes to choose among, at least 1.
         max_nodes: usize,
-        /// How far over the least load a node may be to be drawn.
+        /// Maximum difference from the least load.
         interval: f64,
-        /// Load that a request adds until the next news.
+        /// Load that each request adds until the next news.
         artificial: f64,
     },
 }
@@ -59,14 +58,14 @@ enum State {
     LeastLoaded(LeastLoaded),
 }
 
-/// One dispatcher's state.
+/// Scheduler of one dispatcher.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     policy: Policy,
     state: State,
 }
 
-/// `0..count` from a 32-bit random number.
+/// Maps a 32-bit random number to `0..count`.
 fn drawn(number: u32, count: usize) -> usize {
     ((u64::from(number) * count as u64) >> 32) as usize
 }
@@ -80,7 +79,7 @@ impl NodeNews {
         }
     }
 
-    /// A load that is no number is not an invitation.
+    /// The load; the maximum if it is not finite, so that it attracts no requests.
     fn load(&self) -> f64 {
         if self.load.is_finite() {
             self.load
@@ -91,7 +90,7 @@ impl NodeNews {
 }
 
 impl Scheduler {
-    /// A scheduler that knows these nodes.
+    /// Creates a scheduler for these nodes.
     pub fn new(policy: Policy, nodes: &[NodeNews]) -> Self {
         let state = match policy {
             Policy::RoundRobin => State::RoundRobin {
@@ -109,7 +108,7 @@ impl Scheduler {
         scheduler
     }
 
-    /// Takes in news: `OnLoadUpdate` of the thesis.
+    /// Applies news: `OnLoadUpdate` of the thesis.
     pub fn on_news(&mut self, nodes: &[NodeNews]) {
         match (&mut self.state, self.policy) {
             (State::RoundRobin { live, next }, _) => {
@@ -128,7 +127,7 @@ impl Scheduler {
         }
     }
 
-    /// The node for a request: `GetNextNode`. `None` where no node has a weight.
+    /// Node for a request: `GetNextNode`. `None` if no node has a weight.
     pub fn next(&mut self, random: &mut impl FnMut() -> u32) -> Option<usize> {
         match (&mut self.state, self.policy) {
             (State::RoundRobin { live, next }, _) => {
@@ -151,8 +150,7 @@ impl Scheduler {
         }
     }
 
-    /// Algorithm 3.8: `dispatchers` act on the same news, so each asks as many times as there are of
-    /// them and takes one of the answers.
+    /// Algorithm 3.8: as all `dispatchers` act on the same news, each draws that many nodes and takes one of them.
     pub fn next_among(
         &mut self,
         dispatchers: usize,
@@ -173,7 +171,7 @@ impl Scheduler {
         taken
     }
 
-    /// A request left the node before the next news: its artificial load goes (algorithm 3.7, line 11).
+    /// Removes the artificial load of a request that has ended (algorithm 3.7, line 11).
     pub fn finished(&mut self, node: usize) {
         if let (State::LeastLoaded(loads), Policy::LoadInformed { artificial, .. }) =
             (&mut self.state, self.policy)

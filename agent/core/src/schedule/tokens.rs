@@ -1,10 +1,10 @@
-//! Weights as tokens: algorithms 3.2, 3.3 and 3.4.
+//! Schedulers with weights as tokens: algorithms 3.2, 3.3 and 3.4.
 
 use std::collections::VecDeque;
 
 use super::{NodeNews, drawn};
 
-/// Nodes with tokens left, and those that have used theirs up.
+/// Nodes with tokens left, and the expired list of those without.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tokens {
     weights: Vec<u32>,
@@ -25,8 +25,8 @@ impl Tokens {
         }
     }
 
-    /// Algorithm 3.4: a node's tokens are its distance, in jobs, from its share of all jobs. Nodes
-    /// over their share wait on the expired list, with as many tokens less.
+    /// Algorithm 3.4: a node's tokens are its distance in jobs from its share of all jobs. Nodes above their share
+    /// wait on the expired list, with correspondingly fewer tokens.
     pub(super) fn inform(&mut self, nodes: &[NodeNews]) {
         self.weights = nodes.iter().map(|node| node.weight).collect();
         self.left.clone_from(&self.weights);
@@ -36,7 +36,7 @@ impl Tokens {
         let weight: f64 = live().map(|(_, node)| f64::from(node.weight)).sum();
         let jobs: f64 = live().map(|(_, node)| node.jobs()).sum();
         for (index, node) in live() {
-            // In one division, so that whole jobs stay whole.
+            // A single division, so that whole jobs stay whole.
             let distance =
                 ((f64::from(node.weight) * jobs - node.jobs() * weight) / weight).floor();
             if distance > 0.0 {
@@ -56,7 +56,7 @@ impl Tokens {
         }
     }
 
-    /// Uses a token of a node that is on neither list; puts it where it belongs.
+    /// Uses a token of a node. Returns whether it has more; otherwise it goes to the expired list.
     fn spend(&mut self, node: usize) -> bool {
         self.left[node] -= 1;
         if self.left[node] > 0 {
@@ -77,7 +77,7 @@ impl Tokens {
         Some(node)
     }
 
-    /// Algorithm 3.3. The last of the list takes the place of one that leaves it.
+    /// Algorithm 3.3. The last node of the list takes the place of one that leaves it.
     pub(super) fn next_random(&mut self, number: u32) -> Option<usize> {
         self.refill();
         let place = drawn(number, self.ready.len());

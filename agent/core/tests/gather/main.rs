@@ -1,4 +1,4 @@
-//! One answer out of many: what it is whatever the interleaving, and what is refused.
+//! Gathering: results under any interleaving, and refusals.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod merged;

@@ -1,4 +1,4 @@
-//! What one answer is whatever the interleaving.
+//! Results of a gathering under any interleaving.
 
 use std::{cmp::Ordering, collections::VecDeque};
 
@@ -13,7 +13,7 @@ type Rows = Vec<Vec<Value>>;
 /// Partition and place in it.
 type Id = (usize, usize);
 
-/// Partitions that send their rows in whatever order the choices say; what comes out, and its end.
+/// Gathers from partitions that send their rows in the chosen interleaving; returns the rows and the last step.
 fn run(plan: Plan, names: &[&str], partitions: &[Rows], choices: &[u8]) -> (Vec<Id>, Step<Id>) {
     let nothing = plan.limit == Some(0);
     let mut gathering = gathering::<Id>(partitions.len(), plan);
@@ -37,7 +37,7 @@ fn run(plan: Plan, names: &[&str], partitions: &[Rows], choices: &[u8]) -> (Vec<
             Step::Wait(wanted) => wanted,
             end => return (out, end),
         };
-        // Whoever comes, comes; who is waited for, at last.
+        // Partitions send in the chosen order; the one waited for sends at last.
         let mut order: Vec<usize> = (0..partitions.len()).collect();
         order.rotate_left(usize::from(*choices.next().unwrap()) % partitions.len());
         let some = 1 + usize::from(*choices.next().unwrap()) % partitions.len();
@@ -102,7 +102,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn merged_is_the_whole_in_order(
+    fn merged_rows_are_complete_and_in_order(
         mut partitions in partitions(),
         choices in choices(),
         flags in any::<[bool; 4]>(),
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn reduced_does_not_depend_on_who_was_first(
+    fn reduction_is_independent_of_arrival_order(
         ints in prop::collection::vec(prop::collection::vec(prop::option::of(-1_000_000..1_000_000_i64), 0..10), 1..6),
         choices in choices(),
     ) {
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn numbers_have_one_order(mut values in prop::collection::vec(number(), 3)) {
+    fn numbers_are_totally_ordered(mut values in prop::collection::vec(number(), 3)) {
         values.retain(|it| *it != Value::Null);
         for one in &values {
             for other in &values {
@@ -207,7 +207,7 @@ fn integers_and_floats_are_compared_exactly() {
 }
 
 #[test]
-fn values_are_those_of_json() {
+fn values_round_trip_json() {
     let read = |text| serde_json::from_str::<Value>(text);
     for (json, value) in [
         ("null", Value::Null),
@@ -223,7 +223,7 @@ fn values_are_those_of_json() {
         read("9223372036854775808")
             .unwrap_err()
             .to_string()
-            .contains("64 bits")
+            .contains("maximum 9223372036854775807")
     );
     assert!(read("[1]").is_err() && read("{}").is_err() && read("NaN").is_err());
 }

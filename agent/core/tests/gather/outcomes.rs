@@ -1,8 +1,8 @@
-//! How an answer ends, and what is refused.
+//! Ends of an answer, and refusals.
 
 use super::*;
 
-/// Everything that there is to come out now.
+/// All rows that can leave now.
 fn drain<T>(gathering: &mut Gathering<T>) -> (Vec<T>, Step<T>) {
     let mut out = Vec::new();
     loop {
@@ -14,7 +14,7 @@ fn drain<T>(gathering: &mut Gathering<T>) -> (Vec<T>, Step<T>) {
 }
 
 #[test]
-fn second_answers_rows_after_the_end_and_late_rows_are_left_out() {
+fn second_answers_and_late_rows_are_ignored() {
     let mut gathering = gathering(
         2,
         Plan {
@@ -24,7 +24,7 @@ fn second_answers_rows_after_the_end_and_late_rows_are_left_out() {
     );
     let a = columns(&["a"]);
     assert!(gathering.begin(0, 1, &a));
-    // The message system brought the question twice.
+    // The message system delivered the query twice.
     assert!(!gathering.begin(0, 2, &a));
     assert_eq!(
         gathering.offer(0, 2, vec![].into(), "twice"),
@@ -65,7 +65,7 @@ fn second_answers_rows_after_the_end_and_late_rows_are_left_out() {
         .map(|it| (&it.state, it.rows, it.ignored))
         .collect();
     assert_eq!(each, [(&State::Answered, 1, 2), (&State::Late, 1, 2)]);
-    // Who is not there at all.
+    // A partition beyond the map.
     assert_eq!(
         gathering.offer(2, 1, vec![].into(), "nobody's"),
         Offer::Ignored
@@ -74,7 +74,7 @@ fn second_answers_rows_after_the_end_and_late_rows_are_left_out() {
 }
 
 #[test]
-fn all_or_nothing_fails_at_once_and_partial_goes_on() {
+fn failed_partition_fails_the_gather_unless_partial() {
     for partial in [false, true] {
         let mut gathering = gathering(
             3,
@@ -108,14 +108,14 @@ fn all_or_nothing_fails_at_once_and_partial_goes_on() {
             assert!(out.is_empty());
             assert_eq!(
                 failure.to_string(),
-                "partition \"p1\" is down: 1 rows came of the 2 it sent"
+                "partition \"p1\" is down: 1 rows arrived of 2 sent"
             );
         }
     }
 }
 
 #[test]
-fn nobody_answers_is_no_empty_answer() {
+fn gather_without_any_answer_fails() {
     for how in [
         How::Concatenate,
         How::Reduce(vec![reduction(Function::Count, None)]),
@@ -135,7 +135,7 @@ fn nobody_answers_is_no_empty_answer() {
 }
 
 #[test]
-fn a_limit_needs_no_ends() {
+fn limit_completes_without_partition_ends() {
     let order = vec![key("a", false, false)];
     let mut gathering = gathering(
         2,
@@ -197,7 +197,10 @@ fn mixed_types_and_rows_out_of_order_are_refused() {
         .why()
         .unwrap()
         .to_owned();
-    assert_eq!(why, "its rows are not in order: row 2 is before the last");
+    assert_eq!(
+        why,
+        "rows are not in order: row 2 sorts before its predecessor"
+    );
 
     let mut lacking = ask();
     assert!(!lacking.begin(0, 1, &columns(&["b"])));
@@ -206,7 +209,7 @@ fn mixed_types_and_rows_out_of_order_are_refused() {
         .why()
         .unwrap()
         .to_owned();
-    assert_eq!(why, "no column \"a\", it has [\"b\"]");
+    assert_eq!(why, "no column \"a\" among [\"b\"]");
 }
 
 #[test]
@@ -266,7 +269,7 @@ fn sums_are_checked_and_only_whole_answers_count() {
 }
 
 #[test]
-fn plans_that_make_no_sense_are_refused() {
+fn invalid_plans_are_refused() {
     let refused = |plan: Plan| {
         Gathering::<()>::new(["p".to_owned()], plan)
             .err()
@@ -299,7 +302,7 @@ fn plans_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn maps_name_the_place_of_a_fault() {
+fn invalid_maps_are_refused_with_the_place() {
     let partition = |name: &str, node: &str, parts: Option<[u32; 2]>| Partition {
         name: name.into(),
         node: node.into(),
@@ -335,17 +338,17 @@ fn maps_name_the_place_of_a_fault() {
     for wrong in [[4, 8], [6, 5]] {
         assert_eq!(
             said(Some(8), two(Some([0, 3]), Some(wrong))),
-            "the parts of partition \"b\" are not within those there are"
+            "the parts of partition \"b\" are empty or beyond the last part"
         );
     }
     assert!(said(None, two(Some([0, 3]), None)).contains("partition \"a\""));
     assert_eq!(
         said(Some(8), two(Some([0, 3]), None)),
-        "partition \"b\" does not say which parts it has, as others do"
+        "partition \"b\" has no parts, but other partitions have"
     );
     assert_eq!(
         said(None, vec![partition("a", "n3", None)]),
-        "partition \"a\" is at node \"n3\", which is not there"
+        "partition \"a\": unknown node \"n3\""
     );
     assert_eq!(
         said(None, vec![partition("a", "n1", None); 2]),

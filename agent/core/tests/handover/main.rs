@@ -1,6 +1,6 @@
-//! The hand-over of object sets, tried by chance: messages that are lost, late and doubled, dispatchers, nodes and
-//! keepers that die and come back, requests that end without an answer. No two nodes ever run requests of one name at a time, and in
-//! the end every name has a primary.
+//! Randomized test of the handover of object sets: lost, late and duplicate messages, dispatchers, nodes and keepers
+//! that die and return, requests that end without a response. No two nodes ever run requests of one name at a time,
+//! and in the end every name has a primary.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod steps;
@@ -18,7 +18,7 @@ const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "orders", "customers/7", "sto
 struct Running {
     request: u64,
     name: &'static str,
-    /// As which it was sent.
+    /// Number of the dispatcher that sent it.
     sender: DispatcherId,
     /// Its connection has ended.
     orphan: bool,
@@ -29,7 +29,7 @@ struct Proxy {
     id: Option<DispatcherId>,
     follower: Follower,
     tickets: BTreeMap<u64, Ticket>,
-    /// Numbers it had, whose requests may still run.
+    /// Its former numbers, whose requests may still run.
     had: BTreeSet<DispatcherId>,
 }
 
@@ -47,16 +47,16 @@ struct World {
     nodes: Vec<Vec<Running>>,
     alive: Vec<bool>,
     letters: Vec<Letter>,
-    /// Gone, and the keeper has not heard of it.
+    /// Gone, without the keeper's knowledge.
     silent: Vec<DispatcherId>,
     departed: BTreeSet<DispatcherId>,
-    /// Those that have joined, and at which version; a keeper reads it.
+    /// Joined dispatchers and the versions at which they joined, as a keeper reads them.
     joined: BTreeMap<DispatcherId, u64>,
     next: u64,
     moved: u64,
-    /// Before the last step that published something.
+    /// State before the last step that published a change.
     before: Table,
-    /// The last versions of terms that are over: no others of these have been.
+    /// Last published versions of the terms that are over.
     lasts: Vec<u64>,
     lost: u64,
 }
@@ -90,7 +90,7 @@ impl World {
         self.next
     }
 
-    /// Connections of a proxy, or of one request of it, end; the nodes know nothing of it.
+    /// Ends the connections of a proxy, or of one of its requests, without the nodes noticing.
     fn cut(&mut self, proxy: usize, only: Option<u64>) {
         let Proxy {
             follower, tickets, ..
@@ -118,7 +118,7 @@ impl World {
         proxy.follower.joined(table);
     }
 
-    /// The keeper looks who has joined since.
+    /// The keeper reads which dispatchers have joined since.
     fn read(&mut self) {
         for (id, version) in &self.joined {
             if !self.keeper.knows(*id) {
@@ -138,7 +138,7 @@ impl World {
         self.keeper.left(id, idle);
     }
 
-    /// Another keeper has the table, and who joined and who went.
+    /// Another keeper takes over the table, and the lists of joined and gone dispatchers.
     fn replace_keeper(&mut self) {
         self.keeper = kept(Keeper::recovered(self.keeper.table().clone()));
         self.read();
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// A proxy has the newest table, and sends by it.
+    /// Whether a proxy has the newest table, and sends requests by it.
     fn catch_up(&mut self, proxy: usize) {
         let others = std::mem::take(&mut self.letters);
         self.fetch(proxy);
@@ -160,7 +160,7 @@ impl World {
         }
     }
 
-    /// Redis comes back without what was published last, and with it the keeper; somebody has acted on that.
+    /// Redis and the keeper come back without the last published change, on which a dispatcher has acted.
     fn lose(&mut self) {
         let ahead = self.below(self.proxies.len());
         self.catch_up(ahead);
@@ -174,7 +174,7 @@ impl World {
         let mut keeper = Keeper::recovered_after_loss(table.clone(), first);
         keeper.join(READER).unwrap();
         self.keeper = keeper;
-        // Those whose joining was lost are known by who stands for them all, and has joined at nothing.
+        // Dispatchers whose joining was lost are represented by one that joined at version 0.
         for (_, version) in self.joined.iter_mut() {
             if *version > kept {
                 *version = 0;
@@ -198,7 +198,7 @@ impl World {
         self.catch_up(other);
     }
 
-    /// As the library in Redis knows it.
+    /// As the function library in Redis does.
     fn has_been(&self, version: u64) -> bool {
         let term = |version: u64| version / TERM_VERSIONS;
         let newest = self.keeper.table().version();
@@ -217,7 +217,7 @@ impl World {
         }
     }
 
-    /// No more faults: everybody is told everything, and every request ends.
+    /// No more faults: all messages arrive, and every request ends.
     fn settle(&mut self) {
         for node in 0..NODES {
             self.keeper.node_up(node);
@@ -228,7 +228,7 @@ impl World {
         }
         self.letters.clear();
         for proxy in 0..self.proxies.len() {
-            // Who acts on what was lost hears of it.
+            // Dispatchers that act on the lost version learn of it.
             self.tell(proxy);
             for letter in std::mem::take(&mut self.letters) {
                 self.deliver(letter);
@@ -283,7 +283,7 @@ impl World {
     }
 }
 
-/// It is through with a hand-over once it has read who joined before.
+/// A handover waits for it until it has read which dispatchers joined before.
 fn kept(mut keeper: Keeper) -> Keeper {
     keeper.join(READER).unwrap();
     keeper
@@ -294,7 +294,7 @@ fn for_each(nodes: &mut [Vec<Running>], each: impl Fn(&mut Running)) {
 }
 
 #[test]
-fn no_name_ever_runs_at_two_nodes_and_all_have_a_primary_in_the_end() {
+fn no_set_runs_at_two_nodes_and_each_ends_with_a_primary() {
     let (mut moved, mut lost) = (0, 0);
     for seed in 0..1_000 {
         let mut world = World::new(seed);
@@ -314,6 +314,6 @@ fn no_name_ever_runs_at_two_nodes_and_all_have_a_primary_in_the_end() {
         moved += world.moved;
         lost += world.lost;
     }
-    // Or nothing was tried.
+    // Otherwise the run tested nothing.
     assert!(moved > 5_000 && lost > 500, "{moved}, {lost}");
 }

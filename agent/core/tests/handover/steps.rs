@@ -1,4 +1,4 @@
-//! What may happen next.
+//! Possible next events.
 
 use super::*;
 
@@ -37,7 +37,7 @@ impl World {
             Letter::ToKeeper(id, version, busy) => {
                 self.read();
                 if !self.has_been(version) {
-                    // It acted on what was lost: it is out, and what it sent in doubt.
+                    // It acted on the lost version: it is out, and its requests are in doubt.
                     if let Some(proxy) = of(self, id) {
                         self.proxies[proxy].follower.suspend();
                         self.proxies[proxy].id = None;
@@ -64,7 +64,7 @@ impl World {
                         .push(Letter::Whole(id, self.keeper.table().clone()));
                 }
             }
-            // A letter to an earlier self may come, too: nothing tells them apart.
+            // A message to its former number may also arrive, and looks the same.
             Letter::Whole(id, table) => {
                 let proxy = self
                     .proxies
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Those who can tell do.
+    /// Vouches for nodes that have finished.
     pub(super) fn vouch(&mut self, node: usize) {
         for proxy in &mut self.proxies {
             let at_work = |running: &Running| running.orphan && proxy.had.contains(&running.sender);

@@ -9,7 +9,7 @@ use crate::{
 };
 
 #[test]
-fn a_rate_counts_the_periods_in_which_what_ended_was_worked_on() {
+fn rate_includes_empty_periods_of_long_requests() {
     let mut agent = NodeController::new(Settings {
         sla: sla(10.0, Objective::Quantile(0.95)),
         ..settings(None)
@@ -27,7 +27,7 @@ fn a_rate_counts_the_periods_in_which_what_ended_was_worked_on() {
 }
 
 #[test]
-fn an_unloaded_delay_that_was_recalled_stays_seen_after_a_light_period() {
+fn recalled_unloaded_delay_stays_valid_after_a_light_period() {
     let mut agent = controller(None);
     agent.recall(Learned {
         rate: 20.0,
@@ -52,7 +52,7 @@ fn overloaded(count: usize, delay: f64, jobs: f64) -> Observation {
 }
 
 #[test]
-fn completions_while_a_flood_drains_do_not_raise_the_rate() {
+fn draining_flood_does_not_raise_the_rate() {
     let mut agent = controller(None);
     for _ in 0..3 {
         agent.step(Some(&overloaded(40, 1.5, 60.0)));
@@ -67,7 +67,7 @@ fn completions_while_a_flood_drains_do_not_raise_the_rate() {
 }
 
 #[test]
-fn an_assumed_unloaded_delay_raises_no_rate() {
+fn assumed_unloaded_delay_does_not_raise_the_rate() {
     let mut agent = controller(None);
     for _ in 0..2 {
         agent.step(Some(&overloaded(100, 0.6, 60.0)));
@@ -90,7 +90,7 @@ fn an_assumed_unloaded_delay_raises_no_rate() {
 }
 
 #[test]
-fn a_chance_dip_of_throughput_is_not_taken_for_starvation() {
+fn chance_dip_of_throughput_is_not_starvation() {
     let mut agent = controller(None);
     for _ in 0..3 {
         agent.step(Some(&overloaded(100, 0.6, 60.0)));

@@ -30,13 +30,13 @@ fn controller(nominal: Option<f64>) -> NodeController {
     NodeController::new(settings(nominal)).unwrap()
 }
 
-/// What periods at a load came to.
+/// Results of the periods at a load.
 #[derive(Debug, Default)]
 struct Outcome {
     timely: f64,
     refused: u64,
     arrived: u64,
-    /// The p95 delay of each period.
+    /// p95 delay of each period, in seconds.
     p95: Vec<f64>,
     bounds: Vec<f64>,
     reasons: Vec<Reason>,
@@ -52,7 +52,7 @@ impl Outcome {
     }
 }
 
-/// As an agent beside a proxy that refuses what does not fit, and says so.
+/// An agent beside a proxy that refuses what does not fit, and reports the share.
 fn run(node: &mut FifoNode, agent: &mut NodeController, load: f64, periods: usize) -> Outcome {
     node.arrivals_per_second = load * node.capacity_per_second();
     let mut outcome = Outcome::default();
@@ -81,7 +81,7 @@ fn node(seed: u64) -> FifoNode {
 }
 
 #[test]
-fn while_nothing_waits_nothing_is_refused() {
+fn nothing_is_refused_without_a_queue() {
     for (workers, service) in [(1, 0.3), (1, 0.1), (4, 0.04), (100, 0.02)] {
         let mut node = FifoNode::new(workers, service, 1.0, 3);
         let mut agent = controller(None);
@@ -91,7 +91,7 @@ fn while_nothing_waits_nothing_is_refused() {
 }
 
 #[test]
-fn the_first_overload_is_held_within_the_sla_and_its_queue_does_not_stand() {
+fn first_overload_is_held_within_the_sla_and_drained() {
     for load in [1.5, 3.0] {
         let (mut node, mut agent) = (node(5), controller(None));
         run(&mut node, &mut agent, 0.5, 20);
@@ -105,7 +105,7 @@ fn the_first_overload_is_held_within_the_sla_and_its_queue_does_not_stand() {
 }
 
 #[test]
-fn a_fourfold_surge_within_the_capacity_is_let_in() {
+fn fourfold_surge_within_capacity_is_admitted() {
     for (workers, service) in [(1, 0.02), (4, 0.04), (100, 0.1)] {
         let mut node = FifoNode::new(workers, service, 1.0, 17);
         let mut agent = controller(None);
@@ -128,7 +128,7 @@ fn two_seconds_after_the_overload_nothing_is_refused() {
 }
 
 #[test]
-fn high_load_is_not_taken_for_overload() {
+fn high_load_is_not_overload() {
     let (mut node, mut agent) = (node(9), controller(None));
     run(&mut node, &mut agent, 3.0, 20);
     run(&mut node, &mut agent, 0.5, 5);
@@ -137,7 +137,7 @@ fn high_load_is_not_taken_for_overload() {
 }
 
 #[test]
-fn a_wrong_nominal_bound_does_no_harm_from_ten_seconds_after_the_first_overload() {
+fn wrong_nominal_bound_is_corrected_10_s_after_the_first_overload() {
     let mut timely = Vec::new();
     for nominal in [None, Some(4.5), Some(45.0), Some(450.0)] {
         let (mut node, mut agent) = (node(11), controller(nominal));
@@ -151,7 +151,7 @@ fn a_wrong_nominal_bound_does_no_harm_from_ten_seconds_after_the_first_overload(
 }
 
 #[test]
-fn a_slower_node_gets_a_smaller_bound_and_a_faster_one_its_own_again() {
+fn bound_follows_the_nodes_speed() {
     let (mut node, mut agent) = (node(13), controller(None));
     run(&mut node, &mut agent, 1.5, 20);
     let whole = agent.decision().capacity.unwrap().get();
@@ -169,7 +169,7 @@ fn a_slower_node_gets_a_smaller_bound_and_a_faster_one_its_own_again() {
 }
 
 #[test]
-fn one_request_a_second_and_five_thousand() {
+fn holds_from_1_to_5000_requests_per_second() {
     for (workers, service) in [(1, 0.1), (1, 0.3), (100, 0.02)] {
         let mut node = FifoNode::new(workers, service, 1.0, 17);
         let mut agent = controller(None);
@@ -186,7 +186,7 @@ fn one_request_a_second_and_five_thousand() {
 }
 
 #[test]
-fn routes_whose_delays_differ_a_thousand_times_share_a_node() {
+fn routes_with_delays_1000_times_apart_share_a_node() {
     // Requests of 0.2 ms beside those of 0.2 s, and of 2 ms beside a few that are late by themselves.
     let mixes = [(0.0002, 0.1), (0.0002, 0.5), (0.002, 0.01), (0.002, 0.03)];
     for ((fast, slow), load) in mixes
@@ -217,7 +217,7 @@ fn routes_whose_delays_differ_a_thousand_times_share_a_node() {
 }
 
 #[test]
-fn what_was_learned_is_right_at_once_after_a_restart() {
+fn recalled_state_is_right_at_once() {
     let (mut node, mut agent) = (node(19), controller(None));
     run(&mut node, &mut agent, 3.0, 30);
     run(&mut node, &mut agent, 0.5, 10);
@@ -233,7 +233,7 @@ fn what_was_learned_is_right_at_once_after_a_restart() {
 }
 
 #[test]
-fn what_cannot_be_is_not_recalled() {
+fn unsound_state_is_not_recalled() {
     let sound = Learned {
         rate: 100.0,
         unloaded: Seconds(0.04),
@@ -267,7 +267,7 @@ fn what_cannot_be_is_not_recalled() {
 }
 
 #[test]
-fn a_bound_that_nobody_obeys_does_not_wander_down() {
+fn bound_that_is_not_obeyed_does_not_wind_down() {
     let (mut node, mut agent) = (node(23), controller(None));
     run(&mut node, &mut agent, 3.0, 20);
     let mut bounds = Vec::new();
@@ -280,7 +280,7 @@ fn a_bound_that_nobody_obeys_does_not_wander_down() {
 }
 
 #[test]
-fn failures_and_stalls_cut_deep_and_rise_step_by_step() {
+fn bound_is_halved_by_failures_and_stalls_and_rises_in_steps() {
     let (mut node, mut agent) = (node(31), controller(None));
     run(&mut node, &mut agent, 3.0, 10);
     let whole = agent.decision().capacity.unwrap().get();
@@ -306,7 +306,7 @@ fn failures_and_stalls_cut_deep_and_rise_step_by_step() {
 }
 
 #[test]
-fn a_first_flood_asks_for_a_step_before_the_period_is_over() {
+fn first_flood_requests_an_early_step() {
     let (mut node, mut agent) = (node(37), controller(None));
     assert!(!agent.is_flooded(5.0), "few jobs are no flood");
     assert!(agent.is_flooded(6.0), "nothing is known yet");
@@ -323,7 +323,7 @@ fn a_first_flood_asks_for_a_step_before_the_period_is_over() {
 }
 
 #[test]
-fn a_period_without_an_end_lets_no_burst_in_while_the_queue_stands() {
+fn empty_period_keeps_the_standing_bound() {
     let (mut node, mut agent) = (node(41), controller(None));
     run(&mut node, &mut agent, 0.5, 20);
     run(&mut node, &mut agent, 3.0, 10);
@@ -333,7 +333,7 @@ fn a_period_without_an_end_lets_no_burst_in_while_the_queue_stands() {
     let decision = agent.step(Some(&empty));
     assert_eq!(decision.reason, Reason::Empty);
     assert!(decision.bound_jobs <= standing.bound_jobs, "{decision:?}");
-    // Nobody has come for long.
+    // No request has arrived for long.
     for _ in 0..5 {
         agent.step(Some(&empty));
     }

@@ -7,7 +7,7 @@ use plimsoll_core::*;
 use crate::{SLA_SECONDS, controller, node, plants::sla, run, settings};
 
 #[test]
-fn a_source_that_answers_late_lowers_the_bound_and_never_raises_it() {
+fn late_source_only_lowers_the_bound() {
     let (mut node, mut agent) = (node(29), controller(None));
     run(&mut node, &mut agent, 3.0, 10);
     run(&mut node, &mut agent, 0.5, 10);

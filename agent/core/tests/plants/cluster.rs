@@ -11,9 +11,9 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::{Ordered, observation};
 
-/// Of the agents, seconds.
+/// Sampling period of the agents, in seconds.
 const PERIOD: f64 = 1.0;
-/// How often the proxy asks, seconds.
+/// Polling interval of the proxy, in seconds.
 const POLL: f64 = 0.5;
 
 /// One node: workers behind one queue, nothing refused.
@@ -71,15 +71,15 @@ impl Node {
     }
 }
 
-/// Who sends.
+/// Source of the requests.
 pub enum Load {
-    /// Requests a second, whatever becomes of them.
+    /// Open loop: requests/s.
     Open(f64),
-    /// Clients that think for so many seconds, send, and wait.
+    /// Closed loop: clients that think for so many seconds, send, and wait for the response.
     Closed { clients: usize, think: (f64, f64) },
 }
 
-/// What happened in one second; the first three as at its end.
+/// Results of one second; the first three at its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Second {
     pub shed: f64,
@@ -180,7 +180,7 @@ impl Cluster {
         self.events.push(Reverse((Ordered(time), event)));
     }
 
-    /// Begins what `load` says; clients that are there stay.
+    /// Starts a load; existing clients stay.
     pub fn begin(&mut self, load: Load) {
         match load {
             Load::Open(_) => self.at(self.now, Event::Arrival(0)),
@@ -195,7 +195,7 @@ impl Cluster {
         self.load = load;
     }
 
-    /// One second; what was seen of it.
+    /// Runs one second and returns its results.
     pub fn second(&mut self) -> Second {
         let end = self.now + 1.0;
         while let Some(Reverse((time, event))) = self.events.peek().copied() {

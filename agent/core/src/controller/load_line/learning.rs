@@ -1,4 +1,4 @@
-//! What periods teach: rate, unloaded delay, spread and correction.
+//! Learning from each period: rate, unloaded delay, spread and correction.
 
 use super::{
     CLEARLY, DISOBEYED, FASTER, FIRST_JOBS, FIRST_RISE, FIRST_SIGN, FULL, LIGHT, LOWERED, LoadLine,
@@ -12,7 +12,7 @@ impl LoadLine {
         let late_count = late.map_or(0, DelayHistogram::count) as f64;
         let ended = seen.delays.count() as f64 + late_count;
         let sum = seen.delays.sum().get() + late.map_or(0.0, |late| late.sum().get());
-        // What took that long was there while nothing ended.
+        // Requests that took this long were already running in the empty periods before.
         let empty = std::mem::take(&mut self.empty_seconds).min(sum / ended);
         let seconds = seen.period.get().max(1e-3) + empty;
         let by_little = seen.mean_jobs.unwrap_or(sum / seconds);
@@ -33,7 +33,7 @@ impl LoadLine {
         }
     }
 
-    /// What the objective came to over enough samples.
+    /// Updates spread and correction from the objective measured over enough samples.
     pub(super) fn judge(
         &mut self,
         measured: Option<Seconds>,
@@ -55,7 +55,7 @@ impl LoadLine {
         self.is_late = error < 0.0;
         if error < 0.0 && use_of >= 0.5 * FULL {
             if is_applied {
-                // What lowers no bound any more would only wind down.
+                // Stop at the correction that has no more effect on the bound, or it would wind down.
                 let least = self.least_correction(target).min(self.correction);
                 self.correction = (self.correction * (1.0 + LOWERED * error)).max(least);
             }
@@ -64,13 +64,13 @@ impl LoadLine {
         }
     }
 
-    /// Brings rate and unloaded delay up to date.
+    /// Updates rate and unloaded delay.
     pub(super) fn learn(&mut self, period: &Period, is_full: bool, foretold: f64, target: f64) {
         let Some(rate) = self.rate else {
             let unloaded = self.unloaded.unwrap_or(0.0);
             let waits = period.delay.max(foretold);
             let is_queue = foretold * period.rate > FIRST_JOBS || period.jobs > FIRST_JOBS;
-            // What was let in stays, and is no longer as fast.
+            // The bound is filled and requests take clearly longer than in an unloaded node.
             let is_slower = is_full && self.unloaded_seen() && waits > CLEARLY * unloaded;
             let is_late = waits > FIRST_SIGN * target && waits > FIRST_RISE * unloaded;
             if is_queue && (is_late || is_slower) {
@@ -93,23 +93,23 @@ impl LoadLine {
             let weight = period.ended / (self.rate_samples + period.ended);
             self.rate_samples = (self.rate_samples + period.ended).min(RATE_SAMPLES);
             if self.mode != Mode::Standing && (recent - rate).abs() > self.recent.noise() * rate {
-                // Another node than it was.
+                // The change is larger than noise: the node's capacity has changed.
                 self.rate_samples = self.recent.ended;
                 self.rate = Some(recent);
                 return;
             }
-            // A bound that starves the node must not pass for what it can do.
+            // A rate under a bound that starves the node is not its capacity.
             if self.mode != Mode::Standing || foretold > target {
                 self.rate = Some(rate + weight * (period.rate - rate));
             }
         } else if recent > rate * (1.0 + self.recent.noise()) {
-            // It does more than it was thought to.
+            // The node finishes more than the learned rate.
             self.rate = Some(recent);
         } else if recent > UNHURRIED * rate
             && self.unloaded_seen()
             && period.delay < UNQUEUED * self.unloaded.unwrap_or(0.0)
         {
-            // Whoever gets no more than was learned would never show more.
+            // A node that gets no more work than the learned rate could never show a higher one.
             self.rate = Some(recent / UNHURRIED);
         }
         if period.ended >= MIN_SEEN && period.delay < self.unloaded.unwrap_or(0.0) {
@@ -120,7 +120,7 @@ impl LoadLine {
         }
     }
 
-    /// A period in which nothing waited.
+    /// Updates the unloaded delay from a period without a queue.
     pub(super) fn rest(&mut self, period: &Period) {
         let delay = period.delay;
         self.unloaded = Some(self.unloaded.map_or(delay, |known| {
@@ -131,7 +131,7 @@ impl LoadLine {
         self.rested += period.ended;
     }
 
-    /// Whether `unloaded` is from a node that was not full.
+    /// Whether `unloaded` was measured on a node that was not full, over at least `SAMPLES` requests.
     pub(super) fn unloaded_seen(&self) -> bool {
         self.rested >= SAMPLES as f64
     }

@@ -1,9 +1,9 @@
-//! The load line: bursts up to the target at the rate learned, and no queue that stands.
+//! The load line: admits bursts up to the target at the learned rate, and drains standing queues.
 //!
-//! Works in jobs. By Little's law a node that finishes `rate` requests a second has `rate · target` jobs when they take
-//! the target: that is the bound for a burst. Where it stays filled although proxies refuse what does not fit, the
-//! queue only adds delay (CoDel's insight), and the bound goes to the fewest jobs that keep the node busy: those of
-//! `rate · unloaded`, and some in reserve. Where throughput falls with it, it rises again at once.
+//! The law works in jobs. By Little's law, a node that finishes `rate` requests/s holds `rate · target` jobs when each
+//! takes the target: this is the bound for a burst. If it stays filled although proxies refuse what does not fit, the
+//! queue only adds delay (CoDel's insight), and the bound falls to the fewest jobs that keep the node busy:
+//! `rate · unloaded` and a reserve. If throughput falls with the bound, the bound rises again at once.
 
 mod learning;
 mod standing;
@@ -13,118 +13,132 @@ use serde::{Deserialize, Serialize};
 use super::window::Window;
 use crate::{Cost, DelayHistogram, Observation, Reason, Seconds, Sla};
 
-/// Jobs that are let in at least while nothing has waited yet, and once a rate was seen.
+/// Minimum bound, in jobs, while no queue has been seen and too few requests have ended to estimate a rate.
 pub(super) const OPEN_JOBS: f64 = 64.0;
+/// Minimum bound, in jobs, while no queue has been seen but a recent rate is known.
 const SEEN_JOBS: f64 = 8.0;
-/// And so many times as many as there were of late: nothing is limited, and still no flood comes at once.
+/// Minimum bound while no queue has been seen, as a multiple of the recent peak: normal load is not limited, but a
+/// sudden flood is.
 const OPEN_HEADROOM: f64 = 2.0;
-/// Jobs over the bound from which the bound counts as filled, on average over a period.
+/// Mean jobs in a period, as a share of the bound, from which the bound counts as filled.
 const FULL: f64 = 0.8;
-/// Below this the queue no longer stands.
+/// Share of the bound below which the queue is no longer a standing one.
 const DRAINED: f64 = 0.6;
-/// Refused share from which more is asked for than the node can do; below the second it is no more.
+/// Share of requests refused from which the node counts as overloaded.
 const PRESSED: f64 = 0.1;
+/// Share of requests refused below which the overload is over.
 const RELEASED: f64 = 0.02;
-/// Full periods until a queue is taken for a standing one, where refusals are known, and where they are not: what
-/// comes and goes at high load fills the bound for that long, too.
+/// Full periods until a queue counts as standing, if refusals are known.
 const STANDING_KNOWN: u32 = 1;
+/// The same if refusals are not known: at high load, passing bursts also fill the bound for one or two periods.
 const STANDING_UNKNOWN: u32 = 3;
-/// After so many periods without an end no queue stands.
+/// Periods without a finished request after which no queue counts as standing.
 const EMPTY_PERIODS: u32 = 3;
-/// For so many periods after an overload the next one is known for one at once.
+/// Periods after an overload within which the next one is detected after `STANDING_KNOWN` periods.
 const REMEMBERED: u32 = 30;
-/// Mean delay over the target from which a node without a known rate counts as full.
+/// Mean delay, as a share of the target, from which a node without a known rate counts as full.
 const FIRST_SIGN: f64 = 0.6;
-/// Unloaded delay that is at least so many times less than a full node's is trusted, and tells a full node.
+/// Ratio of a full node's delay to the unloaded one from which the unloaded delay is trusted, and the node counts as
+/// full.
 const CLEARLY: f64 = 3.0;
-/// And over what a request takes unloaded, where that is known: slow requests are no queue.
+/// Mean delay, as a multiple of the unloaded delay, from which it counts as queueing and not as slow requests.
 const FIRST_RISE: f64 = 1.5;
-/// And jobs: with so few a single worker has hardly a queue.
+/// Jobs above which a node without a known rate can have a queue.
 const FIRST_JOBS: f64 = 3.0;
-/// Jobs in reserve, beside those that an unloaded node needs, so that it is never idle: a number, and so many times
-/// the root of those that are needed (square-root staffing; Halfin and Whitt, Operations Research 29(3), 1981).
+/// Constant part of the reserve, in jobs: the jobs beyond those of an unloaded node that keep it from idling.
 const RESERVE_JOBS: f64 = 1.5;
+/// Part of the reserve that grows with the square root of the needed jobs (square-root staffing; Halfin and Whitt,
+/// Operations Research 29(3), 1981).
 const RESERVE_OF_ROOT: f64 = 2.0;
-/// With fewer than these, or than an unloaded node needs, nothing gets faster, as long as so many finish in time.
+/// Minimum bound in jobs for a standing queue, if so many finish within the target: fewer would make nothing faster.
 const MIN_JOBS: f64 = 3.0;
-/// What is left of the reserve where fewer jobs did more.
+/// Maximum reserve factor of a node that finished more with fewer jobs (contention).
 const CONTENDED: f64 = 0.4;
-/// By how much more they did at least.
+/// Minimum relative increase of throughput with fewer jobs that counts as contention.
 const CONTENTION_SEEN: f64 = 0.1;
-/// Requests that a rate of late is a mean over.
+/// Requests over which the recent rate is a mean.
 const RECENT_SAMPLES: f64 = 200.0;
-/// Requests that the rate is a mean over, at most.
+/// Maximum requests over which the rate is a mean.
 const RATE_SAMPLES: f64 = 1000.0;
-/// A rate is told from the one known by so many standard deviations and this part of it.
+/// Standard deviations by which a rate must differ from the known one to count as a change.
 const DEVIATIONS: f64 = 2.0;
+/// Minimum relative difference of two rates that counts as a change.
 const MIN_CHANGE: f64 = 0.05;
-/// So many times as many for a bound that starves the node: it is asked each period, and chance has as many turns.
+/// Factor on the noise for a bound that starves the node: it is tested every period, so chance has as many tries.
 const STARVED: f64 = 1.5;
-/// What unloaded delay is lowered by in a period in which the queue stands, while it was only seen under load.
+/// Factor on the unloaded delay for each attempt with fewer jobs, while it was only seen under load.
 const DESCENT: f64 = 0.9;
-/// After it fell fewer jobs are not tried for so many periods, at most; each time for twice as many.
+/// Maximum periods without such an attempt after throughput fell; the pause about doubles each time.
 const MAX_PAUSE: u32 = 300;
-/// What is left of a larger reserve after a period.
+/// Factor per period on a reserve above 1.
 const RESERVE_DECAY: f64 = 0.99;
-/// Requests whose mean delay says something.
+/// Minimum requests in a period for its mean delay to lower the unloaded delay.
 const MIN_SEEN: f64 = 10.0;
-/// As long as throughput has fallen by no more than this part of the best, over so many requests; back where it has
-/// fallen by more than the second.
+/// Relative loss of throughput against the best up to which the descent continues.
 const UNHARMED: f64 = 0.02;
+/// Relative loss of throughput above which the last step of the descent is undone.
 const HARMED: f64 = 0.05;
+/// Requests at one bound before its throughput is compared.
 const LEVEL_SAMPLES: f64 = 180.0;
-/// An unloaded delay below this part of the target is low enough, unless fewer jobs do more.
+/// Unloaded delay, as a share of the target, at which the descent ends, unless there is contention.
 const LOW: f64 = 0.1;
-/// What the bound grows by in a period where throughput fell with it, and where a hint was too low.
+/// Factor on the reserve when throughput fell with the bound.
 const GROWTH: f64 = 1.3;
+/// Factor on a filled bound per period while no queue has been seen.
 const HINT_GROWTH: f64 = 2.0;
-/// Samples for the objective, and periods after which fewer will do.
+/// Requests over which the objective is judged.
 const SAMPLES: u64 = 100;
+/// Periods after which it is judged over fewer.
 const PERIODS: u32 = 10;
-/// What is late by its whole target lowers the bound by this part, and what is in time raises it again by the second.
+/// Share by which the correction falls when the objective exceeds the target by 100 %.
 const LOWERED: f64 = 0.3;
+/// Factor by which the correction rises when the objective is met.
 const RAISED: f64 = 1.1;
+/// Minimum correction.
 const MIN_CORRECTION: f64 = 0.05;
-/// A bound that is passed by more is not obeyed: what it does to delays cannot be known.
+/// Jobs as a multiple of the bound above which the bound is not obeyed, so that delays do not show its effect.
 const DISOBEYED: f64 = 1.25;
-/// The objective's delay is within these multiples of the mean one.
+/// Range of the spread: the objective's delay as a multiple of the mean delay.
 const SPREADS: (f64, f64) = (1.0, 4.0);
+/// Weight of a new value in the spread.
 const SPREAD_WEIGHT: f64 = 0.2;
-/// Until it was seen: between equal requests, 1, and exponential ones, 3.
+/// Initial spread: between that of equal requests, 1, and of exponential ones, 3.
 const SPREAD: f64 = 1.6;
-/// Weight of a new mean delay in what is unloaded, where it is less and where it is more.
+/// Weight of a new mean delay in the unloaded delay, if it is lower.
 const FASTER: f64 = 0.5;
+/// The same if it is higher.
 const SLOWER: f64 = 0.05;
-/// What is left of the most it did after a period.
+/// Factor per period on the highest recent rate.
 const SHOWN_DECAY: f64 = 0.999;
-/// A node without a queue, whose delay is below so many times the unloaded one, is at this part of its rate at most.
+/// Delay, as a multiple of the unloaded one, below which a node has no queue.
 const UNQUEUED: f64 = 1.3;
+/// Maximum share of its capacity that a node without a queue is taken to be using.
 const UNHURRIED: f64 = 0.8;
-/// Jobs that are let in at least by the rate of late.
+/// Minimum bound in jobs that is derived from the recent rate.
 const MIN_OF_LATE: f64 = 4.0;
-/// No more jobs than these are no flood.
+/// Number of jobs that never counts as a flood.
 const FLOOD_JOBS: f64 = 5.0;
-/// Requests behind the rate of late, or it foretells and limits nothing.
+/// Minimum requests behind the recent rate before it is used for a prediction or a limit.
 const FLOOD_SAMPLES: f64 = 20.0;
-/// A rate below this part of the known one is light load.
+/// Share of the known rate below which the load is light.
 const LIGHT: f64 = 0.6;
 
-/// What is known of a node, worth keeping over a restart.
+/// Learned state of a node that is kept across restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Learned {
-    /// Requests/s that it finishes when it is full.
+    /// Throughput of the full node, in requests/s.
     pub rate: f64,
-    /// What a request takes on average where nothing waits.
+    /// Mean delay of a request without a queue.
     pub unloaded: Seconds,
-    /// The objective's delay over the mean delay when it is full.
+    /// Ratio of the objective's delay to the mean delay in a full node, 1 to 4.
     pub spread: f64,
     /// Mean cost of a request.
     pub mean_cost: Cost,
 }
 
 impl Learned {
-    /// Whether every figure can be.
+    /// Whether every value is finite and in its range.
     pub fn is_sound(&self) -> bool {
         let positive = |figure: f64| figure.is_finite() && figure > 0.0;
         positive(self.rate)
@@ -137,10 +151,10 @@ impl Learned {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Mode {
-    /// What comes in a burst is let in; all, while no rate is known.
+    /// Bursts are admitted up to the target; while no rate is known, nothing is limited.
     #[default]
     Burst,
-    /// It stayed.
+    /// The queue stands: the bound is the fewest jobs that keep the node busy.
     Standing,
 }
 
@@ -148,39 +162,39 @@ enum Mode {
 #[derive(Clone, Debug)]
 pub(super) struct LoadLine {
     mode: Mode,
-    /// Requests/s when full, and over how many requests that is a mean.
+    /// Throughput when full, in requests/s; `rate_samples` is the number of requests behind it.
     rate: Option<f64>,
     rate_samples: f64,
-    /// Of late, whether full or not.
+    /// Recent throughput, whether full or not.
     recent: Recent,
     unloaded: Option<f64>,
-    /// Requests of a node that was not full, behind `unloaded`.
+    /// Number of requests behind `unloaded` that ended while the node was not full.
     rested: f64,
-    /// Periods until fewer jobs are tried again, and how many there were the last time.
+    /// Periods until fewer jobs are tried again; `pauses` is the length of the last pause.
     pause: u32,
     pauses: u32,
     spread: f64,
-    /// Mean cost of a request, over as many as the rate.
+    /// Mean cost of a request, smoothed over about `RATE_SAMPLES` requests.
     cost: Option<f64>,
     window: Window,
-    /// On the bound, by what the objective came to: at most 1.
+    /// Factor on the bound from the measured objective, `MIN_CORRECTION` to 1.
     correction: f64,
-    /// Whether that was over the target when it was last judged.
+    /// Whether the objective was above the target when last judged.
     is_late: bool,
-    /// On the reserve, by what throughput came to.
+    /// Factor on the reserve from the measured throughput.
     reserve: f64,
-    /// Rate while full at the burst's bound.
+    /// Throughput while full at the burst's bound.
     burst_rate: Recent,
-    /// Rate since the queue was taken for a standing one.
+    /// Throughput while full since the queue counts as standing.
     standing_rate: Recent,
-    /// The best of those that were seen while fewer and fewer jobs were tried.
+    /// Highest standing throughput of the current descent, in requests/s.
     best: f64,
-    /// The most it did of late, in requests/s.
+    /// Highest recent throughput, decaying, in requests/s.
     shown_rate: f64,
     full_periods: u32,
     since_standing: u32,
     jobs_before: Option<f64>,
-    /// How long nothing has ended, and for how many periods.
+    /// Time without a finished request; `empty_periods` counts its periods.
     empty_seconds: f64,
     empty_periods: u32,
 }
@@ -215,7 +229,7 @@ impl Default for LoadLine {
     }
 }
 
-/// Rate over the last requests.
+/// Throughput over the most recent requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     ended: f64,
@@ -229,7 +243,7 @@ impl Recent {
         self.seconds = left * self.seconds + seconds;
     }
 
-    /// The change of its rate that chance does not make.
+    /// Relative change of the rate that is more than chance.
     fn noise(&self) -> f64 {
         (DEVIATIONS / self.ended.max(1.0).sqrt()).max(MIN_CHANGE)
     }
@@ -243,35 +257,35 @@ impl Recent {
     }
 }
 
-/// What the law goes by besides the period.
+/// Inputs of a step besides the period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub(super) sla: Sla,
     /// Bound in force, in jobs.
     pub(super) bound_jobs: f64,
-    /// Recent peak, in jobs.
+    /// Recent peak backlog, in jobs.
     pub(super) peak_jobs: f64,
-    /// The bound to begin with, in jobs.
+    /// Configured initial bound, in jobs.
     pub(super) hint_jobs: Option<f64>,
-    /// Whether proxies are told the bound. Where they are not, delays and throughput are no answer to it, and
-    /// what goes by their answers must stay as it is.
+    /// Whether proxies apply the bound. If not, delays and throughput are no response to it, and what is learned from
+    /// that response must not change.
     pub(super) is_applied: bool,
 }
 
-/// A period in jobs and seconds.
+/// One period in jobs and seconds.
 #[derive(Clone, Copy, Debug)]
 struct Period {
     ended: f64,
     seconds: f64,
     rate: f64,
-    /// In the node, on average.
+    /// Mean number of jobs in the node.
     jobs: f64,
     /// Mean delay.
     delay: f64,
     refused: Option<f64>,
 }
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stepped {
     pub(super) jobs: f64,
@@ -287,7 +301,7 @@ impl From<Option<Learned>> for LoadLine {
         };
         LoadLine {
             rate: Some(learned.rate),
-            // An old figure gives way to a new one soon.
+            // A low weight, so that new measurements soon replace the saved rate.
             rate_samples: RATE_SAMPLES / 6.0,
             unloaded: Some(learned.unloaded.get()),
             rested: SAMPLES as f64,
@@ -308,14 +322,13 @@ impl LoadLine {
         })
     }
 
-    /// What finishes within the target at the rate learned.
+    /// Backlog that the node finishes within the target at the learned rate.
     pub(super) fn capacity(&self, sla: &Sla) -> Option<Cost> {
         let jobs = self.rate? * sla.target().get() * self.correction;
         Some(Cost(jobs * self.cost.unwrap_or(1.0)))
     }
 
-    /// One step, for a period in which something ended.
-    /// `late` are those of it who left late.
+    /// Performs the step for a period in which requests ended. `late` are the ages of those whose client left late.
     pub(super) fn step(
         &mut self,
         seen: &Observation,
@@ -345,7 +358,7 @@ impl LoadLine {
                 .add(period.ended, period.seconds, RECENT_SAMPLES);
         }
         self.window.add(seen, late, Cost(period.jobs));
-        // Where the source's clock began late, so did each request's.
+        // A blind source misses this delay in every request.
         let unseen = seen.unseen.map_or(0.0, Seconds::get).max(0.0);
         let measured = self.window.objective(&frame.sla);
         let measured = measured.map(|measured| Seconds(measured.get() + unseen));
@@ -390,13 +403,13 @@ impl LoadLine {
         stepped(jobs, reason)
     }
 
-    /// From now on the bound is applied, or no longer.
+    /// Discards measurements from before the bound was applied, or stopped being applied.
     pub(super) fn mode_changed(&mut self) {
         self.window.clear();
         self.standing_rate = Recent::default();
     }
 
-    /// A period in which nothing ended.
+    /// Records a period in which nothing ended.
     pub(super) fn pass(&mut self, seconds: Seconds) {
         self.empty_seconds += seconds.get().max(0.0);
         self.empty_periods += 1;
@@ -406,7 +419,7 @@ impl LoadLine {
         }
     }
 
-    /// The bound of a node that nothing more is known of than before, in jobs.
+    /// Bound in jobs from what was learned so far, for a period without new measurements.
     pub(super) fn kept(&self, frame: &Frame) -> f64 {
         let target = frame.sla.target().get();
         match self.rate {
@@ -416,7 +429,7 @@ impl LoadLine {
         }
     }
 
-    /// The bound while nothing has waited yet.
+    /// Bound in jobs while no queue has been seen.
     fn open(&self, frame: &Frame) -> f64 {
         let shown = self.shown_rate * frame.sla.target().get();
         let least = if self.has_shown() {
@@ -427,13 +440,13 @@ impl LoadLine {
         least.max(OPEN_HEADROOM * frame.peak_jobs).max(shown)
     }
 
-    /// Whether what it was seen to do says something.
+    /// Whether enough requests are behind the recent rate to use it.
     fn has_shown(&self) -> bool {
         self.recent.ended >= FLOOD_SAMPLES
     }
 
-    /// The fewest jobs that keep the node busy; where they are not known, what would finish within the target at the
-    /// rate of late.
+    /// Fewest jobs that keep the node busy; if not known, the jobs that would finish within the target at the recent
+    /// rate. `None` if nothing has ended yet.
     pub(super) fn cautious(&self, sla: &Sla) -> Option<f64> {
         let target = sla.target().get();
         match self.rate {
@@ -443,8 +456,7 @@ impl LoadLine {
         }
     }
 
-    /// Whether so many jobs are the first sign of a queue at the most that the node has done, while nothing limits
-    /// them yet.
+    /// Whether so many jobs are the first sign of a queue, at the highest recent rate, while there is no limit yet.
     pub(super) fn is_flooded(&self, jobs: f64, sla: &Sla) -> bool {
         let within = if self.has_shown() {
             FIRST_SIGN * self.shown_rate * sla.target().get()
@@ -454,23 +466,23 @@ impl LoadLine {
         self.rate.is_none() && jobs > within.max(FLOOD_JOBS)
     }
 
-    /// What finishes within the target at this rate, and keeps the node busy at least.
+    /// Bound in jobs for bursts: those that finish within the target at this rate, at least those that keep it busy.
     fn burst(&self, rate: f64, target: f64) -> f64 {
         (rate * target / self.spread).max(self.busy(rate, target))
     }
 
-    /// The fewest jobs that keep the node busy.
+    /// Fewest jobs that keep the node busy: the needed ones and the reserve.
     fn busy(&self, rate: f64, target: f64) -> f64 {
         let need = self.need(rate, target);
         (need + self.reserve * (RESERVE_JOBS + RESERVE_OF_ROOT * need.sqrt())).max(1.0)
     }
 
-    /// Likewise, less what the objective asks for.
+    /// Bound in jobs for a standing queue: `busy` with the correction, at least `least`.
     fn standing(&self, rate: f64, target: f64) -> f64 {
         (self.busy(rate, target) * self.correction).max(self.least(rate, target))
     }
 
-    /// The correction below which the standing bound stays as it is.
+    /// Correction below which the standing bound no longer falls.
     fn least_correction(&self, target: f64) -> f64 {
         match (self.mode, self.rate) {
             (Mode::Standing, Some(rate)) => {
@@ -481,12 +493,12 @@ impl LoadLine {
         }
     }
 
-    /// Fewer jobs make nothing faster.
+    /// Minimum standing bound in jobs: fewer would make nothing faster.
     fn least(&self, rate: f64, target: f64) -> f64 {
         MIN_JOBS.min(rate * target).max(self.need(rate, target))
     }
 
-    /// Jobs that a node without a queue has at this rate.
+    /// Jobs in a node without a queue at this rate.
     fn need(&self, rate: f64, target: f64) -> f64 {
         rate * self.unloaded.unwrap_or(target).min(target)
     }

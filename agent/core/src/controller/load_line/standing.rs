@@ -1,4 +1,4 @@
-//! When a queue is taken for a standing one, and how few jobs are tried then.
+//! Detection of a standing queue, and the search for the fewest jobs that keep the node busy.
 
 use super::{
     CONTENDED, CONTENTION_SEEN, DESCENT, DRAINED, Frame, GROWTH, HARMED, LEVEL_SAMPLES, LOW,
@@ -7,7 +7,7 @@ use super::{
 };
 
 impl LoadLine {
-    /// Whether the queue stands. Returns whether the node was starved.
+    /// Updates the mode and, in [`Mode::Standing`], the reserve. Returns whether the bound starved the node.
     pub(super) fn change_mode(
         &mut self,
         period: &Period,
@@ -35,7 +35,7 @@ impl LoadLine {
                     self.standing_rate = Recent::default();
                     self.best = 0.0;
                     if frame.is_applied && !self.unloaded_seen() && self.pauses == 0 {
-                        // Where that is too little, throughput tells at once.
+                        // If that is too low, the fall of throughput shows it at once.
                         let low = LOW * target;
                         self.unloaded = Some(self.unloaded.map_or(low, |known| known.min(low)));
                     }
@@ -55,7 +55,7 @@ impl LoadLine {
                 }
                 self.since_standing = 0;
                 if !frame.is_applied {
-                    // Throughput is no answer to a bound that is only shown.
+                    // Throughput is no response to a bound that is not applied.
                     let here = self.standing_rate.rate();
                     if here > rate * (1.0 + self.standing_rate.noise()) {
                         self.rate = Some(here);
@@ -80,7 +80,7 @@ impl LoadLine {
         }
     }
 
-    /// Throughput fell with the bound.
+    /// Raises the bound again after throughput fell with it.
     pub(super) fn give_back(&mut self, here: f64, rate: f64, target: f64) {
         if self.unloaded_seen() {
             self.reserve *= GROWTH;
@@ -91,13 +91,13 @@ impl LoadLine {
         }
         self.standing_rate = Recent::default();
         if self.busy(rate, target) >= rate * target / self.spread {
-            // No bound gives it back: the node is slower.
+            // The bound is already that of a burst, so the node itself became slower.
             self.rate = Some(here);
             self.reserve = 1.0;
         }
     }
 
-    /// It did not: fewer jobs may do, where it is not known what an unloaded node needs.
+    /// Tries fewer jobs after throughput did not fall, while the unloaded delay is not known.
     pub(super) fn descend(&mut self, here: f64, target: f64) {
         if self.reserve > 1.0 {
             self.reserve = (self.reserve * RESERVE_DECAY).max(1.0);
@@ -122,7 +122,7 @@ impl LoadLine {
         self.standing_rate = Recent::default();
     }
 
-    /// Whether fewer jobs do more, clearly.
+    /// Whether the node finishes clearly more with fewer jobs (contention).
     pub(super) fn is_contended(&self) -> bool {
         let (few, many) = (&self.standing_rate, &self.burst_rate);
         let chance = few.noise().hypot(many.noise());

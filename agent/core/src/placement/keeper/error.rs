@@ -1,30 +1,30 @@
-//! What the keeper refuses.
+//! Errors of the keeper.
 
 use super::super::{DispatcherId, MAX_DISPATCHERS, MAX_NAMED, NameError, NodeId, ObjectSet};
 
-/// What the keeper refuses. Nothing has changed then.
+/// Error of a keeper's method, which then has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeeperError {
-    /// A dispatcher that has not joined, or was taken for gone: it suspends its follower and joins under a new number.
+    /// The dispatcher has not joined, or is considered gone: it must suspend its follower and join under a new number.
     Unknown(DispatcherId),
-    /// A dispatcher joins that has joined before.
+    /// The dispatcher has already joined.
     Joined(DispatcherId),
-    /// There are [`MAX_DISPATCHERS`].
+    /// There are already [`MAX_DISPATCHERS`] dispatchers.
     TooMany,
-    /// A version that there has not been.
+    /// The reported version is newer than the table's.
     Ahead {
-        /// The keeper's.
+        /// Version of the keeper's table.
         have: u64,
-        /// The one that was told of.
+        /// Reported version.
         told: u64,
     },
-    /// There is no such entry.
+    /// The object set has no entry.
     NoEntry(ObjectSet),
-    /// A node that is down cannot be a primary.
+    /// The node is down, and cannot become a primary.
     Down(NodeId),
-    /// No name of an object set.
+    /// Invalid name of an object set.
     Name(NameError),
-    /// There are [`MAX_NAMED`] names with entries of their own.
+    /// There are already [`MAX_NAMED`] names with entries of their own.
     Full,
 }
 
@@ -32,18 +32,22 @@ impl std::fmt::Display for KeeperError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             KeeperError::Unknown(id) => write!(f, "dispatcher {id} has not joined"),
-            KeeperError::Joined(id) => write!(f, "dispatcher {id} has joined before"),
-            KeeperError::TooMany => write!(f, "there are {MAX_DISPATCHERS} dispatchers"),
+            KeeperError::Joined(id) => write!(f, "dispatcher {id} has already joined"),
+            KeeperError::TooMany => write!(f, "too many dispatchers, maximum {MAX_DISPATCHERS}"),
             KeeperError::Ahead { have, told } => {
-                write!(f, "version {told} has not been: the table is at {have}")
+                write!(f, "unknown version {told}: the table is at {have}")
             }
             KeeperError::NoEntry(ObjectSet::Named(name)) => {
                 write!(f, "object set {name} has no entry of its own")
             }
-            KeeperError::NoEntry(ObjectSet::Rest(rest)) => write!(f, "there is no rest {rest}"),
+            KeeperError::NoEntry(ObjectSet::Rest(rest)) => {
+                write!(f, "rest {rest}, maximum {}", super::super::RESTS - 1)
+            }
             KeeperError::Down(node) => write!(f, "node {node} is down"),
             KeeperError::Name(error) => error.fmt(f),
-            KeeperError::Full => write!(f, "there are {MAX_NAMED} object sets with entries"),
+            KeeperError::Full => {
+                write!(f, "too many object sets with entries, maximum {MAX_NAMED}")
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Who has the last word on primaries: the part of the hand-over of which there is one.
+//! The keeper, which decides on primaries: the central part of the handover, of which a cluster has one.
 
 mod error;
 
@@ -11,13 +11,13 @@ use super::{
     check_name, rest_of,
 };
 
-/// Changes that are kept for who has missed some.
+/// Recent changes kept for dispatchers that have missed some.
 const LOGGED: usize = 32;
 
-/// What a dispatcher needs that knows some version.
+/// Update for a dispatcher, depending on the version it knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// Nothing.
+    /// The dispatcher is up to date.
     None,
     /// These changes, in order.
     Deltas(Vec<Delta>),
@@ -25,63 +25,63 @@ pub enum News {
     Table(Table),
 }
 
-/// How a hand-over ended.
+/// Result of a handover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The set has its new primary, or its entry is gone.
     Done,
-    /// It is where it was.
+    /// The set stays with its former primary.
     Back,
 }
 
-/// A hand-over under way.
+/// Handover in progress.
 #[derive(Clone, Debug)]
 struct Move {
-    /// The version that said so.
+    /// Version that published its begin.
     since: u64,
     to: NodeId,
-    /// The entry goes, as its name is cold.
+    /// Whether the entry is removed, as its name is cold.
     forget: bool,
-    /// Of a rest: names that get entries of their own on the way.
+    /// Names of a rest that get entries of their own in this handover, with their primaries.
     names: BTreeMap<Box<str>, NodeId>,
-    /// Dispatchers that have not said yet that they are through.
+    /// Dispatchers that may still have requests of the set in flight.
     waits: BTreeSet<DispatcherId>,
-    /// It may have had its new primary in a version that was lost, and somebody may act on that.
+    /// Whether a lost version may have named the new primary, and dispatchers may act on it.
     may_be_over: bool,
 }
 
 /// The keeper of the table.
 ///
-/// A set's requests run at one node at a time, provided that a dispatcher that is said to have left sends nothing any
-/// more, and that who vouches for a node knows.
+/// A set's requests run at one node at a time, provided that a dispatcher reported as left sends no more requests, and
+/// that [`vouched`](Keeper::vouched) is called only for nodes that have finished theirs.
 #[derive(Clone, Debug)]
 pub struct Keeper {
     table: Table,
     dispatchers: BTreeSet<DispatcherId>,
     moves: BTreeMap<ObjectSet, Move>,
     down: BTreeSet<NodeId>,
-    /// A dispatcher has left that may have had requests there.
+    /// Nodes that may still work on requests of dispatchers that have left.
     in_doubt: BTreeSet<NodeId>,
     log: VecDeque<Delta>,
-    /// Entries that changed since [`Keeper::take_delta`], and the version then.
+    /// Entries that changed since [`Keeper::take_delta`]; `said` is the version at that time.
     unsaid: BTreeMap<ObjectSet, Option<State>>,
     said: u64,
-    /// What is published next has at least this version.
+    /// Minimum version of the next change.
     next: u64,
     ended: Vec<(ObjectSet, Ended)>,
     forgotten: u64,
 }
 
 impl Move {
-    /// It goes back to where it was, and nothing else comes of it. Whoever acts on any earlier version sends its
-    /// requests nowhere else, so that nobody has to be waited for, but where later ones were lost.
+    /// Whether the handover only returns the set to its former primary. Dispatchers with any earlier version send its
+    /// requests there too, so none has to be waited for, unless later versions were lost.
     fn is_void(&self, from: NodeId) -> bool {
         self.to == from && !self.forget && self.names.is_empty()
     }
 }
 
 impl Keeper {
-    /// With a table that nobody has acted on yet.
+    /// Creates a keeper with a table that no dispatcher has yet.
     pub fn new(table: Table) -> Self {
         Keeper {
             said: table.version(),
@@ -98,14 +98,14 @@ impl Keeper {
         }
     }
 
-    /// After a loss of all but the table: what was on its way goes back to where it was. Those that had joined, and
-    /// those that left meanwhile and may have requests somewhere, are told with [`Keeper::join_at`] and
-    /// [`Keeper::left`].
+    /// Restores a keeper from the table alone: sets in handover return to their former primaries. The caller must
+    /// report the dispatchers that had joined with [`Keeper::join_at`], and those that left meanwhile and may have
+    /// requests in flight with [`Keeper::left`].
     pub fn recovered(table: Table) -> Self {
         Keeper::recovered_at(table, 0)
     }
 
-    /// The same with versions from `first` on.
+    /// As [`Keeper::recovered`], with versions from `first` on.
     pub fn recovered_at(table: Table, first: u64) -> Self {
         let mut keeper = Keeper::new(table);
         keeper.next = first;
@@ -114,9 +114,9 @@ impl Keeper {
         keeper
     }
 
-    /// With a table of which the last published version may have been lost: what was on its way may have had its new
-    /// primary then. It goes back once all who have joined have told a version from `first` on, and those that left
-    /// are vouched for.
+    /// As [`Keeper::recovered_at`], with a table whose last published version may have been lost, so that sets in
+    /// handover may already have had their new primaries. They return once all joined dispatchers have reported a
+    /// version from `first` on, and the nodes in doubt are vouched for.
     pub fn recovered_after_loss(table: Table, first: u64) -> Self {
         let mut keeper = Keeper::new(table);
         keeper.next = first;
@@ -138,27 +138,27 @@ impl Keeper {
         states.map(|(set, state)| (set, Some(state))).collect()
     }
 
-    /// Whether something may have had its new primary in a version that was lost.
+    /// Whether a set in handover may have had its new primary in a lost version.
     pub fn is_after_loss(&self) -> bool {
         self.moves.values().any(|hand_over| hand_over.may_be_over)
     }
 
-    /// The table.
+    /// The table in force.
     pub fn table(&self) -> &Table {
         &self.table
     }
 
-    /// Whether any hand-over is under way.
+    /// Whether any handover is in progress.
     pub fn is_moving(&self) -> bool {
         !self.moves.is_empty()
     }
 
-    /// What is on its way.
+    /// Object sets in handover.
     pub fn moving(&self) -> impl Iterator<Item = &ObjectSet> {
         self.moves.keys()
     }
 
-    /// Everything that changed since the last call, as one change; `None` where nothing did.
+    /// All changes since the last call, as one; `None` if there are none.
     pub fn take_delta(&mut self) -> Option<Delta> {
         let from = std::mem::replace(&mut self.said, self.table.version());
         let entries: Vec<_> = std::mem::take(&mut self.unsaid).into_iter().collect();
@@ -169,22 +169,22 @@ impl Keeper {
         })
     }
 
-    /// The hand-overs that ended since the last call.
+    /// Handovers that ended since the last call.
     pub fn take_ended(&mut self) -> Vec<(ObjectSet, Ended)> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Names that had an entry of their own and lost it, as they were the coldest.
+    /// Cumulative number of names that lost their entries.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// Nodes that somebody has to vouch for before sets leave them.
+    /// Nodes in doubt, which need [`Keeper::vouched`] before sets leave them.
     pub fn in_doubt(&self) -> impl Iterator<Item = NodeId> {
         self.in_doubt.iter().copied()
     }
 
-    /// What a dispatcher needs that knows this version, or none.
+    /// Update for a dispatcher that knows this version, or none.
     pub fn news(&self, known: Option<u64>) -> News {
         let newest = self.table.version();
         match known {
@@ -197,7 +197,7 @@ impl Keeper {
         }
     }
 
-    /// A dispatcher begins. It lets nobody in before it has the table of now.
+    /// Adds a dispatcher, and returns the table without which it must admit no request.
     pub fn join(&mut self, id: DispatcherId) -> Result<Table, KeeperError> {
         if self.dispatchers.contains(&id) {
             return Err(KeeperError::Joined(id));
@@ -209,7 +209,7 @@ impl Keeper {
         Ok(self.table.clone())
     }
 
-    /// A dispatcher has joined meanwhile, at this version: what began to leave after that it does not know of.
+    /// Adds a dispatcher that joined at an earlier version, and so may not know of handovers that began later.
     pub fn join_at(&mut self, id: DispatcherId, version: u64) -> Result<(), KeeperError> {
         self.join(id)?;
         for hand_over in self.moves.values_mut() {
@@ -225,7 +225,7 @@ impl Keeper {
         self.dispatchers.contains(&id)
     }
 
-    /// A dispatcher's [`report`](super::Follower::report). Late and doubled ones do no harm.
+    /// Processes a dispatcher's [`report`](super::Follower::report). Late and duplicate reports are harmless.
     pub fn heard(
         &mut self,
         id: DispatcherId,
@@ -252,8 +252,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// A dispatcher is gone and sends nothing any more. `idle`: it said that nothing of it was under way or in doubt;
-    /// else nodes may still be at work on its requests.
+    /// Removes a dispatcher that sends no more requests. `idle`: it reported that none of its requests was in flight
+    /// or in doubt; otherwise nodes may still be working on them.
     pub fn left(&mut self, id: DispatcherId, idle: bool) {
         if !self.dispatchers.remove(&id) {
             return;
@@ -267,15 +267,15 @@ impl Keeper {
         self.finish();
     }
 
-    /// Somebody who can tell says that a node is through with the requests of all dispatchers that have left.
+    /// Records that a node has finished the requests of all dispatchers that have left.
     pub fn vouched(&mut self, node: NodeId) {
         self.in_doubt.remove(&node);
         self.finish();
     }
 
-    /// A node seems to be down: nothing goes to it, and what was on its way there stays where it is. That says nothing
-    /// of what still runs on it: for sets to leave it, dispatchers have to be through with it as with any other, and
-    /// are once their connections have ended and somebody has vouched that it is dead.
+    /// Marks a node as down: no set moves to it, and sets on the way there stay with their former primaries. Requests
+    /// may still run on it, so sets leave it only once all dispatchers have finished with it, as with any other node:
+    /// when their connections have ended and the node is vouched for.
     pub fn node_down(&mut self, node: NodeId) {
         self.down.insert(node);
         for (set, hand_over) in &mut self.moves {
@@ -289,13 +289,13 @@ impl Keeper {
         self.finish();
     }
 
-    /// It is back.
+    /// Marks a node as up again.
     pub fn node_up(&mut self, node: NodeId) {
         self.down.remove(&node);
         self.finish();
     }
 
-    /// Begins to carry a plan out. Where a set is on its way already, it goes to the new primary instead.
+    /// Begins a plan's changes. A set already in handover goes to the new primary instead.
     pub fn begin(&mut self, changes: &[Change]) -> Result<(), KeeperError> {
         self.check(changes)?;
         let mut entries = Vec::new();
@@ -340,7 +340,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// A hand-over takes too long: the set goes back to where it was.
+    /// Ends a handover that takes too long: the set returns to its former primary.
     pub fn give_up(&mut self, set: &ObjectSet) {
         let from = self.table.state(set).map(State::primary);
         if let Some((hand_over, from)) = self.moves.get_mut(set).zip(from) {
@@ -382,7 +382,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// A hand-over that the next version tells of and that everybody has to hear of.
+    /// Handover that begins with the next version, and waits for all dispatchers.
     fn fresh(&self, to: NodeId) -> Move {
         Move {
             since: self.next_version(),
@@ -403,7 +403,7 @@ impl Keeper {
         self.in_doubt.extend(primaries);
     }
 
-    /// Names the new primaries of sets that everybody is through with.
+    /// Names the new primaries of sets that all dispatchers have finished with.
     fn finish(&mut self) {
         let mut entries = Vec::new();
         let mut done = Vec::new();
@@ -412,7 +412,7 @@ impl Keeper {
                 continue;
             };
             let is_void = hand_over.is_void(from);
-            // One that stays, as only names leave it, is no worse off than before.
+            // A rest that only loses names stays at its node, even if that is down.
             let stays = hand_over.to == from;
             let has_primary = hand_over.forget || stays || !self.down.contains(&hand_over.to);
             let is_through = hand_over.waits.is_empty() && !self.in_doubt.contains(&from);
