@@ -1,5 +1,5 @@
-//! One query to every part of the data, and one answer made of theirs: a node's partitions, maps of them, and gathers
-//! (docs/scatter.md, docs/partitioning.md).
+//! Scatter-gather over partitioned data: a node's partitions, partition maps, and gathers (docs/scatter.md,
+//! docs/partitioning.md).
 
 pub mod client;
 pub mod gather;

@@ -1,5 +1,5 @@
-//! An answer, line by line: only the values that rows are ordered by or reduced to are read, all else is checked and
-//! passed on as it came.
+//! Line-by-line reading of an answer: only the values needed for ordering or reduction are parsed; everything else is
+//! checked and forwarded unchanged.
 
 use plimsoll_core::gather::{Keys, Value};
 use serde::{
@@ -11,31 +11,31 @@ use tokio_util::bytes::{Buf, Bytes};
 use super::plain;
 use crate::client::MAX_ROW_BYTES;
 
-/// A line that is no row.
+/// Line other than a row.
 #[derive(Debug, Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub enum Word {
-    /// The first one.
+    /// The first line: names of the columns.
     Columns(Vec<String>),
-    /// The last one.
+    /// The last line of a complete answer.
     End {
-        /// Rows that there were.
+        /// Number of rows in the answer.
         rows: u64,
     },
-    /// In its place, where the answer broke off.
+    /// The last line of an answer that broke off.
     Error {
-        /// late, refused or down.
+        /// `late`, `refused` or `down`.
         state: String,
-        /// For people.
+        /// Message for the operator.
         problem: String,
     },
 }
 
-/// A line is longer than any may be.
+/// Error for a line longer than [`MAX_ROW_BYTES`](super::MAX_ROW_BYTES).
 #[derive(Debug, PartialEq)]
 pub struct TooLong;
 
-/// Lines of chunks. One that is within a chunk is not copied.
+/// Splits chunks into lines. A line within one chunk is not copied.
 #[derive(Debug, Default)]
 pub struct Lines {
     chunk: Bytes,
@@ -43,13 +43,13 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// To be called where there is no whole line any more.
+    /// Adds a chunk; to be called only when [`Lines::next_line`] has returned `None`.
     pub fn push(&mut self, chunk: Bytes) {
         debug_assert!(self.chunk.is_empty());
         self.chunk = chunk;
     }
 
-    /// The next whole line, without its end.
+    /// The next complete line, without its newline.
     pub fn next_line(&mut self) -> Result<Option<Bytes>, TooLong> {
         let end = memchr::memchr(b'\n', &self.chunk);
         let length = end.unwrap_or(self.chunk.len());
@@ -71,7 +71,7 @@ impl Lines {
         Ok(Some(line.into()))
     }
 
-    /// What came after the last whole line that was taken.
+    /// The bytes after the last line taken.
     pub fn rest(mut self) -> Bytes {
         if self.begun.is_empty() {
             return self.chunk;
@@ -80,24 +80,24 @@ impl Lines {
         self.begun.into()
     }
 
-    /// Whether a line has begun and not ended.
+    /// Whether an incomplete line is buffered.
     pub fn has_begun(&self) -> bool {
         !self.begun.is_empty()
     }
 }
 
-/// Reads rows.
+/// Parses the needed values of rows.
 #[derive(Clone, Debug)]
 pub struct Picker {
-    /// For each column, where its value goes.
+    /// Index among the picked values, by column.
     places: Vec<Option<usize>>,
-    /// Values that are those of others: of which, and where.
+    /// Values picked more than once: source and destination indexes.
     copies: Vec<(usize, usize)>,
     wanted: usize,
 }
 
 impl Picker {
-    /// Of so many columns, the values at these.
+    /// Creates a picker of the values at `picks` in rows of this many columns.
     pub fn new(columns: usize, picks: &[usize]) -> Self {
         let mut places = vec![None; columns];
         let mut copies = Vec::new();
@@ -114,7 +114,7 @@ impl Picker {
         }
     }
 
-    /// The values that are picked of a row; what is wrong with it where it is none.
+    /// The picked values of a row, or the reason for which the row is malformed.
     pub fn pick(&self, row: &[u8]) -> Result<Keys, String> {
         let mut picked = self.nothing();
         if !plain::read(row, &self.places, &mut picked) {
@@ -133,7 +133,7 @@ impl Picker {
         nothing
     }
 
-    /// The same without copies, of any row.
+    /// The same without copies, with a full JSON parser.
     pub fn read(&self, row: &str) -> serde_json::Result<Keys> {
         let mut json = serde_json::Deserializer::from_str(row);
         let picked = json.deserialize_seq(self)?;
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_whole_however_they_are_cut() {
+    fn lines_are_joined_across_chunks() {
         let text = b"{}\n[1]\n\n[22]\n[3";
         for size in 1..=text.len() {
             let (mut lines, mut all) = (Lines::default(), Vec::new());
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_an_end() {
+    fn too_long_line_is_an_error() {
         let mut lines = Lines::default();
         lines.push(vec![b'x'; MAX_ROW_BYTES].into());
         assert_eq!(lines.next_line(), Ok(None));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_picked_and_all_is_checked() {
+    fn values_are_picked_and_rows_validated() {
         let picker = Picker::new(3, &[2, 0, 2]);
         let picked = picker.pick(br#" [1.5, {"a": [1]}, "x\u00e9"] "#).unwrap();
         let text = || Value::Text("xé".into());
@@ -209,7 +209,7 @@ mod tests {
             ("[1,nul,3]", "expected ident"),
             ("[1,\"\\x\",3]", "invalid escape"),
             ("[1,2,3] [", "trailing characters"),
-            ("[1,2,18446744073709551615]", "beyond the integers"),
+            ("[1,2,18446744073709551615]", "maximum 9223372036854775807"),
             ("{}", "expected a row of 3 values"),
             ("[1,2", "EOF"),
         ] {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_stay_in_order() {
+    fn adjacent_floats_stay_in_order() {
         let picker = Picker::new(1, &[0]);
         let of = |text: &str| match picker.pick(format!("[{text}]").as_bytes()).unwrap()[..] {
             [Value::Float(float)] => float,

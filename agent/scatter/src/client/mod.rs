@@ -1,4 +1,4 @@
-//! The other side of `POST /v1/partition-query`: how an agent is asked, or a service that answers as one.
+//! Client of `POST /v1/partition-query`, of an agent or a service with the same protocol.
 
 mod lines;
 mod plain;
@@ -20,36 +20,36 @@ use tokio::time::Instant;
 
 pub use lines::{Lines, Picker, TooLong, Word};
 
-/// Of a line, so that nobody has to hold a longer one.
+/// Maximum length of a line, in bytes.
 pub const MAX_ROW_BYTES: usize = 1 << 20;
-/// Of the body of a refusal.
+/// Maximum length of a refusal's body, in bytes.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
-/// What is read of a connection at once; no head may be longer.
+/// Read buffer of a connection, and maximum length of a head, in bytes.
 pub const BUFFER_BYTES: usize = 128 << 10;
 
-/// For who asked to take the end of an answer that is late or broke off.
+/// Time for the caller to take the last line of an answer that is late or broke off.
 pub const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// The header that tells how many agents a question came through; none where it is not there.
+/// Header with the number of agents that a query has come through; 0 if absent.
 pub const HOPS: &str = "plimsoll-hops";
 
-/// What is asked.
+/// A query to a partition.
 #[derive(Debug)]
 pub struct Question<'a> {
-    /// Whose rows.
+    /// Name of the partition.
     pub partition: &'a str,
-    /// By name.
+    /// Name of the query, unless it is given as `sql`.
     pub query: Option<&'a str>,
-    /// In its place.
+    /// SQL of the query, in place of a name.
     pub sql: Option<&'a str>,
-    /// Values that JSON has.
+    /// Parameters: JSON scalars.
     pub parameters: &'a [Value],
-    /// No more rows than this.
+    /// Maximum number of rows.
     pub limit: Option<u64>,
 }
 
 impl Question<'_> {
-    /// The body, with what is left until the deadline; none where nothing is.
+    /// The body with the time left until the deadline; `None` if the deadline is exceeded.
     pub fn body(&self, deadline: Instant) -> Option<String> {
         let left = deadline.saturating_duration_since(Instant::now());
         let body = PartitionQuery {
@@ -67,7 +67,7 @@ impl Question<'_> {
     }
 }
 
-/// A question on its way, from this program.
+/// HTTP request for a query.
 pub fn request(
     uri: &str,
     program: &str,
@@ -84,24 +84,24 @@ pub fn request(
     request.body(Full::from(body))
 }
 
-/// Why there is no answer, or no whole one.
+/// Reason for which there is no complete answer.
 #[derive(Debug)]
 pub enum Fault {
-    /// Not before the deadline.
+    /// Deadline exceeded.
     Late,
-    /// Who was asked would not, or does not answer as it must.
+    /// The server refused the query, or its answer is malformed.
     Refused {
-        /// Where it was a refusal as such.
+        /// Status of a refusal; `None` for a malformed answer.
         status: Option<StatusCode>,
-        /// For people.
+        /// Message for the operator.
         problem: String,
     },
-    /// It is not there, or broke off.
+    /// The server is unavailable, or its answer broke off; with the reason.
     Down(String),
 }
 
 impl Fault {
-    /// An answer that is none.
+    /// Fault for a malformed answer.
     pub fn refused(problem: impl Into<String>) -> Self {
         Fault::Refused {
             status: None,
@@ -109,7 +109,7 @@ impl Fault {
         }
     }
 
-    /// What was said in the place of an end.
+    /// Fault for the `error` line of an answer.
     pub fn said(state: &str, problem: String) -> Self {
         match state {
             "late" => Fault::Late,
@@ -119,14 +119,14 @@ impl Fault {
     }
 }
 
-/// An answer of which the first line is read.
+/// Answer whose first line has been read.
 #[derive(Debug)]
 pub struct Begun {
-    /// That line.
+    /// Columns from the first line.
     pub columns: Vec<String>,
-    /// What came with it.
+    /// Lines received together with it.
     pub lines: Lines,
-    /// The rest.
+    /// Rest of the body.
     pub body: Incoming,
 }
 
@@ -159,7 +159,7 @@ pub async fn begin(answer: Response<Incoming>) -> Result<Begun, Fault> {
     })
 }
 
-/// More of an answer that has no row yet.
+/// Next chunk of an answer without any row so far; its end is a fault.
 pub async fn first(body: &mut Incoming) -> Result<Bytes, Fault> {
     match more(body).await {
         Ok(Some(data)) => Ok(data),
@@ -168,10 +168,10 @@ pub async fn first(body: &mut Incoming) -> Result<Bytes, Fault> {
     }
 }
 
-/// More of an answer; none at its end.
+/// Next chunk of an answer; `None` at its end.
 pub async fn more(body: &mut Incoming) -> hyper::Result<Option<Bytes>> {
     while let Some(frame) = body.frame().await {
-        // Else they are trailers.
+        // Other frames are trailers.
         if let Ok(data) = frame?.into_data() {
             return Ok(Some(data));
         }
@@ -179,7 +179,7 @@ pub async fn more(body: &mut Incoming) -> hyper::Result<Option<Bytes>> {
     Ok(None)
 }
 
-/// How many rows there were, by a line that is none.
+/// Number of rows according to an answer's last line.
 pub fn ending(line: &[u8]) -> Result<u64, Fault> {
     match serde_json::from_slice(line) {
         Ok(Word::End { rows }) => Ok(rows),
@@ -212,7 +212,7 @@ async fn refusal(status: StatusCode, body: Incoming) -> Fault {
     }
 }
 
-/// An error with its causes, which hyper's own texts leave out.
+/// Message of an error with its causes, which hyper's messages omit.
 pub fn told(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,9 +1,9 @@
-//! Rows of plain values, which most are: read without the care that nested and escaped ones need.
+//! Fast path for rows of plain values, without nesting and escapes, as most rows are.
 
 use plimsoll_core::gather::Value;
 
-/// Reads a row with a value for each place, and those that have one into it. False where it is not plain or no row:
-/// serde_json reads all that this does, to the same values, and says what is wrong with the rest.
+/// Parses a row with one value per entry of `places`, and stores those that have a place. False if the row is not plain
+/// or malformed: serde_json parses all that this does to the same values, and reports errors of the rest.
 pub fn read(row: &[u8], places: &[Option<usize>], picked: &mut [Value]) -> bool {
     let mut rest = Rest { row, at: 0 };
     rest.row(places, picked).is_some()
@@ -71,7 +71,7 @@ impl Rest<'_> {
         let has_control = inside[..length]
             .iter()
             .fold(false, |found, byte| found | (*byte < 0x20));
-        // Nothing else is other than ASCII.
+        // Only strings may contain non-ASCII bytes.
         std::str::from_utf8(&inside[..length]).ok()?;
         self.at += 1 + length;
         (!has_control).then(|| self.expect(b'"'))?
@@ -100,7 +100,7 @@ impl Rest<'_> {
     }
 }
 
-/// How many of them there are first, eight at a step: the high bit of each byte that is none is found by adding.
+/// Number of leading digits, eight bytes at a time: an addition sets the high bit of each byte that is not a digit.
 fn digits(text: &[u8]) -> usize {
     let (eights, rest) = text.as_chunks::<8>();
     for (number, eight) in eights.iter().enumerate() {
@@ -117,14 +117,14 @@ fn digits(text: &[u8]) -> usize {
 
 fn plain(text: &[u8]) -> Option<Value> {
     let is_whole = |byte: &u8| byte.is_ascii_digit() || *byte == b'-';
-    // serde_json has -0 as a float.
+    // serde_json parses -0 as a float.
     if text != b"-0" && text.iter().all(is_whole) {
         return whole(text).map(Value::Int);
     }
     serde_json::from_slice(text).ok()
 }
 
-/// None where it is too large.
+/// The integer; `None` if it does not fit 64 bits.
 fn whole(text: &[u8]) -> Option<i64> {
     let (sign, digits) = match text {
         [b'-', digits @ ..] => (-1, digits),
@@ -172,7 +172,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4000))]
         #[test]
-        fn what_is_read_is_what_serde_json_reads(
+        fn plain_parser_agrees_with_serde_json(
             cells in vec((value(), any::<bool>(), "[ \t\r]{0,2}"), 0..6),
             (at, other) in (any::<Index>(), "[-+\\[\\]{},:.\"\\\\ 0e\u{0}]{0,2}"),
         ) {

@@ -1,4 +1,4 @@
-//! One answer of many: feeds what the partitions say to the decisions, and their rows to the caller.
+//! Runs one gather: feeds the partitions' answers to the decisions in `plimsoll_core`, and rows to the caller.
 
 use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
 
@@ -26,29 +26,29 @@ use super::{
 };
 use crate::client::{Fault, Lines, MAX_ROW_BYTES, Picker, TooLong, ending};
 
-/// Chunks of a partition that wait.
+/// Maximum queued chunks of a partition.
 const CHUNKS: usize = 1;
-/// A row that is longer waits until no other of its partition does.
+/// Length in bytes above which a row is queued only while no other row of its partition is.
 const LONG_ROW_BYTES: usize = 64 << 10;
 
-/// How it ended, for the metrics.
+/// Outcome of a gather, for the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// With every partition.
+    /// All partitions answered.
     Whole,
-    /// With some.
+    /// Some partitions answered.
     Partial,
-    /// Not before the deadline.
+    /// Deadline exceeded.
     Late,
-    /// With a refusal.
+    /// The query was refused.
     Refused,
-    /// Somebody was not there.
+    /// A partition was unavailable.
     Down,
-    /// The caller did not take it.
+    /// The caller left.
     Left,
 }
 
-/// All of them.
+/// All outcomes.
 pub const OUTCOMES: [Outcome; 6] = [
     Outcome::Whole,
     Outcome::Partial,
@@ -59,7 +59,7 @@ pub const OUTCOMES: [Outcome; 6] = [
 ];
 
 impl Outcome {
-    /// One word for it.
+    /// Label value.
     pub fn word(self) -> &'static str {
         match self {
             Outcome::Whole => "whole",
@@ -72,42 +72,42 @@ impl Outcome {
     }
 }
 
-/// What a gather came to.
+/// Result of a gather.
 #[derive(Debug)]
 pub struct Summary {
-    /// How it ended.
+    /// Outcome.
     pub outcome: Outcome,
     /// Rows sent.
     pub rows: u64,
-    /// Each partition whose answer ended, and one word for how.
+    /// Each partition whose answer ended, and its final state.
     pub partitions: Vec<(String, &'static str)>,
 }
 
 struct Source {
-    /// None where there will be none.
+    /// Incoming news; `None` if no more is expected.
     news: Option<mpsc::Receiver<News>>,
     node: Option<String>,
     lines: Lines,
     picker: Option<Picker>,
-    /// One that there was no room for.
+    /// Line for which the gathering had no room.
     held: Option<Bytes>,
-    /// The rows that it said it had.
+    /// Number of rows that the node stated in its last line.
     end: Option<u64>,
-    /// When nothing more was to come.
+    /// Time at which its news ended.
     closed: Option<Instant>,
 }
 
-/// A gather under way.
+/// Gather in progress.
 pub struct Answer {
     question: Arc<Question>,
     gathering: Gathering<Bytes>,
     sources: Vec<Source>,
-    /// Driven by who waits for their news: a task of its own for each would be woken for each chunk.
+    /// Polled by the gather while it waits for news: separate tasks would be woken for each chunk.
     readers: FuturesUnordered<BoxFuture<'static, ()>>,
 }
 
 impl Answer {
-    /// Refuses what makes no sense.
+    /// Creates a gather; an invalid plan is an error.
     pub fn new(question: Arc<Question>, plan: Plan) -> Result<Self, PlanError> {
         let names = question.partitions.iter().map(|it| it.name.clone());
         Ok(Answer {
@@ -118,7 +118,7 @@ impl Answer {
         })
     }
 
-    /// Asks all, and answers. All queries end with it.
+    /// Queries all partitions and sends the answer. All queries have ended when it returns.
     pub async fn run(mut self, nodes: &Arc<Nodes>, out: &mut Out) -> Summary {
         for served in &self.question.partitions {
             let (news, receiver) = mpsc::channel(CHUNKS);
@@ -183,7 +183,7 @@ impl Answer {
         }
     }
 
-    /// News of a partition that is waited for: it is open, there is room for its rows, and no line of it is left.
+    /// Next news of a partition that is open, has room for rows and has no unprocessed lines.
     async fn next(&mut self) -> (usize, Option<News>) {
         poll_fn(|context| {
             while let Poll::Ready(Some(())) = self.readers.poll_next_unpin(context) {}
@@ -214,7 +214,7 @@ impl Answer {
         self.close();
     }
 
-    /// What is not wanted any more ends.
+    /// Ends the queries that are no longer needed.
     fn close(&mut self) {
         for (at, source) in self.sources.iter_mut().enumerate() {
             if source.closed.is_none() && !self.gathering.is_open(at) {
@@ -272,7 +272,7 @@ impl Answer {
         self.close();
     }
 
-    /// Offers lines that are there, as long as there is room.
+    /// Offers received lines as long as there is room.
     fn feed(&mut self, partition: usize) {
         while self.gathering.is_open(partition) {
             let room = self.gathering.room(partition);
@@ -337,7 +337,7 @@ impl Answer {
     }
 
     async fn failed(&mut self, failure: Failure, out: &mut Out) -> Result<Outcome, Left> {
-        // Nothing that still comes counts.
+        // Later news no longer counts.
         self.readers.clear();
         let report = self.gathering.report();
         let state = match &failure {
@@ -364,7 +364,7 @@ impl Answer {
         Ok(outcome)
     }
 
-    /// How it was with each.
+    /// Report on each partition.
     fn partitions(&self) -> Json {
         let report = self.gathering.report();
         let each = report.partitions.iter().zip(&self.sources);

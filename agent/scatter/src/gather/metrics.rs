@@ -1,4 +1,4 @@
-//! Of `plimsoll gather`.
+//! Metrics of `plimsoll gather`.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, Res
 
 use crate::gather::{OUTCOMES, Outcome, Summary};
 
-/// Seconds.
+/// Upper bounds of the delay buckets, in seconds.
 const BUCKETS: [f64; 12] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0,
 ];
 
-/// Of gathers.
+/// Metrics of gathers.
 #[derive(Clone, Debug)]
 pub struct GatherMetrics {
     gathers: IntCounterVec,
@@ -23,7 +23,7 @@ pub struct GatherMetrics {
     running: Gauge,
 }
 
-/// Counts as running until dropped.
+/// Counts a gather as running until dropped.
 pub struct Running(Gauge);
 
 impl Drop for Running {
@@ -33,7 +33,7 @@ impl Drop for Running {
 }
 
 impl GatherMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
         catalogue.section("Gathers");
         let states = ["answered", "enough", "late", "refused", "down"];
@@ -84,18 +84,18 @@ impl GatherMetrics {
         })
     }
 
-    /// A question was refused as it is.
+    /// Counts a query that was refused before it began.
     pub fn turned_away(&self) {
         self.count(Outcome::Refused);
     }
 
-    /// A gather begins.
+    /// Counts a gather that begins.
     pub fn running(&self) -> Running {
         self.running.inc();
         Running(self.running.clone())
     }
 
-    /// A gather ended.
+    /// Counts a gather that ended.
     pub fn ended(&self, summary: &Summary, delay: Duration, bytes: u64) {
         self.count(summary.outcome);
         self.delay.observe(delay.as_secs_f64());

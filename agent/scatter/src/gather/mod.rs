@@ -1,5 +1,5 @@
-//! One query to every partition, and one answer made of theirs (docs/scatter.md). It keeps nothing, so
-//! that any number of them can stand behind a proxy.
+//! `plimsoll gather`: one query to every partition, combined into one answer (docs/scatter.md). It is stateless, so
+//! any number of instances can run behind a proxy.
 
 mod answer;
 mod metrics;

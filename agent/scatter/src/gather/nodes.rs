@@ -1,4 +1,4 @@
-//! The agents: connections to them that are kept, and who of a partition's replicas is asked first.
+//! The agents: their connection pool, and the order in which a partition's replicas are queried.
 
 use std::{
     collections::HashMap,
@@ -22,16 +22,16 @@ use crate::{
     gather::{NodeAddress, Served},
 };
 
-/// For a connection to an agent.
+/// Timeout for connecting to an agent.
 const CONNECT_WAIT: Duration = Duration::from_secs(1);
-/// A connection without use is kept so long; agents close them after 75 s.
+/// Time that an idle connection is kept; agents close theirs after 75 s.
 const IDLE: Duration = Duration::from_secs(30);
-/// As many as an agent answers queries at once.
+/// Maximum idle connections to an agent: its maximum of concurrent queries.
 const MAX_IDLE: usize = 64;
-/// A node that failed is asked after its fellows for so long.
+/// Time after a failure for which a node is queried after its replicas.
 const SHUNNED: Duration = Duration::from_secs(2);
 
-/// See above.
+/// Connection pool to all agents, and their recent failures.
 #[derive(Debug)]
 pub struct Nodes {
     client: Client<HttpConnector, Full<Bytes>>,
@@ -40,7 +40,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// No connection is there yet.
+    /// Creates a pool without connections.
     pub fn new() -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
@@ -58,7 +58,7 @@ impl Nodes {
         }
     }
 
-    /// A partition's nodes, each in turn the first; those that failed just now last.
+    /// A partition's nodes in round-robin order, with those that failed recently last.
     pub fn order<'a>(&self, served: &'a Served) -> Vec<&'a NodeAddress> {
         let mut nodes: Vec<_> = served.nodes.iter().collect();
         if nodes.len() > 1 {
@@ -74,7 +74,7 @@ impl Nodes {
         nodes
     }
 
-    /// How it went with a node.
+    /// Records success or failure of a node.
     pub fn note(&self, node: &NodeAddress, is_fine: bool) {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         if is_fine {
@@ -84,7 +84,7 @@ impl Nodes {
         }
     }
 
-    /// Asks one. Where the answer is dropped before its end, so is the connection.
+    /// Sends a query to a node. If the answer is dropped before its end, so is the connection.
     pub async fn ask(
         &self,
         node: &NodeAddress,

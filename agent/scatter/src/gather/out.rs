@@ -1,4 +1,4 @@
-//! The answer, as lines of JSON or as one object, in chunks that wait for the caller.
+//! Output of a gather as JSON lines or as one JSON object, with backpressure by the caller.
 
 use axum::{body::Bytes, http::StatusCode};
 use plimsoll_core::gather::Value;
@@ -8,40 +8,40 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// Rows travel together until they are so long, or none follows at once.
+/// Size in bytes from which a chunk is sent; it is sent earlier if no row follows at once.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Chunks that wait for the caller.
+/// Maximum chunks queued for the caller.
 pub const CHUNKS: usize = 2;
 
-/// How the answer looks.
+/// Format of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// One line each.
+    /// One JSON line per row.
     Lines,
-    /// One object.
+    /// One JSON object.
     Object,
 }
 
-/// The caller does not take the answer.
+/// Error: the caller does not take the answer.
 #[derive(Debug)]
 pub struct Left;
 
-/// A refusal before anything was sent.
+/// Status and body of a response in place of an answer.
 pub type Instead = (StatusCode, Json);
 
-/// Where the answer goes.
+/// Writer of one answer.
 pub struct Out {
     format: Format,
-    /// Holds back what fits in a chunk until the answer is whole.
+    /// Whether an answer that fits in one chunk is held back until it is complete.
     hold: bool,
     chunks: mpsc::Sender<Bytes>,
     begun: Option<oneshot::Sender<Result<(), Instead>>>,
     chunk: Vec<u8>,
     has_columns: bool,
     rows: u64,
-    /// Sent so far.
+    /// Bytes sent so far.
     pub bytes: u64,
-    /// For the caller to take it.
+    /// Time until which the caller may take the answer.
     until: Instant,
 }
 
@@ -72,7 +72,7 @@ impl Out {
         async move { chunks.closed().await }
     }
 
-    /// Before the first row; where it was called before, nothing.
+    /// Writes the columns, before the first row. Repeated calls have no effect.
     pub fn columns(&mut self, columns: &[String]) {
         if self.has_columns {
             return;
@@ -91,7 +91,7 @@ impl Out {
         }
     }
 
-    /// One row, an array of JSON. True where a chunk was sent.
+    /// Writes a row, a JSON array. Returns whether a chunk was sent.
     pub async fn row(&mut self, row: &[u8]) -> Result<bool, Left> {
         if self.format == Format::Object && self.rows > 0 {
             self.chunk.extend_from_slice(b",\n");
@@ -108,14 +108,14 @@ impl Out {
         Ok(true)
     }
 
-    /// The row of a reduction.
+    /// Writes the row of a reduction.
     pub async fn values(&mut self, row: &[Value]) -> Result<(), Left> {
         let row = serde_json::to_vec(row).unwrap_or_default();
         self.row(&row).await?;
         Ok(())
     }
 
-    /// No row follows at once.
+    /// Sends the pending chunk, as no row follows at once.
     pub async fn pause(&mut self) -> Result<(), Left> {
         let waits = self.hold && self.begun.is_some();
         match self.rows == 0 || waits {
@@ -124,7 +124,7 @@ impl Out {
         }
     }
 
-    /// The last line: `end`, or `error` with the status that it has where nothing was sent yet.
+    /// Writes the last line: `end`, or `error`, whose status applies if nothing has been sent yet.
     pub async fn end(
         &mut self,
         word: &str,

@@ -1,4 +1,4 @@
-//! What is asked of all partitions.
+//! Parsing and validation of a gather's query.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -83,24 +83,24 @@ impl Word {
     }
 }
 
-/// A question that makes sense.
+/// Validated query.
 #[derive(Debug)]
 pub struct Question {
     body: Body,
-    /// Who is asked.
+    /// Partitions to query.
     pub partitions: Vec<Served>,
     /// Columns of the one row of a reduction.
     pub reduced: Vec<String>,
-    /// When it came.
+    /// Time of arrival.
     pub asked: Instant,
-    /// Nobody waits any longer.
+    /// Time by which the answer must end.
     pub deadline: Instant,
-    /// What agents must be shown.
+    /// Bearer token for the agents.
     pub token: Option<String>,
 }
 
 impl Question {
-    /// Reads a body that came then.
+    /// Parses and validates a body that arrived at `asked`.
     pub fn read(
         body: &[u8],
         asked: Instant,
@@ -160,7 +160,7 @@ impl Question {
         Ok((Arc::new(question), plan))
     }
 
-    /// For the agent of a partition; none where no time is left.
+    /// Body of the query to a partition's agent; `None` if the deadline is exceeded.
     pub fn to_agent(&self, partition: &str) -> Option<String> {
         let question = client::Question {
             partition,
@@ -202,7 +202,7 @@ fn how(body: &mut Body) -> Result<How, String> {
             let keys = order.into_iter().map(|key| OrderKey {
                 column: key.column,
                 descending: key.descending,
-                // As PostgreSQL has it.
+                // The same default as PostgreSQL.
                 nulls_first: key.nulls_first.unwrap_or(key.descending),
             });
             Ok(How::Merge(keys.collect()))

@@ -1,4 +1,4 @@
-//! Asks the agents of one partition, and hands over what one of them answers, as fast as it is taken.
+//! Queries the agents of one partition, and forwards the answer of one of them with backpressure.
 
 use std::sync::Arc;
 
@@ -13,34 +13,34 @@ use crate::{
     gather::{NodeAddress, Served},
 };
 
-/// News of a partition. Nothing follows the last one; where that is no [`News::Lost`], the agent has said all it had to.
+/// News of a partition. If the last one is not [`News::Lost`], the agent's response has ended.
 #[derive(Debug)]
 pub enum News {
     /// An answer begins.
     Begun {
-        /// Whose.
+        /// Name of the node.
         node: String,
         /// Its columns.
         columns: Vec<String>,
-        /// Lines that came with them.
+        /// Lines received together with the columns.
         lines: Bytes,
     },
-    /// More of its lines, cut anywhere.
+    /// More bytes of its lines, split anywhere.
     More(Bytes),
-    /// There is no more.
+    /// The answer failed.
     Lost(State),
 }
 
-/// Why an agent's answer is none.
+/// Failure of an agent's answer.
 struct Trouble {
     state: State,
-    /// Whether another node may have one.
+    /// Whether another node may be able to answer.
     elsewhere: bool,
 }
 
 impl Trouble {
     fn of(node: &str, fault: Fault) -> Self {
-        // Another node may have the partition, and fewer queries.
+        // Another node may have the partition, and room for the query.
         let elsewhere = match &fault {
             Fault::Late => false,
             Fault::Refused { status, .. } => matches!(
@@ -56,7 +56,7 @@ impl Trouble {
     }
 }
 
-/// What a node's fault makes of its partition.
+/// State of a partition after a node's fault.
 pub fn lost(node: &str, fault: Fault) -> State {
     match fault {
         Fault::Late => State::Late,
@@ -65,7 +65,7 @@ pub fn lost(node: &str, fault: Fault) -> State {
     }
 }
 
-/// Ends where nobody takes the news any more; then so does the query.
+/// Queries a partition and sends the news. Ends, and cancels the query, when the receiver is dropped.
 pub async fn read(
     nodes: Arc<Nodes>,
     question: Arc<Question>,
@@ -109,7 +109,7 @@ async fn pass(mut body: Incoming, news: &mpsc::Sender<News>) {
     }
 }
 
-/// Until there is the first row or none: so far another node may be asked.
+/// Begins an answer up to the first row or the end; until then another node may be queried instead.
 async fn begin(
     nodes: &Nodes,
     question: &Question,

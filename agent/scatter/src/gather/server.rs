@@ -1,4 +1,4 @@
-//! `POST /v1/gather`, `/metrics`, `/healthz`, `/readyz`.
+//! HTTP server of `plimsoll gather`: `POST /v1/gather`, `/metrics`, `/healthz`, `/readyz`.
 
 use std::{
     convert::Infallible,
@@ -40,30 +40,30 @@ use crate::{
     gather::{GatherConfig, GatherMetrics},
 };
 
-/// Of a question, as agents have it.
+/// Maximum length of a query's body in bytes, as for agents.
 const MAX_BYTES: usize = 1 << 20;
 
-/// What requests need.
+/// State shared by all requests.
 #[derive(Clone)]
 pub struct GatherContext {
-    /// The configuration in force.
+    /// Configuration in force.
     config: Arc<ArcSwap<GatherConfig>>,
-    /// The agents.
+    /// Pool of connections to the agents.
     nodes: Arc<Nodes>,
-    /// Gathers under way.
+    /// Limit of concurrent gathers.
     limits: Arc<Limits>,
-    /// Of gathers.
+    /// Metrics of gathers.
     metrics: GatherMetrics,
     /// All metrics.
     registry: Registry,
-    /// Bodies of requests.
+    /// Limits of request bodies.
     bodies: Arc<Bodies>,
-    /// Connections that were closed, by reason.
+    /// Counter of closed connections, by reason.
     closed: IntCounterVec,
 }
 
 impl GatherContext {
-    /// Nothing is under way.
+    /// Creates a context without gathers.
     pub fn new(
         config: Arc<ArcSwap<GatherConfig>>,
         metrics: GatherMetrics,
@@ -82,17 +82,17 @@ impl GatherContext {
     }
 }
 
-/// How many gathers are under way; the most may change with a reload.
+/// Number of running gathers. The maximum is not stored, as a reload may change it.
 #[derive(Debug, Default)]
 struct Limits(AtomicUsize);
 
-/// One of them.
+/// Place of a running gather; returned when dropped.
 struct Place(Arc<Limits>);
 
 impl Limits {
     fn take(self: &Arc<Self>, most: usize) -> Option<Place> {
         let place = Place(Arc::clone(self));
-        // Given back by the place that was made already.
+        // If refused, dropping `place` reverts the count.
         (self.0.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
     }
 }
@@ -103,7 +103,7 @@ impl Drop for Place {
     }
 }
 
-/// Serves until `stop`, and what is under way then to its end.
+/// Serves until `stop`, then completes requests in flight.
 pub async fn serve(
     listener: TcpListener,
     context: GatherContext,
@@ -140,13 +140,13 @@ async fn gather(State(context): State<GatherContext>, headers: HeaderMap, body: 
 type Asked = (Arc<Question>, Plan, Place);
 
 async fn asked(context: &GatherContext, headers: &HeaderMap, body: Body) -> Result<Asked, Refusal> {
-    // The clock runs while the question is read.
+    // The deadline's clock includes reading the body.
     let now = Instant::now();
     let config = context.config.load_full();
     if !shows_token(config.token.as_deref(), headers) {
         return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
     }
-    // Before the place, which bodies that never come would keep.
+    // Read the body first: one that never arrives must not occupy a place.
     let body = context.bodies.read(body, MAX_BYTES).await?;
     let place = context.limits.take(config.at_once).ok_or_else(|| {
         let most = config.at_once;
@@ -183,7 +183,7 @@ async fn answer(
         let running = metrics.running();
         let summary = answer.run(&nodes, &mut out).await;
         let bytes = out.bytes;
-        // Before the caller sees the end.
+        // Release before the caller sees the end.
         drop((running, place));
         metrics.ended(&summary, asked.elapsed(), bytes);
         tracing::debug!(outcome = ?summary.outcome, rows = summary.rows, bytes, "gather");
@@ -206,7 +206,7 @@ async fn answer(
     }
 }
 
-/// Lines, unless only an object is accepted.
+/// Format that the request accepts: lines, unless it only accepts an object.
 fn format(headers: &HeaderMap) -> Format {
     let accepted = headers.get_all(header::ACCEPT).into_iter();
     let mut accepted = accepted.filter_map(|it| it.to_str().ok());

@@ -17,53 +17,53 @@ use serde::Deserialize;
 
 use crate::{map::Map, partition::MAX_DEADLINE};
 
-/// Nodes that serve one partition.
+/// Maximum nodes that serve one partition.
 const MAX_REPLICAS: usize = 8;
 
 /// A valid configuration with every default filled in.
 #[derive(Clone, Debug)]
 pub struct GatherConfig {
-    /// Where it listens.
+    /// Address to listen on.
     pub listen: SocketAddr,
-    /// Who may connect; everybody without.
+    /// Networks whose clients may connect; `None` for all.
     pub allow: Option<Vec<IpNet>>,
-    /// What callers must show.
+    /// Bearer token that callers must send.
     pub token: Option<String>,
-    /// What agents must be shown.
+    /// Bearer token for the agents.
     pub agents_token: Option<String>,
-    /// Least severe level that is logged.
+    /// Lowest level that is logged.
     pub log_level: Level,
-    /// Text or JSON.
+    /// Format of the log.
     pub log_format: LogFormat,
-    /// Whether callers may ask any query, where the agents let them.
+    /// Whether callers may send SQL, if the agents permit it.
     pub free_sql: bool,
-    /// Gathers at once.
+    /// Maximum concurrent gathers.
     pub at_once: usize,
-    /// Of a gather that says none.
+    /// Default deadline of a gather.
     pub deadline: Duration,
-    /// That a gather may say.
+    /// Maximum deadline that a gather may state.
     pub max_deadline: Duration,
-    /// What is under way at the end has so long.
+    /// Time at shutdown for running gathers to end.
     pub shutdown_grace: Duration,
-    /// In the order of the file; at least one.
+    /// Partitions in the order of the file; at least one.
     pub partitions: Vec<Served>,
 }
 
-/// A partition and who serves it.
+/// Partition with the nodes that serve it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// Its name.
+    /// Name of the partition.
     pub name: String,
-    /// Nodes that have the same rows; at least one.
+    /// Nodes with the same rows; at least one.
     pub nodes: Vec<NodeAddress>,
 }
 
-/// An agent.
+/// Address of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAddress {
-    /// The node's name.
+    /// Name of the node.
     pub name: String,
-    /// Host and port of the agent's HTTP.
+    /// Host and port of the agent's HTTP server.
     pub address: String,
 }
 
@@ -112,14 +112,14 @@ struct Partition {
 }
 
 impl GatherConfig {
-    /// Reads and checks a file, and the map it names.
+    /// Reads and validates a file, and the map that it names.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError::whole_file(path, error.to_string()))?;
         Self::parse(path, &text)
     }
 
-    /// Checks a text; `path` is for messages.
+    /// Parses and validates a text; `path` is for messages.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let file = plimsoll_settings::deserialize(path, text)?;
         resolve(file).map_err(|wrong| plimsoll_settings::point_at(path, text, wrong))
@@ -203,7 +203,7 @@ fn check_name(key: &str, name: &str) -> Checked<()> {
     }
 }
 
-/// Partitions of `[[partition]]`.
+/// Partitions from the `[[partition]]` tables.
 fn written(raw: Vec<Partition>, nodes: &BTreeMap<String, String>) -> Checked<Vec<Served>> {
     if !(1..=MAX_PARTITIONS).contains(&raw.len()) {
         let count = raw.len();
@@ -241,7 +241,7 @@ fn written(raw: Vec<Partition>, nodes: &BTreeMap<String, String>) -> Checked<Vec
     Ok(partitions)
 }
 
-/// Those of a map that `plimsoll partition` wrote.
+/// Partitions from a map that `plimsoll partition` wrote.
 fn mapped(file: &Path, nodes: &BTreeMap<String, String>) -> Checked<Vec<Served>> {
     let key = "gather.map_file";
     let told = |error: anyhow::Error| format!("{error:#}");
@@ -270,7 +270,7 @@ fn replica(key: &str, name: String, nodes: &BTreeMap<String, String>) -> Checked
     }
 }
 
-/// The reference of its configuration.
+/// Reference of the configuration.
 pub const REFERENCE: [TableReference; 5] = [HTTP, AGENTS, NODES, PARTITION, GATHER];
 
 const HTTP: TableReference = (
@@ -413,7 +413,7 @@ mod tests {
             known("zzz = 1\n").iter().map(String::as_str).collect()
         );
         for (header, _, rows) in REFERENCE {
-            // Its keys are the nodes' own names.
+            // Keys of this table are names of nodes.
             if header == "[nodes]" {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! One part into its database: a table that is there whole, or not at all.
+//! Loads one part into its database, completely or not at all.
 
 use std::{pin::pin, time::Duration};
 
@@ -8,45 +8,46 @@ use tokio_util::bytes::Bytes;
 
 use super::databases::{Fault, Place, Session, literal, quoted};
 
-/// A database that takes no rows for so long is as good as away.
+/// Time without progress after which a database counts as unavailable.
 const STALL: Duration = Duration::from_secs(60);
-/// For the lock of a table that others read.
+/// Timeout for the lock of a table that others read, in seconds.
 const LOCK_WAIT_S: u32 = 30;
-/// Looks for what became of a commit, and the pause between two.
+/// Attempts to find out whether a commit succeeded.
 const LOOKS: usize = 6;
+/// Pause between two attempts.
 const LOOK_PAUSE: Duration = Duration::from_secs(2);
 
-/// What is sent to a part.
+/// Message to the task that loads a part.
 pub enum Message {
     /// Rows in PostgreSQL's text format.
     Rows(Bytes),
-    /// There were so many. Where the channel ends without it, nothing is kept.
+    /// End of the rows, with their number. If the channel ends without it, the load is rolled back.
     End(u64),
 }
 
-/// What is done in every database.
+/// Work to do in every database.
 pub struct Work {
-    /// The table, here and below with `{part}` for the part's name.
+    /// Name of the table; here and below `{part}` stands for the part's name.
     pub table: String,
-    /// The columns that the rows have.
+    /// Columns of the rows.
     pub columns: Vec<String>,
-    /// Whether it is a new table, and how it is made.
+    /// Definition of a new table; `None` to append to an existing one.
     pub new: Option<New>,
 }
 
-/// A table that is new.
+/// Definition of a new table.
 pub struct New {
-    /// Statements that make it.
+    /// SQL that creates the table.
     pub define: String,
-    /// Statements once it has its rows.
+    /// SQL to run once the table has its rows.
     pub after: String,
-    /// Whether it takes the place of one of its name.
+    /// Whether the table replaces an existing one of its name.
     pub replace: bool,
 }
 
 impl Work {
-    /// Everything in one transaction. A new table is made in a schema of its own and takes its place at the end, so
-    /// that nobody who reads the old one waits for the rows.
+    /// Loads a part in one transaction. A new table is created in a schema of its own and moved into place at the
+    /// end, so that readers of the old one do not wait for the rows.
     pub async fn run(
         &self,
         place: &Place,
@@ -55,7 +56,7 @@ impl Work {
         let session = Session::open(&place.database).await?;
         let name = place.named(&self.table);
         let table = quoted(&name);
-        // What a role's settings say of statements is not meant for loads.
+        // A role's statement timeout is not meant for loads.
         let begin = format!(
             "BEGIN; SET LOCAL lock_timeout = '{LOCK_WAIT_S}s'; SET LOCAL statement_timeout = 0"
         );
@@ -116,7 +117,7 @@ impl Work {
     }
 }
 
-/// The empty table; the schema it is in.
+/// Creates the empty table; returns its schema.
 async fn make(new: &New, name: &str, place: &Place, session: &Session) -> Result<String, Fault> {
     let home = session.value("SELECT pg_catalog.quote_ident(pg_catalog.current_schema())");
     let Some(home) = home.await? else {
@@ -134,7 +135,7 @@ async fn make(new: &New, name: &str, place: &Place, session: &Session) -> Result
             return Err(Fault::Refused(why));
         }
     }
-    // Several parts may be made in one database at once.
+    // Several parts may be loaded into one database at the same time.
     let schema = format!("plimsoll_load_{:016x}", fastrand::u64(..));
     session
         .run(&format!(
@@ -155,7 +156,7 @@ async fn make(new: &New, name: &str, place: &Place, session: &Session) -> Result
     Ok(schema)
 }
 
-/// After a connection that broke in its commit: the database knows what became of it.
+/// Determines whether a transaction was committed, after the connection broke during the commit.
 async fn committed(place: &Place, number: &str, why: &str) -> Result<(), Fault> {
     let ask = format!("SELECT pg_catalog.pg_xact_status('{number}')");
     for _ in 0..LOOKS {
@@ -201,7 +202,7 @@ mod tests {
     use super::encode;
 
     #[test]
-    fn what_ends_fields_and_rows_is_escaped() {
+    fn separators_are_escaped() {
         let mut out = Vec::new();
         encode(["a\tb", "", "\\.", "two\r\nlines"].into_iter(), &mut out);
         assert_eq!(out, b"a\\tb\t\\N\t\\\\.\ttwo\\r\\nlines\n");

@@ -1,4 +1,4 @@
-//! The databases that the parts are in, and one session in each.
+//! Databases of the parts, and sessions in them.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -9,31 +9,32 @@ use tokio_postgres::{Client, Error, SimpleQueryMessage};
 use super::file::Map;
 use crate::partition::{Driver, PartitionDatabase, Trouble, databases, login};
 
-/// Name of the sessions in the servers' lists.
+/// Application name of the sessions.
 const APPLICATION: &str = "plimsoll-load";
 const LOGIN_WAIT: Duration = Duration::from_secs(10);
 
-/// Where a part is.
+/// Location of a part.
 pub struct Place {
-    /// Its number in the map.
+    /// Index of the part in the map.
     pub part: usize,
-    /// Its name there.
+    /// Name of the part in the map.
     pub name: String,
     /// Its database.
     pub database: PartitionDatabase,
 }
 
-/// Stands for the part's name.
+/// Placeholder for the part's name.
 const PART: &str = "{part}";
 
 impl Place {
-    /// A text with the part's name in it where that is wanted.
+    /// The text with the part's name in place of its placeholders.
     pub fn named(&self, text: &str) -> String {
         text.replace(PART, &self.name)
     }
 }
 
-/// The databases of these parts, or of all where none is named; no two have the same table in the same one.
+/// Locations of the parts in `only`, or of all if that is empty. Two parts with the same table in one database are an
+/// error.
 pub fn places(map: &Map, file: &Path, table: &str, only: &[String]) -> anyhow::Result<Vec<Place>> {
     let name = file.display();
     let known = databases(file)?;
@@ -71,14 +72,14 @@ pub fn places(map: &Map, file: &Path, table: &str, only: &[String]) -> anyhow::R
     Ok(places)
 }
 
-/// Why a part is not done.
+/// Reason for which a part was not loaded.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// Its database is not there, or broke off: it may be later.
+    /// The database is unavailable, or the connection broke: a retry may succeed.
     Away(String),
-    /// It would be the same again.
+    /// A retry would fail again.
     Refused(String),
-    /// It is not wanted any more.
+    /// The load was cancelled.
     Stopped,
 }
 
@@ -100,15 +101,15 @@ impl From<Error> for Fault {
     }
 }
 
-/// A connection; what is not committed goes with it.
+/// Connection to a database; closing it rolls back an open transaction.
 pub struct Session {
-    /// To ask by.
+    /// Client of the connection.
     pub client: Client,
     _driver: Driver,
 }
 
 impl Session {
-    /// Logs in.
+    /// Connects and logs in.
     pub async fn open(database: &PartitionDatabase) -> Result<Self, Fault> {
         match timeout(LOGIN_WAIT, login(database, APPLICATION, "")).await {
             Ok(Ok((client, driver))) => Ok(Session {
@@ -124,12 +125,12 @@ impl Session {
         }
     }
 
-    /// Statements without an answer.
+    /// Runs statements without results.
     pub async fn run(&self, sql: &str) -> Result<(), Fault> {
         Ok(self.client.batch_execute(sql).await?)
     }
 
-    /// The one value of a query; none where it is null.
+    /// Value of a query with one row and column; `None` if it is null.
     pub async fn value(&self, sql: &str) -> Result<Option<String>, Fault> {
         let said = self.client.simple_query(sql).await?;
         let row = said.into_iter().find_map(|message| match message {
@@ -140,12 +141,12 @@ impl Session {
     }
 }
 
-/// A name as SQL has it.
+/// Quotes an SQL identifier.
 pub fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A text as SQL has it, however backslashes are read.
+/// SQL string literal, under either setting of `standard_conforming_strings`.
 pub fn literal(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('\'', "''");
     format!("E'{text}'")

@@ -1,4 +1,4 @@
-//! Partition maps: which row belongs to which part, and which node serves it.
+//! Partition maps: the part of each row, and the node of each part.
 
 use std::{fs, path::Path};
 
@@ -12,20 +12,20 @@ use plimsoll_core::{
 use plimsoll_science::cluster::MAX_CLUSTERS;
 use serde::{Deserialize, Serialize};
 
-/// Slots of keys' hashes; part of the format.
+/// Number of slots for hashes of keys; fixed by the file format.
 pub const SLOTS: u32 = DEFAULT_SLOTS;
 const VERSION: u32 = 1;
 const MAX_BYTES: u64 = 16 << 20;
 
-/// What rows are told apart by.
+/// Criterion by which rows are assigned to parts.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
-    /// The hash of the key: parts of even sizes.
+    /// By the hash of the key: parts of even sizes.
     Rows,
-    /// What is near to what: a part is a cluster.
+    /// By proximity: each part is a cluster.
     Clusters,
-    /// Clusters, of which large ones are several parts by the hash of the key.
+    /// By cluster, with large clusters split into several parts by the hash of the key.
     Both,
 }
 
@@ -33,40 +33,40 @@ pub enum By {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// Its name.
+    /// Name of the part.
     pub name: String,
-    /// The node that serves it.
+    /// Name of the node that serves it.
     pub node: String,
-    /// The cluster it is of, from 0, where there are clusters.
+    /// Index of its cluster, from 0; `None` without clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<usize>,
-    /// Its first and last slot of the key's hash.
+    /// First and last slot of the key's hash.
     pub slots: [u32; 2],
-    /// Rows it was made of, or extended to.
+    /// Number of rows when the map was made or last extended.
     pub rows: u64,
 }
 
-/// A partition map as it is in a file.
+/// Partition map in its file format.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Map {
     version: u32,
-    /// What rows are told apart by.
+    /// Criterion by which rows are assigned to parts.
     pub by: By,
-    /// Column of the key.
+    /// Name of the key column.
     pub key: String,
-    /// Columns of the coordinates.
+    /// Names of the coordinate columns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
     /// Centres of the clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clusters: Vec<Vec<f64>>,
-    /// In order.
+    /// Parts, in order of cluster and slots.
     pub parts: Vec<Part>,
 }
 
 impl Map {
-    /// Of these.
+    /// Creates a map.
     pub fn new(
         by: By,
         key: String,
@@ -84,7 +84,7 @@ impl Map {
         }
     }
 
-    /// Reads a file. Its parts may still have gaps or overlap: [`Map::faults`] tells.
+    /// Reads a file. Its parts may have gaps or overlaps, which [`Map::faults`] finds.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let name = path.display();
         let size = fs::metadata(path).with_context(|| format!("cannot read {name}"))?;
@@ -124,10 +124,7 @@ impl Map {
         for part in &self.parts {
             match part.cluster {
                 Some(at) if at >= self.clusters.len() => {
-                    bail!(
-                        "part {:?} is of cluster {at}, which is not there",
-                        part.name
-                    )
+                    bail!("part {:?}: unknown cluster {at}", part.name)
                 }
                 None if clustered => bail!("part {:?} is of no cluster", part.name),
                 _ => {}
@@ -136,7 +133,7 @@ impl Map {
         Ok(())
     }
 
-    /// Writes a file whole, or leaves it as it was.
+    /// Writes a file atomically.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
@@ -147,8 +144,8 @@ impl Map {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// What is wrong with the parts: names, nodes other than these (where there are any), gaps and overlaps; the
-    /// first of each cluster.
+    /// Errors in the parts: invalid names, nodes not in `nodes` (unless that is empty), and the first gap or overlap of
+    /// each cluster.
     pub fn faults(&self, nodes: &[String]) -> Vec<String> {
         let mut known: Vec<&str> = match nodes.is_empty() {
             true => self.parts.iter().map(|part| part.node.as_str()).collect(),
@@ -183,7 +180,7 @@ impl Map {
         faults.collect()
     }
 
-    /// The part of a row; none where there is a gap.
+    /// Index of a row's part; `None` in a gap.
     pub fn part_of(&self, key: &str, point: &[f64]) -> Option<usize> {
         let (cluster, slot) = (nearest(&self.clusters, point), slot_of(key));
         self.parts.iter().position(|part| {
@@ -193,12 +190,12 @@ impl Map {
     }
 }
 
-/// The slot of a key.
+/// Slot of a key.
 pub fn slot_of(key: &str) -> u32 {
     slot_of_hash(md5_word(key.as_bytes()), SLOTS)
 }
 
-/// The nearest of these; the first of equal ones.
+/// Index of the nearest centre; the first of several.
 pub fn nearest(centres: &[Vec<f64>], point: &[f64]) -> usize {
     let mut best = (0, f64::INFINITY);
     for (at, centre) in centres.iter().enumerate() {

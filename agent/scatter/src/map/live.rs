@@ -1,4 +1,4 @@
-//! Whether databases have the rows that a map says.
+//! Comparison of databases with a partition map.
 
 use std::{
     io::Write,
@@ -19,19 +19,19 @@ use super::{
     rows::word,
 };
 
-/// A database that gives no row for so long is as good as away.
+/// Time without a row after which a database counts as unavailable.
 const STALL: Duration = Duration::from_secs(60);
 
-/// What a database has.
+/// Result of reading a database.
 #[derive(Default)]
 struct Found {
     rows: u64,
-    /// Rows of other parts, or of none; the first ones said.
+    /// Number of rows that belong to other parts or to none; `said` describes the first ones.
     strangers: u64,
     said: Vec<String>,
 }
 
-/// Reads every key and coordinate; says what is not as the map has it.
+/// Reads all keys and coordinates, and reports differences from the map.
 pub async fn compare(
     map: &Map,
     places: Vec<Place>,
@@ -124,7 +124,7 @@ async fn read(map: &Map, place: &Place, query: &str) -> Result<Found, Fault> {
     }
 }
 
-/// The key of a row and its part, or what is wrong with it.
+/// Key and part of a row, or the reason for which the row is invalid.
 type Belongs<'a> = Result<(&'a str, Option<usize>), String>;
 
 fn belongs<'a>(map: &Map, row: &'a Row, point: &mut Vec<f64>) -> Result<Belongs<'a>, Error> {

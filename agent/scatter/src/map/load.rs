@@ -1,4 +1,4 @@
-//! Rows of a file into the databases of their parts, all at once.
+//! Loads the rows of a file into the databases of their parts, all concurrently.
 
 use std::{
     fs,
@@ -23,11 +23,11 @@ use super::{
     rows::{Rows, word},
 };
 
-/// Rows travel together until they are so long.
+/// Size of a chunk of rows, in bytes.
 const CHUNK_BYTES: usize = 32 << 10;
-/// Chunks that wait for a database.
+/// Maximum chunks queued for a database.
 const CHUNKS: usize = 4;
-/// How often the file is read while databases are unavailable.
+/// Maximum passes over the file while databases are unavailable.
 const ATTEMPTS: u32 = 6;
 const MIN_WAIT: Duration = Duration::from_millis(500);
 const MAX_WAIT: Duration = Duration::from_secs(8);
@@ -61,7 +61,7 @@ pub struct LoadArgs {
     parts: Vec<String>,
 }
 
-/// Loads what the map says, or nothing into a part.
+/// Loads the parts of a map, each completely or not at all.
 pub fn load(args: &LoadArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let map = super::sound(&args.map)?;
     let text = |file: &Option<PathBuf>| match file {
@@ -104,19 +104,19 @@ fn definition(map: &Map, table: &str, columns: &[String]) -> String {
     format!("CREATE TABLE {} ({})", quoted(table), columns.join(", "))
 }
 
-/// A file on its way into databases.
+/// Load in progress.
 pub struct Loading<'a> {
     map: &'a Map,
     input: &'a Path,
     work: Arc<Work>,
-    /// Parts that are done, and the rows that went into them.
+    /// Completed parts, and their numbers of rows.
     pub done: Vec<(usize, u64)>,
 }
 
 type Channels = Vec<Option<mpsc::Sender<Message>>>;
 
 impl<'a> Loading<'a> {
-    /// Of a map that is in order.
+    /// Creates a load for a valid map.
     pub fn new(map: &'a Map, input: &'a Path, work: Work) -> Self {
         Loading {
             map,
@@ -126,7 +126,7 @@ impl<'a> Loading<'a> {
         }
     }
 
-    /// Until all parts are done, or one cannot be.
+    /// Runs passes until all parts are loaded, or one cannot be.
     pub async fn run(
         &mut self,
         mut places: Vec<Place>,
@@ -160,7 +160,7 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
-    /// Reads the file once. What is left, and whether there is a part that can never be loaded.
+    /// Reads the file once. Returns the parts left, and whether any can never be loaded.
     async fn pass(
         &mut self,
         places: Vec<Place>,
@@ -211,8 +211,8 @@ impl<'a> Loading<'a> {
         Ok((left, hopeless))
     }
 
-    /// Sends every row to its part. Where it is told to stop, or the file is not what it should be, nothing is
-    /// ended, so that nothing is kept.
+    /// Sends every row to its part. If stopped, or if the file is invalid, no part gets an end, so that all are rolled
+    /// back.
     fn read(&self, channels: &mut Channels, stop: &AtomicBool) -> anyhow::Result<()> {
         let (map, name) = (self.map, self.input.display());
         let mut rows = Rows::open(self.input, &map.key, &map.columns)?;
@@ -234,7 +234,7 @@ impl<'a> Loading<'a> {
             encode(row.fields.iter(), &mut chunks[part]);
             if chunks[part].len() >= CHUNK_BYTES {
                 let full = std::mem::take(&mut chunks[part]);
-                // Why it takes no more, it says when it ends.
+                // The part's task reports the reason when it ends.
                 if channel.blocking_send(Message::Rows(full.into())).is_err() {
                     channels[part] = None;
                 }

@@ -1,4 +1,4 @@
-//! Makes a map of a file.
+//! Creates a partition map for a file.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::{
     rows::{Rows, word},
 };
 
-/// Rows whose coordinates are held, at most: of more, so many are drawn.
+/// Maximum rows whose coordinates are held in memory: a random sample of larger files.
 const MAX_POINTS: usize = 1_000_000;
 
 /// Arguments of `partition make`.
@@ -48,7 +48,7 @@ pub struct MakeArgs {
 }
 
 impl MakeArgs {
-    /// How many clusters are wanted: none by rows.
+    /// Number of clusters; 0 with `--by rows`.
     fn wanted(&self) -> anyhow::Result<usize> {
         let (parts, clusters) = (usize::from(self.parts), self.clusters.map(usize::from));
         if (self.by == By::Rows) != self.columns.is_empty() {
@@ -69,7 +69,7 @@ impl MakeArgs {
     }
 }
 
-/// The map, and its clusters where there are some.
+/// Creates the map, with its clustering if it has one.
 pub fn make(args: &MakeArgs) -> anyhow::Result<(Map, Option<Clustering>)> {
     let wanted = args.wanted()?;
     let found = match wanted {
@@ -125,7 +125,7 @@ fn open(args: &MakeArgs) -> anyhow::Result<Rows> {
     Rows::open(&args.input, &args.key, &args.columns)
 }
 
-/// Clusters of the rows, or of as many as are held: every row has the same chance to be among them.
+/// Clusters of the rows, or of a uniform sample of `MAX_POINTS` of them.
 fn clusters(args: &MakeArgs, wanted: usize) -> anyhow::Result<Clustering> {
     let mut random = fastrand::Rng::with_seed(args.seed);
     let mut points = Points::new(args.columns.len());
@@ -151,12 +151,12 @@ fn clusters(args: &MakeArgs, wanted: usize) -> anyhow::Result<Clustering> {
     found.with_context(|| args.input.display().to_string())
 }
 
-/// How many parts each cluster is: one at least, the rest where parts would be largest.
+/// Number of parts of each cluster: at least one, with further ones where parts would be largest.
 fn allot(sizes: &[u64], parts: usize) -> Vec<usize> {
     let mut pieces = vec![1; sizes.len()];
     for _ in sizes.len()..parts {
         let size = |at: usize| sizes[at] as f64 / pieces[at] as f64;
-        // Of equal ones the first.
+        // The first of equal ones.
         let largest = (0..sizes.len())
             .rev()
             .max_by(|x, y| size(*x).total_cmp(&size(*y)));
@@ -167,7 +167,7 @@ fn allot(sizes: &[u64], parts: usize) -> Vec<usize> {
     pieces
 }
 
-/// Cuts the slots into so many pieces with as even numbers of rows as slots allow, no piece without a slot.
+/// Splits the slots into ranges with numbers of rows as even as whole slots allow; each has at least one slot.
 fn cut(counts: &[u64], pieces: usize) -> Vec<([u32; 2], u64)> {
     let all: u64 = counts.iter().sum();
     let (mut made, mut first, mut passed) = (Vec::new(), 0, 0);
@@ -176,7 +176,7 @@ fn cut(counts: &[u64], pieces: usize) -> Vec<([u32; 2], u64)> {
         let most = counts.len() - (pieces - piece);
         let mut end = first;
         let mut rows = 0;
-        // A slot is taken if more than half of it is wanted.
+        // A slot is included if more than half of it is needed.
         while end < most
             && (end == first
                 || piece == pieces
@@ -197,7 +197,7 @@ mod tests {
     use super::{allot, cut};
 
     #[test]
-    fn large_clusters_are_several_parts() {
+    fn large_clusters_are_split_into_parts() {
         assert_eq!(allot(&[620, 62, 51, 463], 8), [3, 1, 1, 3]);
         assert_eq!(allot(&[5, 5], 2), [1, 1]);
         assert_eq!(allot(&[7], 3), [3]);

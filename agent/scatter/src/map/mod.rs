@@ -1,4 +1,4 @@
-//! `plimsoll partition`: which rows of a table go to which part, by their keys, by what is near, or by both.
+//! `plimsoll partition`: assigns the rows of a table to parts, by key, by proximity, or by both.
 
 mod copy;
 mod databases;
@@ -26,7 +26,7 @@ use make::{MakeArgs, make};
 use rows::{Rows, word};
 use tokio::runtime::{Builder, Runtime};
 
-/// Rows that belong nowhere that are named; all are counted.
+/// Maximum rows in gaps that are reported individually; all are counted.
 const NAMED: usize = 10;
 
 /// Arguments of `partition`.
@@ -136,7 +136,7 @@ fn check(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     }
 }
 
-/// Sets the parts' rows to what a file has, and says which rows belong nowhere.
+/// Sets the parts' numbers of rows from a file, and reports rows in gaps.
 fn count(map: &mut Map, input: &Path, faults: &mut Vec<String>) -> anyhow::Result<u64> {
     let mut rows = Rows::open(input, &map.key, &map.columns)?;
     let mut counts = vec![0; map.parts.len()];
@@ -186,7 +186,7 @@ fn extend(args: &ExtendArgs, out: &mut impl Write) -> anyhow::Result<()> {
         }
         _ => (belonging(&map, &args.input)?, Ok(())),
     };
-    // The map has what the databases have, even where some have none of the new rows yet.
+    // The map counts what the databases hold, even if some have none of the new rows yet.
     for (part, count) in counts {
         map.parts[part].rows += count;
     }
@@ -195,7 +195,7 @@ fn extend(args: &ExtendArgs, out: &mut impl Write) -> anyhow::Result<()> {
     ended
 }
 
-/// How many rows of a file belong to each part.
+/// Number of rows of a file in each part.
 fn belonging(map: &Map, input: &Path) -> anyhow::Result<Vec<(usize, u64)>> {
     let mut counts = vec![0; map.parts.len()];
     Rows::open(input, &map.key, &map.columns)?.each(|key, point| {
@@ -208,7 +208,7 @@ fn belonging(map: &Map, input: &Path) -> anyhow::Result<Vec<(usize, u64)>> {
     Ok(counts.into_iter().enumerate().collect())
 }
 
-/// A map that is in order.
+/// Reads a map and checks that it is valid.
 fn sound(path: &Path) -> anyhow::Result<Map> {
     let map = Map::read(path)?;
     match map.faults(&[]).first() {
@@ -224,7 +224,7 @@ fn runtime() -> io::Result<Runtime> {
         .build()
 }
 
-/// Sizes, balance and quality.
+/// Prints sizes, balance and quality.
 fn report(map: &Map, found: Option<&Clustering>, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,

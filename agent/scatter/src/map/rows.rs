@@ -1,4 +1,4 @@
-//! Rows of a CSV file, one at a time.
+//! Sequential reading of CSV files.
 
 use std::{
     fs::File,
@@ -10,10 +10,10 @@ use anyhow::{Context, bail};
 use csv::{Reader, ReaderBuilder, StringRecord, Trim};
 use plimsoll_science::cluster::LARGEST;
 
-/// Rows between two words on how far it is.
+/// Rows between two progress messages.
 const WORD_EVERY: u64 = 1 << 16;
 
-/// A file that is being read.
+/// Reader of a file.
 pub struct Rows {
     name: String,
     reader: Reader<File>,
@@ -26,18 +26,18 @@ pub struct Rows {
 
 /// A row.
 pub struct Row<'a> {
-    /// Line it begins at.
+    /// Number of its first line.
     pub line: u64,
     /// Its key.
     pub key: &'a str,
-    /// Its coordinates, or what is wrong with one of them.
+    /// Its coordinates, or the reason for which one is invalid.
     pub point: Result<&'a [f64], String>,
-    /// All that it has.
+    /// All of its fields.
     pub fields: &'a StringRecord,
 }
 
 impl Rows {
-    /// Opens a file that has these columns.
+    /// Opens a file; a missing column is an error.
     pub fn open(path: &Path, key: &str, columns: &[String]) -> anyhow::Result<Self> {
         let name = path.display().to_string();
         let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
@@ -71,13 +71,13 @@ impl Rows {
         })
     }
 
-    /// The names of all columns.
+    /// Names of all columns.
     pub fn names(&mut self) -> anyhow::Result<Vec<String>> {
         let header = self.reader.headers().with_context(|| self.name.clone())?;
         Ok(header.iter().map(str::to_owned).collect())
     }
 
-    /// The next row; none at the end.
+    /// The next row; `None` at the end.
     pub fn next(&mut self) -> anyhow::Result<Option<Row<'_>>> {
         let more = self.reader.read_record(&mut self.record);
         if !more.with_context(|| self.name.clone())? {
@@ -118,7 +118,7 @@ impl Rows {
         }))
     }
 
-    /// Goes through the rest; the first row without all its coordinates is an error.
+    /// Visits the remaining rows; the first row without valid coordinates is an error.
     pub fn each(
         &mut self,
         mut f: impl FnMut(&str, &[f64]) -> anyhow::Result<()>,
@@ -146,11 +146,11 @@ fn number(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Says on a terminal how far the work is, in one line.
+/// Shows progress in one line on a terminal.
 pub fn word(text: &str) {
     let mut to = std::io::stderr().lock();
     if to.is_terminal() {
-        // Whether anybody sees it does not matter to the work.
+        // Progress that cannot be shown is no error.
         let _ = write!(to, "\r\x1b[K{text}").and_then(|()| to.flush());
     }
 }

@@ -1,4 +1,4 @@
-//! What a service's loop and its admission know of the queries in its partitions.
+//! Queries in a service's partitions, for its control loop and its admission.
 
 use std::{
     collections::BTreeMap,
@@ -9,14 +9,14 @@ use std::{
 use plimsoll_core::{Cost, DelayHistogram, Observation, Seconds, gather::Admission};
 use tokio::time::Instant;
 
-/// See above.
+/// Running queries and measurements of one service.
 #[derive(Debug)]
 pub struct Board(Mutex<Known>);
 
 #[derive(Debug)]
 struct Known {
     admission: Admission,
-    /// By number.
+    /// Running queries by number.
     running: BTreeMap<u64, Job>,
     next: u64,
     since: Instant,
@@ -28,10 +28,10 @@ struct Known {
     peak: usize,
 }
 
-/// A query; while its rows wait for who asked, it is no job of the node's.
+/// Running query. While its rows wait for the caller, it does not count as a job.
 #[derive(Debug)]
 struct Job {
-    /// Later by as long as it waited.
+    /// Start, shifted by the time it has waited for the caller.
     since: Instant,
     waits_since: Option<Instant>,
 }
@@ -47,17 +47,17 @@ impl Known {
     }
 }
 
-/// Why a query is not taken.
+/// Reason for which a query is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Full {
-    /// Backlog of those that are there.
+    /// Backlog of the admitted queries.
     pub backlog: Cost,
-    /// The bound.
+    /// Bound of the service.
     pub bound: Cost,
 }
 
 impl Board {
-    /// No query is there.
+    /// Creates a board without queries.
     pub fn new(empty: DelayHistogram) -> Self {
         Board(Mutex::new(Known {
             admission: Admission::default(),
@@ -73,7 +73,7 @@ impl Board {
         }))
     }
 
-    /// Counts a query until its place is dropped.
+    /// Admits a query, which counts until its place is dropped.
     pub fn take(
         self: &Arc<Self>,
         query: &str,
@@ -101,12 +101,12 @@ impl Board {
         })
     }
 
-    /// How many work now.
+    /// Number of queries that the node works on now.
     pub fn jobs(&self) -> f64 {
         self.locked().jobs().count() as f64
     }
 
-    /// What ended since the last call.
+    /// Observation of the queries that ended since the last call.
     pub fn observe(&self) -> Observation {
         let now = Instant::now();
         let mut known = self.locked();
@@ -133,7 +133,7 @@ impl Board {
     }
 }
 
-/// A query in its service's backlog.
+/// Place of a query in its service's backlog.
 #[derive(Debug)]
 pub struct Place {
     board: Arc<Board>,
@@ -143,7 +143,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The whole answer was given.
+    /// Records a complete answer.
     pub fn answered(&self, delay: Duration, rows: u64) {
         let mut known = self.board.locked();
         let cost = known.admission.learn(&self.query, rows);
@@ -151,14 +151,14 @@ impl Place {
         known.delays.record(Seconds(delay.as_secs_f64()));
     }
 
-    /// Who asked does not take its rows.
+    /// Records that the query waits for the caller to take rows.
     pub fn waits(&self) {
         if let Some(job) = self.board.locked().running.get_mut(&self.number) {
             job.waits_since = Some(Instant::now());
         }
     }
 
-    /// They were taken.
+    /// Records that the caller took them.
     pub fn goes_on(&self) {
         let mut known = self.board.locked();
         if let Some(job) = known.running.get_mut(&self.number)
@@ -169,13 +169,13 @@ impl Place {
         }
     }
 
-    /// It ended at this age, since who asked left or had set it such a deadline.
+    /// Records that the query ended at this age because the caller left or the deadline was exceeded.
     pub fn left(&self, age: Duration) {
         let age = Seconds(age.as_secs_f64());
         self.board.locked().left.record(age);
     }
 
-    /// The database was down.
+    /// Records a failure of the database.
     pub fn failed(&self) {
         self.board.locked().failed += 1;
     }

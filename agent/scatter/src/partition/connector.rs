@@ -1,4 +1,4 @@
-//! What a partition is asked by.
+//! Connectors of partitions.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::partition::{PartitionConfig, PartitionMetrics, PartitionServer};
 
-/// Its connections.
+/// Connection pool of a partition.
 #[derive(Clone, Debug)]
 pub enum Connector {
     /// To a database.
@@ -20,7 +20,7 @@ pub enum Connector {
 }
 
 impl Connector {
-    /// Connects when it is first asked.
+    /// Creates a pool, which connects on the first query.
     pub fn new(partition: &PartitionConfig, metrics: &PartitionMetrics) -> Self {
         let (name, metrics) = (partition.name.clone(), metrics.clone());
         match &partition.server {
@@ -33,7 +33,7 @@ impl Connector {
         }
     }
 
-    /// Whether its connections are as good for this configuration.
+    /// Whether its connections suit this configuration.
     pub fn is_for(&self, partition: &PartitionConfig) -> bool {
         match (self, &partition.server) {
             (Connector::PostgreSql(pool), PartitionServer::PostgreSql(database)) => {
@@ -44,7 +44,7 @@ impl Connector {
         }
     }
 
-    /// Closes what is idle.
+    /// Closes idle connections.
     pub fn clear(&self) {
         match self {
             Connector::PostgreSql(pool) => pool.clear(),
@@ -52,8 +52,8 @@ impl Connector {
         }
     }
 
-    /// The whole answer, or as much as came before the deadline or until nobody listened any more; and what is
-    /// still to be done then.
+    /// Runs a query until it is complete, the deadline is exceeded or the caller leaves. Returns the cleanup still to
+    /// do, and the result.
     pub async fn run(&self, asked: &Asked, out: &mut Out) -> (Left, Result<(), Trouble>) {
         match self {
             Connector::PostgreSql(pool) => postgresql::run(pool, asked, out).await,

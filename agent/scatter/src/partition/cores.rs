@@ -1,4 +1,4 @@
-//! The node's cores, and the queries that wait for one.
+//! Async access to the node's cores.
 
 use std::{
     collections::HashMap,
@@ -8,20 +8,20 @@ use std::{
 use plimsoll_core::gather;
 use tokio::sync::oneshot;
 
-/// See above.
+/// The node's cores, and the queries that wait for one.
 #[derive(Debug)]
 pub struct Cores(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
     turns: gather::Cores,
-    /// By query.
+    /// Wakers by query.
     waiting: HashMap<u64, oneshot::Sender<()>>,
     next: u64,
 }
 
 impl Cores {
-    /// Of a node with so many.
+    /// Creates this many cores.
     pub fn new(count: usize) -> Arc<Self> {
         Arc::new(Cores(Mutex::new(State {
             turns: gather::Cores::new(count),
@@ -30,7 +30,7 @@ impl Cores {
         })))
     }
 
-    /// For another query, which has none yet.
+    /// Registers a query, without a core yet.
     pub fn query(self: &Arc<Self>) -> Core {
         let mut state = self.locked();
         state.next += 1;
@@ -45,7 +45,7 @@ impl Cores {
     }
 }
 
-/// A query's core, or its place in the queue; given back when dropped.
+/// A query's core, or its place in the queue; released when dropped.
 #[derive(Debug)]
 pub struct Core {
     cores: Arc<Cores>,
@@ -53,7 +53,7 @@ pub struct Core {
 }
 
 impl Core {
-    /// Returns when the query has a core.
+    /// Waits until the query has a core.
     pub async fn work(&self) {
         let turn = {
             let mut state = self.cores.locked();
@@ -67,12 +67,12 @@ impl Core {
         let _ = turn.await;
     }
 
-    /// Gives it back, to be called before the query waits for anything but who serves its partition.
+    /// Releases the core. To be called before the query waits for anything but the partition's server.
     pub fn rest(&self) {
         let mut state = self.cores.locked();
         state.waiting.remove(&self.query);
         let next = state.turns.rest(self.query);
-        // Where it stopped waiting, it gives the core back when it ends.
+        // A query that has stopped waiting releases the core when it ends.
         if let Some(comes) = next.and_then(|next| state.waiting.remove(&next)) {
             let _ = comes.send(());
         }

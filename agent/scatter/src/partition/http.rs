@@ -1,4 +1,4 @@
-//! A query in a service that answers as an agent does (docs/scatter.md). Closing the connection calls it off.
+//! Queries to a service with an agent's protocol (docs/scatter.md). Closing the connection cancels a query.
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ use crate::{
     partition::PartitionService,
 };
 
-/// One connection.
+/// Connection to a service.
 #[derive(Debug)]
 pub struct Session {
     sender: SendRequest<Full<Bytes>>,
-    /// Reads and writes; goes with the connection.
+    /// Task that drives the connection.
     _driver: AbortOnDropHandle<hyper::Result<()>>,
     is_used: bool,
 }
@@ -51,7 +51,7 @@ impl Pooled for Session {
         let (sender, connection) = opened.map_err(|error| down(told(&error)))?;
         Ok(Session {
             sender,
-            // Its errors are told to who asked.
+            // Its errors also surface in the request.
             _driver: AbortOnDropHandle::new(tokio::spawn(connection)),
             is_used: false,
         })
@@ -72,10 +72,10 @@ impl Session {
     }
 }
 
-/// The whole answer, or as much as came before the deadline or until nobody listened any more.
+/// Runs a query until it is complete, the deadline is exceeded or the caller leaves.
 pub async fn run(pool: &Arc<Pool<Session>>, asked: &Asked, out: &mut Out) -> Result<(), Trouble> {
     let gone = out.gone();
-    // What is dropped here closes its connection.
+    // Dropping the branch not taken closes its connection.
     tokio::select! {
         ended = timeout_at(asked.deadline, answer(pool, asked, out)) => {
             ended.unwrap_or(Err(Trouble::Late))
@@ -88,7 +88,7 @@ async fn answer(pool: &Arc<Pool<Session>>, asked: &Asked, out: &mut Out) -> Resu
     let mut session = pool.take().await?;
     let was_kept = session.is_used;
     let mut answer = session.send(question(&pool.server, asked)?).await;
-    // Once more where the service had closed it; not where it answers what is no HTTP.
+    // Retry if the service had closed a kept connection, but not after a malformed response.
     if answer
         .as_ref()
         .is_err_and(|error| was_kept && !error.is_parse())
@@ -130,13 +130,13 @@ fn question(service: &PartitionService, asked: &Asked) -> Result<Request<Full<By
     let mut request = request(&url.path, "plimsoll", token, body).map_err(wrong)?;
     let host = HeaderValue::from_str(&url.authority).map_err(|error| wrong(error.into()))?;
     request.headers_mut().insert(HOST, host);
-    // Else the service, an agent too, might wait for a core that this question keeps here.
+    // Otherwise the service, if it is an agent, might wait for a core that this query holds here.
     let hops = HeaderValue::from(asked.hops + 1);
     request.headers_mut().insert(HOPS, hops);
     Ok(request)
 }
 
-/// Whether the answer was read to its end; beyond the limit it is not.
+/// Forwards an answer. Returns whether it was read to its end, as it is not beyond the limit.
 async fn pass(
     answer: Response<Incoming>,
     limit: Option<u64>,
@@ -171,7 +171,7 @@ async fn pass(
         let next = match more(&mut body).now_or_never() {
             Some(next) => next,
             None => {
-                // Before the first row it may still be refused as a whole.
+                // Before the first row the whole query may still be refused.
                 if out.rows() > 0 {
                     out.flush().await;
                 }
@@ -189,7 +189,7 @@ async fn pass(
         _ if lines.has_begun() => Err(Fault::refused("ends within a line")),
         None => Err(Fault::Down("its answer broke off".to_owned())),
         Some(rows) if rows != came => {
-            let problem = format!("{came} rows came of the {rows} it sent");
+            let problem = format!("{came} rows arrived of {rows} sent");
             Err(Fault::Down(problem))
         }
         Some(_) => {

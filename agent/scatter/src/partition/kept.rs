@@ -1,23 +1,23 @@
-//! What is kept from query to query, how much of it, and for how long.
+//! Caches of idle connections and prepared statements.
 
 use std::{num::NonZeroUsize, time::Duration};
 
 use lru::LruCache;
 use tokio::time::Instant;
 
-/// An idle connection is kept for so long.
+/// Time that an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(60);
-/// Idle connections to a partition.
+/// Maximum idle connections to a partition.
 const MAX_IDLE: usize = 16;
-/// Prepared statements of a connection.
+/// Maximum prepared statements of a connection.
 const MAX_STATEMENTS: NonZeroUsize = NonZeroUsize::new(64).unwrap();
-/// A table may have other columns after so long.
+/// Maximum age of a prepared statement, as tables may change.
 const STATEMENT_AGE: Duration = Duration::from_secs(60);
 
-/// Connections that no query is using.
+/// Idle connections.
 #[derive(Debug)]
 pub struct Idle<T> {
-    /// The one used last is the last.
+    /// Connections and when they became idle, the most recently used last.
     kept: Vec<(Instant, T)>,
     is_swept: bool,
 }
@@ -30,17 +30,18 @@ impl<T> Idle<T> {
         }
     }
 
-    /// The one used last.
+    /// Takes the most recently used connection.
     pub fn take(&mut self) -> Option<T> {
         self.kept.pop().map(|(_, it)| it)
     }
 
-    /// All of them.
+    /// Removes all connections.
     pub fn clear(&mut self) -> Vec<T> {
         self.kept.drain(..).map(|(_, it)| it).collect()
     }
 
-    /// Whether somebody must [`sweep`](Self::sweep) from now on; one that there is no room for comes back.
+    /// Adds a connection. Returns whether the caller must start to [`sweep`](Self::sweep); returns the connection as an
+    /// error if there is no room.
     pub fn put(&mut self, it: T, now: Instant) -> Result<bool, T> {
         if self.kept.len() >= MAX_IDLE {
             return Err(it);
@@ -49,7 +50,8 @@ impl<T> Idle<T> {
         Ok(!std::mem::replace(&mut self.is_swept, true))
     }
 
-    /// Those that were idle for long, and when the next are to be looked for; never, where none is left.
+    /// Removes the connections that were idle for too long. Returns them, and the time of the next sweep, if any is
+    /// needed.
     pub fn sweep(&mut self, now: Instant) -> (Vec<T>, Option<Instant>) {
         let old = self.kept.partition_point(|(at, _)| *at + IDLE <= now);
         let old = self.kept.drain(..old).map(|(_, it)| it).collect();
@@ -59,7 +61,7 @@ impl<T> Idle<T> {
     }
 }
 
-/// Statements of one connection, by their SQL.
+/// Prepared statements of one connection, by SQL.
 #[derive(Debug)]
 pub struct Statements<T>(LruCache<String, (Instant, T)>);
 
@@ -68,13 +70,13 @@ impl<T> Statements<T> {
         Statements(LruCache::new(MAX_STATEMENTS))
     }
 
-    /// Unless it is too old.
+    /// The statement, unless it is too old.
     pub fn get(&self, sql: &str, now: Instant) -> Option<&T> {
         let (at, statement) = self.0.peek(sql)?;
         (now.duration_since(*at) < STATEMENT_AGE).then_some(statement)
     }
 
-    /// Prepared at `now`; in place of the oldest, where there is no room.
+    /// Adds a statement prepared at `now`; if there is no room, it replaces the oldest.
     pub fn keep(&mut self, sql: &str, statement: T, now: Instant) {
         self.0.put(sql.to_owned(), (now, statement));
     }
@@ -114,14 +116,14 @@ mod tests {
         assert_eq!(idle.put("c", at(40)), Ok(false));
         assert_eq!(idle.sweep(at(59)), (vec![], Some(at(60))));
         assert_eq!(idle.sweep(at(60)), (vec!["a"], Some(at(80))));
-        // A query begins its time anew.
+        // A query restarts its idle time.
         assert_eq!(idle.take(), Some("c"));
         assert_eq!(idle.put("c", at(70)), Ok(false));
         assert_eq!(idle.sweep(at(80)), (vec!["b"], Some(at(130))));
         assert_eq!(idle.sweep(at(130)), (vec!["c"], None));
-        // Nobody has looked since then.
+        // No sweep has run since then.
         assert_eq!(idle.put("d", at(200)), Ok(true));
-        // Nor is anything left of those that were cleared, until their time.
+        // Cleared connections leave nothing to sweep.
         assert_eq!(idle.clear(), ["d"]);
         assert_eq!(idle.put("e", at(210)), Ok(false));
         assert_eq!(idle.sweep(at(260)), (vec![], Some(at(270))));

@@ -1,4 +1,4 @@
-//! Queries in this node's partitions.
+//! Metrics of queries in this node's partitions.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use prometheus::{
     Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Result,
 };
 
-/// How queries end.
+/// Final states of queries.
 const STATES: [&str; 5] = ["answered", "refused", "late", "down", "left"];
-/// Ends of the buckets in seconds; a query may take 60 s.
+/// Upper bounds of the delay buckets, in seconds; a query may take 60 s.
 const BUCKETS: [f64; 14] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0,
 ];
 const DELAYS: &str = "plimsoll_partition_query_delay_seconds";
 const DELAYS_HELP: &str = "From the question to the last row, without the time that who asked kept the agent waiting; of queries that were answered.";
 
-/// Of all partitions.
+/// Metrics of all partitions.
 #[derive(Clone, Debug)]
 pub struct PartitionMetrics {
     queries: IntCounterVec,
@@ -29,7 +29,7 @@ pub struct PartitionMetrics {
 }
 
 impl PartitionMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
         catalogue.section("Queries in partitions (agents with `[[partition]]`)");
         let partition = || Label::are("partition", "a `name` of `[[partition]]`");
@@ -88,7 +88,7 @@ impl PartitionMetrics {
         })
     }
 
-    /// Makes a partition's counters appear with zero.
+    /// Creates a partition's counters with value 0.
     pub fn announce(&self, partition: &str) {
         for state in STATES {
             self.queries.with_label_values(&[partition, state]);
@@ -104,7 +104,7 @@ impl PartitionMetrics {
         self.delays.with_label_values(&[partition]);
     }
 
-    /// Takes out all of a partition.
+    /// Removes all metrics of a partition.
     pub fn forget(&self, partition: &str) {
         for counters in [&self.queries, &self.rows, &self.bytes, &self.logins] {
             forget_where(counters, "partition", partition);
@@ -115,7 +115,7 @@ impl PartitionMetrics {
         forget_where(&self.delays, "partition", partition);
     }
 
-    /// What a query under way counts in, even where its partition is taken out.
+    /// Metrics of a running query, which remain valid if its partition is removed.
     pub fn query(&self, partition: &str) -> QueryMetrics {
         let only = [partition];
         let waiting = self.waiting.with_label_values(&only);
@@ -128,19 +128,19 @@ impl PartitionMetrics {
             waiting,
             running: self.running.with_label_values(&only),
             is_running: false,
-            // Unless there is another word for it.
+            // Unless `ends` sets another state.
             state: "left",
         }
     }
 
-    /// A connection was opened, or not.
+    /// Counts an attempt to open a connection.
     pub fn login(&self, partition: &str, is_open: bool) {
         let result = if is_open { "open" } else { "failed" };
         self.logins.with_label_values(&[partition, result]).inc();
     }
 }
 
-/// Of one query, which waits at first; it has ended when this is dropped.
+/// Metrics of one query, which initially waits; dropping it ends the query.
 #[derive(Debug)]
 pub struct QueryMetrics {
     queries: [IntCounter; STATES.len()],
@@ -154,26 +154,26 @@ pub struct QueryMetrics {
 }
 
 impl QueryMetrics {
-    /// It waits no longer.
+    /// Ends the wait.
     pub fn runs(&mut self) {
         self.waiting.dec();
         self.running.inc();
         self.is_running = true;
     }
 
-    /// How it ends.
+    /// Sets the final state.
     pub fn ends(&mut self, state: &'static str) {
         debug_assert!(STATES.contains(&state), "{state}");
         self.state = state;
     }
 
-    /// What was read and sent.
+    /// Counts rows and bytes.
     pub fn sent(&self, rows: u64, bytes: u64) {
         self.rows.inc_by(rows);
         self.bytes.inc_by(bytes);
     }
 
-    /// It ends with a whole answer, after so long.
+    /// Ends the query with a complete answer after `delay`.
     pub fn answered(&mut self, delay: Duration) {
         self.ends("answered");
         self.delays.observe(delay.as_secs_f64());

@@ -1,7 +1,7 @@
-//! The partitions of this node: one query, and its rows as lines of JSON.
+//! Queries to this node's partitions, with rows as JSON lines.
 //!
-//! An answer is a line `{"columns":[…]}`, a line `[…]` for each row, and a last one: `{"end":{"rows":N}}`, or
-//! `{"error":{"state":…,"problem":…}}` where it broke off. Without its last line it is not whole.
+//! An answer is a line `{"columns":[…]}`, a line `[…]` for each row, and a last line: `{"end":{"rows":N}}`, or
+//! `{"error":{"state":…,"problem":…}}` if it broke off. Without its last line it is incomplete.
 
 mod board;
 mod connector;
@@ -41,55 +41,55 @@ pub use settings::{
     REFERENCE, databases, partitions,
 };
 
-/// Queries that were taken and have not ended. One more is refused: if it waited, those who wait for its rows before they
-/// take those of others could wait for themselves.
+/// Maximum queries in progress. Further ones are refused, not queued: a gather that waits for a queued query's rows
+/// before it takes those of others could deadlock.
 const MAX_QUERIES: usize = 64;
 
-/// The latest that a question may still be answered.
+/// Maximum deadline of a query.
 pub const MAX_DEADLINE: Duration = Duration::from_secs(60);
 
-/// What is asked of a partition.
+/// Query to a partition.
 #[derive(Debug)]
 pub struct Asked {
-    /// Whose.
+    /// Configuration of the partition.
     pub partition: Arc<PartitionConfig>,
-    /// In SQL, with `$1`, `$2`… for the parameters; or the name that the service has for it.
+    /// SQL with `$1`, `$2`… for the parameters, or the service's name for the query.
     pub text: String,
-    /// Whether it is one of the partition's own.
+    /// Whether it is one of the partition's named queries.
     pub is_named: bool,
-    /// Values that JSON has.
+    /// Parameters: JSON scalars.
     pub parameters: Vec<Value>,
-    /// No more rows than this.
+    /// Maximum number of rows.
     pub limit: Option<u64>,
-    /// What it counts as, among those of its partition.
+    /// Key of the query's learned cost within its partition.
     pub label: String,
-    /// Of the partition's service, where it has one.
+    /// Bound of the partition's service, if it has one.
     pub bound: Option<Cost>,
-    /// Agents that it came through, at most [`MAX_HOPS`].
+    /// Number of agents that it has come through, at most [`MAX_HOPS`].
     pub hops: usize,
-    /// When the question came.
+    /// Time of arrival.
     pub since: Instant,
-    /// Nobody waits any longer.
+    /// Time by which the answer must end.
     pub deadline: Instant,
 }
 
-/// Why there is no answer.
+/// Reason for which a query failed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trouble {
-    /// There are too many queries.
+    /// Too many queries.
     Busy(String),
     /// The partition's service has no room for it within its bound.
     Full(Full),
-    /// Not before the deadline.
+    /// Deadline exceeded.
     Late,
-    /// Who serves the partition would not, and why.
+    /// The partition's server refused the query, or its answer is malformed; with the reason.
     Refused(String),
-    /// They are not there, and why.
+    /// The partition's server is unavailable; with the reason.
     Down(String),
 }
 
 impl Trouble {
-    /// One word for it.
+    /// Name of the state in answers and metrics.
     pub fn state(&self) -> &'static str {
         match self {
             Trouble::Busy(_) | Trouble::Full(_) | Trouble::Refused(_) => "refused",
@@ -115,22 +115,22 @@ impl std::fmt::Display for Trouble {
     }
 }
 
-/// How many queries work in this node at once, one a core, and the connections that they use.
+/// The node's partitions: cores, connections and backlogs of their queries.
 #[derive(Debug)]
 pub struct Partitions {
     places: Arc<Semaphore>,
-    /// By hops: a query that waits for another agent may keep one here.
+    /// Cores by number of hops, since a query that waits for another agent keeps its core.
     cores: [Arc<Cores>; MAX_HOPS + 1],
-    /// By partition.
+    /// Connectors by partition.
     connectors: Mutex<BTreeMap<String, Connector>>,
-    /// By service.
+    /// Boards by service.
     boards: Mutex<BTreeMap<String, Arc<Board>>>,
     empty: DelayHistogram,
     metrics: PartitionMetrics,
 }
 
 impl Partitions {
-    /// By the machine's cores.
+    /// Creates as many cores per hop as the machine has.
     pub fn new(metrics: PartitionMetrics) -> Result<Self, HistogramError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Partitions {
@@ -143,12 +143,13 @@ impl Partitions {
         })
     }
 
-    /// The lines of an answer, once there is the first row or none. The work ends where these are dropped.
+    /// Runs a query and returns the lines of its answer, once there is a first row or the end. Dropping the receiver
+    /// cancels the query.
     pub async fn ask(&self, asked: Asked) -> Result<mpsc::Receiver<Bytes>, Trouble> {
         let mut metrics = self.metrics.query(&asked.partition.name);
         let taken = match asked.deadline > Instant::now() {
             true => self.take(&asked).await,
-            // Nobody could answer it in time, so nothing is begun.
+            // The deadline is already exceeded.
             false => Err(Trouble::Late),
         };
         let taken = taken.inspect_err(|trouble| metrics.ends(trouble.state()));
@@ -164,7 +165,7 @@ impl Partitions {
         }
     }
 
-    /// Room for a query.
+    /// Reserves a place and a core for a query.
     async fn take(
         &self,
         asked: &Asked,
@@ -184,7 +185,7 @@ impl Partitions {
         }
     }
 
-    /// In its service's backlog, where it has one.
+    /// Admits a query to its service's backlog, if the partition has a service.
     fn count(&self, asked: &Asked) -> Result<Option<Place>, Trouble> {
         let (Some(service), Some(bound)) = (&asked.partition.service, asked.bound) else {
             return Ok(None);
@@ -194,7 +195,7 @@ impl Partitions {
         taken.map(Some).map_err(Trouble::Full)
     }
 
-    /// What there is to know of a service's queries.
+    /// Board of a service's queries.
     pub fn board(&self, service: &str) -> Arc<Board> {
         let mut boards = self.boards.lock().unwrap_or_else(PoisonError::into_inner);
         let board = boards.entry(service.to_owned());
@@ -219,7 +220,7 @@ impl Partitions {
         connectors.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes what no partition of these needs; queries under way end as they began.
+    /// Closes connections that these partitions do not need; running queries end with their old configuration.
     pub fn reconfigure(&self, partitions: &[Arc<PartitionConfig>]) {
         for partition in partitions {
             self.metrics.announce(&partition.name);
@@ -236,7 +237,7 @@ impl Partitions {
     }
 }
 
-/// Keeps its place, and its core where it has one, until the database is through with it.
+/// Runs a query, and keeps its place and core until the database has finished with it.
 async fn serve(
     connector: Connector,
     asked: Asked,
@@ -255,7 +256,7 @@ async fn serve(
             }
             None
         }
-        // Neither who left nor how short a deadline was is a failure of the node's.
+        // A caller that left or a short deadline is no failure of the node.
         Err(_) if out.is_gone() => {
             out.place.iter().for_each(|place| place.left(delay));
             None
@@ -277,6 +278,6 @@ async fn serve(
         }
         out.close()
     };
-    // Who asked does not wait for the rest, nor the rest for who asked.
+    // The caller and the cleanup do not wait for each other.
     let (_kept, ()) = tokio::join!(told, left.finish());
 }

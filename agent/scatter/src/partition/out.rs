@@ -1,4 +1,4 @@
-//! Lines on their way to who asked.
+//! Output of a query's lines to its caller.
 
 use std::time::{Duration, Instant};
 
@@ -15,15 +15,15 @@ use tokio_util::bytes::Bytes;
 use super::{Trouble, board::Place, cores::Core};
 use crate::client::LAST_WORD;
 
-/// Lines travel together until they are so long, or none follows at once.
+/// Size in bytes from which a chunk is sent; it is sent earlier if no line follows at once.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Chunks that wait for who asked.
+/// Maximum chunks queued for the caller.
 const CHUNKS: usize = 2;
 
-/// Where the lines go.
+/// Writer of one answer.
 pub struct Out {
     core: Core,
-    /// In its service's backlog, where it has one.
+    /// Place in its service's backlog, if the partition has a service.
     pub place: Option<Place>,
     chunks: mpsc::Sender<Bytes>,
     begun: Option<oneshot::Sender<Result<(), Trouble>>>,
@@ -31,18 +31,18 @@ pub struct Out {
     rows: u64,
     bytes: u64,
     waited: Duration,
-    /// Since when it waits for who asked.
+    /// Time since which it has been waiting for the caller.
     waits: Option<Instant>,
 }
 
-/// Whether an answer began, and its chunks.
+/// Receivers of an answer's begin and of its chunks.
 pub type Answer = (
     oneshot::Receiver<Result<(), Trouble>>,
     mpsc::Receiver<Bytes>,
 );
 
 impl Out {
-    /// Nothing is sent yet. The core is given back for as long as who asked keeps a chunk waiting.
+    /// Creates a writer. It releases the core while the caller keeps a chunk waiting.
     pub fn new(core: Core, place: Option<Place>) -> (Self, Answer) {
         let (chunks, lines) = mpsc::channel(CHUNKS);
         let (begun, begins) = oneshot::channel();
@@ -60,12 +60,12 @@ impl Out {
         (out, (begins, lines))
     }
 
-    /// Who asked does not wait for more; what is left to do is done on this core and in this place.
+    /// Ends the output; returns core and place for the remaining work.
     pub fn close(self) -> (Core, Option<Place>) {
         (self.core, self.place)
     }
 
-    /// Ends when nobody listens any more.
+    /// Waits until the caller has left.
     pub fn gone(&self) -> impl Future<Output = ()> + use<> {
         let listener = self.chunks.clone();
         async move { listener.closed().await }
@@ -81,17 +81,17 @@ impl Out {
         self.bytes
     }
 
-    /// How long who asked kept the answer waiting.
+    /// Total time that the answer has waited for the caller.
     pub fn waited(&self) -> Duration {
         self.waited + self.waits.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Whether nobody listens any more.
+    /// Whether the caller has left.
     pub fn is_gone(&self) -> bool {
         self.chunks.is_closed()
     }
 
-    /// Forgets what there is; not where some of it was sent.
+    /// Discards the output for a retry. Returns false if some of it was already sent.
     pub fn begin_again(&mut self) -> bool {
         let may = self.begun.is_some();
         if may {
@@ -101,12 +101,12 @@ impl Out {
         may
     }
 
-    /// The first line.
+    /// Writes the first line.
     pub fn columns(&mut self, names: &[String]) {
         self.line(json!({ "columns": names }).to_string().as_bytes());
     }
 
-    /// One row, as a JSON array.
+    /// Writes a row, a JSON array.
     pub async fn row(&mut self, row: &[u8]) {
         self.line(row);
         self.rows += 1;
@@ -115,14 +115,14 @@ impl Out {
         }
     }
 
-    /// The last line.
+    /// Writes the last line.
     pub async fn end(&mut self) {
         let end = json!({ "end": { "rows": self.rows } });
         self.line(end.to_string().as_bytes());
         self.send().await;
     }
 
-    /// In place of the answer, or of the rest of it.
+    /// Fails the query or, if rows were already sent, writes an error as the last line.
     pub async fn fail(&mut self, trouble: Trouble) {
         if let Some(begun) = self.begun.take() {
             let _ = begun.send(Err(trouble));
@@ -130,11 +130,11 @@ impl Out {
         }
         let error = json!({ "state": trouble.state(), "problem": trouble.to_string() });
         self.line(json!({ "error": error }).to_string().as_bytes());
-        // Who takes nothing is not waited for.
+        // Do not wait for a caller that takes nothing.
         let _ = timeout(LAST_WORD, self.send()).await;
     }
 
-    /// Sends what there is, and has a core again. A failure shows in `gone`.
+    /// Sends the pending chunk, and acquires a core again. A failure shows in `gone`.
     pub async fn flush(&mut self) {
         self.send().await;
         self.core.work().await;
@@ -150,10 +150,10 @@ impl Out {
         let chunk = Bytes::from(std::mem::take(&mut self.chunk));
         self.bytes += chunk.len() as u64;
         if let Err(TrySendError::Full(chunk)) = self.chunks.try_send(chunk) {
-            // Who asked may be waiting for another query, which waits for a core.
+            // The caller may be waiting for another query, which waits for a core.
             self.core.rest();
             self.place.iter().for_each(Place::waits);
-            // It may be given up meanwhile.
+            // The query may be cancelled meanwhile.
             self.waits = Some(Instant::now());
             let _ = self.chunks.send(chunk).await;
             self.waited = self.waited();
@@ -162,7 +162,7 @@ impl Out {
         }
     }
 
-    /// A newline between the values of a row is a blank as any other.
+    /// Appends a line, with any newlines between values replaced by blanks.
     fn line(&mut self, text: &[u8]) {
         let blank = |byte: &u8| match byte {
             b'\n' | b'\r' => b' ',

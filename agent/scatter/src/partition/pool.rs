@@ -1,4 +1,4 @@
-//! Connections to one partition that are kept from query to query.
+//! Connection pool of one partition.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -11,31 +11,31 @@ use tokio::time::{Instant, sleep_until};
 use super::{Trouble, kept::Idle};
 use crate::partition::PartitionMetrics;
 
-/// After a failure to log in, and after many.
+/// Initial backoff after a failed login.
 const MIN_WAIT: Duration = Duration::from_millis(50);
-/// See [`MIN_WAIT`].
+/// Maximum backoff after failed logins.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// A connection that may be kept.
+/// Connection that the pool can keep.
 pub trait Pooled: Sized + Send + 'static {
-    /// Where it leads, and how one is let in there.
+    /// Address and credentials of the server.
     type Server: Send + Sync + 'static;
 
-    /// A new one.
+    /// Opens a connection.
     fn open(server: &Self::Server) -> impl Future<Output = Result<Self, Trouble>> + Send;
 
-    /// Whether the server has ended it.
+    /// Whether the server has closed it.
     fn is_closed(&self) -> bool;
 
-    /// In good order.
+    /// Closes it gracefully.
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-/// See above.
+/// Connection pool of one partition, with backoff after failed logins.
 #[derive(Debug)]
 pub struct Pool<S: Pooled> {
     name: String,
-    /// Of the partition.
+    /// Server of the partition.
     pub server: S::Server,
     metrics: PartitionMetrics,
     state: Mutex<State<S>>,
@@ -50,7 +50,7 @@ struct State<S> {
 }
 
 impl<S: Pooled> Pool<S> {
-    /// Connects when it is first asked.
+    /// Creates a pool, which connects on the first query.
     pub fn new(name: String, server: S::Server, metrics: PartitionMetrics) -> Self {
         let state = State {
             idle: Idle::new(),
@@ -66,7 +66,7 @@ impl<S: Pooled> Pool<S> {
         }
     }
 
-    /// One that was kept, or a new one.
+    /// Takes an idle connection, or opens one.
     pub async fn take(&self) -> Result<S, Trouble> {
         while let Some(session) = self.pop() {
             if !session.is_closed() {
@@ -80,7 +80,7 @@ impl<S: Pooled> Pool<S> {
         self.locked().idle.take()
     }
 
-    /// A new one. A server that has just let nobody in is left alone for a while.
+    /// Opens a connection. During the backoff after a failed login it fails at once.
     pub async fn open(&self) -> Result<S, Trouble> {
         {
             let state = self.locked();
@@ -93,7 +93,7 @@ impl<S: Pooled> Pool<S> {
         let mut state = self.locked();
         match &opened {
             Ok(_) => state.waits = backoff(MIN_WAIT, MAX_WAIT),
-            // Others that knocked with this one are one failure.
+            // Concurrent failed logins count as one.
             Err(_) if Instant::now() < state.not_before => {}
             Err(trouble) => {
                 let wait = state.waits.next().unwrap_or(MAX_WAIT);
@@ -104,7 +104,7 @@ impl<S: Pooled> Pool<S> {
         opened
     }
 
-    /// Keeps one that is fit for another query.
+    /// Keeps a connection that can be reused.
     pub fn put(self: &Arc<Self>, session: S) {
         match self.locked().idle.put(session, Instant::now()) {
             Ok(false) => {}
@@ -115,12 +115,12 @@ impl<S: Pooled> Pool<S> {
         }
     }
 
-    /// Of a server that has let one down the others are no better.
+    /// Closes all idle connections, after one of the server's connections failed.
     pub fn clear(&self) {
         close(self.locked().idle.clear());
     }
 
-    /// Closes those that were idle for long; when the next are to be looked at.
+    /// Closes connections that were idle for too long; returns the time of the next sweep.
     fn sweep(&self) -> Option<Instant> {
         let (old, next) = self.locked().idle.sweep(Instant::now());
         close(old);
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use plimsoll_exposition::Catalogue;
 
-    /// How many connections are open.
+    /// Number of open connections.
     type Open = Arc<AtomicUsize>;
 
     struct Connection(Open);
@@ -193,7 +193,7 @@ mod tests {
             metrics,
         ));
         let open = async || {
-            // Others close them, in this thread.
+            // Other tasks of this thread close them.
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }

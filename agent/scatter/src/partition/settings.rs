@@ -1,4 +1,4 @@
-//! `[[partition]]`: databases and services of this node that are asked together with those of others.
+//! Settings `[[partition]]`: databases and services of this node with a part of the data.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,53 +12,53 @@ use plimsoll_settings::{
 };
 use serde::Deserialize;
 
-/// A part of the data, and what is asked of it.
+/// Partition of this node and its queries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartitionConfig {
-    /// Its name.
+    /// Name of the partition.
     pub name: String,
-    /// Whose bound its queries count in.
+    /// Service whose bound its queries count towards.
     pub service: Option<String>,
-    /// Who has it.
+    /// Server that holds the data.
     pub server: PartitionServer,
-    /// Queries by name: in SQL, or the names that the service has for them.
+    /// Named queries: SQL, or the service's names for them.
     pub queries: BTreeMap<String, String>,
-    /// Whether any other query that only reads is answered.
+    /// Whether any other read-only query is answered.
     pub free_sql: bool,
 }
 
-/// Who has a partition.
+/// Server of a partition.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PartitionServer {
     /// A database.
     PostgreSql(PartitionDatabase),
-    /// Another program that answers as an agent does.
+    /// A service with an agent's protocol.
     Http(PartitionService),
 }
 
 /// A PostgreSQL database with a part of the data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartitionDatabase {
-    /// Where it is.
+    /// Address of the server.
     pub address: DatabaseAddress,
-    /// Who asks.
+    /// User name.
     pub user: String,
-    /// Their password.
+    /// Password.
     pub password: Option<Secret>,
-    /// The database's name there.
+    /// Name of the database.
     pub name: String,
 }
 
 /// A service with a part of the data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartitionService {
-    /// What is asked.
+    /// URL for queries.
     pub url: HttpUrl,
-    /// What it is shown.
+    /// Bearer token for the service.
     pub token: Option<Secret>,
 }
 
-/// `[[partition]]`, as it is written.
+/// `[[partition]]` table as in the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartitionSection {
@@ -76,14 +76,14 @@ pub struct PartitionSection {
     free_sql: bool,
 }
 
-/// A file of databases and nothing else.
+/// File with databases only.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DatabasesFile {
     partition: Vec<PartitionSection>,
 }
 
-/// The databases of a file that has nothing but `[[partition]]`, whose queries may be left out; by name.
+/// Databases by name, from a file with only `[[partition]]` tables, whose queries are optional.
 pub fn databases(path: &Path) -> Result<Vec<(String, PartitionDatabase)>, ConfigError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| ConfigError::whole_file(path, error.to_string()))?;
@@ -101,7 +101,7 @@ pub fn databases(path: &Path) -> Result<Vec<(String, PartitionDatabase)>, Config
     named(file.partition, database).map_err(|wrong| plimsoll_settings::point_at(path, &text, wrong))
 }
 
-/// All of a file's.
+/// Validated partitions of a file.
 pub fn partitions(
     raw: Vec<PartitionSection>,
     has_token: bool,
@@ -213,7 +213,7 @@ fn name(key: String, text: &str) -> Checked<String> {
     Ok(text.to_owned())
 }
 
-/// Of `[[partition]]`, key by key.
+/// Reference of `[[partition]]`.
 pub const REFERENCE: TableReference = (
     "[[partition]]",
     "A part of the data, in a PostgreSQL database of this node or, with `url`, in a service that answers as an agent does; `POST /v1/partition-query` asks it: docs/scatter.md. No TLS.",

@@ -1,4 +1,4 @@
-//! A query in PostgreSQL: in a transaction that only reads, prepared, and never beyond the deadline.
+//! Queries to PostgreSQL: prepared, in a read-only transaction, and cancelled at the deadline.
 
 mod session;
 
@@ -17,19 +17,19 @@ pub use session::{Driver, Session, login};
 
 type Pool = super::pool::Pool<Session>;
 
-/// A connection after a query.
+/// State of the connection after a query.
 #[derive(Debug)]
 pub enum Left {
-    /// There is none.
+    /// There is no connection.
     Nothing,
     /// The server has ended the query.
     AtRest(Arc<Pool>, Session),
-    /// The query may still run.
+    /// The query may still be running.
     Amid(Arc<Pool>, Session),
 }
 
 impl Left {
-    /// Nothing of the query is left when this ends, and the connection is kept where it may be.
+    /// Ends the query completely, and keeps the connection if possible.
     pub async fn finish(self) {
         match self {
             Left::Nothing => {}
@@ -43,7 +43,7 @@ impl Left {
     }
 }
 
-/// The whole answer, or as much as came before the deadline or until nobody listened any more.
+/// Runs a query until it is complete, the deadline is exceeded or the caller leaves.
 pub async fn run(pool: &Arc<Pool>, asked: &Asked, out: &mut Out) -> (Left, Result<(), Trouble>) {
     let gone = out.gone();
     let mut session = None;
@@ -62,7 +62,7 @@ pub async fn run(pool: &Arc<Pool>, asked: &Asked, out: &mut Out) -> (Left, Resul
     (left, ended.map_err(|broken| broken.trouble))
 }
 
-/// Once more where the connection or the statement was kept, and is no good any more.
+/// Runs a query, with a retry if a kept connection or statement is no longer valid.
 async fn attempts(
     pool: &Pool,
     place: &mut Option<Session>,
@@ -121,7 +121,7 @@ async fn stream(
         let row = match ready.await {
             Some(row) => row,
             None => {
-                // Before the first row it may still be refused as a whole.
+                // Before the first row the whole query may still be refused.
                 if out.rows() > 0 {
                     out.flush().await;
                 }
@@ -143,7 +143,7 @@ async fn stream(
     Ok(())
 }
 
-/// A parameter as text: the database reads it as the type that the query has there.
+/// Parameter in text format, which the database parses as the type that the query needs.
 #[derive(Debug)]
 struct Text(Option<String>);
 

@@ -1,4 +1,4 @@
-//! One connection to a partition's PostgreSQL, with the statements prepared there.
+//! Connection to a partition's PostgreSQL, with its prepared statements.
 
 use std::{error::Error as StdError, time::Duration};
 
@@ -13,47 +13,47 @@ use crate::{
     partition::{PartitionDatabase, Trouble, kept::Statements, pool::Pooled},
 };
 
-/// The server looks every 500 ms whether the agent is still there while a query has no rows; and it plans a
-/// query for its parameters each time, as it does one that is asked once.
+/// Options of the connection: while a query has no rows, the server checks every 500 ms that the agent is still
+/// connected; and it plans each query for its actual parameters.
 const OPTIONS: &str =
     "-c client_connection_check_interval=500 -c plan_cache_mode=force_custom_plan";
-/// A query that is called off has so long to end before the connection is dropped.
+/// Time for a cancelled query to end before the connection is dropped.
 const CANCEL_WAIT: Duration = Duration::from_secs(2);
-/// For the farewell to a server.
+/// Timeout for closing a connection gracefully.
 const CLOSE_WAIT: Duration = Duration::from_millis(100);
-/// Until it is called off again: it may not have begun when it was.
+/// Interval of cancel requests: the query may not have begun at the first one.
 const CANCEL_PAUSE: Duration = Duration::from_millis(100);
-/// To end a transaction.
+/// Timeout for ending a transaction.
 const RESET_WAIT: Duration = Duration::from_secs(1);
-/// What a rollback does not undo is undone by name.
+/// Statements that reset a session; a rollback does not release advisory locks.
 const RESET: &str = "ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()";
 
-/// See above.
+/// Connection with its prepared statements.
 #[derive(Debug)]
 pub struct Session {
-    /// To ask by.
+    /// Client of the connection.
     pub client: Client,
     driver: Driver,
     statements: Statements<Prepared>,
     is_used: bool,
 }
 
-/// A query whose rows come as lines.
+/// Prepared query that returns its rows as JSON lines.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// Takes the query's parameters and, after them, the limit.
+    /// Statement, with the query's parameters followed by the limit.
     pub statement: Statement,
-    /// Of the query.
+    /// Columns of the query.
     pub columns: Vec<String>,
-    /// Parameters of the query.
+    /// Number of parameters of the query.
     pub parameters: usize,
     is_kept: bool,
 }
 
-/// Reads and writes; goes with the connection.
+/// Task that drives the connection, aborted when dropped.
 pub type Driver = AbortOnDropHandle<Result<(), Error>>;
 
-/// A connection, under this name in the server's list and with these settings.
+/// Connects and logs in with this application name and these options.
 pub async fn login(
     database: &PartitionDatabase,
     application: &str,
@@ -89,7 +89,7 @@ impl Pooled for Session {
         self.client.is_closed()
     }
 
-    /// With a word to the server, which would log it otherwise.
+    /// Terminates the session properly, as the server would log it otherwise.
     async fn close(self) {
         let Session {
             client,
@@ -103,12 +103,12 @@ impl Pooled for Session {
 }
 
 impl Session {
-    /// Whether there was a query before.
+    /// Whether the connection has run a query.
     pub fn is_used(&self) -> bool {
         self.is_used
     }
 
-    /// A transaction that only reads.
+    /// Begins a read-only transaction.
     pub async fn begin(&mut self, limit: Duration) -> Result<(), Error> {
         self.is_used = true;
         let limit = limit.as_millis().max(1);
@@ -116,7 +116,7 @@ impl Session {
         self.client.batch_execute(&begin).await
     }
 
-    /// The statement for a query, prepared unless it is kept from an earlier one.
+    /// Statement of a query, from the cache or newly prepared.
     pub async fn prepared(&mut self, sql: &str, keep: bool) -> Result<Prepared, Broken> {
         let now = Instant::now();
         if let Some(kept) = self.statements.get(sql, now) {
@@ -134,7 +134,7 @@ impl Session {
     }
 
     async fn prepare(&self, sql: &str) -> Result<Prepared, Broken> {
-        // By itself, so that it is one whole statement and nothing that only becomes one inside of another.
+        // Prepare it alone first, so that it is one complete statement and not a fragment.
         let plain = self.client.prepare(sql).await?;
         let columns: Vec<String> = plain
             .columns()
@@ -157,19 +157,19 @@ impl Session {
         })
     }
 
-    /// Ends the transaction; whether the connection is as it was before it.
+    /// Ends the transaction. Returns whether the session was reset.
     pub async fn reset(&self) -> bool {
         let reset = timeout(RESET_WAIT, self.client.batch_execute(RESET)).await;
         matches!(reset, Ok(Ok(())))
     }
 
-    /// The same, and without its statements.
+    /// The same, and discards the prepared statements.
     pub async fn renew(&mut self) -> bool {
         self.statements.clear();
         self.reset().await
     }
 
-    /// Calls the query off, until the server has closed the connection.
+    /// Cancels the query repeatedly until the server has closed the connection.
     pub async fn cancel(self, database: &PartitionDatabase) {
         let Session {
             client,
@@ -193,19 +193,19 @@ impl Session {
     }
 }
 
-/// Why a query ended without its last row.
+/// Failure of a query before its last row.
 #[derive(Debug)]
 pub struct Broken {
-    /// For who asked.
+    /// Reason for the caller.
     pub trouble: Trouble,
     /// Whether the server has ended the query, and is ready for another.
     pub is_at_rest: bool,
-    /// Whether a statement that was prepared for an older schema may be why.
+    /// Whether a statement prepared for an older schema may be the cause.
     pub is_stale: bool,
 }
 
 impl Broken {
-    /// There is nothing to be ended.
+    /// Failure without a running query.
     pub fn at_rest(problem: String) -> Self {
         Broken {
             trouble: Trouble::Refused(problem),
@@ -214,7 +214,7 @@ impl Broken {
         }
     }
 
-    /// The query may still run.
+    /// Failure after which the query may still be running.
     pub fn amid(trouble: Trouble) -> Self {
         Broken {
             trouble,
@@ -223,7 +223,7 @@ impl Broken {
         }
     }
 
-    /// A new statement knows the schema.
+    /// Marks the failure as not stale if the statement was newly prepared.
     pub fn of(self, prepared: &Prepared) -> Self {
         Broken {
             is_stale: self.is_stale && prepared.is_kept,
@@ -231,7 +231,7 @@ impl Broken {
         }
     }
 
-    /// Whether the server is not there any more.
+    /// Whether the server is unavailable.
     pub fn is_down(&self) -> bool {
         matches!(self.trouble, Trouble::Down(_))
     }
@@ -244,7 +244,7 @@ impl From<Error> for Broken {
         let is_down = matches!(trouble, Trouble::Down(_));
         Broken {
             is_at_rest: error.as_db_error().is_some() && !is_down,
-            // What is not supported, statements' names, syntax and access.
+            // Feature not supported, invalid statement name, syntax error or access violation.
             is_stale: ["0A", "26", "42"]
                 .iter()
                 .any(|class| code.starts_with(class)),
@@ -253,7 +253,8 @@ impl From<Error> for Broken {
     }
 }
 
-/// Each row as one JSON array, null where that is too long; without the fence it would be made twice.
+/// SQL that returns each row as one JSON array, or null if it is too long. Without the optimization fence the array
+/// would be built twice.
 fn as_lines(sql: &str, columns: usize, limit: usize) -> String {
     let names: Vec<String> = (0..columns).map(|at| format!("c{at}")).collect();
     let names = names.join(", ");
@@ -267,7 +268,7 @@ fn as_lines(sql: &str, columns: usize, limit: usize) -> String {
 
 fn told(error: &Error) -> Trouble {
     let Some(said) = error.as_db_error() else {
-        // Its own text leaves out the cause.
+        // The error's own message omits the cause.
         let cause = error.source().map(|cause| format!(": {cause}"));
         return Trouble::Down(format!("{error}{}", cause.unwrap_or_default()));
     };
