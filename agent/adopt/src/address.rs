@@ -1,19 +1,20 @@
-//! Where a server is, as HAProxy's `str2sa_range` reads it.
+//! Server addresses, parsed like HAProxy's `str2sa_range`.
 
 use std::net::IpAddr;
 
-/// A server's host, as it can be written in a `log` line and in an agent's configuration.
+/// Host of a server, in the form for a `log` line and an agent's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Host {
     /// An address.
     Ip(IpAddr),
     /// A name that HAProxy resolves.
     Name(String),
-    /// A Unix socket, so HAProxy's own host.
+    /// HAProxy's own host, for a Unix socket.
     Unix,
 }
 
-/// The host of a server's address and its port, where it has one; otherwise why it has no agent to ask.
+/// Parses a server's address into its host and, if given, its port. The error is the reason for which no agent can be
+/// queried there.
 pub fn parse(
     text: &str,
     variable: &dyn Fn(&str) -> Option<String>,
@@ -34,7 +35,7 @@ pub fn parse(
             ));
         }
     }
-    // The last colon comes before the port, in IPv6 addresses as well.
+    // The last colon precedes the port, also after an IPv6 address.
     let (host, port) = match rest.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port),
         _ => (rest, ""),
@@ -61,7 +62,7 @@ pub fn parse(
 const ANYWHERE: &str =
     "it goes to whatever address the client asked for, so there is no one node to ask";
 
-/// `$NAME` and `${NAME}` in addresses, where no quotes are needed.
+/// Expands `$NAME` and `${NAME}`, which HAProxy does in addresses even without quotes.
 fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
@@ -83,7 +84,7 @@ fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Strin
     Ok(out)
 }
 
-/// What to do about a variable that is not set here.
+/// Message for a variable that is not set here.
 pub fn unset(name: &str) -> String {
     format!(
         "${name} is not set here: run this with HAProxy's environment (EnvironmentFile of its unit, often \
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_haproxy_reads_them() {
+    fn addresses_are_parsed_like_haproxy() {
         let variable = |name: &str| (name == "A").then(|| "192.0.2.1".to_owned());
         let ip = |text: &str| text.parse().map(Host::Ip).map_err(|_| String::new());
         for (text, host, port) in [
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_agent() {
+    fn addresses_without_an_agent_are_refused() {
         for text in [
             "*:80",
             ":80",

@@ -1,50 +1,50 @@
-//! The agents' configurations: one file a host, one `[[service]]` for each of its servers.
+//! The agents' configurations: one file per host, one `[[service]]` for each of its servers.
 
 use std::fmt::Write;
 
 use toml::Value;
 
-/// The port of every agent's log listener; further servers of one host have the next ones.
+/// Port of an agent's log listener for its first server; further servers of a host get the next ports.
 pub const LOG_PORT: u16 = 5514;
-/// Where HAProxy asks.
+/// Port of an agent's agent-check listener.
 pub const CHECK_PORT: u16 = 9101;
-/// Stands where an address is not known.
+/// Placeholder for an unknown address.
 const UNKNOWN: &str = "ADDRESS";
 
-/// Where the agent learns how long requests take.
+/// Source of delays for the agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// HAProxy's log.
     Log,
     /// The service's own histogram.
     Histogram {
-        /// As the agent on the node reaches it.
+        /// URL at which the node's agent reaches it.
         url: String,
-        /// The metric's name.
+        /// Name of the metric.
         name: String,
     },
 }
 
-/// What one host's agent is told.
+/// Configuration of one host's agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
-    /// The host, in words for people.
+    /// Host, in a form for messages.
     pub host: String,
-    /// A name for the file, without a directory.
+    /// Name of the file, without a directory.
     pub file: String,
-    /// The file.
+    /// Content of the file.
     pub text: String,
 }
 
 /// One server of a host.
 pub struct Service {
-    /// The agent's name for it.
+    /// Name of the service in the agent.
     pub name: String,
-    /// HAProxy's `agent-send`, and its server in the log.
+    /// HAProxy's `agent-send` text, and the server's name in the log.
     pub identity: String,
 }
 
-/// `address` is none where only HAProxy knows it, at run time.
+/// Configuration of a host's agent. `address` is `None` if only HAProxy knows it, at run time.
 pub fn agent(
     host: String,
     file: String,

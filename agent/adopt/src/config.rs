@@ -1,4 +1,4 @@
-//! A file's lines and sections, with the positions of all words; printing it gives the same bytes.
+//! Lines and sections of a file, with the positions of all words. Printing reproduces the same bytes.
 
 use std::{cell::RefCell, collections::BTreeMap, ops::Range};
 
@@ -7,31 +7,31 @@ use crate::{
     lexer::{self, Environment, Word},
 };
 
-/// What is wrong, and on which line.
+/// Error in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// From 1; 0 where it is of the whole file.
+    /// Number of the line, from 1; 0 for the whole file.
     pub line: usize,
-    /// A sentence.
+    /// Message, a sentence.
     pub text: String,
 }
 
-/// A line, as it is written and as HAProxy reads it.
+/// Line of a file, with the words that HAProxy parses.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// From 1.
+    /// Number of the line, from 1.
     pub number: usize,
-    /// Bytes of the file, with the line's end.
+    /// Byte range in the file, including the newline.
     pub span: Range<usize>,
-    /// None in comments and blank lines.
+    /// Words; empty in comments and blank lines.
     pub words: Vec<Word>,
-    /// Where the words end and a comment or the line's end begins.
+    /// Offset of the comment or the newline after the words.
     pub end: usize,
-    /// The line of the outermost `.if` around it; `.if` and `.endif` are within it.
+    /// Line number of the outermost `.if` block that contains it, including `.if` and `.endif` themselves.
     pub condition: Option<usize>,
 }
 
-/// What kind of section.
+/// Kind of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `global`.
@@ -42,57 +42,57 @@ pub enum Kind {
     Frontend,
     /// `backend`.
     Backend,
-    /// `listen`: both of them in one.
+    /// `listen`: a frontend and a backend in one.
     Listen,
-    /// Of no concern here.
+    /// Any other section.
     Other,
 }
 
 /// A section: its first line and those up to the next one.
 #[derive(Clone, Debug)]
 pub struct Section {
-    /// Of which kind.
+    /// Kind of the section.
     pub kind: Kind,
-    /// Empty where it has none.
+    /// Name; empty if it has none.
     pub name: String,
-    /// Indices of its lines, the header first.
+    /// Indexes of its lines, the header first.
     pub lines: Range<usize>,
-    /// The index of the `defaults` section that it inherits.
+    /// Index of the `defaults` section that it inherits.
     pub defaults: Option<usize>,
 }
 
 impl Section {
-    /// Requests come in here.
+    /// Whether it receives requests.
     pub fn is_frontend(&self) -> bool {
         matches!(self.kind, Kind::Frontend | Kind::Listen)
     }
 
-    /// It has servers.
+    /// Whether it has servers.
     pub fn is_backend(&self) -> bool {
         matches!(self.kind, Kind::Backend | Kind::Listen)
     }
 }
 
-/// A file.
+/// Parsed haproxy.cfg.
 #[derive(Debug)]
 pub struct Config<'a> {
     bytes: &'a [u8],
-    /// All of them.
+    /// All lines.
     pub lines: Vec<Line>,
-    /// In their order.
+    /// Sections in order.
     pub sections: Vec<Section>,
-    /// What HAProxy would refuse too, as far as it is seen here.
+    /// Errors that HAProxy would also report, as far as this parser detects them.
     pub problems: Vec<Problem>,
     environment: BTreeMap<String, Option<String>>,
 }
 
 impl Line {
-    /// The word at a place, or nothing.
+    /// The word at an index; empty if there is none.
     pub fn word(&self, index: usize) -> &str {
         self.words.get(index).map_or("", |word| &word.text)
     }
 
-    /// Whether it begins with these words.
+    /// Whether the line begins with these words.
     pub fn starts(&self, words: &[&str]) -> bool {
         words
             .iter()
@@ -102,7 +102,7 @@ impl Line {
 }
 
 impl<'a> Config<'a> {
-    /// Never fails: what cannot be read is in `problems`.
+    /// Parses a file. Errors are collected in `problems`.
     pub fn parse(bytes: &'a [u8], environment: Environment) -> Self {
         let changed = RefCell::new(BTreeMap::<String, Option<String>>::new());
         let current = |name: &str| match changed.borrow().get(name) {
@@ -235,18 +235,18 @@ impl<'a> Config<'a> {
         });
     }
 
-    /// The file.
+    /// Bytes of the file.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The same, put together from the lines.
+    /// Bytes of the file, assembled from the lines.
     pub fn print(&self) -> Vec<u8> {
         let lines = self.lines.iter().map(|line| &self.bytes[line.span.clone()]);
         lines.collect::<Vec<_>>().concat()
     }
 
-    /// What `setenv` and its like made of HAProxy's environment.
+    /// Value of a variable after `setenv` and similar lines, or from HAProxy's environment.
     pub fn variable(&self, name: &str, environment: Environment) -> Option<String> {
         match self.environment.get(name) {
             Some(value) => value.clone(),
@@ -254,7 +254,7 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// A section's lines with words, without its header.
+    /// Non-blank lines of a section without its header.
     pub fn body(&self, section: &Section) -> impl DoubleEndedIterator<Item = &Line> + use<'_> {
         let lines = section.lines.start + 1..section.lines.end;
         self.lines[lines]
@@ -262,7 +262,7 @@ impl<'a> Config<'a> {
             .filter(|line| !line.words.is_empty())
     }
 
-    /// The section's `defaults`, those that they inherit, and itself: the farthest first.
+    /// The `defaults` sections that a section inherits, directly and indirectly, the farthest first, and the section.
     pub fn chain<'b>(&'b self, section: &'b Section) -> Vec<&'b Section> {
         let mut found = vec![section];
         let mut next = section.defaults;
@@ -273,7 +273,7 @@ impl<'a> Config<'a> {
         found
     }
 
-    /// The last line that is in force for a section, its own or an inherited one.
+    /// Last matching line in force for a section, its own or an inherited one.
     pub fn in_force(&self, section: &Section, is: impl Fn(&Line) -> bool) -> Option<&Line> {
         let chain = self.chain(section);
         chain
@@ -282,7 +282,7 @@ impl<'a> Config<'a> {
             .find_map(|it| self.body(it).rev().find(|line| is(line)))
     }
 
-    /// Whether an option is in force, and by which line.
+    /// Line that sets an option in force for a section; `None` if the option is off.
     pub fn option(&self, section: &Section, name: &str) -> Option<&Line> {
         self.in_force(section, |line| {
             line.starts(&["option", name]) || line.starts(&["no", "option", name])
@@ -290,7 +290,7 @@ impl<'a> Config<'a> {
         .filter(|line| line.word(0) != "no")
     }
 
-    /// Whether a line is of this section itself.
+    /// Whether a line belongs to this section itself.
     pub fn owns(&self, section: &Section, line: &Line) -> bool {
         section.lines.contains(&(line.number - 1))
     }

@@ -1,38 +1,37 @@
-//! Changes of a file, and how they look.
+//! Edits of a file, and their diff.
 
 use std::{collections::BTreeMap, ops::Range};
 
 use similar::TextDiff;
 
-/// Where a change begins, whether it takes the place of text, and its number: of those that begin at one place,
-/// insertions come first.
+/// Sort key of an edit: offset, whether it replaces text, and number. Insertions precede replacements at one offset.
 type Place = (usize, bool, usize);
 
-/// Changes by position, none over another.
+/// Edits by position, without overlaps.
 #[derive(Debug, Default)]
 pub struct Edits {
     changes: BTreeMap<Place, (Range<usize>, Vec<u8>)>,
 }
 
 impl Edits {
-    /// Puts text in place of these bytes.
+    /// Replaces these bytes.
     pub fn replace(&mut self, span: Range<usize>, text: impl Into<Vec<u8>>) {
         let order = self.changes.len();
         let key = (span.start, !span.is_empty(), order);
         self.changes.insert(key, (span, text.into()));
     }
 
-    /// Puts text before this byte.
+    /// Inserts text before this byte.
     pub fn insert(&mut self, at: usize, text: impl Into<Vec<u8>>) {
         self.replace(at..at, text);
     }
 
-    /// Whether nothing changes.
+    /// Whether there are no edits.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// The file as it becomes.
+    /// The edited file.
     pub fn apply(&self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len() + 1024);
         let mut at = 0;
@@ -47,7 +46,7 @@ impl Edits {
     }
 }
 
-/// As `diff -u` writes it; empty where both are the same.
+/// Diff in the format of `diff -u`; empty if both are the same.
 pub fn unified_diff(name: &str, before: &[u8], after: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let diff = TextDiff::from_lines(before, after);

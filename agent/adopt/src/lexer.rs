@@ -1,29 +1,29 @@
-//! One line of haproxy.cfg into words, as HAProxy's `parse_line` does.
+//! Splits a line of haproxy.cfg into words, like HAProxy's `parse_line`.
 
 use std::ops::Range;
 
-/// HAProxy refuses lines with more.
+/// Maximum words of a line in HAProxy.
 const MAX_WORDS: usize = 64;
 
-/// What a variable holds, in HAProxy's environment.
+/// Lookup of a variable in HAProxy's environment.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A word, and where it is written.
+/// Word with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// Without quotes and escapes, variables expanded; what is not UTF-8 is replaced.
+    /// Text without quotes and escapes, with variables expanded; invalid UTF-8 is replaced.
     pub text: String,
-    /// Bytes of the file it is written with.
+    /// Byte range in the file.
     pub span: Range<usize>,
-    /// A variable within it that is not set.
+    /// Name of a variable in it that is not set.
     pub unset: Option<String>,
 }
 
-/// The words of a line.
+/// Words of a line.
 #[derive(Debug, Default)]
 pub struct Words {
     pub words: Vec<Word>,
-    /// Where a comment begins, or the line ends.
+    /// Offset of the comment or the end of the line.
     pub end: usize,
 }
 
@@ -34,12 +34,12 @@ struct Lexer<'a> {
     environment: Environment<'a>,
     words: Vec<Word>,
     text: Vec<u8>,
-    /// Where the word that is being read begins.
+    /// Offset at which the current word begins.
     begin: Option<usize>,
     unset: Option<String>,
 }
 
-/// `line` begins at `offset` of its file. The error is a sentence without the line's number.
+/// Splits a line that begins at `offset` of its file. The error is a sentence without the line's number.
 pub fn words(line: &[u8], offset: usize, environment: Environment) -> Result<Words, String> {
     let mut lexer = Lexer {
         line,
@@ -144,7 +144,7 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    /// Within double quotes: `$NAME`, `${NAME}`, `${NAME-default}`, `${NAME[*]}`.
+    /// Expands a variable within double quotes: `$NAME`, `${NAME}`, `${NAME-default}`, `${NAME[*]}`.
     fn variable(&mut self) -> Result<(), String> {
         self.start();
         self.at += 1;
@@ -179,7 +179,7 @@ impl Lexer<'_> {
         }
         let Some(value) = value else {
             if split {
-                // As if its quotes were not there.
+                // As if the quotes were not there.
                 self.begin = self.begin.filter(|_| !self.text.is_empty());
                 return Ok(());
             }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn as_haproxy_reads_them() {
+    fn words_are_split_like_haproxy() {
         for (line, expected) in [
             ("", vec![]),
             ("  # only a comment", vec![]),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_haproxy_refuses() {
+    fn lines_that_haproxy_refuses_are_errors() {
         for line in ["a 'b", "a \"b", "\\xq1", "\"${A\"", "\"$1\"", "a\0b"] {
             assert!(read(line).is_err(), "{line}");
         }

@@ -1,5 +1,5 @@
-//! Puts Plimsoll into an existing haproxy.cfg: reads the file by HAProxy's own grammar, plans the edits that
-//! docs/haproxy.md describes, and the agents' configurations. No I/O.
+//! Adds Plimsoll to an existing haproxy.cfg: parses the file by HAProxy's grammar, and plans the edits that
+//! docs/haproxy.md describes and the agents' configurations. No I/O.
 
 mod address;
 mod agents;

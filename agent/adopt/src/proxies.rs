@@ -1,4 +1,4 @@
-//! Backends, their servers, and what of `default-server` is in force for them.
+//! Backends, and their servers with the `default-server` settings in force.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Keywords from a word on.
+    /// Parses the keywords of a line.
     pub fn read(words: &[Word]) -> Self {
         let mut found = Vec::new();
         let mut rest = words.iter();
@@ -33,13 +33,13 @@ impl Settings {
         Settings { found }
     }
 
-    /// The last value of a keyword, empty for one without.
+    /// Last value of a keyword; empty for a keyword without a value.
     pub fn get(&self, keyword: &str) -> Option<&str> {
         let last = self.found.iter().rev().find(|(word, ..)| word == keyword)?;
         Some(&last.1)
     }
 
-    /// Every place of a keyword, with its value.
+    /// Values and positions of all occurrences of a keyword.
     pub fn places(&self, keyword: &str) -> impl Iterator<Item = (&str, Range<usize>)> {
         self.found
             .iter()
@@ -47,12 +47,12 @@ impl Settings {
             .map(|(_, value, span)| (value.as_str(), span.clone()))
     }
 
-    /// How many there are.
+    /// Number of keywords.
     pub fn len(&self) -> usize {
         self.found.len()
     }
 
-    /// Whether a switch is on: the last of `word` and `no-word` says.
+    /// Whether a switch is on; the last of `word` and `no-word` counts.
     pub fn on(&self, keyword: &str) -> bool {
         let last = self
             .found
@@ -70,21 +70,21 @@ impl Settings {
 /// A `server` or `server-template` line.
 #[derive(Debug)]
 pub struct Server<'a> {
-    /// Its line.
+    /// Line of the server.
     pub line: &'a Line,
-    /// Of a template, the prefix.
+    /// Name, or the prefix of a template.
     pub name: &'a str,
-    /// As it is written, variables in double quotes expanded.
+    /// Address as in the file, with variables in double quotes expanded.
     pub address: &'a Word,
-    /// From `server-template`.
+    /// Whether it is a `server-template`.
     pub template: bool,
-    /// On its own line.
+    /// Settings on its own line.
     pub own: Settings,
-    /// With all `default-server` lines before it.
+    /// Settings including all `default-server` lines before it.
     pub effective: Settings,
 }
 
-/// Of a backend, in their order; those within `.if` are left out.
+/// Servers of a backend in order, without those in `.if` blocks.
 pub fn servers<'a>(config: &'a Config, section: &'a Section) -> Vec<Server<'a>> {
     let mut defaults = Settings::default();
     let mut found = Vec::new();
@@ -115,7 +115,7 @@ pub fn servers<'a>(config: &'a Config, section: &'a Section) -> Vec<Server<'a>> 
     found
 }
 
-/// Backends with servers, and the line and mode of each.
+/// Backends with servers, with the line and mode of each.
 pub fn adoptable<'a>(config: &'a Config) -> Vec<(&'a Section, usize, &'a str)> {
     let backends = config.sections.iter().filter(|it| it.is_backend());
     backends
@@ -124,7 +124,7 @@ pub fn adoptable<'a>(config: &'a Config) -> Vec<(&'a Section, usize, &'a str)> {
         .collect()
 }
 
-/// `http` or another one; HAProxy's own default is `tcp`.
+/// Mode of a section, such as `http`; HAProxy's default is `tcp`.
 pub fn mode<'a>(config: &'a Config, section: &'a Section) -> &'a str {
     config
         .in_force(section, |line| line.word(0) == "mode")

@@ -1,9 +1,9 @@
-//! Files of any bytes come out as they went in.
+//! Parsing and printing reproduces any file byte for byte.
 
 use plimsoll_adopt::{Config, Edits, Kind, Source, Wish, plan, unified_diff};
 use proptest::prelude::*;
 
-/// Pieces of haproxy.cfg, so that random files get as far as edits.
+/// Pieces of haproxy.cfg, so that random files reach the planning of edits.
 fn piece() -> impl Strategy<Value = String> {
     prop::sample::select(vec![
         "global",
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn a_second_run_finds_nothing(pieces in prop::collection::vec(piece(), 0..16)) {
+    fn second_run_plans_no_edits(pieces in prop::collection::vec(piece(), 0..16)) {
         let head = "defaults\nmode http\nfrontend f\ndefault_backend b\nbackend b\nserver z 192.0.2.3:80\n";
         let (early, late) = pieces.split_at(pieces.len() / 2);
         let text = format!("global\n{}\n{head}{}\n", early.join("\n"), late.join("\n"));

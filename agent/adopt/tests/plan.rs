@@ -1,4 +1,4 @@
-//! What changes, what stays, and what is refused, by trait of the file.
+//! Edits, notes and refusals, by feature of the file.
 
 #![expect(clippy::expect_used, clippy::panic)]
 
@@ -66,7 +66,7 @@ const NEW: &str = "    timeout queue 50ms\n    option redispatch 1\n    http-err
                    \"no node may carry more\\n\" hdr retry-after 1 hdr plimsoll-reason full\n";
 
 #[test]
-fn as_the_guide_says() {
+fn edits_follow_the_guide() {
     let (after, notes, plan) = adopt(&format!(
         "{TOP}backend app\n    balance roundrobin\n    option httpchk GET /\n    timeout check 5s\n{SERVERS}"
     ));
@@ -124,7 +124,7 @@ fn comments_spaces_and_line_ends_stay() {
 }
 
 #[test]
-fn ten_thousand_lines() {
+fn plans_a_file_of_10000_lines() {
     let many: String = (0..2500)
         .map(|it| format!("backend b{it}\n    # one\n    server s 198.51.100.1:{it}\n\n"))
         .collect();
@@ -133,7 +133,7 @@ fn ten_thousand_lines() {
 }
 
 #[test]
-fn what_is_set_already() {
+fn existing_settings_are_kept() {
     for (body, kept, note) in [
         (
             "    timeout queue 200ms\n",
@@ -276,7 +276,7 @@ fn servers_of_one_host_have_one_agent() {
 }
 
 #[test]
-fn addresses() {
+fn addresses_are_adopted() {
     let (after, notes, plan) = adopt(&format!(
         "{TOP}backend app\n    server a ${{NODE}}:80\n    server b [2001:db8::1]:80\n    server c known:80\n    server d hidden:80\n    \
          server e /run/app.sock\n"
@@ -336,7 +336,7 @@ fn a_template_and_tcp_need_the_services_own_histogram() {
 }
 
 #[test]
-fn formats_of_logs() {
+fn log_formats_are_extended() {
     for (written, wanted) in [
         (
             "log-format \"%ci %ST\"",
@@ -379,7 +379,7 @@ fn formats_of_logs() {
 }
 
 #[test]
-fn other_sections() {
+fn other_sections_are_noted() {
     let shared = format!(
         "{TOP}backend app\n{SERVERS}backend other\n    server x 192.0.2.12:80\nbackend old\n    server y 192.0.2.9:80 agent-check agent-port 1\n"
     );

@@ -249,7 +249,7 @@ impl<P: Atomic + Debug + 'static> PerService for Counted<P> {
             if let Some(name) = labels.get_mut("service") {
                 *name = service;
             }
-            // Labels of its own cannot be refused.
+            // The labels are the family's own, so this cannot fail.
             let _ = self.counters.get_metric_with(&labels);
         }
     }
@@ -293,7 +293,7 @@ fn combinations(labels: &[Label]) -> Vec<HashMap<&'static str, &'static str>> {
 pub fn show(gauge: &GaugeVec, labels: &[&str], value: Option<f64>) {
     match value {
         Some(value) => gauge.with_label_values(labels).set(value),
-        // Absent already is as good.
+        // A missing series is no error.
         None => drop(gauge.remove_label_values(labels)),
     }
 }
@@ -313,7 +313,7 @@ pub fn forget_where<T: MetricVecBuilder>(metrics: &MetricVec<T>, label: &str, va
                 .map(|label| (label.name(), label.value()))
                 .collect();
             if labels.get(label) == Some(&value) {
-                // Gone already is as good.
+                // A missing series is no error.
                 let _ = metrics.remove(&labels);
             }
         }

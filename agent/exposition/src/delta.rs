@@ -28,7 +28,7 @@ impl CounterDelta {
         added
     }
 
-    /// Takes these values as the base.
+    /// Replaces the base with these values.
     pub fn rebase(&mut self, now: BTreeMap<String, f64>) {
         self.0 = now;
     }
@@ -85,7 +85,7 @@ impl HistogramDelta {
         };
         for (labels, new) in &now {
             let old = self.base.get(labels).unwrap_or(&zero);
-            // The last digits of a sum may waver where the service adds it up anew each time.
+            // The last digits of a sum may vary if the service recomputes it for each scrape.
             let dropped = new.all < old.all
                 || new.buckets.iter().zip(&old.buckets).any(|(n, o)| n.1 < o.1)
                 || new.sum < old.sum * (1.0 - WAVER);
@@ -94,7 +94,7 @@ impl HistogramDelta {
             let mut below = 0.0;
             let cumulative = new.buckets.iter().zip(&old.buckets).map(|(n, o)| n.1 - o.1);
             for (count, upto) in counts.iter_mut().zip(cumulative.chain([new.all - old.all])) {
-                // Each bucket grew on its own account, so one may lag behind the one below it.
+                // Buckets are read one by one, so one may lag behind the one below it.
                 *count += (upto - below).max(0.0);
                 below = upto.max(below);
             }

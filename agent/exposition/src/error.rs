@@ -1,4 +1,4 @@
-//! Why a scrape cannot be used.
+//! Errors in scrapes.
 
 /// An error in a scrape; the message may quote the other program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

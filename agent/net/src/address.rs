@@ -77,7 +77,7 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 pub fn network(text: &str) -> Result<IpNet, String> {
     let network = text.parse().ok();
     let network = network.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
-    // A mapped one would match nobody: addresses are compared as IPv4.
+    // An IPv4-mapped network would match no client, as addresses are compared as IPv4.
     let mapped = |it: &IpNet| matches!(it, IpNet::V6(it) if it.addr().to_ipv4_mapped().is_some());
     network.filter(|it| !mapped(it)).ok_or_else(|| {
         format!("must be a network such as \"192.0.2.0/24\" or \"2001:db8::/32\", is {text:?}")
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn localhost_is_taken_wherever_an_address_is() {
+    fn localhost_is_accepted_for_all_addresses() {
         let loopback = "127.0.0.1:81".parse();
         assert_eq!(address("localhost:81").ok(), loopback.ok());
         assert!(host_port("localhost:81").is_ok() && database_address("localhost:81").is_ok());

@@ -10,7 +10,7 @@ pub type Backoff = <ExponentialBuilder as BackoffBuilder>::Backoff;
 /// Exponential backoff from `min` to `max`, doubling each time; jitter shortens each wait by up to half, so that agents
 /// do not retry in step.
 pub fn backoff(min: Duration, max: Duration) -> Backoff {
-    // The random part is added: up to as much again.
+    // Jitter is added to the delay: up to as much again.
     ExponentialBuilder::new()
         .with_min_delay(min.min(max) / 2)
         .with_max_delay(max / 2)
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minimum_over_the_maximum_counts_as_that() {
+    fn minimum_is_limited_to_the_maximum() {
         let max = Duration::from_millis(10);
         let first = backoff(Duration::from_secs(1), max).next();
         assert!(first.is_some_and(|wait| wait <= max));

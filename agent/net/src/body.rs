@@ -22,7 +22,7 @@ const MAX_BYTES: usize = 8 << 20;
 /// Bodies are kept in parts while they arrive: freed large blocks would stay with the allocator.
 const PART: usize = 64 << 10;
 
-/// Why a body is refused.
+/// Status and message of a refused body.
 pub type Refusal = (StatusCode, String);
 
 /// The memory shared by all bodies.

@@ -20,23 +20,23 @@ use crate::HttpUrl;
 /// Limits how much of its own text a peer can get into a log.
 const MAX_MESSAGE: usize = 400;
 
-/// How a request failed.
+/// Kind of failure of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FetchFailure {
-    /// There is no connection, or it broke.
+    /// The connection failed or broke.
     Unreachable,
-    /// There was no complete answer in time.
+    /// The response was not complete within the timeout.
     Timeout,
-    /// The answer is not HTTP.
+    /// The response is not HTTP.
     Malformed,
-    /// The answer was cut short.
+    /// The response was truncated.
     Truncated,
     /// The body is larger than allowed.
     TooLarge,
 }
 
 impl FetchFailure {
-    /// The value of the metrics' label.
+    /// Label value in metrics.
     pub fn label(self) -> &'static str {
         match self {
             FetchFailure::Unreachable => "unreachable",
@@ -48,15 +48,15 @@ impl FetchFailure {
     }
 }
 
-/// Why there is no answer.
+/// Failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FetchError {
-    /// How it failed.
+    /// Kind of failure.
     pub failure: FetchFailure,
     /// The full message; printable, and of bounded length.
     pub message: String,
-    /// Whether the connection was open when the client gave up: it may still be waiting at the server.
+    /// Whether the connection was open at the timeout, so that the request may still be waiting at the server.
     pub left_waiting: bool,
 }
 
@@ -114,7 +114,7 @@ async fn within(
     let mut is_local = false;
     let stream = match timeout_at(deadline, connect(url, &mut is_local)).await {
         Ok(connected) => connected?,
-        // The kernel of this very node answers at once, unless it has no room for one more to wait.
+        // This node's own kernel accepts connections at once, unless the listen backlog is full.
         Err(_) if is_local => {
             let full = format!("{url}: no connection within {shown}: the listen backlog is full");
             return Err(FetchError::new(FetchFailure::Timeout, full));
@@ -212,8 +212,8 @@ async fn exchange(
         Ok((status, body.to_bytes()))
     };
     tokio::pin!(answer, connection);
-    // The connection ends before the answer is collected where the peer closes; errors that matter
-    // reach the answer as well.
+    // If the peer closes, the connection ends before the response is collected; relevant errors also reach the
+    // response.
     tokio::select! {
         answered = &mut answer => answered,
         _ = &mut connection => answer.await,
@@ -245,7 +245,7 @@ mod tests {
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         bind(&socket, &local).unwrap();
-        // It takes one connection more than it says.
+        // The kernel accepts one connection more than the backlog.
         listen(&socket, 0).unwrap();
         let listener = TcpListener::from(socket);
         let late = asked(&listener).await;

@@ -1,4 +1,4 @@
-//! Connections to a port, each closed when it is silent, late or the idlest of too many.
+//! Connections to a port, closed on timeouts, or evicted if there are too many.
 
 use std::{
     future::Future,
@@ -53,11 +53,11 @@ pub fn is_allowed(networks: Option<&[IpNet]>, address: IpAddr) -> bool {
     networks.is_none_or(|networks| networks.iter().any(|it| it.contains(&address)))
 }
 
-/// Which connections are accepted, and their timeouts.
+/// Listener with admission rules and timeouts for its connections.
 pub struct Door {
     /// The port.
     pub listener: TcpListener,
-    /// Limits their number.
+    /// Limits the number of connections.
     pub places: Arc<Places>,
     /// Whether this address may connect.
     pub allows: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
@@ -70,7 +70,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// The next connection that is let in.
+    /// Accepts the next admitted connection.
     pub async fn accept(&self) -> Connection {
         loop {
             self.places.settled().await;
@@ -99,7 +99,7 @@ impl Door {
                     continue;
                 }
             };
-            // Or the end of an answer waits until its beginning was acknowledged. Fails where the peer is gone.
+            // Otherwise the end of a response waits for the acknowledgement of its begin. Fails if the peer is gone.
             let _ = stream.set_nodelay(true);
             return Connection::new(stream, peer, place, self);
         }
@@ -192,7 +192,7 @@ impl Connection {
         self.peer
     }
 
-    /// The place, which is told who has to act next.
+    /// Place of the connection, which tracks whose turn it is.
     pub fn place(&self) -> &Place {
         &self.place
     }

@@ -27,7 +27,7 @@ pub fn parse_body<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let observed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
-        // Nowhere in particular, or between two values.
+        // The path names no place.
         match path == "." || path.contains('?') {
             true => error.inner().to_string(),
             false => format!("{path}: {}", error.inner()),

@@ -1,4 +1,4 @@
-//! The open connections of a port, and which of them is evicted when there are too many.
+//! The open connections of a port, and the eviction of the idlest at the limit.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -37,9 +37,9 @@ struct Open {
 #[derive(Debug)]
 struct Entry {
     origin: IpAddr,
-    /// `None` while it waits for us.
+    /// Since when it waits for its peer; `None` while it waits for us.
     idle: Option<Since>,
-    /// It has sent a request.
+    /// Whether it has sent a request.
     proved: bool,
     gives_way: CancellationToken,
 }
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_us_stays_and_the_idlest_of_the_others_goes() {
+    fn idlest_connection_that_waits_for_its_peer_is_evicted() {
         let places = Places::new(4);
         let [waits, answered, again, new] = [1, 2, 3, 4].map(|n| free(&places, n));
         waits.waits_for_us();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_leaves_room_for_others() {
+    fn one_address_cannot_take_all_places() {
         let places = Places::new(4);
         let all: Vec<_> = (0..3).map(|_| free(&places, 1)).collect();
         all[0].waits_for_us();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_network_is_one_address() {
+    fn ipv6_network_counts_as_one_address() {
         let [one, other, far] =
             ["2001:db8::1", "2001:db8::2:1", "2001:db8:1::1"].map(|text| text.parse().map(origin));
         assert_eq!(one, other);

@@ -57,7 +57,7 @@ pub async fn serve(
     };
     let service = TowerToHyperService::new(router);
     let graceful = GracefulShutdown::new();
-    // Aborts them where nobody waits for their end.
+    // Aborts the connections if `serve` itself is dropped.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -147,7 +147,7 @@ impl HttpBody for Asked {
         if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
             self.place.waits_for_us();
         } else if frame.is_pending() && !self.is_awaited {
-            // Once: who trickles does not become less idle.
+            // Only once: a peer that trickles must not become less idle.
             self.is_awaited = true;
             self.place.waits_for_peer();
         }

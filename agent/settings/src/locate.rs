@@ -53,7 +53,7 @@ impl std::error::Error for ConfigError {}
 pub struct Wrong {
     /// Path of the key, such as `service[0].sla.delay`.
     pub key: String,
-    /// What it must be.
+    /// Requirement, with the value found and the limit.
     pub problem: String,
 }
 

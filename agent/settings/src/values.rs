@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-/// `[http]`, as it is written.
+/// `[http]` table as in the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpSection {
-    /// Where to listen.
+    /// Address to listen on.
     pub listen: Option<String>,
     /// Networks that may connect.
     pub allow: Option<Vec<String>>,
-    /// What a client must show.
+    /// File with the bearer token that clients must send.
     pub token_file: Option<PathBuf>,
 }
 
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn bytes_parses_units_and_refuses_others() {
         assert_eq!(bytes("4MiB"), Ok(4 << 20));
         assert_eq!(bytes("100"), Ok(100));
         assert!(bytes("4MB").is_err() && bytes("").is_err() && bytes("-1").is_err());

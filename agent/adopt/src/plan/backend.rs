@@ -1,4 +1,4 @@
-//! The backend's own lines.
+//! Edits of the backend's own lines.
 
 use super::{Draft, milliseconds};
 use crate::{
@@ -7,14 +7,14 @@ use crate::{
     proxies::{Server, Settings},
 };
 
-/// As haproxy/snippets/refusal.cfg has it.
+/// The same as in haproxy/snippets/refusal.cfg.
 const REFUSAL: &str = r#"http-error status 503 content-type text/plain string "no node may carry more\n" hdr retry-after 1 hdr plimsoll-reason full"#;
-/// What the agent decides in their place.
+/// Server keywords that the agent's decisions replace.
 const DECIDED: [&str; 3] = ["weight", "maxconn", "minconn"];
 const WEIGHT: &str = "100";
 
 impl Server<'_> {
-    /// Answers `agent-send`, or shall.
+    /// Present or future `agent-send` text of the server.
     pub fn identity(&self, backend: &str) -> String {
         let set = self
             .effective
@@ -27,17 +27,17 @@ impl Server<'_> {
         }
     }
 
-    /// Has its `agent-check` by this guide.
+    /// Whether the server already has an `agent-check` with `agent-send`.
     fn adopted(&self) -> bool {
         self.effective.on("agent-check") && self.effective.get("agent-send").is_some()
     }
 
-    /// A spare beside others, often a page that says sorry.
+    /// Whether the server gets no agent: a backup beside regular servers, often an error page.
     pub fn without_agent(&self, all: &[Server]) -> bool {
         self.own.on("backup") && !self.adopted() && !all.iter().all(|it| it.own.on("backup"))
     }
 
-    /// One that is asked and has no `agent-send`, as nobody in the backend.
+    /// Whether the server has another program's `agent-check`: no server of the backend has `agent-send`.
     pub fn foreign_agent(&self, all: &[Server]) -> bool {
         self.effective.on("agent-check")
             && !all
@@ -47,7 +47,7 @@ impl Server<'_> {
 }
 
 impl Draft<'_> {
-    /// All edits within the backend.
+    /// Plans all edits within the backend.
     pub fn backend(&mut self) {
         let mut new = Vec::new();
         new.extend(self.timeout_queue());
@@ -102,7 +102,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The line that ties clients to servers.
+    /// Line that configures session persistence.
     fn persistence(&self) -> Option<&Line> {
         let config = self.config;
         config.in_force(self.section, |line| {
@@ -308,7 +308,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Takes off what the agent decides; says how many, and edits nothing where that is all there is.
+    /// Removes the keywords that the agent decides. Returns their number; edits nothing if the line has no others.
     fn strip(&mut self, line: &Line, settings: &Settings) -> usize {
         let places: Vec<_> = DECIDED
             .iter()

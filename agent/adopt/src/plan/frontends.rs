@@ -1,4 +1,4 @@
-//! The lines that send HAProxy's log to the agents.
+//! Edits that send HAProxy's log to the agents.
 
 use super::{Draft, nodes::Node};
 use crate::{
@@ -7,16 +7,16 @@ use crate::{
     proxies,
 };
 
-/// As haproxy/snippets/log-format.cfg has it.
+/// The same as in haproxy/snippets/log-format.cfg.
 const FIELDS: &str = "plimsoll %b/%s %Tw %Tc %Tr %Td %TR/%Ta @%[date(0,ms)]/%rt/%sc/%H/%pid %ST %ts %[var(txn.plimsoll_items)]";
-/// What HAProxy's own formats are, as its manual has them.
+/// HAProxy's predefined log formats, from its manual.
 const HTTP: &str = "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %CC %CS %tsc %ac/%fc/%bc/%sc/%rc %sq/%bq %hr %hs %{+Q}r";
 const CLF: &str = r#"%{+Q}o %{-Q}ci - - [%trg] %r %ST %B \"\" \"\" %cp %ms %ft %b %s %TR %Tw %Tc %Tr %Ta %tsc %ac %fc %bc %sc %rc %sq %bq %CC %CS %hrl %hsl"#;
 const HTTPS: &str = " %[fc_err]/%[ssl_fc_err,hex]/%[ssl_c_err]/%[ssl_c_ca_err]/%[ssl_fc_is_resumed] %[ssl_fc_sni]/%sslv/%sslc";
 const TCP: &str = "%ci:%cp [%t] %ft %b/%s %Tw/%Tc/%Tt %B %ts %ac/%fc/%bc/%sc/%rc %sq/%bq";
 
 impl Draft<'_> {
-    /// Every frontend that sends requests to the backend.
+    /// Plans the edits of every frontend that sends requests to the backend.
     pub fn frontends(&mut self, nodes: &[Node]) {
         if self.wish.source != Source::Log {
             return;
@@ -131,7 +131,7 @@ impl Draft<'_> {
         if new.is_empty() {
             return;
         }
-        // Behind its own `log` lines, since `no log` drops those before.
+        // After its own `log` lines, since `no log` drops preceding ones.
         let last_log = config.body(section).rev().find(|line| {
             line.condition.is_none() && (line.word(0) == "log" || line.starts(&["no", "log"]))
         });
@@ -151,7 +151,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The agents' fields before what is logged now, as a word of the file.
+    /// Log format with the agents' fields before the present ones, as a word of the file.
     fn format(&self, now: Option<&Line>) -> String {
         let Some(line) = now else {
             return format!("\"{FIELDS}\"");
@@ -177,7 +177,7 @@ impl Draft<'_> {
     }
 }
 
-/// Without the last line's end, which the replaced line keeps, with its comment.
+/// Text without its last newline, since the replaced line keeps its own, and its comment.
 fn text_of(text: &[u8], line: &Line, config: &Config) -> Vec<u8> {
     let mut text = text.trim_ascii_end().to_vec();
     let rest = &config.bytes()[line.end..line.span.end];
@@ -187,7 +187,7 @@ fn text_of(text: &[u8], line: &Line, config: &Config) -> Vec<u8> {
     text
 }
 
-/// The line by which a frontend's requests get to a backend, or may.
+/// Line by which a frontend's requests may reach a backend.
 fn routed<'a>(config: &'a Config, section: &'a Section, backend: &str) -> Option<&'a Line> {
     let mut parts = config.chain(section);
     parts.reverse();

@@ -1,4 +1,4 @@
-//! What docs/haproxy.md changes in a file, and what stays as it is.
+//! Plan of the edits that docs/haproxy.md describes, with notes on lines that stay.
 
 mod backend;
 mod frontends;
@@ -15,43 +15,43 @@ use crate::{
     proxies::{self, Server},
 };
 
-/// What the operator asks for.
+/// Request of the operator.
 pub struct Wish<'a> {
-    /// The backend's name.
+    /// Name of the backend.
     pub backend: &'a str,
-    /// The delay that clients were promised, as the agent's `sla.delay` has it.
+    /// SLA delay in the format of the agent's `sla.delay`.
     pub sla: &'a str,
-    /// The same.
+    /// The same in milliseconds.
     pub sla_milliseconds: f64,
-    /// Where the agents learn the delay.
+    /// Source of delays for the agents.
     pub source: Source,
-    /// HAProxy's environment.
+    /// Environment of HAProxy.
     pub environment: Environment<'a>,
-    /// Addresses of names, where they are known here.
+    /// Resolver of host names; `None` for names unknown here.
     pub resolve: &'a dyn Fn(&str) -> Option<IpAddr>,
 }
 
-/// Something that stays as it is, and why.
+/// Note on a line that stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// From 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// What is there and why it stays.
+    /// Description, and the reason for which it stays.
     pub text: String,
 }
 
-/// All that is to be done.
+/// Complete plan.
 #[derive(Debug)]
 pub struct Plan {
-    /// Of haproxy.cfg.
+    /// Edits of haproxy.cfg.
     pub edits: Edits,
-    /// One a host.
+    /// Configurations of agents, one per host.
     pub agents: Vec<Agent>,
-    /// In the file's order.
+    /// Notes in the file's order.
     pub notes: Vec<Note>,
 }
 
-/// The work on a plan.
+/// Plan in progress.
 struct Draft<'a> {
     config: &'a Config<'a>,
     wish: &'a Wish<'a>,
@@ -63,7 +63,7 @@ struct Draft<'a> {
     problems: Vec<Problem>,
 }
 
-/// Every reason against it at once, in the file's order.
+/// Creates the plan. The error has all problems in the file's order.
 pub fn plan(config: &Config, wish: &Wish) -> Result<Plan, Vec<Problem>> {
     if !config.problems.is_empty() {
         return Err(config.problems.clone());
@@ -196,7 +196,7 @@ impl<'a> Draft<'a> {
         proxies::mode(self.config, self.section) == "http"
     }
 
-    /// Lines before a line, indented and ended as that is.
+    /// Inserts lines before a line, with the indentation and line ending of `like`.
     fn insert_before(&mut self, line: &Line, like: &Line, new: &[String]) {
         let text = self.lines(like, new);
         self.edits.insert(line.span.start, text);
@@ -225,7 +225,7 @@ impl<'a> Draft<'a> {
             .into_bytes()
     }
 
-    /// The words of a line from one of them on, with others in their place.
+    /// Replaces the words of a line from an index on.
     fn replace_words(&mut self, line: &Line, from: usize, text: &str) {
         let (Some(first), Some(last)) = (line.words.get(from), line.words.last()) else {
             return;
@@ -281,7 +281,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// HAProxy's names, which need no quotes anywhere.
+/// Whether a name needs no quotes in HAProxy.
 fn plain(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 60
@@ -290,7 +290,7 @@ fn plain(name: &str) -> bool {
             .all(|it| it.is_ascii_alphanumeric() || b"-_.:".contains(&it))
 }
 
-/// A time as HAProxy writes it, by default in milliseconds.
+/// Parses a time in HAProxy's format, whose default unit is milliseconds.
 fn milliseconds(text: &str) -> Option<f64> {
     let digits = text
         .find(|it: char| !it.is_ascii_digit())

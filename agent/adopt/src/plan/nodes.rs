@@ -1,4 +1,4 @@
-//! Which servers are on which host, and where its agent is reached.
+//! Groups servers by host, and determines their agents' addresses.
 
 use super::{Draft, Wish, plain};
 use crate::{
@@ -6,16 +6,16 @@ use crate::{
     agents::{self, Agent, LOG_PORT, Service, Source},
 };
 
-/// A host with an agent.
+/// Host with an agent.
 pub struct Node {
-    /// None where only HAProxy finds it, at run time.
+    /// `None` if only HAProxy resolves it, at run time.
     host: Option<Host>,
     file: String,
     services: Vec<Service>,
 }
 
 impl Node {
-    /// Where HAProxy sends log lines.
+    /// Addresses to which HAProxy sends log lines.
     pub fn log_targets(&self) -> impl Iterator<Item = String> {
         let at = match &self.host {
             Some(Host::Ip(ip)) if ip.is_ipv6() => format!("[{ip}]"),
@@ -30,7 +30,7 @@ impl Node {
 }
 
 impl Draft<'_> {
-    /// Servers by host, without those that get no agent.
+    /// Hosts of the servers that get an agent.
     pub fn nodes(&mut self) -> Vec<Node> {
         let mut nodes: Vec<Node> = Vec::new();
         let mut names: Vec<(String, usize)> = Vec::new();
@@ -92,7 +92,7 @@ impl Draft<'_> {
         nodes
     }
 
-    /// None where it is refused; within it, none where it is known at run time alone.
+    /// Host of a server: `None` if it is refused, `Some(None)` if it is known only at run time.
     fn host(&mut self, server: &crate::Server) -> Option<Option<Host>> {
         let line = server.line.number;
         let variable = |name: &str| self.config.variable(name, self.wish.environment);
@@ -146,7 +146,7 @@ impl Draft<'_> {
     }
 }
 
-/// The configurations.
+/// Configurations of the hosts' agents.
 pub fn agents(nodes: &[Node], wish: &Wish) -> Vec<Agent> {
     nodes
         .iter()

@@ -1,13 +1,13 @@
-//! What stays as it is and should be known.
+//! Notes on lines that stay and that the operator should know of.
 
 use super::Draft;
 use crate::{config::Line, proxies};
 
-/// Which line is meant.
+/// Predicate on lines.
 type Is<'a> = &'a dyn Fn(&Line) -> bool;
 
 impl Draft<'_> {
-    /// Of the whole file.
+    /// Adds notes on the whole file.
     pub fn remarks(&mut self) {
         self.conditions();
         self.health_check();
@@ -76,7 +76,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Other backends that send to the same nodes, or that other agents rule.
+    /// Notes other backends with the same nodes, or with other agents.
     fn others(&mut self) {
         let config = self.config;
         for (section, line, _) in proxies::adoptable(config) {
