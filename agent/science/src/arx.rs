@@ -1,34 +1,34 @@
-//! How a node's delay follows its backlog.
+//! ARX models of a node's delay as a function of its backlog.
 
 use nalgebra::Complex;
 
 use crate::polynomial::{Polynomial, RootError};
 
-/// The most periods that a model may look back.
+/// Maximum order of a model, in periods.
 pub const MAX_ORDER: usize = 8;
 
-/// Why coefficients are no model.
+/// Reason for which coefficients are no valid model.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
-    /// Too few or too many.
+    /// The number of coefficients is not 1 to [`MAX_ORDER`].
     #[error("{name} has {count} coefficients: 1 to {MAX_ORDER} are wanted")]
     Count {
         /// `a` or `b`.
         name: char,
-        /// How many there are.
+        /// Number of coefficients.
         count: usize,
     },
-    /// NaN or infinite.
+    /// A coefficient is NaN or infinite.
     #[error("{name}{index} is {value}: a finite number is wanted")]
     NotFinite {
         /// `a` or `b`.
         name: char,
-        /// Counted from 1.
+        /// Index of the coefficient, from 1.
         index: usize,
-        /// What it is.
+        /// Value of the coefficient.
         value: f64,
     },
-    /// The delay does not follow the backlog at all.
+    /// The delay does not depend on the backlog.
     #[error("every b is 0: the delay does not depend on the backlog")]
     NoInput,
 }
@@ -41,7 +41,7 @@ pub struct Arx {
 }
 
 impl Arx {
-    /// From `a_1, a_2, …` and `b_1, b_2, …`; they may differ in number.
+    /// Creates a model from `a_1, a_2, …` and `b_1, b_2, …`, which may differ in number.
     pub fn new(a: &[f64], b: &[f64]) -> Result<Self, ModelError> {
         for (name, given) in [('a', a), ('b', b)] {
             let count = given.len();
@@ -75,12 +75,12 @@ impl Arx {
         &self.b
     }
 
-    /// Periods it looks back.
+    /// Order of the model: the number of past periods that it uses.
     pub fn order(&self) -> usize {
         self.a.len().max(self.b.len())
     }
 
-    /// Delay a unit of backlog in the long run; infinite where the model is an integrator.
+    /// Static gain: steady-state delay per unit of backlog; infinite for an integrator.
     pub fn static_gain(&self) -> f64 {
         self.b.iter().sum::<f64>() / (1.0 - self.a.iter().sum::<f64>())
     }
@@ -105,8 +105,8 @@ impl Arx {
         self.denominator().roots()
     }
 
-    /// Multiplied so that a unit of backlog makes a unit of delay in the long run. This is the plant that
-    /// Plimsoll's relative gains see where the delay goes through the origin.
+    /// The model scaled to a static gain of 1. This is the plant of Plimsoll's relative gains if the delay is
+    /// proportional to the backlog.
     pub fn relative(&self) -> Self {
         let gain = self.static_gain();
         Self {

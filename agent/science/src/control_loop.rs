@@ -1,4 +1,4 @@
-//! A PI controller around a model: poles, margins, and the answer to a step of the target.
+//! Closed loop of a PI controller and a model: poles, margins, and step response.
 
 use std::f64::consts::PI;
 
@@ -11,61 +11,62 @@ use crate::{
     polynomial::{Polynomial, RootError},
 };
 
-/// Points of the unit circle at which margins are first looked for.
+/// Points of the unit circle at which margins are first searched.
 const POINTS: usize = 500;
-/// Halvings of an interval between two of them: to the last digits.
+/// Bisections of an interval between two of them, down to the last digits.
 const HALVINGS: usize = 60;
-/// Within this of its end the answer to a step has settled.
+/// Distance from its final value, as a share of the step, within which the response has settled.
 pub const SETTLED: f64 = 0.02;
-/// Periods of an answer to a step, at the least and at the most.
+/// Minimum periods of a step response.
 const MIN_PERIODS: usize = 20;
+/// Maximum periods of a step response.
 const MAX_PERIODS: usize = 10_000;
 
-/// The loop: `C(z) G(z)` open, with the target as its input when closed.
+/// Control loop: `C(z) G(z)` open, with the target as its input when closed.
 #[derive(Clone, Debug)]
 pub struct ControlLoop {
-    /// The controller, from the error to the bound.
+    /// Transfer function of the controller, from the error to the bound.
     controller: (Polynomial, Polynomial),
     plant: (Polynomial, Polynomial),
-    /// Open: `C(z) G(z)`.
+    /// Open loop: `C(z) G(z)`.
     open: (Polynomial, Polynomial),
-    /// Its denominator when closed.
+    /// Characteristic polynomial of the closed loop.
     characteristic: Polynomial,
 }
 
-/// How far a stable loop is from the edge.
+/// Stability margins of a stable loop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Margins {
-    /// The loop's gain may grow by less than this factor; none where it may grow without end.
+    /// Gain margin, as a factor; `None` if it is unlimited.
     pub gain: Option<f64>,
-    /// Phase that the loop may lose where its gain is 1, in degrees; none where it never is.
+    /// Phase margin in degrees; `None` if the loop's gain never is 1.
     pub phase_degrees: Option<f64>,
-    /// The least distance of `C(z) G(z)` from -1 on the unit circle: 1 over the peak of the sensitivity.
+    /// Modulus margin: minimum distance of `C(z) G(z)` from -1 on the unit circle, 1 / peak sensitivity.
     pub modulus: f64,
 }
 
-/// The answer of a stable loop at rest to a step of its target from 0 to 1.
+/// Response of a stable loop at rest to a step of its target from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Step {
-    /// The delay, a period each, from the step on.
+    /// Delay per period, from the step on.
     pub delay: Vec<f64>,
-    /// The bound, likewise.
+    /// Bound per period, likewise.
     pub bound: Vec<f64>,
-    /// How far the delay goes over the target, as a share of the step.
+    /// Overshoot of the delay, as a share of the step.
     pub overshoot: f64,
     /// Periods until the delay stays within 2 % of the step.
     pub settling_periods: usize,
 }
 
 impl ControlLoop {
-    /// Chronos eq. 7 around the model, or what Chronos-C eq. 5 is when read literally.
+    /// Creates the loop of a model with Chronos eq. 7, or with Chronos-C eq. 5 taken literally.
     pub fn new(plant: &Arx, gains: PiGains, form: PiForm) -> Self {
         // K_P [(K_I + 1) z - 1] / (z - 1), from eq. 8.
         let numerator = Polynomial::new(&[gains.kp * (gains.ki + 1.0), -gains.kp]);
         let integrator = Polynomial::new(&[1.0, -1.0]);
         let controller = match form {
             PiForm::Velocity => (numerator, integrator),
-            // What it gives is added to the last step, and the step to the bound.
+            // The law's output is added to the last step, and the step to the bound.
             PiForm::DoubleIntegrating => (
                 numerator.times(&Polynomial::new(&[1.0, 0.0])),
                 integrator.times(&integrator),
@@ -91,7 +92,7 @@ impl ControlLoop {
         poles.iter().all(|pole| pole.norm() < 1.0)
     }
 
-    /// Margins; they mean something for a stable loop only.
+    /// Margins, meaningful for a stable loop only.
     pub fn margins(&self) -> Margins {
         let at = |point: usize| PI * (point as f64 / POINTS as f64).powi(2);
         let angles: Vec<f64> = (1..=POINTS).map(at).collect();
@@ -151,8 +152,8 @@ impl ControlLoop {
         self.open.0.at(z) / self.open.1.at(z)
     }
 
-    /// False where the answer to a step goes too far over the target, or is not settled after so many
-    /// periods; true where that is not seen soon after.
+    /// False if the step response overshoots by more than `overshoot`, or has not settled after `periods`; true if this
+    /// does not show soon after.
     pub(crate) fn may_settle(&self, periods: usize, overshoot: f64) -> bool {
         let seen = periods.min(MAX_PERIODS).saturating_add(MIN_PERIODS);
         let mut answer = StepResponse::new(&self.open.0, &self.characteristic);
@@ -162,10 +163,10 @@ impl ControlLoop {
         })
     }
 
-    /// The answer to a step of the target; `poles` are those of [`Self::poles`], all inside the circle.
+    /// Step response; `poles` are those of [`Self::poles`], all inside the unit circle.
     pub fn step(&self, poles: &[Complex<f64>]) -> Step {
         let slowest = poles.first().map_or(0.0, |pole| pole.norm());
-        // Until the slowest part is a thousandth of what it was, and as long again.
+        // Twice the time in which the slowest mode decays to a thousandth.
         let periods = 2.0 * 1e-3f64.ln() / slowest.max(f64::MIN_POSITIVE).ln();
         let periods = (periods as usize).clamp(MIN_PERIODS, MAX_PERIODS);
         let delay = StepResponse::new(&self.open.0, &self.characteristic).take(periods);
@@ -182,7 +183,7 @@ impl ControlLoop {
     }
 }
 
-/// Where a function that has one sign at one end of an interval and another at the other is zero.
+/// Root of a function with opposite signs at the ends of an interval.
 fn root(interval: &[f64], of: impl Fn(f64) -> f64) -> f64 {
     let (mut low, mut high) = (interval[0], interval[1]);
     let sign = of(low).signum();
@@ -196,7 +197,7 @@ fn root(interval: &[f64], of: impl Fn(f64) -> f64) -> f64 {
     (low + high) / 2.0
 }
 
-/// What `numerator / denominator` makes of a step from 0 to 1, a period after the other.
+/// Response of `numerator / denominator` to a step from 0 to 1, period by period.
 struct StepResponse<'a> {
     numerator: &'a [f64],
     denominator: &'a [f64],

@@ -1,4 +1,4 @@
-//! ARX models of a trace, by least squares.
+//! Identification of ARX models from a trace, by least squares.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, FisherSnedecor};
@@ -10,51 +10,51 @@ use crate::{
     trace::{Scale, Segment, scaled},
 };
 
-/// Orders tried, as in both papers.
+/// Orders of the models, as in both papers.
 pub const ORDERS: std::ops::RangeInclusive<usize> = 1..=4;
-/// Fewer periods tell too little for the highest order and a half to validate on.
+/// Minimum periods for the highest order and a validation half.
 pub const MIN_ROWS: usize = 80;
-/// Standard deviation of the load over its mean, below which it told nothing.
+/// Minimum standard deviation of the load, relative to its mean.
 pub const MIN_VARIATION: f64 = 0.02;
-/// A lower order is taken where its error in the validation half is at most so much over the best.
+/// Ratio to the lowest validation error up to which a lower order is preferred.
 pub const WORTH: f64 = 1.02;
-/// How likely it may be that the load's part in a model is chance.
+/// Maximum probability that the load's influence in a model is chance.
 const CHANCE: f64 = 0.01;
 
-/// Why a trace gives no models at all.
+/// Reason for which a trace gives no models.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum TraceError {
-    /// Too short, or too many gaps.
+    /// The trace is too short, or has too many gaps.
     #[error(
         "{0} periods have four before them without a gap: at least {MIN_ROWS} are wanted, and an hour is better"
     )]
     Short(usize),
-    /// The load stood still.
+    /// The load was nearly constant.
     #[error(
         "too little excitation: the load varied by {:.2} % of its mean, and at least {:.0} % is wanted. \
          Let the clients vary what they ask for", 100.0 * .0, 100.0 * MIN_VARIATION
     )]
     Excitation(f64),
-    /// The delay stood still.
+    /// The delay was constant.
     #[error("the delay is the same in every period: there is nothing to explain")]
     ConstantDelay,
 }
 
-/// Why a model is not to be used.
+/// Reason for which a model must not be used.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// Its regressors do not tell the weights apart.
+    /// The regressors do not determine the weights.
     #[error("too little excitation: past delays and loads do not tell so many weights apart")]
     Excitation,
-    /// What the load adds may as well be chance.
+    /// The load's influence may be chance.
     #[error("too little excitation: that the load explains anything may be chance (p = {0:.2})")]
     Chance(f64),
-    /// More load would make less delay.
+    /// More load would reduce the delay.
     #[error(
         "wrong sign: in the long run a unit of load changes the delay by {0:.3e}, so that a controller would push the wrong way"
     )]
     Sign(f64),
-    /// The delay would grow by itself.
+    /// The delay would grow without bound.
     #[error("unstable: at a steady load the delay would grow by {0:.3} times a period")]
     Unstable(f64),
 }
@@ -62,19 +62,19 @@ pub enum Refusal {
 /// A model of one order on one scale.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// On which values.
+    /// Scale of the values.
     pub scale: Scale,
-    /// Periods it looks back.
+    /// Order: number of past periods.
     pub order: usize,
-    /// The model, where the weights could be told apart.
+    /// The model, if the regressors determine its weights.
     pub model: Option<Arx>,
-    /// How well it predicts, likewise.
+    /// Quality of its predictions, likewise.
     pub quality: Option<Quality>,
-    /// Why it is not to be used.
+    /// Reason for which it must not be used.
     pub refusal: Option<Refusal>,
 }
 
-/// How well a model predicts the next period.
+/// Quality of a model's one-step predictions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Quality {
     /// Root of the mean square error, in the fitted unit (seconds, or their square root).
@@ -89,22 +89,22 @@ pub struct Quality {
     pub aic: f64,
     /// The Bayesian one: `N ln(mean square error) + ln N · weights`.
     pub bic: f64,
-    /// Error in seconds in the second half of the periods, of a model fitted on the first.
+    /// Root mean square error in seconds in the second half of the periods, of a model fitted on the first.
     pub validation_rmse_seconds: Option<f64>,
-    /// Checks of the errors.
+    /// Tests of the residuals.
     pub residuals: Residuals,
 }
 
-/// All models of a trace.
+/// Result of the identification: all models of a trace.
 #[derive(Clone, Debug)]
 pub struct Identified {
-    /// Periods fitted: the same for all models.
+    /// Number of fitted periods, the same for all models.
     pub rows: usize,
-    /// Standard deviation of the load over its mean.
+    /// Standard deviation of the load, relative to its mean.
     pub load_variation: f64,
-    /// By scale, then order.
+    /// Models by scale, then order.
     pub candidates: Vec<Candidate>,
-    /// Place of the one to use among them; none where all are refused.
+    /// Index of the recommended model; `None` if all are refused.
     pub chosen: Option<usize>,
 }
 
@@ -141,7 +141,7 @@ pub fn identify(segments: &[Segment]) -> Result<Identified, TraceError> {
     })
 }
 
-/// Rows of all segments: the same periods whatever the order, so that orders can be compared.
+/// Rows of all segments, for the same periods at every order, so that orders can be compared.
 fn rows(segments: &[Segment], order: usize, with_load: bool) -> Vec<Row> {
     let first = *ORDERS.end();
     let of = |segment: &Segment, k: usize| {
@@ -215,9 +215,9 @@ fn refusal(segments: &[Segment], model: &Arx) -> Option<Refusal> {
     (gain <= 0.0).then_some(Refusal::Sign(gain))
 }
 
-/// How likely noise alone would explain as much as the load does (an F test of all its weights), and what
-/// a unit of load changes in the long run, where there is such a thing. Here the model has a constant, which the papers' has not: without
-/// one the mere size of a load that has no influence stands in for it.
+/// Probability that noise alone explains as much as the load (an F test of all its weights), and the static gain, if
+/// there is one. Unlike the papers' model, this one has a constant; otherwise the mean of a load without influence
+/// would take its place.
 fn influence(segments: &[Segment], order: usize) -> Option<(f64, Option<f64>)> {
     let with_constant = |with_load: bool| {
         let mut rows = rows(segments, order, with_load);
@@ -254,7 +254,7 @@ fn quality(
     let count = rows.len() as f64;
     let mean_square = errors.iter().map(|error| error * error).sum::<f64>() / count;
     let left = variance(&errors) / variance(&outputs);
-    // A model without any error is as good as it gets.
+    // A model without errors has the best possible figure.
     let logarithm = count * mean_square.max(f64::MIN_POSITIVE).ln();
     let weights_count = weights.len() as f64;
     let (first, second) = rows.split_at(rows.len() / 2);
@@ -271,7 +271,7 @@ fn quality(
     }
 }
 
-/// Errors and loads by segment, of the periods fitted.
+/// Errors and loads of the fitted periods, by segment.
 fn runs(segments: &[Segment], errors: &[f64]) -> Vec<Run> {
     let first = *ORDERS.end();
     let mut errors = errors.iter().copied();
@@ -295,7 +295,7 @@ fn rmse_seconds(rows: &[Row], weights: &[f64], scale: Scale) -> f64 {
     (squares / rows.len() as f64).sqrt()
 }
 
-/// On the scale whose best model errs least in the validation half: the lowest order that is worth no less.
+/// The lowest order with nearly the lowest validation error, on the scale with the best model.
 fn choose(candidates: &[Candidate]) -> Option<usize> {
     let error = |candidate: &Candidate| {
         let usable = candidate.refusal.is_none();

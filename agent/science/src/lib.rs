@@ -1,8 +1,7 @@
-//! Mathematics for people who tune and partition, without I/O: models of how a node's delay follows its
-//! backlog and what gains make of them, and clusters of points.
+//! Mathematics for tuning and partitioning, without I/O: models of a node's delay, closed loops and gains for them,
+//! and clustering.
 //!
-//! Nothing here runs in the agent's loop or in a proxy, so that `plimsoll-core`, which does, needs no
-//! linear algebra.
+//! Nothing here runs in the agent's loop or in a proxy, so that `plimsoll-core`, which does, needs no linear algebra.
 
 mod arx;
 pub mod cluster;

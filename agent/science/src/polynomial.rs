@@ -2,10 +2,10 @@
 
 use nalgebra::{Complex, DMatrix, Schur};
 
-/// More steps than any polynomial of a sensible order takes.
+/// Maximum steps: more than any polynomial of a sensible order takes.
 const MAX_STEPS: usize = 10_000;
 
-/// The roots of a polynomial could not be found.
+/// Error: the roots of a polynomial could not be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the roots could not be found: coefficients are not finite, or too unlike in size")]
 pub struct RootError;
@@ -72,7 +72,7 @@ impl Polynomial {
         if monic.iter().any(|c| !c.is_finite()) {
             return Err(RootError);
         }
-        // Of its companion matrix they are the eigenvalues.
+        // The roots are the eigenvalues of the companion matrix.
         let companion = DMatrix::from_fn(degree, degree, |row, column| match row {
             0 => monic[column],
             _ => f64::from(u8::from(row == column + 1)),
@@ -80,7 +80,7 @@ impl Polynomial {
         let schur = Schur::try_new(companion, f64::EPSILON, MAX_STEPS).ok_or(RootError)?;
         let mut roots: Vec<_> = schur.complex_eigenvalues().iter().copied().collect();
         roots.sort_by(|x, y| {
-            // Rounding must not part a pair.
+            // Rounding must not separate a pair.
             let (by_size, size) = (y.norm() - x.norm(), x.norm().max(y.norm()));
             match by_size.abs() > 1e-9 * size {
                 true => by_size.total_cmp(&0.0),

@@ -2,22 +2,22 @@
 
 use nalgebra::{DMatrix, DVector};
 
-/// Below this part of the largest singular value a direction of the regressors is taken for none.
+/// Ratio to the largest singular value below which a singular value counts as 0.
 const MIN_SINGULAR: f64 = 1e-7;
 
-/// A row: what is to be explained, and by what.
+/// Output with its regressors.
 pub(crate) struct Row {
     pub(crate) output: f64,
     pub(crate) regressors: Vec<f64>,
 }
 
-/// The weights that leave the least sum of squares; none where the regressors do not tell them apart.
+/// Weights with the least sum of squares; `None` if the regressors do not determine them.
 pub(crate) fn least_squares(rows: &[Row]) -> Option<Vec<f64>> {
     let columns = rows.first()?.regressors.len();
     if rows.len() < columns {
         return None;
     }
-    // Columns of one size, or backlogs would drown delays.
+    // Scale columns to one size, as backlogs would outweigh delays.
     let size = |column: usize| {
         let squares: f64 = rows.iter().map(|row| row.regressors[column].powi(2)).sum();
         squares.sqrt()
@@ -30,7 +30,7 @@ pub(crate) fn least_squares(rows: &[Row]) -> Option<Vec<f64>> {
         rows[row].regressors[column] / sizes[column]
     });
     let outputs = DVector::from_iterator(rows.len(), rows.iter().map(|row| row.output));
-    // The triangular factor has the singular values of the whole, and is small.
+    // The triangular factor is small, and has the singular values of the whole.
     let factors = matrix.qr();
     let singular = factors.r().singular_values();
     if singular.min() <= MIN_SINGULAR * singular.max() {
@@ -45,7 +45,7 @@ pub(crate) fn least_squares(rows: &[Row]) -> Option<Vec<f64>> {
     Some(unscaled.collect())
 }
 
-/// The sum of the products, as far as both go.
+/// Scalar product, up to the shorter length.
 pub(crate) fn dot(x: &[f64], y: &[f64]) -> f64 {
     x.iter().zip(y).map(|(x, y)| x * y).sum()
 }
@@ -54,7 +54,7 @@ pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Around the mean, over all values.
+/// Population variance.
 pub(crate) fn variance(values: &[f64]) -> f64 {
     let mean = mean(values);
     values

@@ -1,46 +1,46 @@
-//! What a model leaves unexplained, and whether there is something in it.
+//! Tests of a model's residuals.
 
 use serde::Serialize;
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 use crate::regression::mean;
 
-/// Lags looked at.
+/// Number of lags.
 const LAGS: usize = 20;
-/// Of a normal distribution, 95 % lie within so many standard deviations.
+/// Two-sided 95 % quantile of the normal distribution, in standard deviations.
 const NORMAL_95: f64 = 1.959_963_984_540_054;
 
-/// A run of residuals and the loads of the same periods.
+/// Consecutive residuals and the loads of the same periods.
 pub(crate) struct Run {
     pub(crate) residuals: Vec<f64>,
     pub(crate) loads: Vec<f64>,
 }
 
-/// Checks of the residuals of one-step predictions.
+/// Tests of the residuals of one-step predictions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Residuals {
-    /// Mean, in the fitted unit: far from 0, a constant is missing from the model.
+    /// Mean in the fitted unit; if far from 0, the model lacks a constant.
     pub mean: f64,
-    /// Lags looked at.
+    /// Number of lags.
     pub lags: usize,
-    /// Autocorrelations of white noise lie within this for 95 of 100 lags.
+    /// Bound within which 95 % of the autocorrelations of white noise lie.
     pub bound: f64,
     /// Autocorrelations by lag, from 1.
     pub autocorrelations: Vec<f64>,
-    /// Ljung and Box's statistic of them.
+    /// Ljung-Box statistic.
     pub ljung_box: f64,
-    /// How likely white noise would give as much.
+    /// Its p-value under white noise.
     pub ljung_box_p: f64,
-    /// Correlations with the load 1, 2, … periods before: outside the bound, the load tells more than the
-    /// model takes from it.
+    /// Correlations with the load 1, 2, … periods before; outside the bound, the load explains more than the model
+    /// uses.
     pub with_earlier_load: Vec<f64>,
-    /// Correlations with the load 1, 2, … periods later: outside, the load followed the delay, as where a
-    /// controller is at work.
+    /// Correlations with the load 1, 2, … periods later; outside the bound, the load followed the delay, as with an
+    /// active controller.
     pub with_later_load: Vec<f64>,
 }
 
 impl Residuals {
-    /// Of a model with so many weights of past delays.
+    /// Tests the residuals of a model with `order` weights of past delays.
     pub(crate) fn of(runs: &[Run], order: usize) -> Self {
         let all = |of: fn(&Run) -> &Vec<f64>| runs.iter().flat_map(of).copied().collect::<Vec<_>>();
         let (residuals, loads) = (all(|run| &run.residuals), all(|run| &run.loads));
@@ -63,7 +63,7 @@ impl Residuals {
         };
         let (size, size_load) = (spread(&residuals, mean), spread(&loads, mean_load));
         let over = |products: f64, sizes: f64| if sizes > 0.0 { products / sizes } else { 0.0 };
-        // Pairs do not reach across a gap.
+        // Pairs do not span a gap.
         let lagged = |lag: usize, of: fn(&Run) -> (&[f64], &[f64])| -> f64 {
             let pairs = centred.iter().map(of);
             pairs
@@ -90,20 +90,19 @@ impl Residuals {
         }
     }
 
-    /// Whether Ljung and Box's test finds nothing at 5 %.
+    /// Whether the Ljung-Box test does not reject white noise at 5 %.
     pub fn are_white(&self) -> bool {
         self.ljung_box_p >= 0.05
     }
 
-    /// Whether the load of the next few periods depends on what the delay was unexpectedly. The threshold is
-    /// 3.3 standard deviations, one chance in a thousand each, since loads that change slowly put several
-    /// lags outside the bound at once.
+    /// Whether the load of the next few periods depends on the delay's residual. The threshold is 3.3 standard
+    /// deviations, a probability of 0.1 % each, since slowly changing loads put several lags outside the bound at once.
     pub fn load_follows_delay(&self) -> bool {
         let mut soon = self.with_later_load.iter().take(3);
         soon.any(|value| value.abs() > 3.3 / NORMAL_95 * self.bound)
     }
 
-    /// How many of these are outside the bound; of 20 of white noise, about one is.
+    /// Number of correlations outside the bound; about one of 20 for white noise.
     pub fn outside(&self, correlations: &[f64]) -> usize {
         correlations
             .iter()
@@ -112,7 +111,7 @@ impl Residuals {
     }
 }
 
-/// The statistic, and its probability under white noise.
+/// Ljung-Box statistic and its p-value.
 fn ljung_box(autocorrelations: &[f64], count: usize, order: usize) -> (f64, f64) {
     let count = count as f64;
     let terms = autocorrelations.iter().enumerate();

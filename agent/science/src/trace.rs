@@ -1,11 +1,11 @@
-//! What was measured of a node, a period after the other.
+//! Measured traces of a node, period by period.
 
-/// Periods in a row, without a gap: the load put on the node, and the delay that it had.
+/// Consecutive periods without a gap: load and delay of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Segment {
-    /// Backlog, or another measure of load, by period.
+    /// Backlog, or another measure of load, per period.
     pub load: Vec<f64>,
-    /// Service delay, seconds.
+    /// Service delay per period, in seconds.
     pub delay: Vec<f64>,
 }
 
@@ -16,24 +16,24 @@ impl Segment {
         self.delay.push(delay);
     }
 
-    /// How many periods.
+    /// Number of periods.
     pub fn len(&self) -> usize {
         self.delay.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no periods.
     pub fn is_empty(&self) -> bool {
         self.delay.is_empty()
     }
 }
 
-/// On which values a model is fitted.
+/// Scale on which a model is fitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scale {
-    /// Delay and load as they are.
+    /// Delay and load unchanged.
     Raw,
-    /// Their square roots, as in Chronos section 3.2, where the load varies widely.
+    /// Square roots of both, as in Chronos section 3.2, for widely varying loads.
     SquareRoot,
 }
 
@@ -45,7 +45,7 @@ impl Scale {
         }
     }
 
-    /// Seconds that a fitted value stands for.
+    /// Converts a fitted value to seconds.
     pub(crate) fn seconds(self, value: f64) -> f64 {
         match self {
             Self::Raw => value,
@@ -54,7 +54,7 @@ impl Scale {
     }
 }
 
-/// The segments on a scale; all at least 0, so that a root can be taken.
+/// Converts segments, whose values must be at least 0, to a scale.
 pub(crate) fn scaled(segments: &[Segment], scale: Scale) -> Vec<Segment> {
     let of = |values: &[f64]| values.iter().map(|value| scale.of(*value)).collect();
     segments

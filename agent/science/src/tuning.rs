@@ -1,4 +1,4 @@
-//! Gains for an SLA, along the root loci of both.
+//! Tuning of gains for an SLA, by a search over both root loci.
 
 use nalgebra::Complex;
 use plimsoll_core::{PiForm, PiGains};
@@ -9,38 +9,38 @@ use crate::{
     polynomial::RootError,
 };
 
-/// What a tuning must keep of the way to -1. A loop that keeps 0.6 bears 2.5 times the gain and 34 degrees
-/// of phase, and makes noise no more than 1.7 times as large.
+/// Minimum modulus margin of a tuning. With 0.6, a loop tolerates 2.5 times the gain and 34 degrees of phase, and
+/// amplifies noise by at most 1.7.
 pub const MODULUS_MARGIN: f64 = 0.6;
-/// The most that an error as large as the target may move the bound at once, as a share of it: were it more,
-/// the noise of one period could empty the node.
+/// Maximum change of the bound, as a share of it, by an error as large as the target: with more, the noise of one
+/// period could empty the node.
 pub const REACTION: f64 = 1.0;
-/// Proportional and integral gains tried, on the plant of static gain 1.
+/// Range of the proportional and integral gains tried, for a plant of static gain 1.
 const GAINS: [f64; 2] = [1e-2, REACTION];
 const TRIED: usize = 40;
-/// Loops that take longer to settle are not looked at, unless the SLA allows it.
+/// Settling time in periods beyond which loops are not considered, unless the SLA allows it.
 const SLOWEST_PERIODS: usize = 300;
-/// Finer grids around the best of the one before.
+/// Number of finer grids, each around the best point of the one before.
 const REFINEMENTS: usize = 3;
 
-/// What the SLA leaves to a transient.
+/// Limits of the SLA on a transient.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The most it may go over the target, as a share of the step.
+    /// Maximum overshoot, as a share of the step.
     pub overshoot: f64,
-    /// Periods in which it must have settled.
+    /// Maximum settling time, in periods.
     pub settling_periods: f64,
 }
 
-/// Why there are no gains.
+/// Reason for which tuning fails.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TuneError {
-    /// More backlog must make more delay.
+    /// The static gain is not positive.
     #[error(
         "the static gain is {0}: more backlog must make more delay, or the loop pushes the wrong way"
     )]
     Sign(f64),
-    /// None of the gains tried are good enough.
+    /// No gains meet the limits.
     #[error(
         "no gains settle within {wanted:.1} periods and overshoot by at most {overshoot:.1} %, with a modulus \
          margin of {MODULUS_MARGIN} and a bound that an error of the whole target moves by no more than \
@@ -49,37 +49,37 @@ pub enum TuneError {
         ))
     )]
     OutOfReach {
-        /// Periods wanted.
+        /// Wanted settling time, in periods.
         wanted: f64,
-        /// Overshoot allowed, in percent.
+        /// Maximum overshoot, in percent.
         overshoot: f64,
-        /// The fewest periods that any gains take.
+        /// Shortest settling time of any gains, in periods.
         best: Option<usize>,
     },
-    /// The model's polynomials are out of hand.
+    /// The roots of the model's polynomials could not be found.
     #[error(transparent)]
     Roots(#[from] RootError),
 }
 
-/// Gains, and what they make of the loop.
+/// Tuned gains with the properties of their loop.
 #[derive(Clone, Debug)]
 pub struct Tuned {
-    /// The gains, on the error and the bound as such.
+    /// Gains on the absolute error and bound.
     pub gains: PiGains,
     /// Poles of their loop, the slowest first.
     pub poles: Vec<Complex<f64>>,
     /// Its margins.
     pub margins: Margins,
-    /// Its answer to a step.
+    /// Its step response.
     pub step: Step,
 }
 
-/// The gains that settle soonest within the limits and keep [`MODULUS_MARGIN`] and
-/// [`REACTION`]; of equals, those with the larger margin.
+/// Gains with the shortest settling time within the limits, [`MODULUS_MARGIN`] and [`REACTION`]; ties go to the larger
+/// margin.
 ///
-/// Each pair of gains is a point on two root loci. The whole plane of stable ones is walked, on a grid that
-/// gets finer around the best: a pair of poles put where one wants it says nothing of where the others go,
-/// and not every plant lets a pair be put anywhere.
+/// Each pair of gains is a point on two root loci. The plane of stable pairs is searched on a grid that is refined
+/// around the best point, since placing one pair of poles does not determine the others, and is not possible for
+/// every plant.
 pub fn tune(plant: &Arx, limits: Limits) -> Result<Tuned, TuneError> {
     let static_gain = plant.static_gain();
     if !(static_gain > 0.0 && static_gain.is_finite()) {
@@ -116,7 +116,7 @@ pub fn tune(plant: &Arx, limits: Limits) -> Result<Tuned, TuneError> {
     }
 }
 
-/// What the gains make of the loop, where that is better than the best so far.
+/// The loop of these gains, if it is better than the best so far.
 fn better(
     plant: &Arx,
     gains: PiGains,
@@ -128,7 +128,7 @@ fn better(
         || SLOWEST_PERIODS.max(limits.settling_periods as usize),
         |best| best.step.settling_periods,
     );
-    // Nearly all end here, after few periods.
+    // Nearly all candidates end here, after few periods.
     if !tried.may_settle(soonest, limits.overshoot) {
         return Ok(None);
     }
@@ -154,13 +154,13 @@ fn better(
     }))
 }
 
-/// Values from one end to the other, each the same factor over the last.
+/// Geometric sequence from one end of the range to the other.
 fn spread([low, high]: [f64; 2]) -> impl Iterator<Item = f64> {
     let factor = (high / low).powf(1.0 / (TRIED - 1) as f64);
     (0..TRIED).map(move |at| low * factor.powi(at as i32))
 }
 
-/// Two steps of the last spread to either side.
+/// Range of two steps of the last sequence to either side.
 fn around(value: f64, [low, high]: [f64; 2]) -> [f64; 2] {
     let factor = (high / low).powf(2.0 / (TRIED - 1) as f64);
     [value / factor, value * factor]

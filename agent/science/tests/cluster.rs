@@ -1,4 +1,4 @@
-//! Clusters of points whose clusters are known, and of points that have none.
+//! Clustering of points with known clusters, and without clusters.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use plimsoll_science::cluster::{
@@ -7,7 +7,7 @@ use plimsoll_science::cluster::{
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// So many points around each of these.
+/// Points around these centres, the given number each.
 fn around(centres: &[(f64, f64, usize)]) -> Points {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
     let mut made = Points::new(2);
@@ -35,7 +35,7 @@ fn sorted(found: &Clustering) -> Vec<usize> {
 }
 
 #[test]
-fn both_find_clusters_that_are_apart_whatever_their_sizes() {
+fn both_methods_find_separate_clusters_of_any_size() {
     let points = around(&[
         (0.0, 0.0, 400),
         (9.0, 0.0, 100),
@@ -54,7 +54,7 @@ fn both_find_clusters_that_are_apart_whatever_their_sizes() {
 }
 
 #[test]
-fn annealing_splits_one_cluster_after_the_other_as_it_cools() {
+fn annealing_splits_clusters_one_by_one_as_it_cools() {
     let points = around(&[(0.0, 0.0, 100), (9.0, 0.0, 100), (30.0, 0.0, 100)]);
     let mut seen = Vec::new();
     anneal(&points, 3, 1, &mut |now| seen.push(*now)).unwrap();
@@ -70,7 +70,7 @@ fn annealing_splits_one_cluster_after_the_other_as_it_cools() {
 }
 
 #[test]
-fn annealing_is_no_worse_than_the_best_of_ten_k_means_and_does_not_depend_on_the_seed() {
+fn annealing_matches_the_best_of_ten_k_means_for_any_seed() {
     let points = around(&[
         (0.0, 0.0, 300),
         (1.0, 0.2, 200),
@@ -95,7 +95,7 @@ fn annealing_is_no_worse_than_the_best_of_ten_k_means_and_does_not_depend_on_the
 }
 
 #[test]
-fn clusters_too_small_for_the_sample_are_made_nevertheless() {
+fn clusters_missing_from_the_sample_are_found() {
     let mut points = Points::new(1);
     for at in 0..SAMPLE + 3 {
         points.push(&[at.saturating_sub(SAMPLE) as f64]).unwrap();
@@ -105,7 +105,7 @@ fn clusters_too_small_for_the_sample_are_made_nevertheless() {
 }
 
 #[test]
-fn what_is_no_point_is_named_by_row_and_column() {
+fn invalid_points_are_refused_with_row_and_column() {
     let mut points = of(&[[1.0, 2.0]]);
     let width = PointError::Width {
         row: 1,
@@ -124,7 +124,7 @@ fn what_is_no_point_is_named_by_row_and_column() {
 }
 
 #[test]
-fn fewer_points_than_clusters_are_refused_and_equal_ones_make_one() {
+fn too_few_distinct_points_are_refused() {
     let same = of(&[[3.0, 4.0]; 5]);
     for method in [anneal, k_means] {
         let found = method(&same, 1, 1, &mut |_| ()).unwrap();
@@ -152,7 +152,7 @@ fn fewer_points_than_clusters_are_refused_and_equal_ones_make_one() {
 }
 
 #[test]
-fn as_many_distinct_points_as_clusters_are_clusters_of_one() {
+fn as_many_points_as_clusters_give_single_point_clusters() {
     let points = of(&[[0.0, 0.0], [1e9, 0.0], [0.0, 1e-9], [5.0, 5.0], [5.0, 5.0]]);
     for method in [anneal, k_means] {
         let found = method(&points, 4, 3, &mut |_| ()).unwrap();
@@ -162,7 +162,7 @@ fn as_many_distinct_points_as_clusters_are_clusters_of_one() {
 }
 
 #[test]
-fn balance_is_the_largest_over_the_mean() {
+fn balance_is_largest_over_mean_size() {
     assert_eq!(balance(&[2, 2, 2]), 1.0);
     assert_eq!(balance(&[6, 0, 0]), 3.0);
     assert_eq!(balance(&[]), 1.0);

@@ -100,7 +100,7 @@ fn same_residuals(name: &str, found: &Residuals, golden: &Golden) {
 }
 
 #[test]
-fn models_and_their_quality_are_those_of_numpy() {
+fn models_and_quality_match_numpy() {
     for (case, (golden, found)) in cases() {
         for candidate in &found.candidates {
             let scale = match candidate.scale {
@@ -132,7 +132,7 @@ fn models_and_their_quality_are_those_of_numpy() {
 }
 
 #[test]
-fn the_plants_that_made_the_traces_are_found() {
+fn plants_of_the_traces_are_identified() {
     for (case, scale) in [("chronos", Scale::Raw), ("wide", Scale::SquareRoot)] {
         let (_, found) = &cases()[case];
         let chosen = &found.candidates[found.chosen.unwrap()];

@@ -62,7 +62,7 @@ fn same_poles(name: &str, found: &[Complex<f64>], golden: &[[f64; 2]]) {
 }
 
 #[test]
-fn poles_of_both_forms_are_those_of_numpy() {
+fn poles_of_both_forms_match_numpy() {
     for (name, case) in cases() {
         let poles = control_loop(&case, PiForm::Velocity).poles().unwrap();
         same_poles(&name, &poles, &case.poles);
@@ -73,7 +73,7 @@ fn poles_of_both_forms_are_those_of_numpy() {
 }
 
 #[test]
-fn margins_are_those_of_scipy() {
+fn margins_match_scipy() {
     for (name, case) in cases() {
         let Some(golden) = &case.margins else {
             continue;
@@ -93,7 +93,7 @@ fn margins_are_those_of_scipy() {
 }
 
 #[test]
-fn the_answer_to_a_step_is_that_of_the_difference_equations() {
+fn step_response_matches_the_difference_equations() {
     for (name, case) in cases() {
         let Some(golden) = &case.step else {
             continue;
@@ -110,7 +110,7 @@ fn the_answer_to_a_step_is_that_of_the_difference_equations() {
 }
 
 #[test]
-fn chronos_poles_are_where_the_paper_has_them() {
+fn chronos_poles_match_the_paper() {
     let chronos = &cases()["chronos"];
     let poles = control_loop(chronos, PiForm::Velocity).poles().unwrap();
     // The paper's plant and gains are rounded to three digits.

@@ -1,4 +1,4 @@
-//! Identification of known plants, and of traces that tell nothing.
+//! Identification of known plants, and refusal of traces without information.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use plimsoll_science::{Candidate, Refusal, Scale, Segment, TraceError, identify};
@@ -15,7 +15,7 @@ fn noise(seed: u64) -> impl FnMut() -> f64 {
     }
 }
 
-/// What a plant makes of a load without a pattern.
+/// Trace of a plant with a random load.
 fn trace(a: &[f64], b: &[f64], amount: f64, periods: usize, seed: u64) -> Segment {
     let (mut load, mut error) = (noise(seed), noise(seed + 1));
     let mut made = Segment::default();
@@ -48,7 +48,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn a_plant_without_noise_is_found_to_the_last_digits(
+    fn plant_without_noise_is_identified_exactly(
         a1 in 0.05f64..0.6, a2 in -0.2f64..0.3, b1 in 0.01f64..1.0, b2 in 0.01f64..1.0, seed in 1u64..1000
     ) {
         let trace = trace(&[a1, a2], &[b1, b2], 0.0, 200, seed);
@@ -64,7 +64,7 @@ proptest! {
     }
 
     #[test]
-    fn the_unit_of_the_load_changes_nothing_but_b(factor in 1e-3f64..1e3, seed in 1u64..1000) {
+    fn unit_of_the_load_only_scales_b(factor in 1e-3f64..1e3, seed in 1u64..1000) {
         let plain = trace(&[0.5], &[0.1], 0.02, 300, seed);
         let load = plain.load.iter().map(|load| factor * load).collect();
         let scaled = Segment { load, ..plain.clone() };
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn any_trace_ends_in_an_answer(
+    fn identify_terminates_for_any_trace(
         values in prop::collection::vec((0.0f64..1e300, 0.0f64..1e300), 0..200), cut in 0usize..200
     ) {
         let mut segments = [Segment::default(), Segment::default()];
@@ -92,7 +92,7 @@ proptest! {
 }
 
 #[test]
-fn gaps_join_nothing() {
+fn segments_are_not_joined_across_gaps() {
     // Two plants' steady ends would be a jump, were they taken for one trace.
     let (first, second) = (
         trace(&[0.5], &[0.1], 0.0, 100, 1),
@@ -108,7 +108,7 @@ fn gaps_join_nothing() {
 }
 
 #[test]
-fn a_load_that_makes_less_delay_is_refused() {
+fn negative_static_gain_is_refused() {
     let mut backwards = trace(&[0.5], &[0.1], 0.02, 300, 3);
     for load in &mut backwards.load {
         *load = 12.0 - *load;
@@ -122,7 +122,7 @@ fn a_load_that_makes_less_delay_is_refused() {
 }
 
 #[test]
-fn a_delay_that_does_not_follow_the_load_is_refused() {
+fn load_without_influence_is_refused() {
     let (mut load, mut delay) = (noise(4), noise(5));
     let mut nothing = Segment::default();
     for _ in 0..400 {
@@ -141,7 +141,7 @@ fn a_delay_that_does_not_follow_the_load_is_refused() {
 }
 
 #[test]
-fn a_delay_that_grows_by_itself_is_refused() {
+fn unstable_model_is_refused() {
     let mut growing = Segment::default();
     let mut load = noise(6);
     let mut delay = 0.1;
@@ -160,7 +160,7 @@ fn a_delay_that_grows_by_itself_is_refused() {
 }
 
 #[test]
-fn traces_that_tell_nothing_are_refused_with_the_reason() {
+fn traces_without_information_are_refused_with_a_reason() {
     let short = trace(&[0.5], &[0.1], 0.0, 83, 1);
     assert_eq!(identify(&[short]).unwrap_err(), TraceError::Short(79));
     let mut still = trace(&[0.5], &[0.1], 0.1, 100, 1);
@@ -182,7 +182,7 @@ fn traces_that_tell_nothing_are_refused_with_the_reason() {
 }
 
 #[test]
-fn a_load_that_follows_the_delay_is_seen() {
+fn load_that_follows_the_delay_is_detected() {
     // As a controller does: the load is lowered after a late period.
     let (mut error, mut own) = (noise(7), noise(8));
     let mut closed = Segment::default();

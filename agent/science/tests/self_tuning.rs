@@ -1,4 +1,4 @@
-//! Where the gains that the agent finds by itself put the poles, judged by other code than found them.
+//! Poles of the loop with self-tuned gains, computed by independent code.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use plimsoll_core::{
@@ -52,7 +52,7 @@ fn found(a: f64, b: f64, settling: f64) -> PiGains {
 }
 
 #[test]
-fn the_slowest_pole_is_where_the_sla_wants_it() {
+fn slowest_pole_meets_the_slas_settling_time() {
     // exp(-4 / (T_v / 2)): within 2 % in half the time that the SLA gives.
     for (a, b, settling) in [(0.5, 1.0, 10.0), (0.3, 1.0, 10.0), (0.5, 1.2, 16.0)] {
         let gains = found(a, b, settling);

@@ -1,4 +1,4 @@
-//! Gains for an SLA: they keep what was asked of them, on plants of any shape.
+//! Tuned gains meet the SLA's limits on plants of any shape.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use plimsoll_core::{PiForm, PiGains};
@@ -36,7 +36,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(5))]
 
     #[test]
-    fn what_is_tuned_keeps_the_sla_and_the_margin(plant in plants()) {
+    fn tuned_loops_meet_sla_and_margin(plant in plants()) {
         let tuned = tune(&plant, LIMITS).unwrap();
         let control_loop = ControlLoop::new(&plant, tuned.gains, PiForm::Velocity);
         let poles = control_loop.poles().unwrap();
@@ -50,7 +50,7 @@ proptest! {
     }
 
     #[test]
-    fn gains_follow_the_plants_unit(plant in plants()) {
+    fn gains_scale_with_the_plants_unit(plant in plants()) {
         // On the relative plant K_P is that of the plant as such, times its static gain.
         let (found, relative) = (tune(&plant, LIMITS).unwrap(), tune(&plant.relative(), LIMITS).unwrap());
         let wanted = found.gains.kp * plant.static_gain();
@@ -61,7 +61,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn roots_are_roots(poles in prop::collection::vec(-2.0f64..2.0, 1..6)) {
+    fn polynomial_is_zero_at_its_roots(poles in prop::collection::vec(-2.0f64..2.0, 1..6)) {
         let mut product = Polynomial::new(&[3.0]);
         for pole in &poles {
             product = product.times(&Polynomial::new(&[1.0, -pole]));
@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn any_coefficients_end_in_an_answer(
+    fn tune_terminates_for_any_coefficients(
         a in prop::collection::vec(any::<f64>(), 0..10),
         b in prop::collection::vec(any::<f64>(), 0..10),
         kp in any::<f64>(),
@@ -94,7 +94,7 @@ proptest! {
 }
 
 #[test]
-fn a_plant_that_answers_the_wrong_way_is_refused() {
+fn plant_with_negative_gain_is_refused() {
     let backwards = Arx::new(&[0.5], &[-0.1]).unwrap();
     assert_eq!(tune(&backwards, LIMITS).unwrap_err(), TuneError::Sign(-0.2));
     let integrator = Arx::new(&[1.0], &[0.1]).unwrap();
@@ -105,7 +105,7 @@ fn a_plant_that_answers_the_wrong_way_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_had_is_said_with_what_can() {
+fn unreachable_settling_time_is_refused_with_the_best() {
     let plant = Arx::new(&[0.9], &[0.0, 0.0, 0.1]).unwrap();
     let limits = Limits {
         settling_periods: 1.0,
@@ -133,7 +133,7 @@ fn what_cannot_be_had_is_said_with_what_can() {
 }
 
 #[test]
-fn what_is_no_model_is_refused_by_name() {
+fn invalid_model_is_refused_with_the_coefficient() {
     let refused = |a: &[f64], b: &[f64]| Arx::new(a, b).unwrap_err().to_string();
     assert_eq!(
         refused(&[], &[1.0]),

@@ -2,9 +2,9 @@
 //! classification, regression, and related optimization problems", Proceedings of the IEEE 86(11), 1998, section II.
 //!
 //! At a high temperature all points belong to one cluster. As it falls, a cluster whose covariance has an
-//! eigenvalue above half the temperature is no longer where the free energy is least, and splits along that
-//! eigenvector: a phase transition. What belongs where is decided from the coarse to the fine, not by where
-//! the centres happened to start.
+//! eigenvalue above half the temperature no longer minimizes the free energy, and splits along that
+//! eigenvector: a phase transition. So clusters are determined from coarse to fine, independently of initial
+//! centres.
 
 use nalgebra::{DMatrix, DVector};
 use rand::SeedableRng;
@@ -17,23 +17,23 @@ use super::{
     pass::{Codes, Sums, soft},
 };
 
-/// Points annealed, at most: of more, so many are drawn. All points count in the end, where centres move without
-/// a temperature.
+/// Maximum points that are annealed, a random sample of larger sets. The final iteration, without temperature, uses all
+/// points.
 pub const SAMPLE: usize = 32_768;
-/// Each temperature over the one before.
+/// Ratio of successive temperatures.
 const COOLING: f64 = 0.9;
-/// Passes at one temperature, at most.
+/// Maximum passes at one temperature.
 const MAX_PASSES: usize = 40;
-/// Centres have settled where none moves by more than this part of a temperature, squared.
+/// Maximum squared movement of a centre, relative to the temperature, at which centres count as settled.
 const SETTLED: f64 = 1e-5;
-/// How far apart the halves of a cluster begin, in its standard deviations either way.
+/// Initial distance of the halves of a split cluster from its centre, in standard deviations.
 const APART: f64 = 0.5;
-/// Every point has its cluster where so little of the distortion comes from doubt.
+/// Share of the distortion due to soft assignments at which every point has its cluster.
 const DOUBT: f64 = 1e-3;
-/// The last temperature over the first, where points leave no other reason to end.
+/// Ratio of the last to the first temperature, if annealing does not end earlier.
 const COLDEST: f64 = 1e-9;
 
-/// Clusters by deterministic annealing. Equal seeds give equal clusters; up to [`SAMPLE`] points all seeds do.
+/// Clusters by deterministic annealing. Equal seeds give equal clusters; with at most [`SAMPLE`] points all seeds do.
 pub fn anneal(
     points: &Points,
     clusters: usize,
@@ -49,18 +49,18 @@ pub fn anneal(
         }
         false => settled(points, clusters, progress),
     };
-    // A cluster may be too small to be in the sample.
+    // A small cluster may be missing from the sample.
     let centres = fill(points, centres, clusters, &mut random);
     Ok(lloyd(points, centres, progress))
 }
 
-/// Cooled down; then centres move to where they are of more use, if there is such a place.
+/// Anneals, then moves centres to more useful places, if there are any.
 fn settled(points: &Points, wanted: usize, progress: &mut dyn FnMut(&Progress)) -> Vec<Vec<f64>> {
     let centres = cool(points, wanted, progress);
     improve(points, lloyd(points, centres, &mut |_| ())).centres
 }
 
-/// Centres as they are when every point has its cluster: as many as wanted, or fewer distinct points.
+/// Centres once every point has its cluster: the wanted number, or fewer if there are fewer distinct points.
 fn cool(points: &Points, wanted: usize, progress: &mut dyn FnMut(&Progress)) -> Vec<Vec<f64>> {
     let mut state = State {
         points,
@@ -104,7 +104,7 @@ impl State<'_> {
         soft(self.points, &codes, self.temperature, products)
     }
 
-    /// Centres and masses that follow from each other at this temperature.
+    /// Iterates centres and masses to their fixed point at this temperature.
     fn settle(&mut self) {
         for _ in 0..MAX_PASSES {
             let sums = self.sums(false);
@@ -130,7 +130,7 @@ impl State<'_> {
         }
     }
 
-    /// Splits clusters, those that have been critical for longest first; whether there were any.
+    /// Splits critical clusters, those critical for longest first. Returns whether there were any.
     fn split(&mut self, sums: &Sums, wanted: usize) -> bool {
         let mut critical: Vec<(f64, usize, DVector<f64>)> = (0..self.centres.len())
             .map(|cluster| {
@@ -155,7 +155,7 @@ impl State<'_> {
         !critical.is_empty()
     }
 
-    /// The largest eigenvalue of a cluster's covariance, and its eigenvector.
+    /// Largest eigenvalue of a cluster's covariance, and its eigenvector.
     fn largest(&self, sums: &Sums, cluster: usize) -> (f64, DVector<f64>) {
         let width = self.points.width();
         let triangle = width * (width + 1) / 2;

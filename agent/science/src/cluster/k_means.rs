@@ -9,9 +9,9 @@ use super::{
     pass::{Codes, Sums, closer, hard},
 };
 
-/// Lloyd's iteration ends where the distortion falls by less than this part of it.
+/// Relative fall of the distortion below which Lloyd's iteration ends.
 const MIN_GAIN: f64 = 1e-6;
-/// Or after so many passes.
+/// Maximum passes of Lloyd's iteration.
 const MAX_PASSES: usize = 300;
 
 /// Clusters by k-means. Equal seeds give equal clusters.
@@ -27,7 +27,7 @@ pub fn k_means(
     Ok(lloyd(points, centres, progress))
 }
 
-/// More centres until there are enough: points drawn by the squares of their distances to those there are.
+/// Adds centres up to the wanted number: points drawn with probabilities by squared distance to the present centres.
 pub(super) fn fill(
     points: &Points,
     mut centres: Vec<Vec<f64>>,
@@ -54,7 +54,7 @@ pub(super) fn fill(
     centres
 }
 
-/// The place at which the sum of the weights passes this.
+/// Index at which the cumulative weight exceeds `left`.
 fn draw(weights: &[f64], mut left: f64) -> usize {
     let mut last = 0;
     for (at, weight) in weights.iter().enumerate().filter(|(_, w)| **w > 0.0) {
@@ -67,8 +67,8 @@ fn draw(weights: &[f64], mut left: f64) -> usize {
     last
 }
 
-/// Moves centres to the means of the points nearest to them until that gains nothing. A centre that has no point
-/// takes the farthest one, of which there is one as long as there are as many distinct points as centres.
+/// Lloyd's iteration: moves centres to the means of their nearest points until the gain is negligible. A centre without
+/// points moves to the farthest point, which exists if there are as many distinct points as centres.
 pub(super) fn lloyd(
     points: &Points,
     mut centres: Vec<Vec<f64>>,

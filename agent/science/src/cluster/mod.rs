@@ -1,5 +1,5 @@
-//! Clusters of points: by deterministic annealing, and by k-means to compare it with. Distances are Euclidean;
-//! columns count as they are.
+//! Clustering of points by deterministic annealing, and by k-means for comparison. Distances are Euclidean, without
+//! scaling of columns.
 
 mod annealing;
 mod k_means;
@@ -11,16 +11,16 @@ pub use annealing::{SAMPLE, anneal};
 pub use k_means::k_means;
 pub use points::{LARGEST, PointError, Points};
 
-/// Clusters, at most.
+/// Maximum clusters.
 pub const MAX_CLUSTERS: usize = 1024;
 
-/// Why there are no clusters.
+/// Reason for which clustering fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
-    /// None, or too many.
+    /// The number of clusters is not 1 to [`MAX_CLUSTERS`].
     #[error("{0} clusters: must be 1 to {MAX_CLUSTERS}")]
     Clusters(usize),
-    /// Nothing to go by.
+    /// The points have no columns.
     #[error("points without a column")]
     NoColumns,
     /// Fewer distinct points than clusters.
@@ -28,11 +28,11 @@ pub enum ClusterError {
         "{wanted} clusters of {points} points, of which {distinct} are distinct: there must be one for each"
     )]
     Points {
-        /// Clusters wanted.
+        /// Wanted clusters.
         wanted: usize,
-        /// Points given.
+        /// Given points.
         points: usize,
-        /// Distinct ones.
+        /// Distinct points.
         distinct: usize,
     },
 }
@@ -55,39 +55,39 @@ fn check(points: &Points, clusters: usize) -> Result<(), ClusterError> {
     }
 }
 
-/// How far the search is.
+/// Progress of the search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// Squared units of the coordinates; 0 in the end, where every point has one cluster.
+    /// Temperature in squared units of the coordinates; 0 in the final iteration, with hard assignments.
     pub temperature: f64,
-    /// Clusters there are by now.
+    /// Present number of clusters.
     pub clusters: usize,
-    /// Mean of the squared distances to the centres, of the points looked at.
+    /// Mean squared distance of the examined points to their centres.
     pub distortion: f64,
 }
 
-/// Clusters found.
+/// Result of clustering.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clustering {
-    /// Where they are: the mean of their points.
+    /// Centres: the means of the clusters' points.
     pub centres: Vec<Vec<f64>>,
-    /// Points of each; none is empty.
+    /// Number of points of each cluster, at least 1.
     pub sizes: Vec<usize>,
-    /// Mean distance of each one's points to its centre.
+    /// Mean distance of each cluster's points to its centre.
     pub spreads: Vec<f64>,
-    /// Mean of the squared distances to the nearest centre.
+    /// Mean squared distance to the nearest centre.
     pub distortion: f64,
 }
 
 impl Clustering {
-    /// The largest over the mean size: 1 where they are even.
+    /// Ratio of the largest to the mean size; 1 for even sizes.
     pub fn balance(&self) -> f64 {
         balance(&self.sizes)
     }
 
-    /// The index of Davies and Bouldin ("A cluster separation measure", IEEE Trans. PAMI 1(2), 1979), with mean
-    /// distances: how wide clusters are over how far they are from the one they are worst told from, in the
-    /// mean. 0 is best; none of a single cluster.
+    /// Davies-Bouldin index ("A cluster separation measure", IEEE Trans. PAMI 1(2), 1979) with mean distances: the mean
+    /// ratio of the clusters' widths to their distance from the least separated other one. 0 is best; `None` for a
+    /// single cluster.
     pub fn davies_bouldin(&self) -> Option<f64> {
         let clusters = || self.centres.iter().zip(&self.spreads).enumerate();
         if self.centres.len() < 2 {
@@ -104,7 +104,7 @@ impl Clustering {
     }
 }
 
-/// The largest over the mean: 1 where all are even, or where there is nothing.
+/// Ratio of the largest to the mean; 1 if all are even or there are none.
 pub fn balance(sizes: &[usize]) -> f64 {
     let (largest, sum) = (sizes.iter().max(), sizes.iter().sum::<usize>());
     match (largest, sum) {

@@ -1,15 +1,15 @@
-//! Out of a local minimum: B. Fritzke, "The LBG-U method for vector quantization - an improvement over LBG inspired
-//! from neural networks", Neural Processing Letters 5, 1997. Where a cluster is of little use and another one has
-//! much distortion, the first one's centre goes there.
+//! Escape from local minima: B. Fritzke, "The LBG-U method for vector quantization - an improvement over LBG inspired
+//! from neural networks", Neural Processing Letters 5, 1997. The centre of the least useful cluster moves to the
+//! cluster with the most distortion.
 
 use super::{Clustering, Points, k_means::lloyd};
 
-/// Moves, at most; each that is kept has made the distortion less.
+/// Maximum moves, each of which must reduce the distortion.
 const MAX_MOVES: usize = 32;
-/// By at least this part of it.
+/// Minimum relative reduction of the distortion by a move.
 const MIN_GAIN: f64 = 1e-5;
 
-/// No worse than what it begins with; without chance.
+/// Improves a clustering, deterministically; the result is never worse.
 pub(super) fn improve(points: &Points, mut found: Clustering) -> Clustering {
     for _ in 0..MAX_MOVES {
         let Some(centres) = moved(points, &found.centres) else {
@@ -24,18 +24,18 @@ pub(super) fn improve(points: &Points, mut found: Clustering) -> Clustering {
     found
 }
 
-/// What a cluster is to its points.
+/// Utility of a cluster.
 #[derive(Clone, Default)]
 struct Use {
-    /// Of their squared distances to the centre, and to the next one.
+    /// Sum of its points' squared distances to its centre; `without` is that to the next centre.
     error: f64,
     without: f64,
     count: f64,
-    /// Of squared distances by column.
+    /// Sums of squared distances by column.
     squares: Vec<f64>,
 }
 
-/// The centres with that of least use beside that with most distortion; `None` where they are the same.
+/// The centres with the least useful one moved beside the one with the most distortion; `None` if they are the same.
 fn moved(points: &Points, centres: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
     if centres.len() < 3 {
         return None;
@@ -75,7 +75,7 @@ fn moved(points: &Points, centres: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
     }
     let mut centres = centres.to_vec();
     let mut beside = centres[worst].clone();
-    // Along the column in which it is widest, by half its deviation either way.
+    // Along its widest column, by half its deviation in either direction.
     let widest = |x: &usize, y: &usize| uses[worst].squares[*x].total_cmp(&uses[worst].squares[*y]);
     let column = (0..points.width()).max_by(widest)?;
     let step = 0.5 * (uses[worst].squares[column] / uses[worst].count.max(1.0)).sqrt();

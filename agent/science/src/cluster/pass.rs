@@ -1,20 +1,20 @@
-//! One pass over all points, on all cores. Sums are made in blocks and added in their order, so that a result does
-//! not depend on how many cores there are.
+//! One parallel pass over all points. Sums are computed in blocks and added in order, so that the result does not
+//! depend on the number of cores.
 
 use rayon::prelude::*;
 
 use super::Points;
 
-/// Points in a block.
+/// Points of a block.
 const BLOCK: usize = 2048;
-/// Beyond so many temperatures a cluster has no part in a point: e⁻⁴⁰ is nothing beside 1.
+/// Squared distance, in temperatures, beyond which a point's share in a cluster is 0: e⁻⁴⁰ is negligible.
 const COLD: f64 = 40.0;
 
-/// Centres, with the part of all points that each has.
+/// Centres, each with its share of all points.
 #[derive(Clone, Debug)]
 pub(super) struct Codes {
     width: usize,
-    /// By column, then cluster: so that the distances to all clusters are computed together.
+    /// By column, then cluster, so that the distances to all clusters are computed together.
     by_column: Vec<f64>,
     masses: Vec<f64>,
 }
@@ -35,7 +35,7 @@ impl Codes {
         self.masses.len()
     }
 
-    /// Squares of the distances of a point.
+    /// Squared distances of a point to all centres.
     fn distances(&self, point: &[f64], squares: &mut [f64]) {
         squares.fill(0.0);
         for (x, column) in point.iter().zip(self.by_column.chunks_exact(self.len())) {
@@ -47,7 +47,7 @@ impl Codes {
     }
 }
 
-/// The nearest of these distances; the first of equal ones.
+/// Index and value of the smallest distance; the first of equal ones.
 fn nearest(squares: &[f64]) -> (usize, f64) {
     let mut best = (0, f64::INFINITY);
     for (at, square) in squares.iter().enumerate() {
@@ -58,22 +58,22 @@ fn nearest(squares: &[f64]) -> (usize, f64) {
     best
 }
 
-/// What a pass adds up.
+/// Sums of a pass.
 #[derive(Clone, Debug)]
 pub(super) struct Sums {
-    /// By cluster: how much of the points it has.
+    /// By cluster: sum of the points' shares.
     pub(super) masses: Vec<f64>,
-    /// By cluster, then column: the points, weighted.
+    /// By cluster, then column: weighted sum of the points.
     pub(super) points: Vec<f64>,
-    /// By cluster: distances, not squared, of the points that it is nearest to.
+    /// By cluster: sum of the (not squared) distances of the points nearest to it.
     pub(super) distances: Vec<f64>,
-    /// By cluster: products of the deviations from the centre, the lower triangle by rows; where asked for.
+    /// By cluster: sums of products of the deviations from the centre, the lower triangle by rows; if requested.
     pub(super) products: Vec<f64>,
-    /// Squares of distances, weighted.
+    /// Weighted sum of squared distances.
     pub(super) squares: f64,
-    /// Squares of the distances to the nearest.
+    /// Sum of squared distances to the nearest centre.
     pub(super) nearest: f64,
-    /// The point farthest from its nearest centre, and the square of the distance.
+    /// Point farthest from its nearest centre, and the squared distance.
     pub(super) farthest: (usize, f64),
 }
 
@@ -109,7 +109,7 @@ impl Sums {
         self
     }
 
-    /// New centres; none of a cluster that has nothing.
+    /// New centres; `None` for an empty cluster.
     pub(super) fn centres(&self, width: usize) -> impl Iterator<Item = Option<Vec<f64>>> {
         let clusters = self.masses.iter().zip(self.points.chunks_exact(width));
         clusters.map(|(mass, sums)| {
@@ -137,7 +137,7 @@ fn blocks(points: &Points, empty: &Sums, of: impl Fn(Sums, usize, &[f64]) -> Sum
     sums.into_iter().fold(empty.clone(), Sums::add)
 }
 
-/// Every point to its nearest centre.
+/// Assigns every point to its nearest centre.
 pub(super) fn hard(points: &Points, codes: &Codes) -> Sums {
     let empty = Sums::new(codes.len(), codes.width, false);
     blocks(points, &empty, |mut sums, first, values| {
@@ -157,8 +157,8 @@ pub(super) fn hard(points: &Points, codes: &Codes) -> Sums {
     })
 }
 
-/// Every point to all clusters in parts: by mass, and less the farther away, in proportion to
-/// `exp(-distance² / temperature)`. With the products of deviations where asked for.
+/// Assigns every point to all clusters in shares proportional to mass and `exp(-distance² / temperature)`. With the
+/// products of deviations if requested.
 pub(super) fn soft(points: &Points, codes: &Codes, temperature: f64, products: bool) -> Sums {
     let empty = Sums::new(codes.len(), codes.width, products);
     let triangle = empty.products.len() / codes.len();
@@ -207,7 +207,7 @@ fn deviations(products: &mut [f64], point: &[f64], codes: &Codes, cluster: usize
     }
 }
 
-/// Lowers the squares of distances by those to one more centre, and gives their sum.
+/// Updates the squared distances to the nearest centre for an additional centre, and returns their sum.
 pub(super) fn closer(points: &Points, centre: &[f64], squares: &mut [f64]) -> f64 {
     let width = points.width();
     let sums: Vec<f64> = points

@@ -1,19 +1,19 @@
-//! Points to be clustered.
+//! Points for clustering.
 
-/// Larger coordinates are refused: products of their squares would overflow.
+/// Maximum absolute coordinate: products of larger squares would overflow.
 pub const LARGEST: f64 = 1e60;
 
-/// Why a row is no point. Rows and columns count from 0.
+/// Reason for which a row is no valid point. Rows and columns count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum PointError {
-    /// More or fewer numbers than columns.
+    /// The row has more or fewer numbers than columns.
     #[error("row {row} has {found} numbers: must have {wanted}")]
     Width {
         /// The row.
         row: usize,
-        /// Its numbers.
+        /// Numbers in the row.
         found: usize,
-        /// Numbers of every row.
+        /// Columns.
         wanted: usize,
     },
     /// A missing value, NaN, an infinite one, or one beyond [`LARGEST`].
@@ -25,7 +25,7 @@ pub enum PointError {
         row: usize,
         /// The column.
         column: usize,
-        /// What is there.
+        /// The value.
         value: f64,
     },
 }
@@ -38,20 +38,20 @@ pub struct Points {
 }
 
 impl Points {
-    /// No points yet, of so many columns.
+    /// Creates an empty set of points with this many columns.
     pub fn new(width: usize) -> Self {
         let values = Vec::new();
         Self { width, values }
     }
 
-    /// Adds a point, or says what is wrong with it and leaves it out.
+    /// Adds a point; an invalid one is an error and is not added.
     pub fn push(&mut self, row: &[f64]) -> Result<(), PointError> {
         self.check(row)?;
         self.values.extend_from_slice(row);
         Ok(())
     }
 
-    /// Puts a point in the place of another one; of none where there is no such place.
+    /// Replaces the point at an index; without effect if there is none.
     pub fn replace(&mut self, at: usize, row: &[f64]) -> Result<(), PointError> {
         self.check(row)?;
         let place = self.values.chunks_exact_mut(self.width.max(1)).nth(at);
@@ -81,27 +81,27 @@ impl Points {
         }
     }
 
-    /// How many there are.
+    /// Number of points.
     pub fn len(&self) -> usize {
         self.values.len() / self.width.max(1)
     }
 
-    /// Whether there are none.
+    /// Whether there are no points.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Columns.
+    /// Number of columns.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// One after the other.
+    /// Points in order.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[f64]> {
         self.values.chunks_exact(self.width.max(1))
     }
 
-    /// The one at this place.
+    /// The point at an index.
     pub(crate) fn row(&self, at: usize) -> &[f64] {
         &self.values[at * self.width..][..self.width]
     }
@@ -111,7 +111,7 @@ impl Points {
         &self.values
     }
 
-    /// Those at these places.
+    /// The points at these indexes.
     pub(crate) fn only(&self, places: impl Iterator<Item = usize>) -> Self {
         let mut made = Self::new(self.width);
         for at in places {
@@ -120,7 +120,7 @@ impl Points {
         made
     }
 
-    /// How many distinct points there are, as far as `most`.
+    /// Number of distinct points, counted up to `most`.
     pub(crate) fn distinct(&self, most: usize) -> usize {
         let mut seen: Vec<&[f64]> = Vec::new();
         for row in self.rows() {
