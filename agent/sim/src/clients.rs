@@ -1,4 +1,4 @@
-//! What clients ask for. Each draws from a generator of its own, so that every policy gets the same work.
+//! Workload of the clients. Each draws from a generator of its own, so that every policy gets the same work.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -8,11 +8,11 @@ use crate::scenario::{Clients, Phase};
 /// A client's next step.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
-    /// Of the data it asks for.
+    /// Key of the requested data.
     pub key: u32,
-    /// That the request touches.
+    /// Items that the request touches.
     pub items: f64,
-    /// Whether it goes to the nodes; else to the master.
+    /// Whether it goes to the nodes and not to the master.
     pub query: bool,
 }
 
@@ -20,12 +20,12 @@ pub struct Wish {
 pub struct Crowd {
     settings: Clients,
     generators: Vec<Xoshiro256PlusPlus>,
-    /// Requests a second at load 1.
+    /// Requests/s at load 1.
     full_rate: f64,
 }
 
 impl Crowd {
-    /// `capacity` in items/s is what an open load is a part of.
+    /// Creates the clients. `capacity` in items/s corresponds to an open load of 1.
     pub fn new(settings: &Clients, capacity: f64, seed: u64) -> Self {
         let mean = (settings.items[0] + settings.items[1]) / 2.0;
         let mean = settings.long.map_or(mean, |long| {
@@ -33,7 +33,7 @@ impl Crowd {
         });
         let count = u64::from(settings.count.max(1));
         let of_client = |client| {
-            // Seeds side by side give streams that have nothing to do with one another.
+            // Neighbouring seeds give independent streams.
             Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ client)
         };
         Crowd {
@@ -43,7 +43,7 @@ impl Crowd {
         }
     }
 
-    /// Clients, or 1 for an open stream.
+    /// Number of clients, or 1 for an open stream.
     pub fn count(&self) -> u32 {
         self.settings.count.max(1)
     }
@@ -56,7 +56,7 @@ impl Crowd {
         self.settings.phases[at.saturating_sub(1)]
     }
 
-    /// When the first request is sent: spread over the first thought, so that clients are not in step.
+    /// Time of the first request: spread over the first think time, so that clients do not act in step.
     pub fn first(&mut self, client: u32) -> f64 {
         match self.settings.phases[0].think {
             Some([_, high]) => high * self.generators[client as usize].random::<f64>(),
@@ -64,7 +64,7 @@ impl Crowd {
         }
     }
 
-    /// Until the next request: from an answer in a closed loop, from the request before in an open stream.
+    /// Time until the next request: since the response in a closed loop, since the last request in an open stream.
     pub fn pause(&mut self, client: u32, now: f64) -> f64 {
         let phase = self.phase(now);
         let generator = &mut self.generators[client as usize];
@@ -72,17 +72,17 @@ impl Crowd {
         match (phase.think, phase.load) {
             (Some([low, high]), _) => low + (high - low) * drawn,
             (None, Some(load)) if load > 0.0 => -(1.0 - drawn).ln() / (load * self.full_rate),
-            // No load: look again after a while.
+            // No load: check again after a while.
             _ => 0.1,
         }
     }
 
-    /// Whether anything is sent now.
+    /// Whether requests are sent now.
     pub fn sends(&self, now: f64) -> bool {
         self.phase(now).load.is_none_or(|load| load > 0.0)
     }
 
-    /// What it asks for.
+    /// Next request of a client.
     pub fn wish(&mut self, client: u32) -> Wish {
         let generator = &mut self.generators[client as usize];
         let query =
@@ -98,7 +98,7 @@ impl Crowd {
         Wish { key, items, query }
     }
 
-    /// Before try number `tries` (from 1 on for the first retry).
+    /// Backoff before retry number `tries`, from 1.
     pub fn back_off(&mut self, client: u32, tries: u32) -> f64 {
         let [low, high] = self.settings.retry_wait;
         let drawn = self.generators[client as usize].random::<f64>();

@@ -1,4 +1,4 @@
-//! The clock: what happens next.
+//! The event queue and its clock.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -7,7 +7,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 pub struct Time(pub u64);
 
 impl Time {
-    /// The nearest nanosecond; never before the start.
+    /// Rounds to the nearest nanosecond; negative times become 0.
     pub fn seconds(seconds: f64) -> Self {
         Time((seconds.max(0.0) * 1e9).round() as u64)
     }
@@ -21,32 +21,32 @@ impl Time {
     }
 }
 
-/// Something that happens.
+/// Event of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
     /// A client sends its next request, or an open stream its next one.
     Send(u32),
-    /// A request comes to its proxy, again after a refused connection or a back-off.
+    /// A request arrives at its proxy, again after a refused connection or a backoff.
     Arrive(u32),
-    /// The job of a node that is to finish next does, unless the node has changed its mind since.
+    /// The next job of a node finishes, unless the node has rescheduled it since.
     Finish { node: u32, version: u32 },
-    /// A request's client gives up waiting. The slot may be another's by then.
+    /// A request's client times out. The slot may belong to another request by then.
     GiveUp { request: u32, turn: u32 },
-    /// A node's answer other than by finishing work.
+    /// A node fails a request.
     Fail { request: u32, turn: u32 },
     /// An agent ends its sampling period.
     Period(u32),
-    /// It looks whether it should at once.
+    /// An agent checks whether to end its period early.
     Look(u32),
-    /// A proxy exchanges news.
+    /// A proxy exchanges snapshots and reports.
     Exchange(u32),
-    /// A change that the scenario names.
+    /// A change of the scenario.
     Change(u32),
     /// All proxies learn of a node's health.
     Health { node: u32, up: bool },
 }
 
-/// Events in order; those of one moment in the order in which they were put in.
+/// Events by time; those at one time in the order of insertion.
 #[derive(Default)]
 pub struct Events {
     heap: BinaryHeap<Reverse<(Time, u64, Event)>>,

@@ -32,8 +32,8 @@ pub fn run(scenario: &Scenario, policy: &str, seed: u64) -> Result<Outcome, Scen
     world::World::new(scenario, policy, seed).map(world::World::run)
 }
 
-/// Runs a scenario's policies on as many seeds from `first_seed` on, on all processors. `progress` hears of each
-/// run that is done: how many, and of how many.
+/// Runs a scenario's policies on consecutive seeds from `first_seed` on, on all processors. `progress` is called after
+/// each run with the numbers of completed and of all runs.
 pub fn run_all(
     scenario: &Scenario,
     first_seed: u64,

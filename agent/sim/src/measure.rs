@@ -1,29 +1,29 @@
-//! What a run showed.
+//! Measurements of a run.
 
 use crate::scenario::UpdateLoad;
 
-/// Sums of one second, by the time at which things ended; `offered` by the time they were sent.
+/// Sums of one second, by time of completion; `offered` by time of sending.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Second {
-    /// Items asked for.
+    /// Requested items.
     pub offered: f64,
-    /// Items of answers.
+    /// Items of responses.
     pub total: f64,
-    /// Items of answers within the SLA.
+    /// Items of responses within the SLA.
     pub timely: f64,
-    /// Answers.
+    /// Responses.
     pub answers: u64,
-    /// Sum of their delays.
+    /// Sum of the responses' delays, in seconds.
     pub delays: f64,
-    /// Requests refused.
+    /// Refused requests.
     pub refused: u64,
-    /// Requests that failed.
+    /// Failed requests.
     pub errors: u64,
-    /// Items/s that all nodes can do.
+    /// Capacity of all nodes, in items/s.
     pub capacity: f64,
     /// Sum of all bounds, in items.
     pub bounds: f64,
-    /// Updates of temporal data a second, by all nodes.
+    /// Updates/s of temporal data, by all nodes.
     pub updates: f64,
     /// Mean age of temporal data when they are read, seconds.
     pub age: f64,
@@ -34,29 +34,29 @@ pub struct Second {
 /// One run of one policy on one seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Which policy.
+    /// Name of the policy.
     pub policy: String,
-    /// Second by second.
+    /// Sums by second.
     pub seconds: Vec<Second>,
-    /// Delays of the answers to requests of the measured time, in seconds.
+    /// Delays of the responses to requests of the measured time, in seconds.
     pub delays: Vec<f32>,
     /// Requests of the measured time.
     pub sent: u64,
-    /// Of those, refused.
+    /// Refused ones of these.
     pub refused: u64,
-    /// Of those, failed.
+    /// Failed ones of these.
     pub errors: u64,
     /// Items answered by each node in the measured time.
     pub node_items: Vec<f64>,
-    /// Requests whose key was cached, and all.
+    /// Requests whose key was cached, and all requests.
     pub cache: (u64, u64),
     /// Slots that changed owner, or object sets that changed their primary.
     pub slots_moved: u64,
-    /// Transactions that began at a node while others of their object set ran at another one.
+    /// Transactions that began at a node while others of their object set ran at another node.
     pub two_primaries: u64,
 }
 
-/// Collects it.
+/// Collects the measurements.
 pub struct Recorder {
     sla: f64,
     from: f64,
@@ -94,7 +94,7 @@ impl Recorder {
         self.outcome.sent += u64::from(at >= self.from);
     }
 
-    /// `delay` decides whether it was in time; `sent` and `now` when it counts.
+    /// Counts a response; `delay` determines whether it is timely, `sent` and `now` the seconds that it counts in.
     pub fn answered(&mut self, now: f64, sent: f64, delay: f64, items: f64, node: usize) {
         let timely = delay <= self.sla;
         if let Some(second) = self.second(now) {
@@ -129,7 +129,7 @@ impl Recorder {
         self.outcome.two_primaries += 1;
     }
 
-    /// As a second begins.
+    /// Records the nodes' capacity and bounds at the start of a second.
     pub fn nodes(&mut self, at: f64, capacity: f64, bounds: f64) {
         if let Some(second) = self.second(at) {
             second.capacity = capacity;
@@ -137,7 +137,7 @@ impl Recorder {
         }
     }
 
-    /// Likewise, of the nodes' updates.
+    /// Records the nodes' updates, likewise.
     pub fn updates(&mut self, at: f64, loads: impl Iterator<Item = UpdateLoad>) {
         let Some(second) = self.second(at) else {
             return;

@@ -1,6 +1,6 @@
-//! The names of policies.
+//! Names of policies.
 
-/// All of them; `static-` and a number is `static` with that limit.
+/// All names; in addition, `static-` and a number is `static` with that limit.
 pub const NAMES: [&str; 31] = [
     "rr",
     "random",
@@ -35,12 +35,12 @@ pub const NAMES: [&str; 31] = [
     "placement-even",
 ];
 
-/// Whether there is a policy of this name.
+/// Whether a policy has this name.
 pub fn is_known(name: &str) -> bool {
     NAMES.contains(&name) || static_limit(name).is_some()
 }
 
-/// The limit that such a name tells, jobs.
+/// Limit in the name `static-N`, in jobs.
 pub fn static_limit(name: &str) -> Option<f64> {
     let jobs: u32 = name.strip_prefix("static-")?.parse().ok()?;
     (jobs > 0).then(|| f64::from(jobs))

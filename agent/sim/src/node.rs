@@ -21,24 +21,24 @@ use crate::{
     scenario::{NodeSettings, Order},
 };
 
-/// The published settings: a queue that was not empty for `N` lets nobody wait for more than `M`, else `N`.
+/// Published settings: if the queue was not empty for `N`, requests wait for at most `M`, else for at most `N`.
 const SHED_INTERVAL: f64 = 0.1;
 const SHED_TARGET: f64 = 0.005;
 
-/// In place of a request: what other nodes wrote, to be applied here.
+/// In place of a request: a transaction of another node to be applied here.
 const APPLIED: u32 = u32::MAX;
 
-/// What is in the node.
+/// Job in the node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Job {
     request: u32,
     items: f64,
-    /// Seconds of one core.
+    /// Work in seconds of one core.
     work: f64,
     since: Time,
 }
 
-/// A job in service, by the virtual time at which it will have had its work.
+/// Job in service, ordered by the virtual time at which it will be done.
 #[derive(Clone, Copy, PartialEq)]
 struct Running {
     ends: f64,
@@ -59,41 +59,41 @@ impl Ord for Running {
     }
 }
 
-/// What becomes of a connection.
+/// Result of a connection attempt.
 pub enum Offer {
-    /// It is in the node.
+    /// The node has accepted the request.
     Taken,
     /// The listen queue is full: the client's kernel tries again.
     NoRoom,
-    /// Nobody listens.
+    /// No process listens on the port.
     Refused,
     /// Answered with an error at once.
     Error,
-    /// Taken, and never answered.
+    /// Accepted, and never answered.
     Swallowed,
 }
 
-/// How a node does at present.
+/// Health of a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Health {
     Good,
     Down,
-    /// Takes everything and answers nothing.
+    /// Accepts everything and answers nothing.
     BlackHole,
-    /// Answers this part of its requests with an error at once.
+    /// Answers this share of its requests with an error at once.
     Failing(f64),
 }
 
 pub struct Node {
     settings: NodeSettings,
     pub health: Health,
-    /// Speed over the configured one.
+    /// Speed relative to the configured one.
     speed: f64,
-    /// Part of the cores' time that updates take, which come before everything else.
+    /// Share of the cores' time for updates, which have priority.
     updating: f64,
     queue: VecDeque<Job>,
     running: BinaryHeap<Reverse<Running>>,
-    /// Virtual time: work that each job in service has had since the start.
+    /// Virtual time: work done for each job in service since the start.
     served: f64,
     served_at: Time,
     pub version: u32,
@@ -101,10 +101,10 @@ pub struct Node {
     cache: Option<LruCache<u32, ()>>,
     pub cache_hits: u64,
     pub cache_misses: u64,
-    /// Work in queue and service, in seconds of one core, as the oracle knows it.
+    /// Work in queue and service, in seconds of one core, for the oracle.
     work: f64,
     swallowed: Vec<(u32, Time)>,
-    /// Jobs in the node that apply what others wrote; agents do not see them.
+    /// Jobs that apply other nodes' transactions, which agents do not see.
     applying: usize,
     shed: Option<Shed>,
     chances: Xoshiro256PlusPlus,
@@ -118,7 +118,7 @@ struct Shed {
     dropped: Vec<u32>,
 }
 
-/// What an agent's source tells of a period.
+/// Measurements of an agent's source in a period.
 struct Seen {
     delays: DelayHistogram,
     failed: u64,
@@ -140,7 +140,7 @@ impl Seen {
 }
 
 impl Node {
-    /// `None` where there are no histogram bounds, which is never.
+    /// Creates a node; `None` for invalid histogram bounds, which does not happen.
     pub fn new(settings: NodeSettings, bounds: std::sync::Arc<[f64]>, seed: u64) -> Option<Self> {
         let cache = NonZeroUsize::new(settings.cache_keys as usize).map(LruCache::new);
         Some(Node {
@@ -171,12 +171,12 @@ impl Node {
         self.queue.len() + self.running.len() + self.swallowed.len()
     }
 
-    /// Those of them that are requests.
+    /// Jobs in the node that are requests.
     fn requests(&self) -> usize {
         self.jobs() - self.applying
     }
 
-    /// Capacity with a cache that always misses and the best concurrency, items/s; nothing while it does not answer.
+    /// Capacity in items/s with cache misses only and the best concurrency; 0 while the node does not respond.
     pub fn capacity(&self) -> f64 {
         match self.health {
             Health::Good | Health::Failing(_) => {
@@ -191,14 +191,14 @@ impl Node {
         self.health == Health::Good
     }
 
-    /// How long a job that comes now would take, if its key is not cached.
+    /// Predicted delay of a job that arrives now, if its key is not cached.
     pub fn foretold(&self, items: f64) -> f64 {
         let (jobs, workers) = (self.jobs() + 1, self.settings.workers as usize);
         let busy = jobs.min(workers);
         let rate = self.rate(busy, jobs).max(1e-9);
         let own = items * self.settings.item_seconds;
         if workers > self.settings.cores as usize {
-            // All of them share.
+            // All jobs share the cores.
             return (self.work + own) / rate;
         }
         let wait = if jobs > workers {
@@ -209,7 +209,7 @@ impl Node {
         wait + own * busy as f64 / rate
     }
 
-    /// Work a second that `n` jobs in service get together where `jobs` are in the node, in seconds of one core.
+    /// Total work rate of `n` jobs in service with `jobs` in the node, in seconds of one core per second.
     fn rate(&self, n: usize, jobs: usize) -> f64 {
         let over = jobs as f64 - f64::from(self.settings.contention_from);
         let slowed = 1.0 + self.settings.contention * over.max(0.0);
@@ -217,7 +217,7 @@ impl Node {
         (n as f64).min(f64::from(self.settings.cores)) * free / slowed
     }
 
-    /// Brings virtual time up to now.
+    /// Advances virtual time to `now`.
     fn advance(&mut self, now: Time) {
         let n = self.running.len();
         if n > 0 {
@@ -234,19 +234,19 @@ impl Node {
         self.speed = speed;
     }
 
-    /// Updates take so many cores' time from now on.
+    /// Sets the cores' time that updates take from now on.
     pub fn update(&mut self, now: Time, cores: f64) {
         self.advance(now);
         self.updating = (cores / f64::from(self.settings.cores)).min(0.99);
     }
 
-    /// Jobs slow one another by so much from now on.
+    /// Sets the contention from now on.
     pub fn contend(&mut self, now: Time, contention: f64) {
         self.advance(now);
         self.settings.contention = contention;
     }
 
-    /// A connection with a request for `items` of `key`.
+    /// Offers a connection with a request for `items` of `key`.
     pub fn offer(&mut self, now: Time, request: u32, key: u32, items: f64, chance: f64) -> Offer {
         match self.health {
             Health::Down => return Offer::Refused,
@@ -296,7 +296,7 @@ impl Node {
         }
     }
 
-    /// Another node has finished a transaction of so many items; `part` of its work is to be done here, too.
+    /// Applies another node's finished transaction of this many items; `part` of its work is also done here.
     pub fn apply(&mut self, now: Time, items: f64, part: f64) {
         if matches!(self.health, Health::Down | Health::BlackHole) || part <= 0.0 {
             return;
@@ -318,12 +318,12 @@ impl Node {
         self.running.push(Reverse(Running { ends, job }));
     }
 
-    /// When the next job finishes, if that is to be put down anew.
+    /// Time at which the next job finishes, if that must be rescheduled.
     pub fn plan(&mut self, now: Time) -> Option<(Time, u32)> {
         let next = self.running.peek().map(|Reverse(first)| {
             let n = self.running.len();
             let each = self.rate(n, self.jobs()) / n as f64;
-            // At least a nanosecond, so that time goes on.
+            // At least a nanosecond, so that time advances.
             Time(
                 (now.after((first.ends - self.served) / each))
                     .0
@@ -338,7 +338,7 @@ impl Node {
         next.map(|at| (at, self.version))
     }
 
-    /// The planned job is done. Returns its request, if it was one.
+    /// Finishes the planned job. Returns its request, if it has one.
     pub fn finish(&mut self, now: Time) -> Option<u32> {
         self.advance(now);
         self.planned = None;
@@ -402,12 +402,12 @@ impl Node {
         }
     }
 
-    /// From now on what waits too long is dropped.
+    /// Drops requests that wait too long from now on.
     pub fn shed_by_age(&mut self) {
         self.shed = Some(Shed::default());
     }
 
-    /// What was dropped since the last time.
+    /// Requests dropped since the last call.
     pub fn take_dropped(&mut self) -> Vec<u32> {
         self.shed
             .as_mut()
@@ -415,7 +415,7 @@ impl Node {
             .unwrap_or_default()
     }
 
-    /// All that is in the node is lost. Returns the requests.
+    /// Drops everything in the node. Returns the requests.
     pub fn drop_all(&mut self, now: Time) -> Vec<u32> {
         self.advance(now);
         let queued = self.queue.drain(..).map(|job| job.request);
@@ -436,14 +436,14 @@ impl Node {
         lost
     }
 
-    /// The client of a request has left. Whether it was swallowed, so that nothing will come of it.
+    /// Records that a request's client left. Returns whether the request was swallowed, and will never finish.
     pub fn forget(&mut self, request: u32) -> bool {
         let before = self.swallowed.len();
         self.swallowed.retain(|(held, _)| *held != request);
         self.swallowed.len() < before
     }
 
-    /// What was swallowed is lost. Returns the requests.
+    /// Drops the swallowed requests, and returns them.
     pub fn drop_swallowed(&mut self) -> Vec<u32> {
         self.swallowed
             .drain(..)
@@ -451,7 +451,7 @@ impl Node {
             .collect()
     }
 
-    /// A period is over; what an agent's source tells of it.
+    /// Ends a period; returns the observation of the agent's source.
     pub fn observe(&mut self, now: Time) -> Option<Observation> {
         let fresh = Seen::new(
             self.seen.delays.upper_bounds().clone(),

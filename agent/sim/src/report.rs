@@ -1,4 +1,4 @@
-//! A scenario's part of the report, in Markdown with charts that are text, so that a change shows as a diff.
+//! A scenario's section of the report, in Markdown with text charts, so that changes show in a diff.
 
 use std::fmt::Write;
 
@@ -123,7 +123,7 @@ fn phases(out: &mut String, summary: &Summary) -> std::fmt::Result {
     Ok(())
 }
 
-/// What freshness was paid.
+/// Table of the updates: rates, and ages of data.
 fn updates(out: &mut String, summary: &Summary) -> std::fmt::Result {
     out.push_str(
         "| policy | updates/s | age when read, s | longest period, s |\n|---|---|---|---|\n",
@@ -142,7 +142,7 @@ fn updates(out: &mut String, summary: &Summary) -> std::fmt::Result {
     Ok(())
 }
 
-/// The part of one scenario.
+/// Section of one scenario.
 pub fn section(scenario: &Scenario, summary: &Summary) -> Result<String, std::fmt::Error> {
     let mut out = String::new();
     writeln!(out, "## {}\n\n{}\n", scenario.name, scenario.about.trim())?;

@@ -10,20 +10,20 @@ use crate::{
     scenario::{Phase, Scenario},
 };
 
-/// As in the lab: what counts as settled begins this long after the event.
+/// Seconds after the event from which figures count as settled, as in the lab.
 const AFTER_EVENT: f64 = 5.0;
 
-/// A figure over the seeds.
+/// Figure with its confidence interval over the seeds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// Mean.
     pub mean: f64,
-    /// Half the width of the 90 % interval; none for one seed.
+    /// Half the width of the 90 % interval; `None` for one seed.
     pub half_width: Option<f64>,
 }
 
 impl Spread {
-    /// Of at least one value.
+    /// Mean and interval of at least one value.
     pub fn of(values: &[f64]) -> Self {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
@@ -48,55 +48,55 @@ fn student_90(degrees: usize) -> f64 {
 /// The names of the figures, as in the lab's summary.json.
 pub type Figures = BTreeMap<&'static str, f64>;
 
-/// One policy.
+/// Summary of one policy.
 #[derive(Clone, Debug, Serialize)]
 pub struct PolicySummary {
-    /// Its name.
+    /// Name of the policy.
     pub policy: String,
-    /// What carried the requests.
+    /// Always `simulated`, in place of the lab's proxy.
     pub proxy: &'static str,
     /// Means over the seeds.
     #[serde(flatten)]
     pub figures: BTreeMap<&'static str, Option<f64>>,
     /// Half widths of 90 % intervals.
     pub interval_90: BTreeMap<&'static str, f64>,
-    /// Whether every seed was back within the SLA.
+    /// Whether every seed settled within the SLA.
     pub settled: Option<bool>,
-    /// Part of the items that each node answered.
+    /// Share of the items that each node answered.
     pub node_shares: BTreeMap<String, f64>,
-    /// Of each phase of the load, from [`AFTER_EVENT`] seconds after its begin to its end.
+    /// Figures of each phase of the load, from [`AFTER_EVENT`] seconds after its begin to its end.
     pub phases: Vec<PhaseSummary>,
-    /// Second by second.
+    /// Figures by second.
     pub series: BTreeMap<&'static str, Vec<Option<f64>>>,
 }
 
-/// One phase.
+/// Figures of one phase.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PhaseSummary {
-    /// Measured from this second on.
+    /// Begin of the measured time, in seconds.
     pub from_s: f64,
-    /// To this one.
+    /// End of the measured time, in seconds.
     pub to_s: f64,
-    /// Of the capacity, where arrivals are open.
+    /// Load as a share of the capacity, for open arrivals.
     pub load: Option<f64>,
-    /// As the figure of that name.
+    /// Like the figure of that name.
     pub timely_items_per_s: f64,
-    /// Of what was answered.
+    /// Mean delay of the answered requests, in seconds.
     pub mean_delay_s: Option<f64>,
 }
 
-/// A scenario's.
+/// Summary of a scenario.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Its name.
+    /// Name of the scenario.
     pub scenario: String,
     /// `S_t`.
     pub sla_seconds: f64,
-    /// One a policy.
+    /// Summaries of the policies.
     pub runs: Vec<PolicySummary>,
-    /// The first seed; those after it follow it.
+    /// First of the consecutive seeds.
     pub seed: u64,
-    /// How many.
+    /// Number of seeds.
     pub seeds: u32,
     /// Clients, 0 for open arrivals.
     pub clients: u32,
@@ -104,11 +104,11 @@ pub struct Summary {
     pub nodes: usize,
     /// Proxies.
     pub proxies: u32,
-    /// Measured from this second on.
+    /// Begin of the measured time, in seconds.
     pub measured_from_s: f64,
-    /// To this one.
+    /// End of the measured time, in seconds.
     pub measured_to_s: f64,
-    /// The moment that overshoot and settling are counted from.
+    /// Time from which overshoot and settling are counted, in seconds.
     pub event_s: Option<f64>,
 }
 
@@ -131,7 +131,7 @@ fn mean_delay(second: &Second) -> f64 {
     second.delays / second.answers as f64
 }
 
-/// The figures of one run, NaN where there is none.
+/// Figures of one run; NaN for missing ones.
 pub fn figures(scenario: &Scenario, outcome: &Outcome) -> Figures {
     let from = scenario.measured_from.ceil() as usize;
     let measured = &outcome.seconds[from..];
@@ -214,7 +214,7 @@ fn has_settled(scenario: &Scenario, outcome: &Outcome) -> Option<bool> {
     )
 }
 
-/// One policy's runs, one a seed; at least one.
+/// Summarises one policy's runs, one per seed and at least one.
 fn policy(scenario: &Scenario, runs: &[&Outcome]) -> PolicySummary {
     let each: Vec<Figures> = runs.iter().map(|run| figures(scenario, run)).collect();
     let mut means = BTreeMap::new();
@@ -299,7 +299,7 @@ fn phases(scenario: &Scenario, runs: &[&Outcome]) -> Vec<PhaseSummary> {
     phases.iter().zip(ends).map(of).collect()
 }
 
-/// Of all runs of a scenario, in the order of its policies.
+/// Summarises all runs of a scenario, in the order of its policies.
 pub fn summarise(
     scenario: &Scenario,
     first_seed: u64,

@@ -1,4 +1,4 @@
-//! Transactions, primaries and their hand-over, in runs.
+//! Runs with transactions, primaries and their handover.
 #![allow(clippy::unwrap_used)]
 
 use plimsoll_sim::{Change, Outcome, Phase, Scenario, State, run};
@@ -15,7 +15,7 @@ fn total(outcome: &Outcome, from: usize, to: usize) -> f64 {
 }
 
 #[test]
-fn transactions_cost_every_node_its_part() {
+fn transactions_cost_every_node_its_share() {
     let mut scenario = scenario();
     // More than can be done: what each replica spends is for one transaction in n its own.
     scenario.clients.phases[0].load = Some(2.0);
@@ -39,7 +39,7 @@ fn no_two_nodes_run_transactions_of_one_set() {
 }
 
 #[test]
-fn nodes_that_die_during_the_hand_over_lose_nothing_but_what_they_had() {
+fn nodes_that_die_during_handover_lose_only_their_own_requests() {
     for seed in 1..=2 {
         for (node, at) in [(0, 1.1), (0, 1.2), (4, 1.15), (4, 2.1)] {
             let mut scenario = scenario();

@@ -1,4 +1,4 @@
-//! The plant against queueing theory, and what every run must hold.
+//! Comparison of the plant with queueing theory, and invariants of every run.
 #![allow(clippy::unwrap_used)]
 
 use plimsoll_sim::{Outcome, Scenario, Second, run};
@@ -29,7 +29,7 @@ fn near(measured: f64, expected: f64) {
 }
 
 #[test]
-fn a_queue_of_equal_jobs_waits_as_pollaczek_and_khinchine_say() {
+fn queue_of_equal_jobs_matches_pollaczek_khinchine() {
     let node = "cores = 1\nworkers = 1\nitem_seconds = 0.0001";
     for load in [0.3, 0.7, 0.9] {
         let outcome = run(&scenario(load, 2000, "[100, 100]", node), "rr", 1).unwrap();
@@ -38,7 +38,7 @@ fn a_queue_of_equal_jobs_waits_as_pollaczek_and_khinchine_say() {
 }
 
 #[test]
-fn shared_processors_take_the_mean_size_over_what_is_left() {
+fn processor_sharing_delay_is_mean_size_over_free_capacity() {
     let node = "cores = 1\nworkers = 1000000\nitem_seconds = 0.0001";
     for load in [0.3, 0.7, 0.9] {
         let outcome = run(&scenario(load, 2000, "[1, 199]", node), "rr", 1).unwrap();
@@ -47,7 +47,7 @@ fn shared_processors_take_the_mean_size_over_what_is_left() {
 }
 
 #[test]
-fn the_order_of_service_changes_no_mean() {
+fn mean_delay_is_independent_of_service_order() {
     let node = "cores = 1\nworkers = 1\nitem_seconds = 0.0001";
     let fifo = run(&scenario(0.8, 2000, "[50, 150]", node), "rr", 1).unwrap();
     let random = format!("{node}\norder = 'random'");
@@ -67,7 +67,7 @@ fn contention_costs_throughput() {
 }
 
 #[test]
-fn a_cache_of_half_the_keys_hits_half_of_the_time() {
+fn cache_of_half_the_keys_hits_half_of_the_time() {
     let node = "cores = 8\nworkers = 8\nitem_seconds = 0.0001\ncache_keys = 50\ncache_saves = 0.5";
     let scenario = scenario(0.5, 200, "[100, 100]\nkeys = 100", node);
     let outcome = run(&scenario, "rr", 1).unwrap();
@@ -75,7 +75,7 @@ fn a_cache_of_half_the_keys_hits_half_of_the_time() {
 }
 
 #[test]
-fn a_run_repeats_bit_for_bit_and_another_seed_is_another_run() {
+fn runs_are_deterministic_per_seed() {
     let mut scenario = Scenario::find("retry-storm").unwrap();
     scenario.seconds = 60.0;
     scenario.changes.truncate(1);
@@ -93,7 +93,7 @@ fn a_run_repeats_bit_for_bit_and_another_seed_is_another_run() {
 }
 
 #[test]
-fn every_policy_gets_the_same_open_work_and_loses_none_of_it() {
+fn every_policy_gets_the_same_open_work_and_accounts_for_all() {
     let mut scenario = Scenario::find("black-hole").unwrap();
     scenario.measured_from = 0.0;
     // What is still under way at the end is not accounted for: the last seconds send nothing.
@@ -112,7 +112,7 @@ fn every_policy_gets_the_same_open_work_and_loses_none_of_it() {
 }
 
 #[test]
-fn a_node_that_is_down_gets_nothing_and_what_it_had_is_lost() {
+fn down_node_gets_no_requests_and_loses_its_own() {
     let text = "about = 'test'\nsla_seconds = 1.0\nseconds = 60.0\npolicies = ['rr']\n[clients]\nkeys = 1000\nitems = [80, 80]\n\
                 phases = [{ from = 0.0, load = 0.4 }]\n[[nodes]]\ncount = 2\ncores = 8\nworkers = 8\nitem_seconds = 0.001\n\
                 [[changes]]\nat = 20.0\nnode = 1\nto = 'down'\n[[changes]]\nat = 40.0\nnode = 1\nto = 'good'\n";

@@ -1,4 +1,4 @@
-//! Scenario files: those that come with the program, and what is wrong with others.
+//! Scenario files: the built-in ones, and errors in others.
 #![allow(clippy::unwrap_used)]
 
 use plimsoll_sim::{POLICIES, SCENARIOS, Scenario, ScenarioError, run};
@@ -14,7 +14,7 @@ fn problem(text: &str) -> String {
 }
 
 #[test]
-fn those_that_come_with_the_program_are_good_and_name_known_policies() {
+fn built_in_scenarios_are_valid_and_name_known_policies() {
     for name in SCENARIOS {
         let scenario = Scenario::find(name).unwrap();
         assert_eq!(scenario.name, *name);
@@ -28,7 +28,7 @@ fn those_that_come_with_the_program_are_good_and_name_known_policies() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_file_and_key() {
+fn errors_name_file_and_key() {
     assert_eq!(problem(GOOD), "nothing");
     let cases = [
         (
@@ -174,7 +174,7 @@ fn what_is_wrong_is_named_with_file_and_key() {
 }
 
 #[test]
-fn a_scenario_or_policy_that_is_not_there_is_told_with_those_that_are() {
+fn unknown_scenario_or_policy_is_refused_with_the_known_ones() {
     let error = Scenario::find("chronos-d").unwrap_err().to_string();
     assert!(error.contains("chronos-c"), "{error}");
     let error = run(&Scenario::parse("test.toml", GOOD).unwrap(), "fc-prob", 1).unwrap_err();

@@ -86,7 +86,7 @@ impl InFlight {
     }
 }
 
-/// The node with the fewest requests in flight; the first after the last one where several have as few.
+/// Chooses the node with the fewest requests in flight; of several, the first after the last chosen one.
 pub struct LeastConn {
     in_flight: InFlight,
     turn: usize,
@@ -102,14 +102,14 @@ impl LeastConn {
         }
     }
 
-    /// With nodes that drop what waits too long.
+    /// Makes the nodes drop requests that wait too long.
     pub fn shedding(mut self) -> Self {
         self.sheds = true;
         self
     }
 }
 
-/// The first with the fewest from `turn` on, of those that `may` take it.
+/// First node with the fewest requests, from `turn` on, among those that `may` take it.
 pub fn fewest(counts: &[u32], turn: usize, may: impl Fn(usize) -> bool) -> Option<usize> {
     let nodes = (0..counts.len()).map(|i| (turn + i) % counts.len());
     nodes

@@ -1,5 +1,5 @@
-//! A bound of items for each node, by any control law over the mean or a quantile, without dispatchers and shares:
-//! what a node does that admits by itself.
+//! A bound in items for each node, by any control law over the mean or a quantile, without dispatchers and shares:
+//! admission by the node itself.
 
 use plimsoll_core::{Law, NodeController, Observation, dispatch::Held};
 
@@ -9,7 +9,7 @@ use crate::scenario::Scenario;
 /// Gain of AC, the agent's default.
 const GAIN: f64 = 0.5;
 
-/// Controllers, and what each node has of its bound.
+/// Controllers, bounds and backlogs of the nodes.
 pub struct Bounds {
     controllers: Vec<NodeController>,
     bounds: Vec<f64>,
@@ -17,7 +17,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// `None` where the scenario's numbers are none a controller can work with.
+    /// `None` if the scenario's numbers are invalid for a controller.
     pub fn new(scenario: &Scenario, law: Law, aim: Aim) -> Option<Self> {
         let controllers = aim.controllers(scenario, law)?;
         Some(Bounds {
@@ -27,7 +27,7 @@ impl Bounds {
         })
     }
 
-    /// What is left of a node's bound.
+    /// Free part of a node's bound, in items.
     pub fn room(&self, node: usize) -> f64 {
         self.bounds[node] - self.backlogs[node]
     }

@@ -1,4 +1,4 @@
-//! Policies that look at delays and refuse nothing: power of two choices with peak EWMA, and Prequal.
+//! Policies by delay, without refusals: power of two choices with peak EWMA, and Prequal.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::scenario::Scenario;
 
 /// Finagle's decay, seconds.
 const DECAY: f64 = 10.0;
-/// What a node without samples costs once it has a request: more than any with samples.
+/// Cost of a node with a request and without samples: higher than any with samples.
 const UNKNOWN: f64 = 1e9;
 
 #[derive(Clone, Copy, Default)]
@@ -26,7 +26,7 @@ impl Ewma {
         self.seconds * (-(now - self.at) / DECAY).exp()
     }
 
-    /// Up at once, down slowly.
+    /// Rises at once, falls slowly.
     fn add(&mut self, now: f64, delay: f64) {
         let kept = (-(now - self.at) / DECAY).exp();
         self.seconds = if delay > self.seconds {
@@ -38,7 +38,7 @@ impl Ewma {
     }
 }
 
-/// Two nodes are drawn; the one with the lower delay times requests gets it.
+/// Draws two nodes, and chooses the one with the lower product of delay and requests.
 pub struct PeakEwma {
     in_flight: InFlight,
     delays: Vec<Vec<Ewma>>,
@@ -89,8 +89,8 @@ impl Policy for PeakEwma {
     }
 }
 
-/// Prequal's published settings (NSDI 2024): three probes a query, a pool of 16 that are at most a second old,
-/// hot from the 0.84 quantile of requests in flight on.
+/// Prequal's published settings (NSDI 2024): three probes per query, a pool of 16 probes at most a second old, and
+/// nodes hot from the 0.84 quantile of requests in flight.
 const PROBES: usize = 3;
 const POOL: usize = 16;
 const MAX_AGE: f64 = 1.0;
@@ -104,8 +104,8 @@ struct Probe {
     at: f64,
 }
 
-/// How a node estimates its delay: the median of the last few requests that found about as many as are in
-/// it now. So many are kept for each power of the bucket ratio.
+/// Samples per bucket of a node's delay estimate: the median of the last requests that found about as many requests in
+/// it as there are now. Bucket bounds are powers of the ratio.
 const KEPT: usize = 9;
 const BUCKET_RATIO: f64 = 1.25;
 
@@ -132,7 +132,7 @@ impl Estimate {
         kept.push_back(delay);
     }
 
-    /// Of the nearest number of requests that was seen; 0 before the first.
+    /// Estimate for the nearest seen number of requests; 0 before the first.
     fn at(&self, jobs: usize) -> f64 {
         let wanted = Self::bucket(jobs);
         let seen = (0..self.buckets.len()).filter(|bucket| !self.buckets[*bucket].is_empty());
@@ -145,8 +145,8 @@ impl Estimate {
     }
 }
 
-/// Asks a few nodes ahead of need how they do: of those with few requests in flight the fastest, and where
-/// all have many the one with the fewest.
+/// Probes a few nodes in advance, and chooses the fastest of those with few requests in flight or, if all are hot, the
+/// one with the fewest.
 pub struct Prequal {
     pools: Vec<VecDeque<Probe>>,
     estimates: Vec<Estimate>,
@@ -162,10 +162,9 @@ impl Prequal {
         }
     }
 
-    /// The probe to go by, as a place in the pool: the fastest of the cold ones, or of hot ones the one with the
-    /// fewest requests.
+    /// Index of the best probe in the pool: the fastest cold one, or the hot one with the fewest requests.
     fn best(&self, pool: &VecDeque<Probe>, now: f64) -> Option<usize> {
-        // An answer takes the way there and back.
+        // A probe takes a round trip.
         let ready: Vec<usize> = (0..pool.len())
             .filter(|i| now - pool[*i].at >= 2.0 * self.network)
             .collect();
@@ -192,7 +191,7 @@ impl Policy for Prequal {
             Some(used) => used.node,
             None => live[drawn(random, live.len())],
         };
-        // Others that know the node know of one request fewer than it has.
+        // Other probes of the node count one request too few.
         for probe in pool.iter_mut().filter(|probe| probe.node == node) {
             probe.jobs += 1;
         }

@@ -1,5 +1,5 @@
-//! A limit of requests for each node, fixed or adaptive; the node with the fewest gets the next, and what
-//! finds all full is refused.
+//! A limit of requests for each node, fixed or adaptive; the node with the fewest gets the next request, which is
+//! refused if all are full.
 
 use plimsoll_core::dispatch::Held;
 
@@ -9,16 +9,16 @@ use super::{
 };
 use crate::scenario::Scenario;
 
-/// How a limit moves.
+/// Kind of limit.
 #[derive(Clone, Copy)]
 pub enum Kind {
-    /// Not at all; this is the limit of a node over all proxies.
+    /// Fixed limit of a node over all proxies.
     Static(f64),
-    /// Netflix' AIMDLimit with its defaults (back-off 0.9, 20 at first, within 20 and 200); its time-out,
-    /// 5 s by default, is the SLA, which is its best documented use.
+    /// Netflix' AIMDLimit with its defaults (backoff ratio 0.9, initially 20, within 20 and 200); its timeout, 5 s by
+    /// default, is the SLA, which is its best documented use.
     Aimd,
     /// Netflix' Gradient2Limit with its defaults: smoothing 0.2, tolerance 1.5, long window 600, queue 4,
-    /// 20 at first, within 20 and 200.
+    /// initially 20, within 20 and 200.
     Gradient2,
 }
 
@@ -38,7 +38,7 @@ struct Limit {
     samples: f64,
 }
 
-/// A limit a proxy and node.
+/// Limits by proxy and node.
 pub struct Limited {
     kind: Kind,
     sla: f64,

@@ -1,5 +1,4 @@
-//! Policies: Plimsoll's, by the code of `plimsoll-core`, and small models of others with the defaults that
-//! they were published with.
+//! Policies: Plimsoll's, with the code of `plimsoll-core`, and small models of others with their published defaults.
 
 mod balance;
 mod bounded;
@@ -21,17 +20,17 @@ use crate::{
     scenario::{Scenario, UpdateLoad},
 };
 
-/// A request that asks for a node.
+/// Request to be placed.
 pub struct Ask<'a> {
     pub now: f64,
     pub proxy: usize,
     pub key: u32,
     pub hash: u32,
     pub items: f64,
-    /// For how long it has waited at its proxy, if it was told to.
+    /// Time that it has waited at its proxy, if it was held back.
     pub held: Option<f64>,
     pub up: &'a [bool],
-    /// What only the oracle may look at, and a node's answer to a probe.
+    /// The nodes' true state, only for the oracle and for answers to probes.
     pub nodes: &'a [Node],
 }
 
@@ -43,14 +42,14 @@ impl Ask<'_> {
     }
 }
 
-/// Where it goes.
+/// Placement of a request.
 pub enum Placed {
     Node {
         node: usize,
         held: Option<Held>,
     },
     Refused,
-    /// It waits at its proxy, and asks again soon.
+    /// It waits at its proxy, and is placed again soon.
     Later,
 }
 
@@ -70,7 +69,7 @@ pub struct Ended {
     pub found: usize,
     pub key: u32,
     pub items: f64,
-    /// Of the node's answer; nothing where none came.
+    /// Status of the node's response; `None` without one.
     pub status: Option<u16>,
 }
 
@@ -80,27 +79,27 @@ impl Ended {
     }
 }
 
-/// What is compared.
+/// Policy under comparison.
 pub trait Policy {
     /// Places a request.
     fn place(&mut self, ask: &Ask<'_>, random: &mut dyn FnMut() -> u32) -> Placed;
-    /// An attempt has ended.
+    /// Processes the end of an attempt.
     fn ended(&mut self, ended: &Ended, held: Option<Held>);
-    /// A node's agent has seen a period.
+    /// Processes a period of a node's agent.
     fn observed(&mut self, _now: f64, _node: usize, _seen: &Observation) {}
     /// Whether a node's agent ends its period early.
     fn hurries(&self, _node: usize) -> bool {
         false
     }
-    /// What updates of a node's temporal data come to, if the policy has a say in it.
+    /// Load of a node's updates of temporal data, if the policy controls it.
     fn updates(&self, _node: usize) -> Option<UpdateLoad> {
         None
     }
-    /// A proxy gets its news. Returns whether it should ask again soon.
+    /// Exchanges a proxy's snapshot and report. Returns whether it should exchange again soon.
     fn exchange(&mut self, _now: f64, _proxy: usize, _up: &[bool]) -> bool {
         false
     }
-    /// The sum of all bounds, in items; 0 where there are none.
+    /// Sum of all bounds in items; 0 without bounds.
     fn bounds(&self) -> f64 {
         0.0
     }
@@ -108,13 +107,13 @@ pub trait Policy {
     fn slots_moved(&self) -> u64 {
         0
     }
-    /// Whether nodes drop what waits too long.
+    /// Whether nodes drop requests that wait too long.
     fn sheds_in_nodes(&self) -> bool {
         false
     }
 }
 
-/// A policy by its name.
+/// Creates a policy by name; `None` for an unknown name or invalid settings.
 pub fn named(name: &str, scenario: &Scenario) -> Option<Box<dyn Policy>> {
     use placement::Start;
     use plimsoll::Aim;

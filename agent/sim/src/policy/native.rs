@@ -1,5 +1,5 @@
-//! Stock HAProxy that asks agents: the node with the fewest requests of those that are not at their limit; what finds
-//! all full waits shortly and is then refused.
+//! Stock HAProxy with agent-check: the node with the fewest requests among those below their limit; if all are full, a
+//! request waits shortly and is then refused.
 
 use plimsoll_core::{Law, NodeController, Observation, dispatch::Held};
 
@@ -12,26 +12,26 @@ use crate::scenario::Scenario;
 
 /// `timeout queue` of the guide.
 const QUEUE_SECONDS: f64 = 0.05;
-/// Half of `agent-inter`: how old an answer is on average before it counts.
+/// Half of `agent-inter`: the mean age of an answer when it takes effect.
 const ASKED_SECONDS: f64 = 0.125;
 
-/// A controller a node; every proxy has its part of the bound.
+/// One controller per node; every proxy has its part of the bound.
 pub struct Native {
     controllers: Vec<NodeController>,
-    /// Limit in force and the next, with when it counts from.
+    /// Limit in force, the next one, and when that takes effect.
     limits: Vec<(f64, f64, f64)>,
     in_flight: InFlight,
     proxies: f64,
     turn: usize,
-    /// Requests that were refused, and all, since each agent last looked.
+    /// Refused requests since each agent's last period; `asked` counts all requests.
     refused: Vec<u64>,
     asked: Vec<u64>,
-    /// Jobs in each when a request last ended there.
+    /// Jobs in each node when a request last ended there.
     jobs: Vec<f64>,
 }
 
 impl Native {
-    /// `None` where the scenario's numbers are none a controller can work with.
+    /// `None` if the scenario's numbers are invalid for a controller.
     pub fn new(scenario: &Scenario, aim: Aim) -> Option<Self> {
         let controllers = aim.controllers(scenario, Law::LoadLine)?;
         let nodes = controllers.len();
@@ -92,7 +92,7 @@ impl Policy for Native {
             std::mem::take(&mut self.refused[node]),
             std::mem::take(&mut self.asked[node]),
         );
-        // As the log tells: what is in the node when a request has ended, and not how old that is.
+        // As in the log: the jobs in the node when a request has ended, without their ages.
         seen.jobs = (seen.delays.count() > 0).then_some(self.jobs[node]);
         seen.peak_jobs = None;
         seen.oldest_age = None;

@@ -1,11 +1,11 @@
-//! What could be reached by who knows everything: a ceiling, not a policy.
+//! Upper bound of a policy with complete knowledge.
 
 use plimsoll_core::dispatch::Held;
 
 use super::{Ask, Ended, Placed, Policy};
 use crate::{node::Node, scenario::Scenario};
 
-/// Knows what each node has and how fast it is at the moment, and admits what will be in time.
+/// Knows each node's work and present speed, and admits the requests that will be timely.
 pub struct Oracle {
     within: f64,
     turn: usize,

@@ -14,16 +14,16 @@ use plimsoll_core::{
 use super::{Ask, Ended, Placed, Policy, bounded::Bounds, plimsoll::Aim};
 use crate::scenario::Scenario;
 
-/// Where the primaries are at first.
+/// Initial placement of the primaries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// All on the first node.
     One,
-    /// As many sets on each, which is the best there is where keys are drawn evenly and nodes are equal.
+    /// Equal numbers of sets on each node, the best placement for uniform keys and equal nodes.
     Even,
 }
 
-/// One keeper, and a follower a proxy.
+/// One keeper, and one follower per proxy.
 pub struct Placement {
     bounds: Bounds,
     names: Vec<String>,
@@ -34,19 +34,19 @@ pub struct Placement {
     followers: Vec<Follower>,
     loads: Vec<SetLoads>,
     period: f64,
-    /// Of each proxy.
+    /// Begin of each proxy's period.
     period_began: Vec<f64>,
-    /// Proxies that have told of the period.
+    /// Whether each proxy has reported in the period.
     told: Vec<bool>,
-    /// Under way, by proxy, key and node.
+    /// Tickets of requests in flight, by proxy, key and node.
     tickets: BTreeMap<(usize, u32, usize), Vec<Ticket>>,
-    /// When a request last ended without an answer, by node.
+    /// Time at which a request last ended without a response, by node.
     doubt: Vec<f64>,
     moved: u64,
 }
 
 impl Placement {
-    /// `None` where the scenario's numbers are none that it can work with.
+    /// `None` if the scenario's numbers are invalid.
     pub fn new(scenario: &Scenario, start: Start, adapts: bool, aim: Aim) -> Option<Self> {
         let law = Law::Pi {
             gains: PiGains::default(),
@@ -104,7 +104,7 @@ impl Placement {
         }
     }
 
-    /// All hear of a new version at once, as of a published one, and tell what is free.
+    /// Publishes a new version, which all proxies receive at once and report on.
     fn publish(&mut self) {
         let mut version = 0;
         while version != self.keeper.table().version() {
@@ -115,7 +115,7 @@ impl Placement {
         }
     }
 
-    /// A proxy hears from the keeper, and the keeper from it.
+    /// Exchanges updates and a report between a proxy and the keeper.
     fn talk(&mut self, proxy: usize) {
         let follower = &mut self.followers[proxy];
         match self.keeper.news(follower.version()) {
@@ -130,7 +130,7 @@ impl Placement {
             News::Table(table) => follower.on_table(table),
         }
         if let Some((version, busy)) = follower.report() {
-            // It has joined, and knows no version that has not been.
+            // It has joined, and its version exists, so this cannot fail.
             let _ = self.keeper.heard(proxy as u64, version, &busy);
         }
     }
@@ -140,7 +140,7 @@ impl Policy for Placement {
     fn place(&mut self, ask: &Ask<'_>, _: &mut dyn FnMut() -> u32) -> Placed {
         let name = &self.names[ask.key as usize];
         if ask.held.is_none() {
-            // All names here are good ones.
+            // All names here are valid.
             let _ = self.loads[ask.proxy].came(name, ask.items);
         }
         let Ok(Route::Go(ticket)) = self.followers[ask.proxy].route(name) else {
@@ -190,7 +190,7 @@ impl Policy for Placement {
     }
 
     fn exchange(&mut self, now: f64, proxy: usize, up: &[bool]) -> bool {
-        // The first exchange, and that after a failed health check, end no period.
+        // The first exchange, and the one after a failed health check, end no period.
         if now - self.period_began[proxy] > 0.5 * self.period {
             self.period_began[proxy] = now;
             self.loads[proxy].end_period();

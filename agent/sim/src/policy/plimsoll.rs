@@ -1,4 +1,4 @@
-//! Plimsoll itself: a controller a node, a dispatcher a proxy, the ring and the shares between them.
+//! Plimsoll itself: one controller per node, one dispatcher per proxy, the ring and the shares between them.
 
 use plimsoll_core::{
     BoundLimits, Cost, Law, NodeController, Objective, Observation, PiForm, PiGains, Rules,
@@ -10,28 +10,28 @@ use plimsoll_core::{
 use super::{Ask, Ended, Placed, Policy, balance::RoundRobin, sharing::Sharing, updates::Updating};
 use crate::scenario::{Scenario, UpdateLoad};
 
-/// A node's word holds for this long, in periods.
+/// Validity of a node's report, in periods.
 const LEASE_PERIODS: f64 = 3.0;
 const AGE_LIMIT: f64 = 10.0;
 const DEAD_BAND: f64 = 0.05;
 
-/// What a controller holds at the SLA.
+/// Settings of the controllers.
 #[derive(Clone, Copy)]
 pub struct Aim {
     pub objective: Objective,
     pub set_point: f64,
-    /// Whether the law is the load line, or the papers' PI.
+    /// Whether the law is the load line and not the papers' PI.
     pub load_line: bool,
-    /// Whether the bound stays at the multiprogramming level, too.
+    /// Whether the bound is also limited to the multiprogramming level.
     pub mpl: bool,
-    /// Whether the gains are found on the way.
+    /// Whether the gains are self-tuned.
     pub self_tuned: bool,
     /// Whether cold data are updated less often under overload.
     pub updates: bool,
 }
 
 impl Aim {
-    /// A controller for each node, within the scenario's limits. `None` where they are none that it can work with.
+    /// Controllers for all nodes within the scenario's limits; `None` if these are invalid.
     pub fn controllers(self, scenario: &Scenario, law: Law) -> Option<Vec<NodeController>> {
         let tuning = &scenario.tuning;
         let limits = match law {
@@ -58,7 +58,7 @@ impl Aim {
     }
 }
 
-/// The scenario's promise, held so.
+/// SLA of the scenario with this objective and set point.
 pub fn sla(scenario: &Scenario, objective: Objective, set_point: f64) -> Sla {
     Sla {
         delay: Seconds(scenario.sla_seconds),
@@ -68,12 +68,12 @@ pub fn sla(scenario: &Scenario, objective: Objective, set_point: f64) -> Sla {
     }
 }
 
-/// What an agent last told.
+/// Report of an agent.
 #[derive(Clone, Copy, Default)]
 struct Word {
     at: f64,
     bound: f64,
-    /// What the ring goes by.
+    /// Capacity for the ring.
     capacity: Option<f64>,
     bound_jobs: f64,
     mean_cost: f64,
@@ -84,13 +84,13 @@ struct Word {
 /// All agents and dispatchers of a cluster.
 pub struct Plimsoll {
     load_line: bool,
-    /// Requests that were refused, and all, since each agent last looked.
+    /// Refused and all requests since each agent's last period.
     refused: Vec<(u64, u64)>,
     controllers: Vec<NodeController>,
-    /// A node each; none where updates are left alone.
+    /// Update periods by node; empty if they do not adapt.
     updating: Vec<Updating>,
     names: Vec<String>,
-    /// The last word of each, and the one before, as news takes its time.
+    /// Last report of each node and the one before, as reports are delayed.
     words: Vec<[Word; 2]>,
     network: f64,
     lease: f64,
@@ -99,7 +99,7 @@ pub struct Plimsoll {
     moved: u64,
     sharing: Sharing,
     period: f64,
-    /// Of each dispatcher.
+    /// Begin of each dispatcher's period.
     period_began: Vec<f64>,
     dispatchers: Vec<Dispatcher>,
     fallback: RoundRobin,
@@ -118,7 +118,7 @@ fn share(name: &str, granted: f64, word: &Word, up: bool) -> NodeShare {
 }
 
 impl Plimsoll {
-    /// `None` where the scenario's numbers are none a controller can work with.
+    /// `None` if the scenario's numbers are invalid for a controller.
     pub fn new(scenario: &Scenario, by_hash: bool, aim: Aim) -> Option<Self> {
         let tuning = &scenario.tuning;
         let law = if aim.load_line {
@@ -145,7 +145,7 @@ impl Plimsoll {
         };
         let names: Vec<String> = (1..=nodes).map(|node| format!("node{node}")).collect();
         let mut dispatchers = vec![Dispatcher::new(dispatch); proxies];
-        // In the scenario's order, so that places are nodes.
+        // In the scenario's order, so that places equal node numbers.
         let nothing: Vec<NodeShare> = names
             .iter()
             .map(|name| share(name, 0.0, &Word::default(), false))
@@ -180,14 +180,14 @@ impl Plimsoll {
         })
     }
 
-    /// What is known of a node by now, if it lives.
+    /// Latest report of a node that has arrived, if the node is live.
     fn word(&self, node: usize, now: f64) -> Option<Word> {
         let known = |word: &&Word| word.bound > 0.0 && word.at + 2.0 * self.network <= now;
         let word = self.words[node].iter().find(known)?;
         (now - word.at <= self.lease).then_some(*word)
     }
 
-    /// What the ring goes by: capacities, or the papers' bounds.
+    /// Weights for the ring: capacities, or the papers' bounds.
     fn weights(&self, now: f64) -> Vec<f64> {
         let words: Vec<Option<Word>> = (0..self.words.len())
             .map(|node| self.word(node, now))
@@ -280,7 +280,7 @@ impl Policy for Plimsoll {
     fn exchange(&mut self, now: f64, proxy: usize, up: &[bool]) -> bool {
         let dispatcher = &mut self.dispatchers[proxy];
         dispatcher.on_time(now);
-        // Who asks again soon does so within the same period.
+        // An early exchange belongs to the same period.
         if now - self.period_began[proxy] > 0.5 * self.period {
             self.period_began[proxy] = now;
             dispatcher.end_period();

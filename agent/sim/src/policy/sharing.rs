@@ -1,10 +1,10 @@
-//! A model of what the Redis function library does with a bound: shares by demand that are raised only by
-//! what the others gave up (`lua/redis/plimsoll/4-shares.lua`).
+//! A model of the sharing of a bound by the Redis function library: shares by demand, which grow only by what others
+//! have given up (`lua/redis/plimsoll/4-shares.lua`).
 
-/// Part of a bound that is shared evenly, so that who had no demand may begin.
+/// Part of a bound that is shared evenly, so that dispatchers without demand can begin.
 const EVEN: f64 = 0.05;
 
-/// Of each node and dispatcher.
+/// Shares by node and dispatcher.
 pub struct Sharing {
     demand: Vec<Vec<f64>>,
     held: Vec<Vec<f64>>,
@@ -18,7 +18,7 @@ impl Sharing {
         }
     }
 
-    /// What a dispatcher may have of a node's bound, after it told its demand and what it holds.
+    /// Share of a node's bound for a dispatcher that reports its demand and what it holds.
     pub fn grant(
         &mut self,
         node: usize,

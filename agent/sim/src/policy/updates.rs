@@ -7,24 +7,24 @@ use plimsoll_core::{
 
 use crate::scenario::{Scenario, UpdateLoad, Updates};
 
-/// Of one node.
+/// Update periods of one node.
 pub struct Updating {
     settings: Updates,
     names: Vec<String>,
-    /// Part of all reads that each item has, by Zipf's law.
+    /// Share of each item in all reads, by Zipf's law.
     shares: Vec<f64>,
     periods: UpdatePeriods,
     load: UpdateLoad,
 }
 
 impl Updating {
-    /// `None` where nothing is updated.
+    /// `None` if the scenario has no updates.
     pub fn new(scenario: &Scenario) -> Option<Self> {
         let settings = scenario.updates?;
         let weights = (1..=settings.items).map(|rank| f64::from(rank).powf(-settings.skew));
         let weights: Vec<f64> = weights.collect();
         let sum: f64 = weights.iter().sum();
-        // An update takes so much time, as items of requests count by theirs.
+        // Cost of an update relative to an item of a request, by time.
         let item_seconds = scenario.nodes.first()?.item_seconds;
         let mut periods = UpdatePeriods::new(FreshnessSettings {
             longest: Seconds(settings.longest),
@@ -43,9 +43,9 @@ impl Updating {
         })
     }
 
-    /// After a controller's step.
+    /// Adapts the periods after a controller's step.
     pub fn observed(&mut self, seen: &Observation, decision: &Decision) {
-        // Who reads what is not drawn for each request: the mean of it is taken.
+        // Reads are not drawn for each request; their mean is used.
         let reads = seen.delays.count() as f64 * self.settings.reads;
         for (name, share) in self.names.iter().zip(&self.shares) {
             self.periods.accessed(name, reads * share);

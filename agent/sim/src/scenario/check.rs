@@ -1,4 +1,4 @@
-//! What a scenario may not say.
+//! Validation of scenarios.
 
 use super::{
     MAX_CACHED, MAX_CLIENTS, MAX_KEYS, MAX_NODES, MAX_SECONDS, MAX_WRITTEN, NodeSettings, Scenario,

@@ -74,25 +74,25 @@ const MAX_WRITTEN: usize = 100;
 /// Memory is set aside for as many.
 const MAX_CACHED: u64 = 10_000_000;
 
-/// Why a scenario cannot be run.
+/// Reason for which a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// It cannot be read.
+    /// The file cannot be read or parsed.
     #[error("{file}: {problem}")]
     Read {
-        /// Which one.
+        /// Name of the file.
         file: String,
-        /// Why.
+        /// Reason.
         problem: String,
     },
-    /// A value cannot be.
+    /// A value is invalid.
     #[error("{file}: {key}: {problem}")]
     Value {
-        /// Which scenario.
+        /// Name of the scenario.
         file: String,
         /// The key.
         key: String,
-        /// What it must be.
+        /// Requirement.
         problem: String,
     },
 }
@@ -101,43 +101,43 @@ pub enum ScenarioError {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Its name; the file's where it is read from one.
+    /// Name of the scenario; the file's if it is read from one.
     #[serde(skip)]
     pub name: String,
-    /// What it shows, and every assumption behind its numbers.
+    /// Purpose, with every assumption behind its numbers.
     pub about: String,
     /// `S_t`.
     pub sla_seconds: f64,
-    /// How long a run is.
+    /// Length of a run, in seconds.
     pub seconds: f64,
-    /// Figures leave out what was before.
+    /// Begin of the measured time, in seconds.
     #[serde(default)]
     pub measured_from: f64,
-    /// The moment that overshoot and settling are counted from.
+    /// Time from which overshoot and settling are counted, in seconds.
     pub event: Option<f64>,
-    /// Seeds that are run where none is asked for: 1, 2, …
+    /// Default number of seeds: 1, 2, …
     #[serde(default = "one")]
     pub seeds: u32,
-    /// Policies in the order in which they are shown.
+    /// Policies in the order of the report.
     pub policies: Vec<String>,
-    /// Sampling period of agents, and exchange of proxies.
+    /// Sampling period of agents and exchange period of proxies, in seconds.
     #[serde(default = "one_second")]
     pub period: f64,
-    /// One way between any two programs, seconds.
+    /// One-way delay between any two programs, in seconds.
     #[serde(default)]
     pub network_seconds: f64,
-    /// Proxies; clients are spread over them.
+    /// Number of proxies, over which clients are spread.
     #[serde(default = "one")]
     pub proxies: u32,
-    /// Who sends.
+    /// The clients.
     pub clients: Clients,
-    /// What is not a query runs at the nodes, and all of them have work with it; without this at a master.
+    /// Transactions that run at the nodes, with work for all of them; without this they run at a master.
     pub writes: Option<Writes>,
     /// Groups of equal nodes.
     pub nodes: Vec<NodeSettings>,
-    /// Temporal data that each node updates before it does anything else.
+    /// Temporal data that each node updates with priority.
     pub updates: Option<Updates>,
-    /// What happens on the way.
+    /// Changes of nodes during the run.
     #[serde(default)]
     pub changes: Vec<Change>,
     /// Settings of the policies.
@@ -153,37 +153,37 @@ fn one_second() -> f64 {
     1.0
 }
 
-/// Who sends, and what.
+/// Clients and their requests.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clients {
-    /// How many, each with one request at a time; 0 for open arrivals.
+    /// Number of closed-loop clients; 0 for open arrivals.
     #[serde(default)]
     pub count: u32,
-    /// Items of a request, uniform.
+    /// Range of a request's items, uniform.
     pub items: [f64; 2],
-    /// A share of the requests that is long instead, and their items.
+    /// Share of long requests, and their items.
     pub long: Option<Long>,
-    /// Keys, drawn evenly.
+    /// Number of keys, drawn uniformly.
     #[serde(default = "one")]
     pub keys: u32,
-    /// Part of the requests that are queries; the others go to a master that is never short of room.
+    /// Share of queries among the requests; the others go to a master with unlimited capacity.
     #[serde(default = "whole")]
     pub queries: f64,
-    /// What the master takes, seconds.
+    /// Delay of the master, in seconds.
     #[serde(default)]
     pub transaction_seconds: f64,
-    /// From when on they think how long (closed), or send how much (open).
+    /// Phases of think time (closed loop) or load (open).
     pub phases: Vec<Phase>,
-    /// They give up after so many seconds, and the request has failed.
+    /// Timeout of a request in seconds, after which it has failed.
     pub patience: Option<f64>,
-    /// Tries after a failure, a refusal or a loss of patience.
+    /// Maximum retries after a failure, a refusal or a timeout.
     #[serde(default)]
     pub retries: u32,
-    /// Before a retry, uniform in this range of seconds, doubled each time.
+    /// Range of the backoff before a retry in seconds, uniform, doubled each time.
     #[serde(default)]
     pub retry_wait: [f64; 2],
-    /// Where the delay is counted from.
+    /// Begin of a request's delay.
     #[serde(default)]
     pub delay_from: DelayFrom,
 }
@@ -192,79 +192,79 @@ fn whole() -> f64 {
     1.0
 }
 
-/// What transactions mean to the nodes.
+/// Work of transactions at the nodes.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Writes {
-    /// Part of a transaction's work that each other node has with what it wrote.
+    /// Share of a transaction's work that each other node does to apply it.
     pub apply: f64,
 }
 
-/// Requests larger than most.
+/// Long requests.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Long {
-    /// Part of the requests.
+    /// Share of the requests.
     pub part: f64,
-    /// Their items, uniform.
+    /// Range of their items, uniform.
     pub items: [f64; 2],
 }
 
-/// Where the delay of a request is counted from.
+/// Begin of a request's delay.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum DelayFrom {
-    /// From when the client sent it.
+    /// When the client sends it.
     #[default]
     Sent,
-    /// From when the node's kernel had its connection.
+    /// When the node's kernel has accepted its connection.
     Accepted,
 }
 
-/// A part of a run.
+/// Phase of a run.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// Second at which it begins.
+    /// Begin of the phase, in seconds.
     pub from: f64,
-    /// Between an answer and the next request, seconds, uniform.
+    /// Range of the think time between a response and the next request in seconds, uniform.
     pub think: Option<[f64; 2]>,
-    /// Open arrivals, of the capacity of all nodes at the start, Poisson.
+    /// Open Poisson arrivals, as a share of all nodes' capacity at the start.
     pub load: Option<f64>,
 }
 
-/// Nodes of one kind.
+/// Group of equal nodes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSettings {
-    /// How many.
+    /// Number of nodes.
     #[serde(default = "one")]
     pub count: u32,
-    /// Jobs that make full speed at the same time.
+    /// Jobs that run at full speed concurrently.
     pub cores: u32,
-    /// Jobs in service at most.
+    /// Maximum jobs in service.
     pub workers: u32,
-    /// Connections that wait at most; the kernel drops what is over.
+    /// Maximum waiting connections; the kernel drops further ones.
     #[serde(default = "most")]
     pub backlog: u32,
-    /// For the schedulers that take weights: its share of the work.
+    /// Weight for schedulers that use weights.
     #[serde(default = "hundred")]
     pub weight: u32,
-    /// One core's time for an item that is not cached.
+    /// One core's time for an item that is not cached, in seconds.
     pub item_seconds: f64,
-    /// In which order what waits is served.
+    /// Order in which waiting requests are served.
     #[serde(default)]
     pub order: Order,
-    /// Jobs in the node from which on each further one slows all down.
+    /// Number of jobs in the node above which each further one slows all down.
     #[serde(default)]
     pub contention_from: u32,
-    /// By how much: speed is over 1 + this times the jobs above.
+    /// Contention: speed is divided by 1 + this times the jobs above `contention_from`.
     #[serde(default)]
     pub contention: f64,
-    /// Keys that the cache holds.
+    /// Capacity of the cache, in keys.
     #[serde(default)]
     pub cache_keys: u32,
-    /// Part of the work that a cached key saves.
+    /// Share of the work that a cached key saves.
     #[serde(default)]
     pub cache_saves: f64,
 }
@@ -277,29 +277,29 @@ fn most() -> u32 {
     u32::MAX
 }
 
-/// In which order a node serves what waits.
+/// Order in which a node serves waiting requests.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// As it came.
+    /// In order of arrival.
     #[default]
     Fifo,
-    /// Any: threads that compete for a lock or a disk.
+    /// In random order, like threads that compete for a lock or a disk.
     Random,
 }
 
-/// What happens to nodes.
+/// Change of nodes.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// Second.
+    /// Time of the change, in seconds.
     pub at: f64,
-    /// From this node on.
+    /// First node that changes.
     pub node: u32,
-    /// So many nodes.
+    /// Number of nodes that change.
     #[serde(default = "one")]
     pub count: u32,
-    /// What.
+    /// New state.
     pub to: State,
     /// For `slow`, `failing` and `contended`: how fast it is, what part fails, how much jobs slow one another.
     pub value: Option<f64>,
@@ -317,25 +317,25 @@ pub enum State {
     BlackHole,
     /// At this part of its speed.
     Slow,
-    /// Answers this part of the requests with an error at once.
+    /// Answers this share of the requests with an error at once.
     Failing,
-    /// Jobs slow one another by this much (`contention`); else it stays as it is.
+    /// Has this `contention`, and otherwise stays as it is.
     Contended,
 }
 
-/// Settings of the policies, where a scenario has others than Plimsoll's and the peers' defaults.
+/// Settings of the policies that differ from Plimsoll's and the peers' defaults.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tuning {
-    /// The bound at start, in items.
+    /// Initial bound, in items.
     pub nominal: f64,
-    /// The smallest, in items.
+    /// Minimum bound, in items.
     pub min: f64,
-    /// The limit of each node for `static`, requests.
+    /// Limit of each node for `static`, in requests.
     pub static_jobs: f64,
-    /// Slots of the ring.
+    /// Number of slots of the ring.
     pub slots: u32,
-    /// How full a node may get with keys that are not its own.
+    /// Share of a node's room that other nodes' keys may fill.
     pub spill: f64,
 }
 
@@ -352,7 +352,7 @@ impl Default for Tuning {
 }
 
 impl Scenario {
-    /// One that comes with the program, or a file.
+    /// Reads a built-in scenario, or a file.
     pub fn find(name: &str) -> Result<Self, ScenarioError> {
         if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
             return Self::parse(name, text);
@@ -372,7 +372,7 @@ impl Scenario {
         Self::parse(name, &read)
     }
 
-    /// From TOML.
+    /// Parses and validates TOML.
     pub fn parse(file: &str, text: &str) -> Result<Self, ScenarioError> {
         let mut scenario: Scenario = toml::from_str(text).map_err(|error| ScenarioError::Read {
             file: file.to_owned(),
@@ -392,7 +392,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Other policies.
+    /// Replaces the policies.
     pub fn choose(&mut self, policies: &[String]) -> Result<(), ScenarioError> {
         let is_unknown = |name: &&String| !names::is_known(name);
         if let Some(unknown) = policies.iter().find(is_unknown) {

@@ -2,26 +2,26 @@
 
 use serde::Deserialize;
 
-/// Temporal data: what is read is as old as its last update.
+/// Temporal data, whose age is the time since their last update.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Updates {
-    /// How many items.
+    /// Number of items.
     pub items: u32,
-    /// Seconds between two updates of one, while nothing is wrong.
+    /// Normal update period of an item, in seconds.
     pub period: f64,
-    /// The most a policy may make of it (`P_max`).
+    /// Maximum update period, in seconds (`P_max`).
     pub longest: f64,
-    /// One core's time for an update.
+    /// One core's time for an update, in seconds.
     pub update_seconds: f64,
     /// Items that a request reads.
     pub reads: f64,
-    /// Exponent of Zipf's law by which items are read; 0 is evenly.
+    /// Zipf exponent of the reads; 0 for a uniform distribution.
     pub skew: f64,
 }
 
 impl Updates {
-    /// What they come to while nobody makes their periods longer.
+    /// Load of the updates at the normal period.
     pub(crate) fn load(&self) -> UpdateLoad {
         UpdateLoad {
             per_second: f64::from(self.items) / self.period,
@@ -31,13 +31,13 @@ impl Updates {
     }
 }
 
-/// What updates come to.
+/// Load of updates.
 #[derive(Clone, Copy, Debug)]
 pub struct UpdateLoad {
-    /// Of all items.
+    /// Updates/s of all items.
     pub per_second: f64,
-    /// Mean age of what is read, seconds.
+    /// Mean age of the data read, in seconds.
     pub age: f64,
-    /// The longest period that an item has, seconds.
+    /// Longest period of an item, in seconds.
     pub longest: f64,
 }

@@ -1,4 +1,4 @@
-//! What the scenario does to nodes.
+//! Changes of nodes in the scenario.
 
 use rand::Rng;
 
@@ -27,7 +27,7 @@ impl World<'_> {
                 _ => 1.0,
             };
             self.nodes[place].set_speed(self.now, speed);
-            // What a black hole has taken never comes back.
+            // Requests in a black hole are never answered.
             if change.to != State::BlackHole {
                 let lost = match change.to {
                     State::Down => self.nodes[place].drop_all(self.now),

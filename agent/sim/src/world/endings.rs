@@ -1,10 +1,10 @@
-//! How requests end, and what clients do then.
+//! Ends of requests, and the clients' reactions.
 
 use super::{MIN_PAUSE, Request, World};
 use crate::{events::Event, policy::Ended};
 
 impl World<'_> {
-    /// A transaction has left a node; the others apply what it `committed`.
+    /// Ends a transaction at a node; if it `committed`, the other nodes apply it.
     pub(super) fn wrote(&mut self, slot: u32, node: u32, committed: bool) {
         let (Some(writes), request) = (self.scenario.writes, &self.requests[slot as usize]) else {
             return;
@@ -25,7 +25,7 @@ impl World<'_> {
         }
     }
 
-    /// The policy hears of the end of an attempt.
+    /// Reports the end of an attempt to the policy.
     pub(super) fn tell(&mut self, slot: u32, status: Option<u16>) {
         let proxy = self.proxy(slot);
         let request = &mut self.requests[slot as usize];
@@ -70,7 +70,7 @@ impl World<'_> {
         }
     }
 
-    /// The client tries the same again later, if it has tries left.
+    /// Schedules a retry, if the client has retries left.
     pub(super) fn try_again(&mut self, slot: u32) -> bool {
         let request = &mut self.requests[slot as usize];
         if request.tries >= self.scenario.clients.retries {
@@ -104,7 +104,7 @@ impl World<'_> {
         let swallowed = request
             .node
             .is_some_and(|node| self.nodes[node as usize].forget(slot));
-        // The proxy closes the connection; the node does not notice and works on.
+        // The proxy closes the connection, but the node continues to work.
         self.tell(slot, None);
         self.requests[slot as usize].orphaned = true;
         if swallowed {
@@ -131,7 +131,7 @@ impl World<'_> {
         }
     }
 
-    /// The client thinks, and sends again.
+    /// Schedules the client's next request after its think time.
     pub(super) fn pause(&mut self, client: u32) {
         if self.scenario.clients.count > 0 {
             let pause = self.crowd.pause(client, self.now.get());

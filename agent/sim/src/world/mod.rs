@@ -16,48 +16,49 @@ use crate::{
     scenario::{DelayFrom, Scenario, ScenarioError},
 };
 
-/// Health checks every half second, and the second failure counts (haproxy/examples).
+/// Interval of health checks in seconds; the second failure counts (haproxy/examples).
 const HEALTH_CHECK: f64 = 0.5;
-/// Linux before 3.1: the first SYN is sent again after 3 s, then after twice as long each time, five times.
+/// Linux before 3.1: the SYN is resent after 3 s, then after twice as long each time, five times.
 const SYN_RETRY: f64 = 3.0;
 const SYN_RETRIES: u8 = 5;
-/// Nobody sends again sooner, or who is refused at once and does not think would stop the clock.
+/// Minimum time before a client sends again, in seconds: otherwise a client that is refused at once and does not think
+/// would stop the clock.
 const MIN_PAUSE: f64 = 0.001;
-/// An error costs a node this long.
+/// Time that an error takes at a node.
 const ERROR_SECONDS: f64 = 0.001;
-/// A proxy that holds a request back looks again after this long.
+/// Interval at which a proxy reconsiders a held request, in seconds.
 const HELD_SECONDS: f64 = 0.01;
-/// Who gives up much of a share tells it after this long.
+/// Time after which a dispatcher that gives up much of a share reports, in seconds.
 const EARLY_SECONDS: f64 = 0.1;
-/// Periods are jittered by up to this part, so that agents do not act in step.
+/// Maximum relative jitter of periods, so that agents do not act in step.
 const JITTER: f64 = 0.05;
-/// An agent looks so many times in a period whether it should end it.
+/// Times per period that an agent checks whether to end it early.
 const LOOKS: f64 = 4.0;
 
-/// A request on its way.
+/// Request in flight.
 #[derive(Debug, Default)]
 struct Request {
     client: u32,
-    /// Tells this use of the slot from others.
+    /// Number of this use of the slot.
     turn: u32,
     key: u32,
     items: f64,
-    /// A transaction that runs at a node.
+    /// Whether it is a transaction that runs at a node.
     writes: bool,
-    /// Since when its proxy holds it back.
+    /// Time since which its proxy holds it back.
     held_since: Option<Time>,
     sent: Time,
     accepted: Time,
-    /// Of the client, after failures.
+    /// Retries of the client after failures.
     tries: u32,
-    /// Of the kernel.
+    /// SYN retries of the kernel.
     syns: u8,
     redispatched: bool,
-    /// Requests in the node when it came.
+    /// Requests in the node when it arrived.
     found: usize,
     node: Option<u32>,
     held: Option<Held>,
-    /// Its client has left; the node works on.
+    /// Whether its client has left while the node continues to work.
     orphaned: bool,
 }
 
@@ -67,7 +68,7 @@ pub struct World<'a> {
     events: Events,
     now: Time,
     nodes: Vec<Node>,
-    /// When each agent's period ends.
+    /// End of each agent's period.
     due: Vec<Time>,
     up: Vec<bool>,
     crowd: Crowd,
@@ -155,7 +156,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Until the end of the scenario.
+    /// Runs to the end of the scenario.
     pub fn run(mut self) -> Outcome {
         let end = Time::seconds(self.scenario.seconds);
         let mut second = 0;
@@ -228,7 +229,7 @@ impl<'a> World<'a> {
             Event::Health { node, up } => {
                 if (self.nodes[node as usize].health != Health::Down) == up {
                     self.up[node as usize] = up;
-                    // Every proxy acts on it at once.
+                    // Every proxy reacts at once.
                     for proxy in 0..self.scenario.proxies as usize {
                         self.policy.exchange(self.now.get(), proxy, &self.up);
                     }
@@ -281,7 +282,7 @@ impl<'a> World<'a> {
         })
     }
 
-    /// The client's patience begins.
+    /// Starts the client's timeout.
     fn wait_for(&mut self, slot: u32) {
         if let Some(patience) = self.scenario.clients.patience {
             let turn = self.requests[slot as usize].turn;
@@ -299,7 +300,7 @@ impl<'a> World<'a> {
         if self.scenario.clients.count > 0 {
             return (request.client % proxies) as usize;
         }
-        // All requests of an open stream are of one client: each goes anywhere, whatever its key.
+        // All requests of an open stream belong to one client: each goes to any proxy, whatever its key.
         let each = u64::from(request.turn) << 32 | u64::from(slot);
         let mixed = each.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         ((mixed * u64::from(proxies)) >> 32) as usize
@@ -311,7 +312,7 @@ impl<'a> World<'a> {
         if request.orphaned {
             return self.release_slot(slot);
         }
-        // A kernel that tries again does so at the node that it was sent to.
+        // The kernel retries at the same node.
         if let Some(node) = request.node {
             return self.connect(slot, node);
         }
@@ -423,7 +424,7 @@ impl<'a> World<'a> {
     fn period(&mut self, node: u32) {
         let place = node as usize;
         let seen = self.nodes[place].observe(self.now);
-        // A node that is down has no agent that reports either.
+        // A node that is down has no reporting agent either.
         if self.nodes[place].health != Health::Down
             && let Some(seen) = seen
         {
@@ -441,7 +442,7 @@ impl<'a> World<'a> {
         self.events.put(self.due[place], Event::Period(node));
     }
 
-    /// Ends a node's period early where its agent asks for it.
+    /// Ends a node's period early if its agent requests it.
     fn look(&mut self, node: u32) {
         let between = self.scenario.period / LOOKS;
         if self.policy.hurries(node as usize)
