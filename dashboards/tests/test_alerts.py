@@ -52,7 +52,7 @@ def test_every_alert_has_cases_of_both_kinds():
         assert not missing, f"{alert['alert']} says {missing}, which it does not have"
 
 
-def test_every_alert_says_what_is_wrong_and_what_to_do():
+def test_every_alert_has_a_summary_and_a_runbook_link():
     for alert in ALERTS:
         name = alert["alert"]
         assert alert["labels"]["severity"] in SEVERITIES, name
@@ -66,7 +66,7 @@ def test_the_runbook_has_every_alert_and_no_other():
     assert set(entries) == NAMES
 
 
-def test_the_rules_ask_only_for_what_is_exported():
+def test_rules_query_exported_metrics_only():
     catalogue = re.findall(r"^\| `(plimsoll_\w+)`", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
     recorded = {rule["record"] for rule in RULES if "record" in rule}
     for rule in RULES:

@@ -108,7 +108,7 @@ def test_the_data_source_and_the_time_can_be_chosen(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_panels_say_what_they_show(name: str) -> None:
+def test_panels_have_titles_descriptions_and_known_units(name: str) -> None:
     for panel in panels(BUILT[name]):
         assert panel["title"] and panel["description"] and panel["targets"], panel["title"]
         fields = panel["fieldConfig"]
@@ -117,7 +117,7 @@ def test_panels_say_what_they_show(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_every_series_is_of_what_is_chosen(name: str) -> None:
+def test_every_selector_uses_the_dashboards_variables(name: str) -> None:
     for title, expr in queries(BUILT[name]):
         selectors = re.findall(r"\{([^{}]*)\}", expr)
         assert selectors, f"{title}: {expr}"
@@ -165,7 +165,7 @@ def test_links_to_a_dashboard_lead_to_one() -> None:
     assert set(led) <= {made["uid"] for made in BUILT.values()}
 
 
-def test_the_command_writes_what_the_types_give(tmp_path: Path) -> None:
+def test_command_writes_the_built_dashboards(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dashboards", "build", str(tmp_path / "made")]
     subprocess.run(command, cwd=Path(__file__).parents[2], check=True, timeout=60, stdout=subprocess.DEVNULL)
     written = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "made").glob("*.json")}
@@ -185,7 +185,7 @@ def test_the_command_names_a_directory_it_cannot_write(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_provisioning_names_what_the_dashboards_ask_for() -> None:
+def test_provisioning_has_a_prometheus_source_and_a_file_provider() -> None:
     directory = Path(__file__).parents[1] / "provisioning"
     (source,) = yaml.safe_load((directory / "datasources" / "plimsoll.yaml").read_text())["datasources"]
     (provider,) = yaml.safe_load((directory / "dashboards" / "plimsoll.yaml").read_text())["providers"]

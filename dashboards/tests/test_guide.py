@@ -56,7 +56,7 @@ def test_the_recorded_run_has_the_alert_and_the_guides_figures(tmp_path: Path) -
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_samples_are_told_as_promtool_reads_them() -> None:
+def test_samples_parse_like_promtool() -> None:
     samples = {2: "7", 3: "7", 4: "7", 6: "1.5"}
     assert notation(samples, 10) == "_x2 7x2 _x1 1.5 stale"
     assert notation({0: "1", 1: "2"}, 2) == "1 2"

@@ -27,7 +27,7 @@ def scraping(address: str) -> str:
 
 @needs_lab
 @pytest.mark.timeout(90)
-def test_they_show_what_haproxy_holds(stack: ExitStack, site: Site, tmp_path: Path) -> None:  # noqa: F811
+def test_panels_show_haproxys_held_updates(stack: ExitStack, site: Site, tmp_path: Path) -> None:  # noqa: F811
     site.agents[0].wants(A=60)
     (tmp_path / "prometheus.yml").write_text(scraping(f"127.0.0.1:{site.port}"))
     (port,) = free_ports(1)

@@ -85,7 +85,7 @@ def test_every_variable_has_values(recorded_for: Recorded, name: str) -> None:
 
 
 @needs_lab
-def test_what_happened_is_marked(recorded: Recorded) -> None:
+def test_events_are_annotated(recorded: Recorded) -> None:
     marks = {}
     for name, dashboard in BUILT.items():
         for annotation in dashboard.get("annotations", {}).get("list", []):
@@ -102,7 +102,7 @@ def test_what_happened_is_marked(recorded: Recorded) -> None:
 
 
 @needs_lab
-def test_a_preview_has_what_the_panels_and_the_marks_have(recorded: Recorded) -> None:
+def test_preview_has_panels_and_annotations(recorded: Recorded) -> None:
     # As the first policy ends, while its nodes are still there.
     span = Span(recorded.span.start, recorded.last[len(LAST_SECONDS) - 1])
     made = record(recorded.prometheus, list(BUILT.values()), span, {"instance": "node1"})

@@ -13,7 +13,7 @@ local function fresh(periods, settings, agents)
   return c
 end
 
--- An update that passed and was taken.
+-- An update that passed and was accepted.
 local function pass(c, item, sequence)
   local holder = {}
   assert.equal("pass", c:arrived(item, sequence, holder))
@@ -34,7 +34,7 @@ local function texts(due)
 end
 
 describe("pushed updates", function()
-  it("pass where nobody wants them less often", function()
+  it("pass for items with their usual period", function()
     local c = fresh({})
     for _ = 1, 5 do
       pass(c, "A")
@@ -42,7 +42,7 @@ describe("pushed updates", function()
     assert.equal(0, c.items)
   end)
 
-  it("wait for their period, the latest in place of the others, and then go on", function()
+  it("wait for their period, the latest replacing others, and are then forwarded", function()
     local c = fresh()
     pass(c, "A")
     c:at(100.5)
@@ -64,7 +64,7 @@ describe("pushed updates", function()
     assert.near(1.9, hold(c, "A", "three"), 1e-9)
   end)
 
-  it("of one item go on one at a time", function()
+  it("of one item are forwarded one at a time", function()
     local c = fresh()
     local first = {}
     assert.equal("pass", c:arrived("A", nil, first))
@@ -77,14 +77,14 @@ describe("pushed updates", function()
     assert.same({}, c:due(8))
     c:at(102.6)
     assert.same({ A = "second" }, texts(c:due(8)))
-    -- While it is under way.
+    -- While it is in flight.
     hold(c, "A", "third")
     c:flushed("A", "second", true)
     assert.equal(1, c.held)
     assert.equal("hold", c:arrived("A", nil, {}))
   end)
 
-  it("that waited are kept where a newer one fails, and go where it is taken", function()
+  it("that waited are kept if a newer one fails, and dropped if it is accepted", function()
     local c = fresh()
     pass(c, "A")
     hold(c, "A", "older")
@@ -106,7 +106,7 @@ describe("pushed updates", function()
     assert.equal(0, c.held)
   end)
 
-  it("that the service does not take are tried again, later each time", function()
+  it("that the service does not accept are retried with backoff", function()
     local c = fresh()
     pass(c, "A")
     hold(c, "A", "one")
@@ -126,7 +126,7 @@ describe("pushed updates", function()
     assert.equal(1, c.held)
   end)
 
-  it("that are late or doubled are not taken", function()
+  it("that are late or duplicate are refused", function()
     local c = fresh()
     pass(c, "A", 7)
     assert.equal("stale", c:arrived("A", 7, {}))
@@ -140,7 +140,7 @@ describe("pushed updates", function()
     assert.same({ A = "ten" }, texts(c:due(8)))
   end)
 
-  it("of a feed that counts anew are taken after a minute, or at once after one without a number", function()
+  it("of a feed with restarted numbers pass after a minute, or at once after one without a number", function()
     local c = fresh({ A = 0.5 })
     local clock = 100
     local function wait(seconds)
@@ -167,7 +167,7 @@ describe("pushed updates", function()
     hold(c, "A", "two", 2)
   end)
 
-  it("that wait for a newer one under way go with it", function()
+  it("that wait for a newer one in flight are dropped with it", function()
     local c = fresh()
     local holder = {}
     assert.equal("pass", c:arrived("A", 9, holder))
@@ -178,7 +178,7 @@ describe("pushed updates", function()
     hold(c, "A", "ten", 10)
   end)
 
-  it("that failed may come again", function()
+  it("that failed may be sent again", function()
     local c = fresh()
     local holder = {}
     assert.equal("pass", c:arrived("A", 7, holder))
@@ -186,7 +186,7 @@ describe("pushed updates", function()
     pass(c, "A", 7)
   end)
 
-  it("go on at once where their item is wanted as often as usual again", function()
+  it("are forwarded at once when their item's usual period returns", function()
     local c = fresh()
     pass(c, "A")
     pass(c, "B")
@@ -203,7 +203,7 @@ describe("pushed updates", function()
     assert.equal("hold", c:arrived("B", nil, {}))
   end)
 
-  it("go on at once when an agent has been silent for long", function()
+  it("are forwarded at once when an agent has been silent for long", function()
     local c = fresh()
     pass(c, "A")
     hold(c, "A", "one")
@@ -214,20 +214,20 @@ describe("pushed updates", function()
     c:at(107.1)
     assert.same({ A = "one" }, texts(c:due(8)))
     pass(c, "B")
-    -- It has the same still to say.
+    -- Its answer is unchanged.
     c:on_periods(1, nil)
     pass(c, "B")
     assert.equal("hold", c:arrived("B", nil, {}))
   end)
 
-  it("keep the shortest period that an agent wants, and the usual one where one wants that", function()
+  it("use the shortest period that any agent requests", function()
     local c = fresh({ A = 2, B = 3 }, nil, 2)
     assert.same({}, c.periods, "the second has said nothing")
     c:on_periods(2, { A = 1.5, C = 9 })
     assert.same({ A = 1.5 }, c.periods)
   end)
 
-  it("are refused where there is no room, and what waits stays", function()
+  it("are refused if there is no room, and waiting ones stay", function()
     local c = fresh(nil, { max_bytes = 10 })
     pass(c, "A")
     pass(c, "B")
@@ -241,7 +241,7 @@ describe("pushed updates", function()
     assert.same({ A = "1234567890" }, texts(c:due(8)))
   end)
 
-  it("of items beyond the most pass", function()
+  it("of items beyond the maximum pass", function()
     local c = fresh({ A = 2, B = 2, C = 2 }, { max_items = 2 })
     pass(c, "A")
     pass(c, "B")
@@ -251,7 +251,7 @@ describe("pushed updates", function()
     assert.equal(2, c.items)
   end)
 
-  it("do not mind a clock that jumps", function()
+  it("tolerate clock jumps", function()
     local c = fresh()
     pass(c, "A")
     c:at(101)
@@ -262,7 +262,7 @@ describe("pushed updates", function()
     assert.same({ A = "one" }, texts(c:due(8)), "a second has passed")
   end)
 
-  it("all go on when the process ends", function()
+  it("are all forwarded when the process ends", function()
     local c = fresh()
     pass(c, "A")
     pass(c, "B")
@@ -276,11 +276,10 @@ describe("pushed updates", function()
   end)
 end)
 
-describe("any order of things", function()
-  -- A service that takes an update late or never, and clients that push numbers: what is there in the end is the
-  -- newest.
+describe("any order of events", function()
+  -- The service accepts updates late or never, and clients push numbers: the newest one is there in the end.
   for seed = 1, 40 do
-    it("loses no latest value and turns none back, seed " .. seed, function()
+    it("keeps the latest value and never goes back to an older one, seed " .. seed, function()
       math.randomseed(seed)
       local items = { "A", "B", "C" }
       local c = fresh({ A = 0.5, B = 2, C = 3 })
@@ -290,11 +289,11 @@ describe("any order of things", function()
         local job = table.remove(under_way, i)
         local good = math.random() < 0.8
         if good then
-          -- Nothing older may come after.
+          -- No older one may follow.
           assert.is_true((stored[job.item] or 0) <= job.number, job.item)
           stored[job.item] = job.number
         elseif job.holder then
-          -- Whoever pushed it was told; it comes again.
+          -- Its sender was notified, and sends it again.
           latest[job.item] = latest[job.item] == job.number and stored[job.item] or latest[job.item]
         end
         if job.holder then

@@ -1,4 +1,4 @@
--- What Rust counted and learned of requests' costs, as agent/core/vectors/costs.json has it, again.
+-- Replays Rust's counted and learned costs from agent/core/vectors/costs.json.
 
 package.path = "lua/?.lua;" .. package.path
 

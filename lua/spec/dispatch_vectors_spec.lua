@@ -1,4 +1,4 @@
--- What Rust's dispatcher decided, as agent/core/vectors/dispatch.json has it, decided again.
+-- Replays the decisions of Rust's dispatcher from agent/core/vectors/dispatch.json.
 
 package.path = "lua/?.lua;" .. package.path
 

@@ -27,7 +27,7 @@ local function fresh(policy, shares, settings)
   return dispatcher
 end
 
--- Names, and those who hold the requests.
+-- Names of servers, and holders of requests.
 local function counted(dispatcher, times, cost)
   local counts, holders = {}, {}
   for _ = 1, times do
@@ -48,7 +48,7 @@ local function refusal(dispatcher, now)
 end
 
 describe("admission", function()
-  it("fills each node up to its share and refuses what is over", function()
+  it("fills each node up to its share and refuses further requests", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10), node2 = share(20) })
     local counts, holders = counted(dispatcher, 40)
     assert.same({ node1 = 10, node2 = 20 }, counts)
@@ -57,12 +57,12 @@ describe("admission", function()
     assert.equal(30, #holders)
   end)
 
-  it("keeps the filling even on the way", function()
+  it("fills nodes evenly", function()
     local dispatcher = fresh("fc_prop", { node1 = share(100), node2 = share(200), node3 = share(300) })
     assert.same({ node1 = 10, node2 = 20, node3 = 30 }, (counted(dispatcher, 60)))
   end)
 
-  it("takes a request that is larger than a share alone, and no second one", function()
+  it("admits a request larger than a share alone", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10) })
     local holder = {}
     assert.equal("node1", dispatcher.admit(0, nil, 50, holder))
@@ -71,7 +71,7 @@ describe("admission", function()
     assert.equal("node1", (dispatcher.admit(1, nil, 1, {})))
   end)
 
-  it("leaves it to the proxy when the news is old, or there is none", function()
+  it("leaves the decision to the proxy without a fresh snapshot", function()
     local dispatcher = fresh("fc_prop", { node1 = share(1) })
     local _, holders = counted(dispatcher, 1)
     assert.is_nil(refusal(dispatcher, 10.5))
@@ -80,7 +80,7 @@ describe("admission", function()
     assert.equal(1, #holders)
   end)
 
-  it("never names a server that is down, and leaves it to the proxy when all are", function()
+  it("never chooses a server that is down, and leaves the decision to the proxy if all are", function()
     local dispatcher = fresh("fc_prop", { node1 = share(100), node2 = share(100) })
     dispatcher.on_server(1, 0, false, 0)
     assert.same({ node2 = 5 }, (counted(dispatcher, 5)))
@@ -90,7 +90,7 @@ describe("admission", function()
     assert.same({ node1 = 5 }, (counted(dispatcher, 5)))
   end)
 
-  it("does not name a server whose node left", function()
+  it("does not choose a server whose node left", function()
     local dispatcher = fresh("fc_prop", { node1 = share(100), node2 = share(100) })
     dispatcher.on_shares(3.5, 1, { node2 = share(100) })
     assert.same({ node2 = 4 }, (counted(dispatcher, 4)))
@@ -98,7 +98,7 @@ describe("admission", function()
     assert.is_false(dispatcher.knows("node9"))
   end)
 
-  it("holds the shares for a lease when Redis comes back empty, then leaves it to the proxy", function()
+  it("keeps shares for a lease when Redis restarts empty, then leaves the decision to the proxy", function()
     local dispatcher = fresh("fc_prop", { node1 = share(2) })
     dispatcher.on_shares(1, 1, {})
     assert.is_true(dispatcher.knows("node1"))
@@ -110,7 +110,7 @@ describe("admission", function()
     assert.equal(2, #holders)
   end)
 
-  it("is not put out by absurd costs", function()
+  it("limits absurd costs", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10) })
     for _, cost in ipairs({ -5, 1e300, math.huge }) do
       local holder = {}
@@ -120,7 +120,7 @@ describe("admission", function()
     end
   end)
 
-  it("does not let a request that costs nothing pass a bound", function()
+  it("counts a least cost for a request without cost", function()
     local dispatcher = fresh("fc_prop", { node1 = share(1) })
     assert.same({ node1 = 10 }, (counted(dispatcher, 20, 0)))
   end)
@@ -131,7 +131,7 @@ describe("accounting", function()
     assert.same({ 0, 0 }, { dispatcher.usage("node1") })
   end
 
-  it("returns to nothing however requests end", function()
+  it("returns to 0 however requests end", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10) })
     local _, holders = counted(dispatcher, 10, 0.5)
     for i, holder in ipairs(holders) do
@@ -148,7 +148,7 @@ describe("accounting", function()
     assert.matches("^2 5 5.0+ 5 5 ", dispatcher.report()[3])
   end)
 
-  it("releases the requests whose streams are gone, and only those", function()
+  it("releases only requests whose streams are gone", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10) })
     local _, holders = counted(dispatcher, 10)
     for i = 1, 4 do
@@ -166,7 +166,7 @@ describe("accounting", function()
     assert.is_false(dispatcher.collect(2))
   end)
 
-  it("holds by coroutines as HAProxy has them", function()
+  it("accepts coroutines as holders", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10) })
     local streams = {}
     for i = 1, 6 do
@@ -196,7 +196,7 @@ describe("accounting", function()
     all_returned(dispatcher)
   end)
 
-  it("follows HAProxy's own count where that is lower for a second, and not before", function()
+  it("adopts HAProxy's count after it was lower for a second", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10) })
     local _, holders = counted(dispatcher, 5)
     dispatcher.on_server(1, 0.1, true, 2)
@@ -210,7 +210,7 @@ describe("accounting", function()
     all_returned(dispatcher)
   end)
 
-  it("does not follow HAProxy's count where it was as high in between", function()
+  it("keeps its count if HAProxy's was as high in between", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10) })
     local _, holders = counted(dispatcher, 5)
     dispatcher.on_server(1, 0.1, true, 2)
@@ -220,7 +220,7 @@ describe("accounting", function()
     assert.equal(5, #holders)
   end)
 
-  it("counts a redispatched request where it ended", function()
+  it("counts a redispatched request at its final server", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10), node2 = share(10) })
     local holder = {}
     dispatcher.on_server(2, 0, false, 0)
@@ -232,7 +232,7 @@ describe("accounting", function()
     all_returned(dispatcher)
   end)
 
-  it("reports counters that only grow, and demand with what was refused", function()
+  it("reports cumulative counters, and demand with refused requests", function()
     local dispatcher = fresh("fc_prop", { node1 = share(2) })
     local holder = {}
     dispatcher.admit(0, nil, 1, holder)
@@ -250,7 +250,7 @@ describe("accounting", function()
     assert.equal("2 1 0.250000 0 80 31:1 -", dispatcher.report()[3])
   end)
 
-  it("holds the share that it knows, and what is under way of a larger one before", function()
+  it("holds the known share, and the cost in flight of a larger former one", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10) })
     local function held()
       return tonumber(dispatcher.report()[2]:match("/(.*)$"))
@@ -270,7 +270,7 @@ describe("accounting", function()
     assert.equal(0, held())
   end)
 
-  it("tells of no demand when it has died away", function()
+  it("reports no demand once it has decayed", function()
     local dispatcher = fresh("fc_prop", { node1 = share(1000) })
     local _, holders = counted(dispatcher, 1000)
     for _, holder in ipairs(holders) do
@@ -287,7 +287,7 @@ describe("accounting", function()
     assert.equal("0/1000", dispatcher.report()[2])
   end)
 
-  it("does not count a failure as an answer", function()
+  it("does not count a failure as a response", function()
     local dispatcher = fresh("fc_prop", { node1 = share(2) })
     local holder = {}
     dispatcher.admit(0, nil, 1, holder)
@@ -295,7 +295,7 @@ describe("accounting", function()
     assert.equal("2 0 0.000000 1 0 - -", dispatcher.report()[3])
   end)
 
-  it("tells what there is to learn of a route", function()
+  it("returns the items to learn for a route", function()
     local dispatcher = fresh("fc_prop", { node1 = share(10) })
     local holders = { {}, {}, {} }
     dispatcher.admit(0, nil, 1, holders[1], "quotes")
@@ -316,13 +316,13 @@ describe("the shared ring", function()
     return dispatcher
   end
 
-  it("places by the key, by names and not by positions", function()
+  it("places by key, mapping owners by name and not by position", function()
     local dispatcher = on_ring({ node2 = share(100), node3 = share(100) })
     assert.equal("node2", (dispatcher.admit(0, 0, 1, {})))
     assert.equal("node3", (dispatcher.admit(0, 0xffffffff, 1, {})))
   end)
 
-  it("spills over when the owner is full, down or unknown to the proxy", function()
+  it("spills over if the owner is full, down or unknown to the proxy", function()
     local holder = {}
     local dispatcher = on_ring({ node2 = share(1), node3 = share(100) })
     assert.equal("node2", (dispatcher.admit(0, 0, 1, holder)))
@@ -334,7 +334,7 @@ describe("the shared ring", function()
     assert.equal("node3", (dispatcher.admit(0, 0, 1, holder)))
   end)
 
-  it("refuses when all who own slots are full", function()
+  it("refuses if all owners of slots are full", function()
     local holders = { {}, {} }
     local dispatcher = on_ring({ node2 = share(1), node3 = share(1) })
     dispatcher.admit(0, 0, 1, holders[1])
@@ -344,12 +344,12 @@ describe("the shared ring", function()
     assert.equal("full", reason)
   end)
 
-  it("leaves it to the proxy before the first ring", function()
+  it("leaves the decision to the proxy before the first ring", function()
     local dispatcher = fresh("fc_hash", { node1 = share(10) })
     assert.is_nil((dispatcher.admit(0, 0, 1, {})))
   end)
 
-  it("places a request without a key by the bounds", function()
+  it("places a request without a key by bounds", function()
     local dispatcher = on_ring({ node2 = share(100), node3 = share(100) })
     assert.is_truthy((dispatcher.admit(0, nil, 1, {})))
   end)
@@ -360,7 +360,7 @@ describe("the schedulers", function()
     "round_robin", "weighted_round_robin", "weighted_random", "basic_li", "job_informed", "load_informed",
   }
   for _, policy in ipairs(policies) do
-    it(policy .. " keeps to the bounds", function()
+    it(policy .. " respects the bounds", function()
       local settings = { scheduler = { arrivals = 100, max_nodes = 3, interval = 0.1, artificial = 0.01 } }
       local shares = { node1 = share(4, { jobs = 3, load = 0.5 }), node2 = share(8), node3 = share(1) }
       local dispatcher = fresh(policy, shares, settings)
@@ -370,12 +370,12 @@ describe("the schedulers", function()
     end)
   end
 
-  it("place a request alone where no node was granted anything", function()
+  it("admit a request alone if no node has a share", function()
     local dispatcher = fresh("round_robin", { node1 = share(0, { bound_jobs = 1 }) })
     assert.equal("node1", (dispatcher.admit(0, nil, 1, {})))
   end)
 
-  it("place nothing on a node that is drained", function()
+  it("place nothing on a drained node", function()
     local dispatcher = fresh("round_robin", { node1 = share(0), node2 = share(0, { bound_jobs = 1 }) })
     local name = dispatcher.admit(0, nil, 1, {})
     assert.equal("node2", name)
@@ -383,7 +383,7 @@ describe("the schedulers", function()
     assert.is_nil(name)
   end)
 
-  it("refuses a name it does not know", function()
+  it("refuses an unknown name", function()
     local dispatcher, problem = dispatcher_of.new({ policy = "fastest", cost = { min = 1 } }, SERVERS)
     assert.is_nil(dispatcher)
     assert.matches("fastest", problem)

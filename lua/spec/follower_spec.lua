@@ -4,7 +4,7 @@ local follower_of = require("plimsoll.follower")
 local ring_of = require("plimsoll.ring")
 local servers_of = require("plimsoll.servers")
 
--- What of HAProxy they need.
+-- Stub of the HAProxy functions that they need.
 local function with_core(fake)
   _G.core = fake
   finally(function()
@@ -13,7 +13,7 @@ local function with_core(fake)
 end
 
 describe("the follower", function()
-  it("keeps a change that came while it read an older table", function()
+  it("keeps a change received while it reads an older table", function()
     with_core({})
     local taken
     local follower = follower_of.new({ cluster = "c", redis = {} }, "lb/1", "i", {
@@ -34,7 +34,7 @@ describe("the follower", function()
 end)
 
 describe("the watch over servers", function()
-  it("goes on where a server was deleted", function()
+  it("continues after a server was deleted", function()
     local stats = { status = "UP", weight = 100, scur = 2, qcur = 1 }
     local deleted = false
     local backend = { servers = {} }

@@ -21,7 +21,7 @@ local function weight_of(limiter, name)
   return weight
 end
 
--- Counters of servers by name: requests so far and in hand.
+-- Counters of servers by name: cumulative requests and requests in flight.
 local function counters(arrived, in_flight, unplaced)
   local servers = {}
   for name, count in pairs(arrived) do
@@ -30,7 +30,7 @@ local function counters(arrived, in_flight, unplaced)
   return { servers = servers, unplaced = unplaced or 0 }
 end
 
--- What is told to Redis, by node: demand and held.
+-- Report to Redis, by node: demand and held.
 local function told(limiter, now_there)
   local flat, by_name = limiter.report(now_there), {}
   for i = 1, #flat, 3 do
@@ -107,14 +107,14 @@ describe("a weight", function()
     assert.same({ 100, 1 }, weights(("\0"):rep(5000) .. "\1", { "node1", "node2" }, both))
   end)
 
-  it("is not told by a ring of none of the live nodes", function()
+  it("is unknown with a ring without any live node", function()
     assert.same({}, weights("\0", { "other" }, both))
     local limiter = new()
     limiter.on_shares(0, both)
     assert.is_nil(weight_of(limiter, "node1"))
   end)
 
-  it("is in proportion to live nodes alone", function()
+  it("is relative to live nodes only", function()
     local shares = { node1 = share(1, 1), node2 = share(0, 0) }
     local limiter = new()
     limiter.on_shares(0, shares)
@@ -140,7 +140,7 @@ describe("a server", function()
     assert.is_nil(limiter.wanted("node3", 7))
   end)
 
-  it("is the first tier's where news are too old, and a limited one with the next", function()
+  it("is left to the first tier if the snapshot is too old, and limited again with the next", function()
     local limiter = new()
     assert.is_nil(limiter.wanted("node1", 0))
     limiter.on_shares(0, { node1 = share(9, 9) })
@@ -150,7 +150,7 @@ describe("a server", function()
     assert.equal("limited", (limiter.wanted("node1", 60)))
   end)
 
-  it("whose requests cost nothing is as if nobody had told of it", function()
+  it("with a mean cost of 0 is unknown", function()
     local limiter = new()
     limiter.on_shares(0, { node1 = share(9, 9, 0), node2 = share(9, 9) })
     assert.is_nil(limiter.wanted("node1", 0))
@@ -159,7 +159,7 @@ describe("a server", function()
 end)
 
 describe("demand", function()
-  it("is what arrived, in mean costs and smoothed, with what nobody was chosen for", function()
+  it("is the smoothed arrivals in mean costs, including unplaced requests", function()
     local limiter = new()
     limiter.on_shares(0, { node1 = share(90, 9, 10), node2 = share(90, 9, 10) })
     limiter.end_period(counters({ node1 = 1000, node2 = 0 }))
@@ -171,7 +171,7 @@ describe("demand", function()
     assert.equal(10, found.node2.demand)
   end)
 
-  it("is of a second, whatever the period", function()
+  it("is per second for any period", function()
     local limiter = limiter_of.new({ period = 0.25, age_limit = 10, lease = 3 })
     limiter.on_shares(0, { node1 = share(9, 9) })
     for periods = 0, 4 do
@@ -180,7 +180,7 @@ describe("demand", function()
     assert.is_near(20, told(limiter, counters({ node1 = 40 })).node1.demand, 0.001)
   end)
 
-  it("goes on where counters begin anew, and dies away", function()
+  it("continues after counters restart, and decays", function()
     local limiter = new()
     limiter.on_shares(0, { node1 = share(9, 9) })
     limiter.end_period(counters({ node1 = 1000 }, nil, 50))
@@ -194,14 +194,14 @@ describe("demand", function()
     assert.equal(0, told(limiter, counters({ node1 = 3 })).node1.demand)
   end)
 
-  it("comes with what may be in flight: the share, or what is there", function()
+  it("is reported with the maximum in flight: the share or the present cost", function()
     local limiter = new()
     limiter.on_shares(0, { node1 = share(90, 9, 10) })
     assert.equal(90, told(limiter, counters({ node1 = 0 }, { node1 = 4 })).node1.held)
     assert.equal(120, told(limiter, counters({ node1 = 0 }, { node1 = 12 })).node1.held)
   end)
 
-  it("is told early where much of the shares is given up", function()
+  it("is reported early if much of the shares is given up", function()
     local limiter = new()
     assert.is_false(limiter.on_shares(0, { node1 = share(100, 100) }))
     assert.is_false(limiter.on_shares(1, { node1 = share(95, 100) }))

@@ -33,8 +33,8 @@ local function value(text, name, node)
   return tonumber(text:match(pattern))
 end
 
-describe("what is shown", function()
-  it("adds up what the threads did", function()
+describe("metrics", function()
+  it("aggregate the threads", function()
     local one, two = fresh({ node1 = 2 }), fresh({ node1 = 1, node2 = 3 })
     local holders = {}
     for _, dispatcher in ipairs({ one, one, one, two }) do
@@ -60,7 +60,7 @@ describe("what is shown", function()
     assert.equal(2, value(text, "news_age_seconds"))
   end)
 
-  it("counts what is under way as placed", function()
+  it("count requests in flight as placed", function()
     local dispatcher = fresh({ node1 = 10, node2 = 10 })
     dispatcher.admit(1, nil, 4, {})
     dispatcher.admit(1, nil, 2.5, {})
@@ -71,7 +71,7 @@ describe("what is shown", function()
     assert.equal(4, value(text, "node_in_flight_cost", "node1"))
   end)
 
-  it("has no age before the first news, and counts what is left to the balance", function()
+  it("have no age before the first snapshot, and count undecided requests", function()
     local dispatcher = assert(dispatcher_of.new(SETTINGS, { "node1", "node2" }, function()
       return 0
     end))
@@ -82,7 +82,7 @@ describe("what is shown", function()
     assert.equal(0, value(text, "node_share_cost", "node1"))
   end)
 
-  it("tells the ring of the thread that is furthest behind", function()
+  it("show the oldest ring version of all threads", function()
     local one, two = fresh({ node1 = 1 }), fresh({ node1 = 1 })
     for version, dispatcher in pairs({ [12] = one, [11] = two }) do
       dispatcher.on_ring({ version = version, names = { "node1" }, owners = ("\0"):rep(256), slots = 256 })
@@ -91,7 +91,7 @@ describe("what is shown", function()
     assert.equal(0, value(shown(one, fresh({ node1 = 1 })), "proxy_ring_version"))
   end)
 
-  it("loses no digit of a large counter", function()
+  it("keep all digits of a large counter", function()
     local figures = { 1e15 - 1, 0, 0, 1, 0.25 }
     for _ = 1, 12 do
       figures[#figures + 1] = 0
@@ -99,7 +99,7 @@ describe("what is shown", function()
     assert.same(figures, metrics.read(metrics.text(figures), 2))
   end)
 
-  it("takes no text of other servers", function()
+  it("ignore a text for other servers", function()
     assert.is_nil(metrics.read("1 2 3", 2))
     assert.is_nil(metrics.read("", 0))
     assert.equal("", metrics.render("stocks", { "node1" }, {}))

@@ -1,4 +1,4 @@
--- The lines that Rust wrote of what happened, as agent/core/vectors/observations.json has them, written again.
+-- Compares lines for the same events with Rust's in agent/core/vectors/observations.json.
 
 package.path = "lua/?.lua;" .. package.path
 
@@ -23,7 +23,7 @@ local take = {
 }
 
 describe("the observation's vectors", function()
-  it("are written as Rust writes them", function()
+  it("match Rust's lines", function()
     for number, case in ipairs(data.cases) do
       local seen = observation_of.new()
       for _, event in ipairs(case.events) do

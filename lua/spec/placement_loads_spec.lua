@@ -12,7 +12,7 @@ local function told(loads)
 end
 
 describe("loads", function()
-  it("are told by entry, once", function()
+  it("are reported by entry, once", function()
     local loads = loads_of.new()
     loads.add("=orders", "orders", 2)
     loads.add("=orders", "orders", 3)
@@ -21,7 +21,7 @@ describe("loads", function()
     assert.equal("-", loads.take())
   end)
 
-  it("name the hottest of those that share a rest, and sum up the others", function()
+  it("name the hottest sets of a rest, and sum up the others", function()
     local loads = loads_of.new()
     for i = 1, 200 do
       loads.add("*3", "n" .. i, i)
@@ -34,7 +34,7 @@ describe("loads", function()
     assert.equal(136 * 137 / 2, costs["*3"])
   end)
 
-  it("stay bounded, however many names come, and lose no cost", function()
+  it("stay bounded for any number of names, and lose no cost", function()
     local loads = loads_of.new()
     for i = 1, 20000 do
       loads.add("*" .. i % 64, "n" .. i, 1)
@@ -48,7 +48,7 @@ describe("loads", function()
     assert.equal(20000, sum)
   end)
 
-  it("tell the coldest entries later, where there are many", function()
+  it("report the coldest of many entries later", function()
     local loads = loads_of.new()
     for i = 1, 2000 do
       loads.add("=n" .. i, "n" .. i, i)
@@ -64,7 +64,7 @@ describe("loads", function()
     assert.equal("-", loads.take())
   end)
 
-  it("are forgotten where nobody was told", function()
+  it("are dropped by clear", function()
     local loads = loads_of.new()
     loads.add("=a", "a", 1)
     loads.clear()

@@ -1,4 +1,4 @@
--- What Rust wrote down in agent/core/vectors/placement.json, decided again.
+-- Replays Rust's decisions in agent/core/vectors/placement.json.
 
 package.path = "lua/?.lua;lua/?/init.lua;" .. package.path
 
@@ -70,14 +70,14 @@ end
 
 describe("the follower's vectors", function()
   for number, case in ipairs(cases()) do
-    it("route and tell as Rust does, case " .. number, function()
+    it("route and report like Rust, case " .. number, function()
       run(case.steps)
     end)
   end
 end)
 
 describe("a version beyond 2^53 - 1", function()
-  it("is no version", function()
+  it("is refused", function()
     local follower = follower_of.new(function()
       return 0
     end)

@@ -4,7 +4,7 @@ local cost_of = require("plimsoll.cost")
 local resp = require("plimsoll.resp")
 local ring_of = require("plimsoll.ring")
 
--- A socket that has these bytes to give.
+-- A socket that returns these bytes.
 local function socket(bytes)
   local at = 1
   return {
@@ -26,11 +26,11 @@ local function socket(bytes)
 end
 
 describe("Redis' protocol", function()
-  it("is written with lengths", function()
+  it("encodes commands with lengths", function()
     assert.equal("*2\r\n$3\r\nGET\r\n$2\r\n\255\n\r\n", resp.encode("GET", "\255\n"))
   end)
 
-  it("is read", function()
+  it("parses answers", function()
     assert.equal("OK", (resp.read(socket("+OK\r\n"))))
     assert.equal(-7, (resp.read(socket(":-7\r\n"))))
     assert.equal("a\r\nb", (resp.read(socket("$4\r\na\r\nb\r\n"))))
@@ -39,7 +39,7 @@ describe("Redis' protocol", function()
     assert.same({ { error = "ERR a" }, 2 }, (resp.read(socket("*2\r\n-ERR a\r\n:2\r\n"))))
   end)
 
-  it("tells an error of Redis from one of the network", function()
+  it("distinguishes errors of Redis from network errors", function()
     local answer, problem, said = resp.read(socket("-NOAUTH no\r\n"))
     assert.same({ nil, "NOAUTH no", true }, { answer, problem, said })
     answer, problem, said = resp.read(socket(""))
@@ -61,7 +61,7 @@ describe("Redis' protocol", function()
 end)
 
 describe("a published change", function()
-  it("is taken apart", function()
+  it("is parsed", function()
     assert.same(
       { from = 3, to = 4, names = { "a", "", "c" }, runs = { { 0, 5, 2 }, { 9, 1, 255 } } },
       ring_of.parse_change("3 4 0=a,2=c 0:5:2,9:1:255")
@@ -80,7 +80,7 @@ describe("a published change", function()
     end)
   end
 
-  it("that does not fit leaves the ring alone", function()
+  it("that does not apply leaves the ring unchanged", function()
     local ring = assert(ring_of.new(3, { "a" }, "\0\0\0\0"))
     local beyond, disordered, empty = { { 2, 3, 0 } }, { { 1, 1, 0 }, { 0, 1, 0 } }, { { 0, 0, 0 } }
     for _, runs in ipairs({ beyond, disordered, empty, { { 0, 1, 7 } }, { { 0, 1, 256 } } }) do
@@ -92,7 +92,7 @@ describe("a published change", function()
 end)
 
 describe("learned costs", function()
-  it("follow a route, with a default for others and a limit on memory", function()
+  it("are kept per route, with a default and a memory limit", function()
     local costs = cost_of.new(7, 3)
     assert.equal(7, costs:expected("/a"))
     assert.equal(7, costs:expected(nil))

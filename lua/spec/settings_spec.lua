@@ -19,7 +19,7 @@ describe("settings", function()
     assert.equal(1000, settings.cost.routes)
   end)
 
-  it("are not shown where they are secret", function()
+  it("hide secret values in errors", function()
     local addresses = { "127.0.0.1:6379" }
     for _, secret in ipairs({ 271828, true }) do
       local _, of_redis = settings_of.resolve(with({ redis = { addresses = addresses, password = secret } }))
@@ -31,7 +31,7 @@ describe("settings", function()
     end
   end)
 
-  it("may be of placement alone, in the same cluster", function()
+  it("may have placement only, in the same cluster", function()
     local placed = { cluster = "c", redis = { addresses = { "127.0.0.1:6379" } }, placement = { backend = "t" } }
     local settings = assert(settings_of.resolve(placed))
     assert.same({ cluster = "c", backend = "t", wait = 0.5 }, settings.placement)
@@ -65,7 +65,7 @@ describe("settings", function()
     { "text", "must be a table" },
   }
   for number, case in ipairs(wrong) do
-    it("name the key that is wrong, case " .. number, function()
+    it("name the invalid key, case " .. number, function()
       local settings, problem = settings_of.resolve(case[1])
       assert.is_nil(settings)
       assert.is_truthy(problem:find(case[2], 1, true), problem)

@@ -1,4 +1,4 @@
--- What Rust wrote down under agent/core/vectors, decided again.
+-- Replays Rust's decisions in agent/core/vectors.
 
 package.path = "lua/?.lua;" .. package.path
 
@@ -32,7 +32,7 @@ local function names_of(sizes)
 end
 
 describe("the ring's vectors", function()
-  it("give every hash the slots and probes of Rust", function()
+  it("map every hash to Rust's slots and probes", function()
     for _, case in ipairs(cases("keys.json")) do
       for i, slots in ipairs({ 1, 3, 1000, 16384, 65536 }) do
         assert.equal(case.slots[i], ring.slot(case.hash, slots))
@@ -43,7 +43,7 @@ describe("the ring's vectors", function()
     end
   end)
 
-  it("give every hash the candidates of Rust, in order", function()
+  it("give every hash Rust's candidates, in order", function()
     for _, case in ipairs(cases("candidates.json")) do
       local table_of = assert(ring.new(1, names_of(case.sizes), owners_of(case.owners)))
       local found = {}
@@ -54,7 +54,7 @@ describe("the ring's vectors", function()
     end
   end)
 
-  it("lead from one table to the next", function()
+  it("apply changes from one table to the next", function()
     for _, case in ipairs(cases("changes.json")) do
       local before, after = owners_of(case.before), owners_of(case.after)
       local runs = {}
@@ -83,7 +83,7 @@ end)
 describe("the schedulers' vectors", function()
   local settings = { arrivals = 100, max_nodes = 3, interval = 0.1, artificial = 0.05 }
   for number, case in ipairs(cases("schedules.json")) do
-    it(case.policy .. " chooses as Rust does, case " .. number, function()
+    it(case.policy .. " chooses like Rust, case " .. number, function()
       local scheduler = assert(schedule.new(case.policy, settings))
       for _, phase in ipairs(case.phases) do
         local news = {}

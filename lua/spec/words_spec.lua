@@ -32,7 +32,7 @@ describe("a request's text", function()
     ["168496141 ten"] = { 168496141 },
     ["168496141 nan"] = { 168496141 },
   }) do
-    it(("is read: %q"):format(tostring(text)), function()
+    it(("is parsed: %q"):format(tostring(text)), function()
       local hash, cost, route = words.request(text)
       assert.same({ expected[1], expected[2], expected[3] }, { hash, cost, route })
     end)
@@ -61,7 +61,7 @@ describe("an answer's text", function()
     ["200"] = { 0, "" },
     [""] = { 0, "" },
   }) do
-    it(("is read: %q"):format(text), function()
+    it(("is parsed: %q"):format(text), function()
       local answers = words.answers()
       local wanted = { status = expected[1], server = expected[2], items = expected[3] }
       wanted.jobs, wanted.load = expected[4], expected[5]
@@ -70,7 +70,7 @@ describe("an answer's text", function()
     end)
   end
 
-  it("is remembered for a thousand of them only", function()
+  it("is remembered for at most a thousand texts", function()
     local answers = words.answers()
     for items = 1, 2500 do
       assert.equal(items, answers:read("200 node1 " .. items).items)

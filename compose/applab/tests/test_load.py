@@ -29,7 +29,7 @@ def test_the_load_is_read_step_by_step():
         (",".join(["1:1"] * 21), "--load: 21 steps, at most 20"),
     ],
 )
-def test_a_load_that_cannot_be_read(text, error):
+def test_malformed_load_is_refused(text, error):
     with pytest.raises(LabError) as raised:
         parse(text)
     assert str(raised.value).startswith(error)
@@ -77,7 +77,7 @@ def test_requests_are_due_at_the_rate_of_each_step():
     assert times == [0.5, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0]
 
 
-def test_a_rate_that_is_no_whole_number_carries_on():
+def test_fractional_rate_carries_its_remainder():
     assert due((Step(1, 1), Step(1, 2)), [1.5, 1.0]) == pytest.approx([2 / 3, 1.5, 2.5])
 
 

@@ -56,7 +56,7 @@ def test_an_application_without_a_histogram_has_no_policy_by_it():
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_the_programs_take_what_is_written(name, tmp_path):
+def test_programs_accept_their_configurations(name, tmp_path):
     [policy, *_] = policies.load([name])
     if policy.base.has_ring and not programs.are_found(programs.wasm):
         pytest.skip("needs `make build`")
@@ -80,7 +80,7 @@ def test_the_programs_take_what_is_written(name, tmp_path):
             assert checked.returncode == 0, checked.stderr
 
 
-def test_an_agent_is_told_an_sla_an_identity_and_a_source(tmp_path):
+def test_agent_configuration_has_sla_identity_and_source(tmp_path):
     [policy] = policies.load(["fc-prop"])
     addresses = Addresses.free()
     [service] = tomllib.loads(render.agent(policy, 1, addresses, tmp_path, None, 20.0))["service"]
@@ -97,7 +97,7 @@ def test_an_agent_is_told_an_sla_an_identity_and_a_source(tmp_path):
     )
 
 
-def test_a_wrong_nominal_is_a_part_of_what_a_node_finishes_in_time(tmp_path):
+def test_wrong_nominal_is_a_share_of_the_timely_capacity(tmp_path):
     [policy] = policies.load(["fc-leastconn-nominal-tenfold"])
     [service] = tomllib.loads(render.agent(policy, 0, Addresses.free(), tmp_path, None, 20.0))["service"]
     assert service["bound"] == {"nominal": 100.0}

@@ -83,7 +83,7 @@ def node(request, lab) -> Running:
     return lab.nodes[request.param]
 
 
-def test_burns_the_cpu_time_it_is_asked_for(node):
+def test_burns_the_requested_cpu_time(node):
     asked = [2.5, 20, 60] * 4
     # A query's cost is estimated, and each request has some overhead.
     least = 0.5 if node.app.name == "postgres" else 0.95
@@ -104,7 +104,7 @@ def test_burns_the_cpu_time_it_is_asked_for(node):
 @pytest.mark.parametrize(
     "query", ["", "cpu_ms=0", "cpu_ms=-1", "cpu_ms=1000.1", "cpu_ms=nan", "cpu_ms=1e999", "cpu_ms=x"]
 )
-def test_refuses_what_is_not_a_time(node, query):
+def test_refuses_malformed_times(node, query):
     with pytest.raises(urllib.error.HTTPError) as refused:
         get(f"{node.url}/work?{query}")
     with refused.value as answer:
@@ -145,7 +145,7 @@ def test_requests_wait_where_it_says(node):
     assert local in Path(table).read_text()
 
 
-def test_ends_as_told_and_starts_again(lab, node):
+def test_ends_on_signal_and_starts_again(lab, node):
     # Its application first, as a database's clients end before it.
     for name, program in reversed(node.programs.items()):
         lab.processes.signal(name, program.ends_by if isinstance(program, Program) else "TERM")
@@ -172,7 +172,7 @@ def test_names_the_applications_it_knows():
         catalog.app("rails")
 
 
-def test_says_what_to_run_where_it_is_not_installed(tmp_path, monkeypatch):
+def test_missing_application_is_reported_with_the_make_target(tmp_path, monkeypatch):
     monkeypatch.setattr(catalog, "TOOLS", tmp_path)
     with pytest.raises(LabError, match=r"bin/go is not there; run `make apps`"):
         catalog.app("go").programs("node1", HOST, 1, tmp_path, 2)

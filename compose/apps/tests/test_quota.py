@@ -39,7 +39,7 @@ def uses(node: Quota, seconds: float) -> None:
     eventually(f"{seconds:g} s of CPU time", lambda: node.cpu_seconds() > more, 30)
 
 
-def test_holds_back_what_is_inside(node):
+def test_quota_throttles_the_processes_inside(node):
     start(node)
     began = time.monotonic()
     used = node.cpu_seconds()
@@ -53,7 +53,7 @@ def test_holds_back_what_is_inside(node):
     assert node.throttled_seconds() - throttled < 0.1
 
 
-def test_pauses_all_and_goes_on(node):
+def test_pauses_and_resumes_all_processes(node):
     start(node)
     uses(node, 0.01)
     node.pause()
@@ -121,7 +121,7 @@ def test_finds_either_version():
     ]
 
 
-def test_says_what_is_not_mounted(tmp_path):
+def test_missing_mount_is_named(tmp_path):
     (tmp_path / "cgroup.controllers").write_text("memory pids\n")
     with pytest.raises(LabError, match="no cpu controller of cgroups is mounted"):
         quota.find("node", f"29 23 0:25 / {tmp_path} rw - cgroup2 cgroup2 rw\n")
@@ -132,7 +132,7 @@ def test_says_what_is_not_mounted(tmp_path):
     assert found.directories == [tmp_path / "node"]
 
 
-def test_says_what_is_not_permitted():
+def test_missing_permission_is_named():
     nobody = ["setpriv", "--reuid", "nobody", "--clear-groups", sys.executable, "-c"]
     script = "from compose.apps.quota import Quota\nwith Quota('node', 0.1): pass"
     done = subprocess.run([*nobody, script], cwd=ROOT, capture_output=True, text=True, check=False)

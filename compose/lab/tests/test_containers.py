@@ -102,7 +102,7 @@ def test_the_nodes_are_those_of_the_topology(full):
     }
 
 
-def test_each_node_has_a_database_of_its_own_where_it_is_told(full, on_postgres):
+def test_each_node_has_a_database_at_its_configured_address(full, on_postgres):
     nodes = topology.load("burst").nodes
     assert on_postgres.keys() - full.keys() == {f"sql-{node.name}" for node in nodes}
     for node in nodes:
@@ -265,7 +265,7 @@ def test_no_address_of_this_machine_is_left(haproxy):
         ("rr", "envoy-cswrr", "envoy-cswrr: needs an address for each agent"),
     ],
 )
-def test_a_policy_that_cannot_be_run_is_refused(haproxy, on_envoy, message):
+def test_unsupported_policy_is_refused(haproxy, on_envoy, message):
     with pytest.raises(LabError, match=message):
         containers.configurations(haproxy, on_envoy)
 
@@ -296,7 +296,7 @@ def test_the_images_are_made_as_hadolint_wants():
     accepts([str(Path(sys.executable).with_name("hadolint")), str(COMPOSE / "images" / "Dockerfile")])
 
 
-def test_what_the_images_install_is_pinned_as_here():
+def test_images_install_the_pinned_versions():
     pins = lambda path: dict(re.findall(r"^([\w-]+)==(\S+)", path.read_text(), re.MULTILINE))  # noqa: E731
     theirs, ours = pins(COMPOSE / "images" / "requirements.txt"), pins(ROOT / "requirements.txt")
     assert theirs

@@ -94,7 +94,7 @@ def test_an_example_the_lab_cannot_use_is_named(example, text, words):
         envoy.render(example, PORTS, "lb1", {})
 
 
-def test_what_envoy_refuses_is_said_with_the_file(example, tmp_path):
+def test_configuration_that_envoy_refuses_is_named(example, tmp_path):
     example.write_text(EXAMPLE.replace("routes:", "rotes:"))
     with pytest.raises(LabError, match=r"(?s)Envoy refuses .*example\.yaml.*rotes"):
         envoy.prepare(example, PORTS, tmp_path, "lb1", {}, 2)

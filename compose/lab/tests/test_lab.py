@@ -109,7 +109,7 @@ def test_a_small_run_leaves_complete_records_and_the_same_work_for_every_policy(
 
 
 @needs_lab
-def test_redis_is_away_for_as_long_as_it_is_told(lab, tmp_path):
+def test_redis_is_away_for_the_configured_time(lab, tmp_path):
     process, _ = lab("--policies", "fc-prop lua-fc-hash", "--redis-away", "3", "--proxies", "2")
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 0, stderr.decode()
@@ -163,7 +163,7 @@ def test_a_killed_slave_and_its_agent_are_recorded_as_dead(lab, tmp_path, policy
         ("aggregator-failover", "gather", "gather2", "28"),
     ],
 )
-def test_only_what_the_dead_had_under_way_fails(lab, tmp_path, scenario, policy, killed, duration):
+def test_only_requests_in_flight_at_the_dead_fail(lab, tmp_path, scenario, policy, killed, duration):
     database = "postgres" if policy == "gather" else "sqlite"
     process, _ = lab(
         *("--scenario", scenario, "--policies", policy, "--duration", duration, "--database", database)

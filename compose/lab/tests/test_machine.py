@@ -39,7 +39,7 @@ def test_an_old_envoy_is_passed_over(tmp_path, monkeypatch):
     assert machine.envoy_version() == "envoy 1.40.0"
 
 
-def test_no_envoy_that_serves_is_said_with_what_was_found(tmp_path, monkeypatch):
+def test_missing_envoy_is_reported_with_the_versions_found(tmp_path, monkeypatch):
     stand_in(tmp_path / "path", "1.29.0")
     monkeypatch.setenv("PATH", str(tmp_path / "path"), prepend=":")
     monkeypatch.setattr(machine, "ROOT", tmp_path)

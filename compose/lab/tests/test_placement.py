@@ -85,7 +85,7 @@ def options(scenario: Comparison) -> run.Options:
     return run.Options(found, topology.load(scenario.name), 1, True, 10, 1, run.RESULTS)
 
 
-def test_agents_are_told_where_sets_are_pinned(tmp_path):
+def test_agent_configuration_has_the_pinned_sets(tmp_path):
     policies = {
         policy.name: policy for policy in render.policies(["placement-fixed", "placement-none", "rr"])
     }
@@ -112,7 +112,7 @@ def test_nodes_that_take_writes_watch_each_other(tmp_path):
     assert "--witness-directory" not in planned.programs["node1"]
 
 
-def test_the_generator_is_told_of_the_sets():
+def test_generator_gets_the_object_sets():
     assert run.written(None) == {}
     told = run.written(Sets(2, 0.0))
     assert told == {"TRANSACTION_SHARE": "1", "SETS": "G00 0.5,G01 0.5"}

@@ -67,7 +67,7 @@ def test_agent_configuration_names_its_own_node(tmp_path):
     assert service["controller"]["kind"] == "pi"
 
 
-def test_an_agent_with_updates_is_told_where_the_items_are_and_what_was_promised(tmp_path):
+def test_agent_with_updates_gets_their_address_and_limits(tmp_path):
     policy = render.policies(["fc-prop-updates"])[0].promising(2.0)
     node = topology.load("updates").slaves[0]
     service = tomllib.loads(render.agent(policy, node, 0, PORTS, tmp_path))["service"][0]
@@ -122,7 +122,7 @@ def test_an_example_without_node1_is_refused(tmp_path):
         render.haproxy("backend queries\n", PORTS, tmp_path / "s.sock")
 
 
-def test_a_write_may_run_no_longer_than_the_agents_are_told(tmp_path):
+def test_write_timeout_is_the_agents_request_limit(tmp_path):
     example = render.policies(["placement"])[0].example.read_text()
     text = render.haproxy(example, PORTS, tmp_path / "s.sock", request_limit="5s")
     changed = [line.strip() for line in text.splitlines() if line.strip().startswith("timeout server")]

@@ -58,7 +58,7 @@ def test_a_comparison_is_found(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ['"updates" in a', 'a == "fc-prop"', 'a["burst"]'])
-def test_what_is_no_comparison_with_a_name(line: str) -> None:
+def test_other_lines_are_no_comparisons(line: str) -> None:
     assert not list(comparisons(line))
 
 

@@ -24,7 +24,7 @@ def made_by_another(tmp_path: Path) -> tuple[subprocess.Popen[str], Path]:
     return process, Path(process.stdout.readline().strip())
 
 
-def test_what_the_killed_left_goes_and_what_lives_stays(tmp_path):
+def test_directories_of_killed_labs_are_removed_and_live_ones_stay(tmp_path):
     foreign = tmp_path / "plimsoll-test-foreign"
     foreign.mkdir()
     killed, left = made_by_another(tmp_path)
@@ -43,7 +43,7 @@ def test_what_the_killed_left_goes_and_what_lives_stays(tmp_path):
         living.communicate()
 
 
-def test_what_a_link_leads_to_is_not_removed(tmp_path):
+def test_targets_of_links_are_not_removed(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / scratch.OWNER).touch()

@@ -143,7 +143,7 @@ def test_a_feed_that_does_not_obey_is_seen_and_harms_nothing(tmp_path):
         assert fetch(f"http://127.0.0.1:{agent}/healthz") == "ok\n"
 
 
-def test_a_feed_whose_agent_dies_returns_to_its_own_periods(tmp_path):
+def test_feed_returns_to_own_periods_when_its_agent_dies(tmp_path):
     with contextlib.ExitStack() as leaving:
         node, _, agent = leaving.enter_context(running(tmp_path, obeys=True))
         leaving.enter_context(full(node))

@@ -362,7 +362,7 @@ def test_targets_of_updates(run):
     assert drawn == ["Items with longer update periods over time, fc-prop-updates"]
 
 
-def test_what_fails_after_a_death_is_told_from_what_was_under_way(run):
+def test_failures_after_a_death_are_separate_from_requests_in_flight(run):
     run.facts["scenario"] = "rejoin"
     facts = {"event_s": 15.0, "killed": ["lb2"], "killed_s": 15.0, "dead_s": 15.2, "back_s": 22.0}
     requests = [*steady(10, 15, items=900), *steady(17, 22, items=500), *steady(26, 30, items=900)]

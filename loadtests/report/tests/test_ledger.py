@@ -58,7 +58,7 @@ def test_only_reads_under_way_at_the_death_may_fail() -> None:
     assert (found["reads_failed"], found["reads_failed_under_way"]) == (1, 1)
 
 
-def test_what_the_primary_took_before_it_had_ended_is_no_write_of_the_deposed() -> None:
+def test_writes_before_the_primary_ended_are_not_of_a_deposed_one() -> None:
     taken = request("write", "w", 30.1, "node1")
     found = figures([taken, request("write", "x", 48, "node3")], {"w", "x"})
     assert (found["deposed_writes"], found["resumed_s"]) == (0, 18.01)

@@ -56,7 +56,7 @@ def test_all_charts_are_there(drawn):
     ]
 
 
-def test_charts_say_what_they_show(drawn):
+def test_charts_have_axis_labels_and_the_event(drawn):
     words = drawn.words
     for expected in ("seconds since the clients started", "items/s", "bound, items", "weight, %", "over_sla"):
         assert expected in words

@@ -42,7 +42,7 @@ def swept(run) -> Run:
     return run
 
 
-def test_a_phase_counts_what_was_sent_in_it(swept):
+def test_phase_counts_requests_sent_in_it(swept):
     first, second = swept.figures("static-2")["phases"]
     assert (first["timely_per_s"], first["offered_per_s"], first["load"]) == (1.0, 1.0, 0.5)
     assert (first["p50_delay_s"], first["p95_delay_s"], first["refused_fraction"]) == (0.5, 0.5, 0.0)
@@ -119,7 +119,7 @@ def test_the_table_names_the_best_value_of_a_sweep(swept, capsys):
     assert "best static: 0.5x static-2 (100%, p95 0.50 s); 1.5x static-4 (100%, p95 1.00 s)" in text
 
 
-def test_the_page_says_what_was_run(swept):
+def test_page_names_the_run(swept):
     assert swept.report() == 0
     text = (swept.directory / "report.html").read_text()
     assert "application go; capacity 2.0 requests/s before the first policy, 1.5 after the last" in text
@@ -179,7 +179,7 @@ def test_a_request_of_ten_times_the_work_is_ten_items(run):
     assert (phase["timely_per_s"], phase["timely_items_per_s"]) == (0.2, 1.1)
 
 
-def test_while_a_node_is_away_the_static_limit_says_what_can_be_done(run, capsys):
+def test_static_limit_is_the_reference_while_a_node_is_away(run, capsys):
     away = [PHASES[0], PHASES[1] | {"load": 0.85}]
     add(run, "static-2", [*answered(1, 10, 0.5), *answered(11, 20, 0.5)], "static", away, 10.0)
     add(run, "fc-prop", [*answered(1, 10, 0.5), *answered(11, 20, 0.5)], phases=away, event=10.0)

@@ -87,7 +87,7 @@ def test_a_moving_set_is_compared_with_the_best_fixed_placement(three):
     assert found["series"]["sets"]["node2"][10:16] == [0, 0, 0, 0, 1, 1]
 
 
-def test_who_moves_nothing_is_compared_over_the_whole_time(three):
+def test_policy_without_moves_is_compared_over_the_whole_time(three):
     none = three.figures("placement-none")["placement"]
     assert (none["settled_from_s"], none["settled_of_best"], none["first_decision_s"]) == (10.0, 0.5, None)
     assert (none["handovers"], none["periods_to_best"]) == (0, None)
@@ -122,7 +122,7 @@ def test_a_decision_too_late_to_settle_is_not_compared(run):
     assert (found["settled_from_s"], found["settled_of_best"]) == (None, None)
 
 
-def test_refused_failed_and_unchecked_writes_are_told(run):
+def test_refused_failed_and_unchecked_writes_are_reported(run):
     writes = [*both(10, 30), write(12, "", "G00", 0.1, "refused"), write(13, "node1", "G00", 0.1, "error")]
     add(run, "placement", writes, MOVED, {"claims": 38, "violations": 2})
     found = run.figures("placement")["placement"]

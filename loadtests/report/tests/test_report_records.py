@@ -184,7 +184,7 @@ def test_missing_key(run, folder, capsys, key):
     assert complaint(run, capsys) == f"{path}: key '{key}' is missing"
 
 
-def test_a_summary_that_cannot_be_written(run, folder, capsys):
+def test_unwritable_summary_is_reported(run, folder, capsys):
     (run.directory / "summary.json").mkdir()
     assert run.report() == 1
     assert capsys.readouterr().err == f"report: {run.directory / 'summary.json'}: Is a directory\n"

@@ -11,7 +11,7 @@ from compose.lab.topology import ROOT
 from loadtests.report.tests.conftest import SCHEMA, steady
 
 
-def test_the_command_prints_what_every_key_is():
+def test_command_prints_a_schema_describing_every_key():
     command = [sys.executable, "-m", "loadtests.report.schema"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     schema = json.loads(done.stdout)
