@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_late_is_told_from_what_is_not_there() {
+    async fn timeout_is_distinguished_from_unreachable() {
         let local = SocketAddr::from(([127, 0, 0, 1], 0));
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         bind(&socket, &local).unwrap();

@@ -189,7 +189,7 @@ impl World {
         }
         let version = self.keeper.table().version();
         self.keeper.heard(READER, version, &[]).unwrap();
-        // An answer ends with the connection that it was asked on.
+        // An answer is lost with its request's connection.
         let has_been =
             |letter: &Letter| !matches!(letter, Letter::Whole(_, table) if table.version() > kept);
         self.letters.retain(has_been);

@@ -178,7 +178,7 @@ mod tests {
     use super::{super::cores::Cores, *};
 
     #[tokio::test]
-    async fn why_an_answer_ends_is_told_to_a_slow_reader() {
+    async fn slow_reader_gets_the_reason_of_an_answers_end() {
         let core = Cores::new(1).query();
         core.work().await;
         let (mut out, (_begins, mut lines)) = Out::new(core, None);

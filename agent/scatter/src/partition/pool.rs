@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_there_is_no_room_for_is_closed() {
+    async fn connections_beyond_the_maximum_are_closed() {
         let registry = Registry::new();
         let metrics = PartitionMetrics::new(&mut Catalogue::new(&registry)).unwrap();
         let pool = Arc::new(Pool::<Connection>::new(

@@ -69,7 +69,7 @@ const MAX_SECONDS: f64 = 86_400.0;
 const MAX_UPDATED: u32 = 100_000;
 const MAX_UPDATED_IN_ALL: u64 = 1_000_000;
 const MAX_KEYS: u32 = 1_000_000;
-/// Where all nodes have work with each transaction.
+/// Maximum nodes in scenarios with `writes`, where each transaction is work for all nodes.
 const MAX_WRITTEN: usize = 100;
 /// Memory is set aside for as many.
 const MAX_CACHED: u64 = 10_000_000;
