@@ -1,4 +1,4 @@
-//! The periods that an agent asks for (`GET /v1/updates`), got about once a second.
+//! Update periods from an agent (`GET /v1/updates`), polled about once a second.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,22 +12,22 @@ use crate::metrics::Metrics;
 use crate::seed::symbol;
 
 const EVERY: Duration = Duration::from_secs(1);
-/// Longest wait after failures, before it is varied.
+/// Maximum backoff after failures, before jitter.
 const MAX_WAIT: Duration = Duration::from_secs(4);
-/// Without a good answer for this long, all stocks have their own periods.
+/// Time without a valid answer after which all stocks return to their own periods.
 const SILENCE: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_BYTES: u64 = 16 << 20;
 
-/// By stock; those that are not there have their own.
+/// Periods by stock; missing ones have their own.
 pub type Periods = Arc<HashMap<u32, Duration>>;
 
-/// What was asked for last.
+/// Latest periods from the agent.
 #[derive(Default)]
-pub struct Asked(Mutex<(u64, Periods)>);
+pub struct AgentPeriods(Mutex<(u64, Periods)>);
 
-impl Asked {
-    /// Version and periods, if they are not those of this version.
+impl AgentPeriods {
+    /// Version and periods, if the version differs from the given one.
     pub fn since(&self, version: u64) -> Option<(u64, Periods)> {
         let held = self.lock();
         (held.0 != version).then(|| held.clone())
@@ -50,7 +50,7 @@ struct Answer {
 }
 
 /// Asks until the process ends.
-pub fn run(url: &str, own: &[Duration], asked: &Asked, metrics: &Metrics) {
+pub fn run(url: &str, own: &[Duration], asked: &AgentPeriods, metrics: &Metrics) {
     let config = ureq::Agent::config_builder()
         .http_status_as_error(false)
         .timeout_global(Some(TIMEOUT))
@@ -130,7 +130,7 @@ fn ask(agent: &ureq::Agent, url: &str, tag: Option<&str>, own: &[Duration]) -> R
     Ok(Some((periods, tag)))
 }
 
-/// All of an answer, or nothing of it: one that is wrong in a part is not from this node's agent.
+/// Parses an answer. Any invalid part invalidates all of it, as it then is not from this node's agent.
 fn read(body: &[u8], own: &[Duration]) -> Result<HashMap<u32, Duration>> {
     let answer: Answer = serde_json::from_slice(body).context("not what an agent answers")?;
     let periods = answer.periods.iter().map(|(name, &seconds)| {
@@ -157,7 +157,7 @@ mod tests {
     const OWN: [Duration; 2] = [Duration::from_millis(500); 2];
 
     #[test]
-    fn an_answer_counts_as_a_whole() {
+    fn partly_invalid_answer_is_refused() {
         let good = r#"{"service":"s","version":3,"longest":5.0,"periods":{"S0001":2.5}}"#;
         let periods = read(good.as_bytes(), &OWN).unwrap();
         assert_eq!(periods, HashMap::from([(1, Duration::from_millis(2500))]));

@@ -1,4 +1,4 @@
-//! What a node can finish: `workers / (process + (1 - hit ratio) * read) / slowdown` items/s, where
+//! Capacity of a node: `workers / (process + (1 - hit ratio) * read) / slowdown` items/s, where
 //! price updates leave it the workers.
 
 use anyhow::Result;

@@ -1,8 +1,8 @@
-//! Which stocks there are, by symbol and by sector: what an index would tell, kept in memory.
+//! Catalogue of the stocks by symbol and by sector: an in-memory index.
 
 use std::collections::HashMap;
 
-/// What the seed data depend on. Nodes that differ in any of it cannot replicate.
+/// Parameters of the seed data. Nodes that differ in any of them cannot replicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Dimensions {
     pub seed: u64,
@@ -20,7 +20,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Of symbol and sector of each stock, in the order of their ids.
+    /// Creates a catalogue from symbol and sector of each stock, in the order of their ids.
     pub fn new(dimensions: Dimensions, stocks: impl IntoIterator<Item = (String, usize)>) -> Self {
         let mut catalog = Self {
             dimensions,

@@ -21,7 +21,7 @@ pub struct Cli {
 pub enum Command {
     /// Run one data node.
     Serve(ServeArgs),
-    /// Run a node that enters what it is told into the PostgreSQL beside it, primary or standby.
+    /// Run a node that inserts entries into the PostgreSQL beside it, primary or standby.
     Ledger(LedgerArgs),
     /// Print the items/s a node with these flags can finish.
     Capacity(CapacityArgs),
@@ -134,7 +134,7 @@ pub struct ServeArgs {
     pub shutdown_grace: Duration,
 }
 
-/// What sets the capacity of a node.
+/// Arguments that determine the capacity of a node.
 #[derive(Args, Clone)]
 pub struct ServiceArgs {
     /// Worker threads, 1..=256.

@@ -1,20 +1,20 @@
-//! What the databases have in common: how one is opened, and what may be wrong with it.
+//! Common types of the databases: opened databases and errors.
 
 use anyhow::{Context, Result};
 
 use crate::catalog::Catalog;
 
-/// Moves the quotes of stocks by so many hundredths of a percent, in one transaction, and tells
-/// how many it moved. An error is one that waiting does not mend.
+/// Moves the quotes of stocks by the given hundredths of a percent, in one transaction, and returns the number
+/// moved. Errors are permanent.
 pub type PriceUpdate = Box<dyn FnMut(&[(u32, i64)]) -> Result<usize> + Send>;
 
 /// A node's database, opened and filled.
 pub struct Opened<Store, Source> {
     pub store: Store,
     pub catalog: Catalog,
-    /// A connection for each worker: the workers bound how many there are.
+    /// One connection per worker.
     pub sources: Vec<Source>,
-    /// Where it is this node that moves the quotes.
+    /// Present if this node moves the quotes.
     pub prices: Option<PriceUpdate>,
 }
 
@@ -29,7 +29,7 @@ impl<Store, Source> Opened<Store, Source> {
     }
 }
 
-/// The database cannot be asked now, and nothing was changed.
+/// Error: the database is unavailable, and nothing was changed.
 #[derive(Debug)]
 pub struct Unavailable(pub String);
 

@@ -1,5 +1,5 @@
-//! Fencing tokens: by which table of primaries a write was placed. Text order is the order of
-//! tables; no token comes before any. docs/placement.md says what that is for.
+//! Fencing tokens: the version of the table of primaries by which a write was placed. Their text order is the
+//! order of tables; no token sorts first. See docs/placement.md.
 
 use std::fs::File;
 use std::io;
@@ -11,10 +11,10 @@ use axum::http::HeaderMap;
 pub const HEADER: &str = "x-plimsoll-fence";
 const MAX_GENERATION: usize = 128;
 const VERSION_DIGITS: usize = 16;
-/// Of a record: two names, the version, and what is between them.
+/// Maximum length of a record in bytes: two names, the version, and separators.
 const MAX_RECORD: usize = 512;
 
-/// The token of a request, empty where it has none, or what is wrong with it.
+/// Fencing token of a request, empty if it has none; an error if malformed.
 pub fn fence(headers: &HeaderMap) -> Result<&str, String> {
     let mut values = headers.get_all(HEADER).iter();
     let Some(value) = values.next() else {
@@ -37,7 +37,7 @@ pub fn fence(headers: &HeaderMap) -> Result<&str, String> {
         .ok_or_else(|| format!("{HEADER}: must be GENERATION VERSION, the version in 16 digits"))
 }
 
-/// Who wrote an object set last, in a file of its own, and by the newest table of all that did.
+/// Last writer of an object set and the newest fencing token, in a file per set.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Record {
     pub node: String,
@@ -57,8 +57,8 @@ impl Record {
         })
     }
 
-    /// What the next write leaves; none where that comes too late: another node has written the
-    /// set by a table that is as new.
+    /// Record after the next write; `None` if the write is too late, as another node has written the set with the
+    /// same or a newer token.
     pub fn next(&self, node: &str, fence: &str) -> Option<Self> {
         let is_free = self.node == node || self.fence.is_empty() || *fence > *self.fence;
         is_free.then(|| Self {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_token_may_be() {
+    fn malformed_tokens_are_refused() {
         let told = |values: &[&[u8]]| {
             let mut headers = HeaderMap::new();
             for value in values {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_belongs_to_the_node_that_was_asked_by_the_newest_table() {
+    fn set_belongs_to_the_writer_with_the_newest_token() {
         let mut record = Record::default();
         let mut is_taken = |node: &str, fence: &str| {
             let next = record.next(node, fence);
@@ -116,16 +116,16 @@ mod tests {
         };
         for (node, fence, expected) in [
             ("a", "g1 05", true),
-            // Of dispatchers that know of less, and of more.
+            // From dispatchers with an older and a newer table.
             ("a", "g1 03", true),
             ("a", "g1 09", true),
-            // It has moved, and the other one is asked too late.
+            // The set has moved, and the former primary gets a write too late.
             ("b", "g1 12", true),
             ("a", "g1 11", false),
             ("a", "", false),
             ("b", "g1 15", true),
             ("a", "g1 14", false),
-            // It has moved back.
+            // The set has moved back.
             ("a", "g1 20", true),
             ("b", "g1 19", false),
             ("b", "g1 20", false),

@@ -1,11 +1,11 @@
-//! How often each quote was read, and how old it is.
+//! Reads and age of each quote.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::seed::symbol;
 
-/// Of a node that moves its quotes itself. Reading takes no lock.
+/// Quotes of a node that moves them itself. Reading takes no lock.
 pub struct Quotes {
     start: Instant,
     quotes: Vec<Quote>,

@@ -29,7 +29,7 @@ pub struct Ticket {
     items: usize,
 }
 
-/// What a request holds as long as it is at this node, also when its client has gone.
+/// Held by a request as long as it is at this node, even if its client has left.
 pub struct Presence {
     pub _ticket: Ticket,
     pub _claim: Option<Claim>,

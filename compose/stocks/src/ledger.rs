@@ -49,7 +49,7 @@ impl Drop for Open {
 enum Failure {
     /// Nothing was changed.
     Unavailable(String),
-    /// Whether it was made is not known.
+    /// The write may or may not have been committed.
     InDoubt(String),
 }
 

@@ -1,6 +1,6 @@
 //! Stock-trading demo data service of the Plimsoll lab: one process is one data node.
 
-mod asked;
+mod agent_periods;
 mod cache;
 mod capacity;
 mod catalog;

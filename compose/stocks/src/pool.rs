@@ -1,6 +1,6 @@
-//! Workers behind two FIFO queues: price updates, where they cost time, come before requests. What a request costs in time is computed, not measured: a
-//! worker's requests finish on a planned clock and the worker sleeps only what real work left
-//! over, so that capacity follows from the flags though nodes share CPUs.
+//! Workers behind two FIFO queues: price updates, where they cost time, come before requests. What a request costs in
+//! time is computed, not measured: a worker's requests finish on a planned clock and the worker sleeps only what real
+//! work left over, so that capacity follows from the flags though nodes share CPUs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,10 @@ use crate::cli::ServiceArgs;
 use crate::inflight::Presence;
 use crate::reader::{Items, Reader};
 
-/// How far a worker's clock may lag behind: late wake-ups are made good, a stopped process is not.
+/// Maximum lag of a worker's clock: late wake-ups are compensated, a stopped process is not.
 const MAX_LAG: Duration = Duration::from_millis(250);
 
-/// What a request does on a worker: its items, and what is to be said beside them.
+/// Work of a request on a worker; returns its items and a result.
 pub type Work<T> = Box<dyn FnOnce(&mut Reader) -> Result<(Items, T)> + Send>;
 
 pub struct Job<T> {
@@ -79,7 +79,7 @@ impl<T: Send + 'static> Pool<T> {
         Ok(())
     }
 
-    /// Queues updates. Whoever makes them bounds how many wait.
+    /// Queues updates, whose number the caller bounds.
     pub fn update(&self, update: Update) {
         self.lock().updates.push_back((Instant::now(), update));
         self.arrived.notify_one();
@@ -127,7 +127,7 @@ impl<T: Send + 'static> Pool<T> {
                 reply,
                 presence,
             } = job;
-            // Nobody waits for the answer any more: a client or proxy gave up in the queue.
+            // The client or proxy gave up while the request was queued.
             if reply.is_closed() {
                 continue;
             }

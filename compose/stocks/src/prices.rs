@@ -12,16 +12,17 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::mpsc;
 
-use crate::asked::Asked;
+use crate::agent_periods::AgentPeriods;
 use crate::database::PriceUpdate;
 use crate::freshness::Quotes;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 
-/// How long updates are gathered. Shorter periods than this are still kept on average.
+/// Interval at which updates are batched. Shorter periods are still kept on average.
 const GATHERED: Duration = Duration::from_millis(200);
-/// The same where they keep workers busy, and how many one worker makes in one go: requests come between.
+/// The same if updates keep workers busy.
 const GATHERED_FOR_WORKERS: Duration = Duration::from_millis(20);
+/// Maximum updates that a worker makes before the next request.
 const AT_ONCE: usize = 16;
 
 /// The stocks' own periods, the same on all nodes.
@@ -31,16 +32,16 @@ pub fn own_periods(seed: u64, symbols: u32, range: (Duration, Duration)) -> Vec<
     (0..symbols).map(draw).collect()
 }
 
-/// What makes updates.
+/// Source of updates.
 pub struct Feed {
     pub update: Mutex<PriceUpdate>,
     pub quotes: Arc<Quotes>,
     pub metrics: Arc<Metrics>,
-    /// What one costs a worker.
+    /// Worker time per update.
     pub latency: Duration,
-    /// Takes the error that ends the process.
+    /// Receives the error that ends the process.
     pub failed: mpsc::Sender<Error>,
-    /// Of each stock, whether an update waits: another one is skipped.
+    /// Whether an update waits, by stock; further ones are skipped.
     pub waiting: Vec<AtomicBool>,
 }
 
@@ -57,7 +58,7 @@ impl Feed {
         self: Arc<Self>,
         own: Vec<Duration>,
         seed: u64,
-        asked: Option<&Asked>,
+        asked: Option<&AgentPeriods>,
         pool: &Pool<T>,
     ) {
         let mut rng = SmallRng::seed_from_u64(seed ^ 0x6d_6f_76_65);
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stock_keeps_its_period_and_those_that_are_asked_for() {
+    fn each_stock_keeps_its_own_or_requested_period() {
         let (mut rng, start) = (SmallRng::seed_from_u64(1), Instant::now());
         let mut schedule = Schedule::new(vec![OWN; 3], start, &mut rng);
         assert!(
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_is_not_made_up_for() {
+    fn missed_updates_are_not_made_up_for() {
         let (mut rng, start) = (SmallRng::seed_from_u64(1), Instant::now());
         let mut schedule = Schedule::new(vec![OWN; 10], start, &mut rng);
         let late = start + Duration::from_secs(3600);

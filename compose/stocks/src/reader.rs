@@ -11,13 +11,13 @@ use crate::rows::{Key, Row};
 use crate::store::Source;
 use crate::transaction::{Order, Refusal, Transaction};
 
-/// Rows of one request, and how many came from where.
+/// Rows of one request, with numbers of cache hits and misses.
 #[derive(Default)]
 pub struct Items {
     pub rows: Vec<Row>,
     pub hits: usize,
     pub misses: usize,
-    /// How old each quote was when it was read, on a node that moves them itself.
+    /// Age of each quote when it was read, on a node that moves them itself.
     pub quote_ages: Vec<Duration>,
 }
 

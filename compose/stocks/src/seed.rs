@@ -93,7 +93,7 @@ pub fn symbol(id: u32) -> String {
     format!("S{id:04}")
 }
 
-/// What the stock's company is called.
+/// Name of the stock's company.
 pub fn company(id: u32) -> String {
     format!("Company {id}")
 }

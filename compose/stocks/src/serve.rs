@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tracing::info;
 
-use crate::asked::{self, Asked};
+use crate::agent_periods::{self, AgentPeriods};
 use crate::cache::RowCache;
 use crate::catalog::Dimensions;
 use crate::cli::{Role, ServeArgs};
@@ -37,7 +37,7 @@ pub fn run(args: ServeArgs) -> Result<()> {
         report(info);
         std::process::exit(101);
     }));
-    // One thread: requests wait and work on the workers' threads.
+    // One thread suffices, as requests run on the workers' threads.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -152,9 +152,12 @@ fn start_feed<T: Send + 'static>(
     pool: Arc<Pool<T>>,
 ) -> Result<()> {
     let asked = args.feed_periods.clone().map(|url| {
-        let asked = Arc::new(Asked::default());
+        let asked = Arc::new(AgentPeriods::default());
         let (asking, own, metrics) = (Arc::clone(&asked), own.clone(), Arc::clone(&feed.metrics));
-        spawn("periods", move || asked::run(&url, &own, &asking, &metrics)).map(|()| asked)
+        spawn("periods", move || {
+            agent_periods::run(&url, &own, &asking, &metrics)
+        })
+        .map(|()| asked)
     });
     let (asked, seed, feed) = (asked.transpose()?, args.seed, Arc::new(feed));
     spawn("prices", move || {

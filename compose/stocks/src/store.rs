@@ -1,4 +1,4 @@
-//! Which database a node has: the one place that tells SQLite from PostgreSQL.
+//! The node's database, SQLite or PostgreSQL.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub enum Store {
     Postgres(postgres::Store),
 }
 
-/// The database as one worker sees it.
+/// One worker's connection to the database.
 pub enum Source {
     Sqlite(sqlite::Source),
     Postgres(Box<postgres::Source>),

@@ -10,7 +10,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// As the `orders` table has it.
+    /// Name in the `orders` table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Purchase => "purchase",
@@ -19,10 +19,10 @@ impl Side {
     }
 }
 
-/// The most shares of one order.
+/// Maximum shares of one order.
 const MAX_SHARES: i64 = 1_000_000;
 
-/// What a client asks for.
+/// Order of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     pub side: Side,
@@ -67,7 +67,7 @@ impl Order {
         ))
     }
 
-    /// What an order changes at a price, for an account with so much cash and so many of the shares.
+    /// Transaction of an order at a price, for an account with this much cash and this many of the shares.
     pub fn at(
         &self,
         sequence: u64,

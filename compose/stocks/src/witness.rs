@@ -58,7 +58,7 @@ struct Held {
     record: Record,
 }
 
-/// One request's part in a claim; the last one of a set gives the set up.
+/// One request's part in a claim on a set, which ends with its last part.
 pub struct Claim {
     claims: Arc<Claims>,
     set: Arc<str>,
@@ -66,7 +66,7 @@ pub struct Claim {
 
 #[derive(Debug)]
 pub enum Denied {
-    /// What the request says of its set, and what is wrong with that.
+    /// The request's object set or token is malformed; with the error.
     Unreadable(String),
     /// Another node writes the set now.
     Violation {
@@ -144,7 +144,7 @@ impl Witness {
         match self.0.lock().entry(Arc::clone(&set)) {
             Entry::Occupied(mut held) => {
                 let held = held.get_mut();
-                // It is this node's, so nothing is late.
+                // The claim is this node's, so the token is not too old.
                 if let Some(next) = held.record.next(&self.0.node, fence)
                     && next != held.record
                 {
@@ -221,7 +221,7 @@ fn try_lock(path: &Path) -> io::Result<(File, bool)> {
             Err(Errno::WOULDBLOCK) => false,
             Err(error) => return Err(error.into()),
         };
-        // Whoever gives a set up may remove its file first: this one may be of the past.
+        // The node that ends a claim may have removed its file, so this one may be stale.
         let opened = file.metadata()?;
         match path.metadata() {
             Ok(there) if (there.dev(), there.ino()) == (opened.dev(), opened.ino()) => {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_set_may_be_called() {
+    fn malformed_set_names_are_refused() {
         let named = |values: &[&[u8]]| {
             let mut headers = HeaderMap::new();
             for value in values {

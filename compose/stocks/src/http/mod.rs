@@ -36,7 +36,7 @@ const QUERY_ITEMS: i64 = 80;
 
 pub struct App {
     name: HeaderValue,
-    /// Whether it takes transactions.
+    /// Whether the node takes transactions.
     writes: bool,
     witness: Option<Witness>,
     pub metrics: Arc<Metrics>,
@@ -45,20 +45,20 @@ pub struct App {
     stopping: std::sync::atomic::AtomicBool,
 }
 
-/// What there is once the data are loaded.
+/// Parts of the node that exist once the data are loaded.
 pub struct Node {
     pub pool: Arc<Pool<Reply>>,
     pub store: Arc<Store>,
     pub catalog: Arc<Catalog>,
-    /// Where this node moves its quotes itself: how they are read, and their own periods.
+    /// Reads of the quotes and their own periods, if this node moves them itself.
     pub quotes: Option<(Arc<Quotes>, Vec<Duration>)>,
 }
 
-/// What a worker hands back beside the items.
+/// Response from a worker.
 pub struct Reply {
     status: StatusCode,
     body: Vec<u8>,
-    /// Of a transaction that was made.
+    /// Sequence number of a committed transaction.
     sequence: Option<u64>,
 }
 
@@ -204,7 +204,7 @@ impl App {
         self.metrics.answered(class, arrived.elapsed(), touched);
         let mut headers = HeaderMap::new();
         headers.insert("x-items", HeaderValue::from(touched));
-        // As told to schedulers that learn load from answers; this request is not among them any more.
+        // For schedulers that learn load from responses; excludes this request.
         headers.insert("x-jobs", HeaderValue::from(self.inflight.load().jobs));
         headers.insert("x-node", self.name.clone());
         self.metrics.quotes_read(&items.quote_ages);
@@ -233,8 +233,8 @@ impl From<Instant> for Arrival {
     }
 }
 
-/// Counts a request as failed unless it is told otherwise: also one whose client went away,
-/// when the server drops the waiting handler.
+/// Counts a request as failed when dropped, unless it was answered: also one whose client left, when the server
+/// drops the waiting handler.
 struct Unanswered<'a>(Option<(&'a Metrics, Class)>);
 
 impl Drop for Unanswered<'_> {

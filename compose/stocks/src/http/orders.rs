@@ -16,7 +16,7 @@ use crate::pool::Work;
 use crate::transaction::{self, Refusal, Side};
 use crate::views;
 
-/// Of a transaction: its six rows, and a look at the stock.
+/// Items of a transaction: its six rows, and a read of the stock.
 const TRANSACTION_ITEMS: i64 = 20;
 /// Account, holding, quote, order, trade and replication state.
 const TRANSACTION_ROWS: usize = 6;

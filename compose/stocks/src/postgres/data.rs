@@ -12,7 +12,7 @@ use super::session::{Failure, Open, Session, Settings};
 use crate::catalog::{Catalog, Dimensions};
 use crate::seed::{Seed, company, symbol};
 
-/// How long filling may take; it goes by `--symbols` and `--history`.
+/// Timeout for filling the database, which depends on `--symbols` and `--history`.
 const FILL_LIMIT: Duration = Duration::from_secs(3600);
 /// Stocks or accounts that are sent in one statement.
 const CHUNK: u32 = 500;

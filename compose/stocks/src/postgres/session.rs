@@ -1,5 +1,5 @@
-//! One connection to PostgreSQL: every wait is bounded, and a lost connection is made again, with
-//! back-off and jitter so that nodes do not knock in step.
+//! One connection to PostgreSQL: every wait is bounded, and a lost connection is reopened, with backoff and jitter
+//! so that nodes do not reconnect in step.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,24 +18,24 @@ use crate::database::Unavailable;
 
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
-/// How much longer than PostgreSQL itself the client waits for the end of a statement.
+/// Time beyond PostgreSQL's own timeout that the client waits for the end of a statement.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Which commits a session waits for.
+/// Durability that a session's commits wait for.
 #[derive(Clone, Copy)]
 pub enum Commit {
-    /// Until the standbys show it.
+    /// Until the standbys have applied it.
     Applied,
     /// Until it is on the primary's disk.
     Local,
 }
 
-/// Where the database is, and how long it may take.
+/// Address and timeouts of the database.
 pub struct Settings {
     config: Config,
-    /// For messages: the address without the password.
+    /// Address without the password, for messages.
     label: String,
-    /// The longest a statement may take.
+    /// Timeout of a statement.
     pub limit: Duration,
     pub writes: bool,
 }
@@ -273,7 +273,7 @@ impl<P: Prepared> Session<P> {
         Failure::Gone(why)
     }
 
-    /// How long to wait before it is worth trying again.
+    /// Time to wait before the next attempt.
     pub fn pause(&self) -> Duration {
         self.not_before
             .saturating_duration_since(Instant::now())

@@ -18,7 +18,7 @@ use crate::transaction::{Order, Refusal, Transaction};
 pub struct Source {
     session: Session<Statements>,
     metrics: Arc<Metrics>,
-    /// How much longer than its statements a transaction may take, waiting for standbys.
+    /// Time beyond its statements that a transaction may wait for standbys.
     commit_limit: Duration,
 }
 

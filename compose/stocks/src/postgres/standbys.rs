@@ -22,18 +22,18 @@ pub struct Keeper {
     timeout: Duration,
     metrics: Arc<Metrics>,
     pulse: Arc<Pulse>,
-    /// When each standby that commits wait for was last seen to keep up; `None` before the first look.
+    /// Last time at which each standby that commits wait for kept up; `None` before the first look.
     members: Option<BTreeMap<String, Instant>>,
-    /// Where the last heartbeat is in the write-ahead log.
+    /// Position of the last heartbeat in the write-ahead log.
     beaten: String,
 }
 
 /// A standby as the primary sees it.
 struct Seen {
     name: String,
-    /// It has applied the last heartbeat.
+    /// Whether it has applied the last heartbeat.
     is_level: bool,
-    /// Commits wait for it already.
+    /// Whether commits already wait for it.
     in_force: bool,
 }
 
@@ -65,7 +65,7 @@ impl Keeper {
                 }
                 Err(failure) => {
                     self.pulse.set(Err("the database does not answer"));
-                    // Of a lost connection the session has said it.
+                    // The session has already logged a lost connection.
                     if let Failure::Refused(error) = failure {
                         let text = format!("{:#}", anyhow::Error::from(error));
                         if text != said {
@@ -85,7 +85,7 @@ impl Keeper {
         let (listed, list, seen) = self
             .session
             .run(2, Duration::ZERO, async |open| look(open, &beaten).await)?;
-        // What a master before this one waited for is given its time too.
+        // Standbys that a former master waited for get their timeout too.
         let members = self
             .members
             .get_or_insert_with(|| listed.into_iter().map(|name| (name, now)).collect());
@@ -114,7 +114,7 @@ impl Keeper {
             if wanted != list {
                 let quoted = wanted.replace('\'', "''");
                 let set = format!("ALTER SYSTEM SET synchronous_standby_names = '{quoted}'");
-                // It refuses to be in a transaction, which two statements in one message are.
+                // ALTER SYSTEM must not run in a transaction, as two statements in one message would.
                 open.client.batch_execute(&set).await?;
                 open.client.batch_execute("SELECT pg_reload_conf()").await?;
             }
@@ -151,7 +151,7 @@ async fn look(
     Ok((told.try_get(0)?, told.try_get(1)?, seen?))
 }
 
-/// As `synchronous_standby_names` has it: all of them.
+/// Value of `synchronous_standby_names` for all members.
 fn names<'a>(members: impl ExactSizeIterator<Item = &'a String>) -> String {
     let count = members.len();
     if count == 0 {

@@ -96,7 +96,7 @@ fn updates_take_their_share_of_the_workers() {
 }
 
 #[test]
-fn a_fifth_of_the_speed() {
+fn slowdown_divides_the_capacity() {
     // No cache to warm up: every item is a miss.
     let flags = ["--slowdown", "5", "--cache-rows", "0"];
     assert_close(

@@ -109,7 +109,7 @@ fn moves_on(node: &Node, stock: &str) {
 }
 
 #[test]
-fn what_is_read_is_counted_and_has_an_age() {
+fn reads_are_counted_with_ages() {
     let node = Node::start(&[&SMALL[..], &QUICK].concat()).until_ready();
     until("quotes have moved", || {
         node.metric("stocks_price_updates_total") > 0.0
@@ -133,7 +133,7 @@ fn what_is_read_is_counted_and_has_an_age() {
 }
 
 #[test]
-fn updates_come_before_queries_and_none_is_queued_up() {
+fn updates_precede_queries_and_do_not_pile_up() {
     // Nine tenths of the one worker.
     let flags = ["--workers", "1", "--update-latency", "150us"];
     let node = Node::start(&[&SMALL[..], &QUICK, &flags].concat()).until_ready();
@@ -159,10 +159,10 @@ fn updates_come_before_queries_and_none_is_queued_up() {
 }
 
 #[test]
-fn a_feed_obeys_and_returns_to_its_own_periods_on_silence() {
+fn feed_obeys_the_agent_and_returns_to_own_periods_on_silence() {
     let agent = Agent::start(None);
     let node = agent.node(&[]);
-    // Nobody answers: its own periods.
+    // Without an answer, stocks have their own periods.
     moves_on(&node, "S0001");
     agent.asks("\"S0001\": 60.0");
     until("it obeys", || node.metric("stocks_feed_relaxed") == 1.0);
@@ -196,7 +196,7 @@ fn a_feed_obeys_and_returns_to_its_own_periods_on_silence() {
 }
 
 #[test]
-fn flags_that_cannot_be_are_named() {
+fn invalid_flags_are_named() {
     ends_naming(&["--feed-periods", "https://127.0.0.1/"], "--feed-periods");
     ends_naming(&["--feed-periods", "x"], "--feed-periods");
     ends_naming(&["--update-latency", "2s"], "--update-latency");

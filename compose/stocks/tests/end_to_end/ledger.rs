@@ -1,4 +1,4 @@
-//! What `stocks ledger` says of writes, on a primary, on a standby, and when its database goes.
+//! Responses of `stocks ledger` to writes on a primary, on a standby, and with its database unavailable.
 
 use crate::support::postgres::{Databases, Server};
 use crate::support::{Node, until};
@@ -13,7 +13,7 @@ fn ledger(server: &Server) -> Node {
 }
 
 #[test]
-fn a_write_is_made_or_is_not_and_the_answer_says_which() {
+fn response_states_whether_a_write_was_committed() {
     let mut databases = Databases::new();
     databases.primary.psql(TABLES).unwrap();
     let standby = databases.standby("a");
@@ -23,7 +23,7 @@ fn a_write_is_made_or_is_not_and_the_answer_says_which() {
 
     assert_eq!(writer.post("/entry/w1", "").status, 200);
     assert_eq!(entries(&databases.primary).unwrap(), "w1");
-    // It is there already: not what was asked for.
+    // The entry exists already, so this write failed.
     assert_eq!(writer.post("/entry/w1", "").status, 500);
     assert_eq!(
         writer

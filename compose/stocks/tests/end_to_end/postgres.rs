@@ -1,4 +1,4 @@
-//! The same service on PostgreSQL: its answers, what its standbys show, and databases that go and come.
+//! The service on PostgreSQL: responses, reads on standbys, and databases that become unavailable and return.
 
 use crate::support;
 use crate::support::postgres::{Databases, Server};
@@ -22,8 +22,8 @@ const QUICK: [&str; 2] = ["--replication-timeout", "1500ms"];
 fn one_database() {
     let mut databases = Databases::new();
     answers_as_on_sqlite_of_the_same_seed(&databases);
-    what_cannot_work_is_named(&databases);
-    a_killed_database_is_told_and_waited_for(&mut databases);
+    invalid_configurations_are_named(&databases);
+    killed_database_is_reported_and_waited_for(&mut databases);
     a_node_waits_for_its_database(&mut databases);
 }
 
@@ -148,7 +148,7 @@ fn a_stopped_standby_answers_nothing_old(
     slave.comes_back_level_with(master, 2);
 }
 
-fn a_killed_database_is_told_and_waited_for(databases: &mut Databases) {
+fn killed_database_is_reported_and_waited_for(databases: &mut Databases) {
     let node = databases
         .primary
         .node("master", "master", &STILL)
@@ -193,7 +193,7 @@ fn a_node_waits_for_its_database(databases: &mut Databases) {
     node.until_ready();
 }
 
-fn what_cannot_work_is_named(databases: &Databases) {
+fn invalid_configurations_are_named(databases: &Databases) {
     let connection = databases.primary.connection();
     let directory = tempfile::tempdir().unwrap();
     let absent = directory.path().join("password").display().to_string();

@@ -94,7 +94,7 @@ const ACCOUNTS: u32 = 6;
 
 /// Clients write at both primaries while the master is killed and started again, twice.
 #[test]
-fn what_is_acknowledged_is_made_once_though_the_master_dies() {
+fn acknowledged_writes_are_made_once_even_if_the_master_dies() {
     let cluster = Cluster::new(&QUICK);
     let mut master = cluster.master().until_ready();
     let nodes = [
@@ -159,7 +159,7 @@ fn what_is_acknowledged_is_made_once_though_the_master_dies() {
         unknown as u64 <= in_doubt.load(Ordering::Relaxed),
         "{unknown}"
     );
-    // What an account has follows from the orders that were made, each once.
+    // An account's state follows from the committed orders, each once.
     let before = Cluster::new(&[]);
     drop(before.master().until_ready());
     for account in 0..ACCOUNTS {
@@ -174,7 +174,7 @@ fn what_is_acknowledged_is_made_once_though_the_master_dies() {
 }
 
 #[test]
-fn an_order_of_garbage_harms_nobody() {
+fn garbage_orders_are_harmless() {
     use std::io::Write;
     let cluster = Cluster::new(&QUICK);
     let master = cluster.master().until_ready();
@@ -190,7 +190,7 @@ fn an_order_of_garbage_harms_nobody() {
 }
 
 #[test]
-fn two_primaries_of_a_set_at_once_are_noticed() {
+fn two_primaries_of_a_set_are_detected() {
     let directory = tempfile::tempdir().unwrap();
     let claims = directory.path().join("claims").display().to_string();
     let slow = ["--workers", "1", "--process-latency", "50ms"];
@@ -215,7 +215,7 @@ fn two_primaries_of_a_set_at_once_are_noticed() {
         assert_eq!(nodes[0].purchase_of("G01", 3).status, 200);
         assert_eq!(first.join().unwrap().status, 200);
     });
-    // What was answered is given up.
+    // Claims of answered requests have ended.
     assert_eq!(nodes[1].purchase_of("G01", 1).status, 200);
     assert_eq!(std::fs::read_dir(&claims).unwrap().count(), 0);
     for (node, checked, violations) in [(&nodes[0], 2.0, 0.0), (&nodes[1], 2.0, 1.0)] {
@@ -234,7 +234,7 @@ fn two_primaries_of_a_set_at_once_are_noticed() {
 }
 
 #[test]
-fn a_write_that_comes_to_a_former_primary_is_refused_and_changes_nothing() {
+fn write_at_a_former_primary_is_refused_and_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let claims = directory.path().display().to_string();
     let cluster = Cluster::new(&["--witness-directory", &claims]);
@@ -255,7 +255,7 @@ fn a_write_that_comes_to_a_former_primary_is_refused_and_changes_nothing() {
     for word in ["G01", "at b", &by(12), &by(9), "nothing was changed"] {
         assert!(text.contains(word), "{text}");
     }
-    // One that goes round the proxies, other sets, and the new primary's.
+    // A write without a token, a write to another set, and one at the new primary.
     assert_eq!(nodes[0].purchase_of("G01", 1).status, 409);
     assert_eq!(nodes[0].purchase_by("G02", &by(9)).status, 200);
     assert_eq!(nodes[1].purchase_by("G01", &by(11)).status, 200);
@@ -266,7 +266,7 @@ fn a_write_that_comes_to_a_former_primary_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_killed_primary_gives_its_claims_up() {
+fn claims_of_a_killed_primary_end() {
     let directory = tempfile::tempdir().unwrap();
     let claims = directory.path().display().to_string();
     let cluster = Cluster::new(&[&QUICK[..], &["--witness-directory", &claims]].concat());
@@ -275,7 +275,7 @@ fn a_killed_primary_gives_its_claims_up() {
     let node = slow.master().until_ready();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // It dies with the node.
+            // The claim ends with the node.
             let body = r#"{"account":1,"symbol":"S0001","shares":1}"#;
             let config = ureq::Agent::config_builder().build();
             let request = ureq::Agent::from(config).post(node.url("/purchase"));

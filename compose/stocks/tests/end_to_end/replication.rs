@@ -1,4 +1,4 @@
-//! What is acknowledged is visible on every ready slave, and slaves may come and go.
+//! Acknowledged writes are visible on every ready slave, and slaves may join and leave.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn an_acknowledged_write_is_read_on_every_slave() {
 }
 
 #[test]
-fn the_master_goes_on_without_a_killed_slave_which_catches_up_later() {
+fn master_continues_without_a_killed_slave_which_catches_up_later() {
     let cluster = Cluster::new(&QUICK);
     let master = cluster.master().until_ready();
     let slave = cluster.slave("a").until_ready();
@@ -39,7 +39,7 @@ fn the_master_goes_on_without_a_killed_slave_which_catches_up_later() {
 }
 
 #[test]
-fn a_gap_longer_than_the_log_takes_a_snapshot() {
+fn gap_longer_than_the_log_needs_a_snapshot() {
     let cluster = Cluster::new(&["--replication-log", "3"]);
     let master = cluster.master().until_ready();
     cluster.slave("a").until_ready().kill();
@@ -51,13 +51,13 @@ fn a_gap_longer_than_the_log_takes_a_snapshot() {
     for account in 0..8 {
         assert_eq!(slave.cash(account), master.cash(account));
     }
-    // It follows on from the snapshot.
+    // It continues from the snapshot.
     assert_eq!(master.purchase(3).status, 200);
     assert_eq!(slave.cash(3), master.cash(3));
 }
 
 #[test]
-fn a_stopped_slave_is_dropped_and_answers_nothing_old() {
+fn stopped_slave_is_dropped_and_serves_no_stale_data() {
     let cluster = Cluster::new(&QUICK);
     let master = cluster.master().until_ready();
     let slave = cluster.slave("a").until_ready();
@@ -102,7 +102,7 @@ fn a_slave_of_other_data_ends_with_an_error() {
 }
 
 #[test]
-fn garbage_on_the_replication_port_harms_nobody() {
+fn garbage_on_the_replication_port_is_harmless() {
     use std::io::Write;
     let cluster = Cluster::new(&QUICK);
     let master = cluster.master().until_ready();

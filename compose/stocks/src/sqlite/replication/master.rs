@@ -1,4 +1,4 @@
-//! The master's side: a bounded log, one connection a slave, and the wait for every slave.
+//! The master's side: a bounded log, one connection per slave, and the wait for every slave.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufReader, Write};
@@ -59,7 +59,7 @@ struct Slave {
     socket: TcpStream,
 }
 
-/// How a slave is brought level.
+/// Method of bringing a slave up to date.
 enum Start {
     Log {
         lineage: String,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use master::Master;
 use slave::Link;
 
-/// Where the transactions of a node are committed.
+/// Committer of a node's transactions.
 #[derive(Clone)]
 pub enum Ledger {
     Own(Arc<Master>),

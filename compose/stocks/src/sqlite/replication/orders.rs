@@ -50,7 +50,7 @@ impl Orders {
         self.lock().socket = Some(socket);
     }
 
-    /// Leaves those who wait in doubt: the master may have made their transactions.
+    /// Leaves waiting orders in doubt, as the master may have committed them.
     pub fn disconnected(&self) {
         let mut state = self.lock();
         state.socket = None;
@@ -58,7 +58,7 @@ impl Orders {
     }
 
     pub fn answered(&self, id: u64, outcome: Outcome) {
-        // Whoever gave up waiting is not there any more.
+        // Callers that timed out are no longer in the map.
         if let Some(waiting) = self.lock().waiting.remove(&id) {
             let _ = waiting.try_send(outcome);
         }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_master_nothing_is_changed() {
+    fn order_without_a_master_changes_nothing() {
         let orders = Arc::new(Orders::new(Duration::from_secs(10)));
         assert_eq!(
             committing(&orders).join().unwrap().unwrap_err(),
@@ -160,12 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_reaches_whoever_waits_for_it() {
+    fn answer_reaches_its_waiting_order() {
         let (orders, far) = connected(Duration::from_secs(10));
         let waiting = committing(&orders);
         let line = sent(&far);
         assert!(line.contains(r#""id":0"#), "{line}");
-        // One that nobody waits for harms nobody.
+        // An answer without a waiting order is ignored.
         orders.answered(7, Outcome::Failed("of whom?".to_owned()));
         orders.answered(0, Outcome::Made(made()));
         assert_eq!(waiting.join().unwrap().unwrap().sequence, 1);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_link_leaves_those_who_wait_in_doubt() {
+    fn broken_link_leaves_waiting_orders_in_doubt() {
         let (orders, far) = connected(Duration::from_secs(10));
         let waiting = committing(&orders);
         sent(&far);

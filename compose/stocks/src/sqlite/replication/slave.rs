@@ -118,8 +118,7 @@ impl Link {
         loop {
             let message = receive(&mut incoming)?;
             let heard = Instant::now();
-            // What a process that was stopped finds in its socket is old: the master may have
-            // gone on without it.
+            // Messages in the socket of a process that was stopped are old: the master may have continued without it.
             if let Some(before) = *self.level()
                 && heard.duration_since(before) > self.timeout / 2
             {

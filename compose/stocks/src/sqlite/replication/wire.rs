@@ -39,18 +39,18 @@ pub enum FromMaster {
     /// From here on the master acknowledges nothing that this slave has not applied.
     Synced,
     Heartbeat,
-    /// What came of an order; its transaction was sent before.
+    /// Outcome of an order, whose transaction was sent before.
     Answer {
         id: u64,
         outcome: Outcome,
     },
 }
 
-/// What the master says to an order.
+/// Master's answer to an order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Every slave that serves shows it.
+    /// Every serving slave has applied it.
     Made(Transaction),
     Refused(Refusal),
     /// Nothing was changed, and it may go better later.
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_wrote() {
+    fn messages_round_trip() {
         let mut line: &[u8] = &encode(&FromSlave::Applied { sequence: 7 })
             .unwrap()
             .into_bytes();

@@ -33,7 +33,7 @@ pub struct Node {
 pub struct Answer {
     pub status: u16,
     pub items: Option<usize>,
-    /// Of the oldest quote read, seconds.
+    /// Age of the oldest quote read, in seconds.
     pub age: Option<f64>,
     /// Why a node refused it.
     pub reason: Option<String>,
@@ -70,7 +70,7 @@ impl Node {
         Self::start_as("serve", flags)
     }
 
-    /// With another command than `serve`.
+    /// Starts a command other than `serve`.
     pub fn start_as(command: &str, flags: &[&str]) -> Self {
         let address = free_address();
         let child = Command::new(BINARY)
@@ -123,7 +123,7 @@ impl Node {
         answer(request.header("x-object-set", set).send(body).unwrap())
     }
 
-    /// As a proxy sends it that placed it by this table.
+    /// Purchase with this fencing token.
     pub fn purchase_by(&self, set: &str, fence: &str) -> Answer {
         let body = r#"{"account":1,"symbol":"S0001","shares":1}"#;
         let request = self.agent.post(self.url("/purchase?items=6"));
@@ -267,7 +267,7 @@ impl Stop {
     }
 }
 
-/// Until all threads of stopped processes stand still: the signal alone leaves those that run to what they are at.
+/// Waits until all threads of stopped processes are paused, as running ones continue for a moment after the signal.
 fn wait_paused(pids: &[u32]) {
     // Some may have ended meanwhile.
     let is_still = |stat: String| {

@@ -95,7 +95,7 @@ impl Server {
         until("PostgreSQL answers", || self.psql("SELECT 1").is_some());
     }
 
-    /// What a statement says; nothing where it cannot be asked.
+    /// Output of a statement; `None` if the server is unavailable.
     pub fn psql(&self, statement: &str) -> Option<String> {
         let output = Command::new(program("psql"))
             .args([
@@ -118,7 +118,7 @@ impl Server {
         output.status.success().then(|| text.trim().to_owned())
     }
 
-    /// For `--database`.
+    /// URL for `--database`.
     pub fn connection(&self) -> String {
         format!(
             "host={} user=stocks dbname=stocks",
@@ -196,7 +196,7 @@ pub struct Databases {
 
 impl Databases {
     pub fn new() -> Self {
-        // Where the unprivileged user can come.
+        // Accessible to the unprivileged user.
         let root = tempfile::Builder::new()
             .prefix("stocks-sql-")
             .tempdir_in("/tmp")
@@ -242,7 +242,7 @@ impl Databases {
             "host={} user=replicator application_name={name}",
             self.primary.directory.display()
         );
-        // It writes where its primary is beside the data.
+        // It writes its primary's address beside the data.
         done(
             unprivileged("pg_basebackup")
                 .args([
