@@ -17,8 +17,7 @@ use crate::{Cost, DelayHistogram, Observation, Reason, Seconds, Sla};
 pub(super) const OPEN_JOBS: f64 = 64.0;
 /// Minimum bound, in jobs, while no queue has been seen but a recent rate is known.
 const SEEN_JOBS: f64 = 8.0;
-/// Minimum bound while no queue has been seen, as a multiple of the recent peak: normal load is not limited, but a
-/// sudden flood is.
+/// Minimum bound while no queue has been seen, as a multiple of the recent peak: it limits floods but not normal load.
 const OPEN_HEADROOM: f64 = 2.0;
 /// Mean jobs in a period, as a share of the bound, from which the bound counts as filled.
 const FULL: f64 = 0.8;
@@ -38,8 +37,7 @@ const EMPTY_PERIODS: u32 = 3;
 const REMEMBERED: u32 = 30;
 /// Mean delay, as a share of the target, from which a node without a known rate counts as full.
 const FIRST_SIGN: f64 = 0.6;
-/// Ratio of a full node's delay to the unloaded one from which the unloaded delay is trusted, and the node counts as
-/// full.
+/// Ratio of a full node's delay to the unloaded one from which the latter is trusted, and the node counts as full.
 const CLEARLY: f64 = 3.0;
 /// Mean delay, as a multiple of the unloaded delay, from which it counts as queueing and not as slow requests.
 const FIRST_RISE: f64 = 1.5;
@@ -162,7 +160,7 @@ enum Mode {
 #[derive(Clone, Debug)]
 pub(super) struct LoadLine {
     mode: Mode,
-    /// Throughput when full, in requests/s; `rate_samples` is the number of requests behind it.
+    /// Throughput when full, in requests/s, and the number of requests behind it.
     rate: Option<f64>,
     rate_samples: f64,
     /// Recent throughput, whether full or not.
@@ -267,8 +265,7 @@ pub(super) struct Frame {
     pub(super) peak_jobs: f64,
     /// Configured initial bound, in jobs.
     pub(super) hint_jobs: Option<f64>,
-    /// Whether proxies apply the bound. If not, delays and throughput are no response to it, and what is learned from
-    /// that response must not change.
+    /// Whether proxies apply the bound. If not, delays and throughput are no response to learn from.
     pub(super) is_applied: bool,
 }
 
@@ -445,8 +442,8 @@ impl LoadLine {
         self.recent.ended >= FLOOD_SAMPLES
     }
 
-    /// Fewest jobs that keep the node busy; if not known, the jobs that would finish within the target at the recent
-    /// rate. `None` if nothing has ended yet.
+    /// Fewest jobs that keep the node busy; if unknown, those that finish within the target at the recent rate. `None` if
+    /// nothing has ended yet.
     pub(super) fn cautious(&self, sla: &Sla) -> Option<f64> {
         let target = sla.target().get();
         match self.rate {
