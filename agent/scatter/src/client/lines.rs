@@ -31,7 +31,7 @@ pub enum Word {
     },
 }
 
-/// Error for a line longer than [`MAX_ROW_BYTES`](super::MAX_ROW_BYTES).
+/// Error for a line longer than [`MAX_ROW_BYTES`].
 #[derive(Debug, PartialEq)]
 pub struct TooLong;
 
