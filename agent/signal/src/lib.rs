@@ -1,4 +1,4 @@
-//! What an agent can see of its node: delays, jobs, the host's load, health, its database's role, and temporal data.
+//! Measurements of a node: delays, jobs, host load, health, the role of its database, and temporal data.
 
 pub mod health_probe;
 pub mod host_load;

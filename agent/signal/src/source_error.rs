@@ -1,9 +1,9 @@
-//! Why something that a service's loop looks at cannot be seen.
+//! The error of a failed measurement.
 
 use plimsoll_exposition::ExpositionError;
 use plimsoll_net::{FetchError, printable};
 
-/// Every kind of [`SourceError`].
+/// All values of [`SourceError::kind`].
 pub const KINDS: [&str; 12] = [
     "bind",
     "buckets",
@@ -19,19 +19,19 @@ pub const KINDS: [&str; 12] = [
     "unreachable",
 ];
 
-/// Why there is no observation: a label value and the whole story.
+/// A failed observation: its kind, as a metric label, and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceError {
-    /// The `kind` label.
+    /// Value of the `kind` label, one of [`KINDS`].
     pub kind: &'static str,
-    /// For people.
+    /// Message for logs and operators, made printable.
     pub message: String,
-    /// Whether the connection was open when the agent gave up: it may wait for the service still.
+    /// True if the agent gave up on an open connection, which may still be waiting in the service's listen queue.
     pub left_waiting: bool,
 }
 
 impl SourceError {
-    /// An error of this kind. The message may quote what a peer sent.
+    /// An error of a kind from [`KINDS`]. The message may quote untrusted input: it is made printable.
     pub fn new(kind: &'static str, message: impl AsRef<str>) -> Self {
         debug_assert!(KINDS.contains(&kind), "{kind}");
         SourceError {
@@ -41,7 +41,7 @@ impl SourceError {
         }
     }
 
-    /// Whether it was not answered in time, as by an overloaded service, rather than not at all.
+    /// True for a timeout, which may be due to overload; false for every other failure.
     pub fn is_late(&self) -> bool {
         self.kind == "timeout"
     }

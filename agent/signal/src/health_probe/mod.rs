@@ -1,4 +1,4 @@
-//! Probes the service locally and says when it went down or came up.
+//! Probes the service locally and reports when it goes down or comes up.
 
 mod settings;
 
@@ -8,17 +8,17 @@ use tokio::{net::TcpStream, sync::watch};
 pub use plimsoll_wire::Health;
 pub use settings::{HealthConfig, HealthSection, HealthTarget, REFERENCE, health};
 
-/// Health and, where it is down, why.
+/// Health, with the reason if it is down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Up until `fall` probes in a row fail.
+    /// Down after `fall` failed probes in a row, up after `rise` successful ones.
     pub health: Health,
-    /// The last failure.
+    /// Error of the probe that turned the health to down; `None` while up.
     pub detail: Option<String>,
 }
 
 impl Verdict {
-    /// Where nothing is known to be wrong.
+    /// The verdict without any known failure.
     pub fn up() -> Self {
         Verdict {
             health: Health::Up,
@@ -27,7 +27,7 @@ impl Verdict {
     }
 }
 
-/// Probes until nobody listens any more.
+/// Probes at `config.interval` until all receivers of `verdict` are dropped.
 pub async fn run(config: HealthConfig, verdict: watch::Sender<Verdict>) {
     let mut ticks = tokio::time::interval(config.interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -6,31 +6,31 @@ use plimsoll_net::HttpUrl;
 use plimsoll_settings::{Checked, MILLI, TableReference, at, duration, only_for, required, wrong};
 use serde::Deserialize;
 
-/// The local probe.
+/// Checked configuration of the local probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HealthConfig {
-    /// What is tried.
+    /// Target of the probe.
     pub target: HealthTarget,
-    /// Time between probes.
+    /// Interval between probes.
     pub interval: Duration,
-    /// A probe without an answer by then fails.
+    /// Timeout of one probe.
     pub timeout: Duration,
-    /// Failures in a row until down.
+    /// Failures in a row until down, 1 to 1000.
     pub fall: u32,
-    /// Successes in a row until up.
+    /// Successes in a row until up, 1 to 1000.
     pub rise: u32,
 }
 
-/// What a probe tries.
+/// Target of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HealthTarget {
-    /// Connecting to this host and port.
+    /// A TCP connection to this host and port.
     Tcp(String),
-    /// A GET that must be answered with 2xx or 3xx.
+    /// A GET of this URL, which must respond with 2xx or 3xx.
     Http(HttpUrl),
 }
 
-/// `[service.health]`, as it is written.
+/// `[service.health]` as in the file, unchecked.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HealthSection {
@@ -46,7 +46,7 @@ pub struct HealthSection {
 }
 
 impl HealthSection {
-    /// Host and port that are tried, as far as they can be told yet.
+    /// Host and port of the target; `None` if neither `url` nor `address` gives one. Not checked yet.
     pub fn address(&self) -> Option<String> {
         let url = self
             .url
@@ -56,7 +56,7 @@ impl HealthSection {
     }
 }
 
-/// Checks `[service.health]`, which is at `path`.
+/// Checks `[service.health]`. `path` prefixes the keys in errors.
 pub fn health(path: &str, raw: &HealthSection) -> Checked<HealthConfig> {
     let target = match raw.kind.as_str() {
         "tcp" => {
@@ -105,7 +105,7 @@ pub fn health(path: &str, raw: &HealthSection) -> Checked<HealthConfig> {
     })
 }
 
-/// Of `[service.health]`, key by key.
+/// Reference of the keys of `[service.health]`.
 pub const REFERENCE: TableReference = (
     "[service.health]",
     "A local probe; without this table the node is always up.",

@@ -1,4 +1,4 @@
-//! What a control group may use of the CPUs, what it used, and its queue: versions 1 and 2.
+//! CPU limit, CPU usage and run queue of a control group, version 1 or 2.
 
 use std::{
     collections::HashSet,
@@ -10,16 +10,16 @@ use super::{
     machine::CpuSet,
 };
 
-/// Threads whose state is looked at, each some 20 µs; of more, every second or third and so on.
+/// Maximum number of threads whose state is read, at some 20 µs each. Of more threads, every n-th is read.
 const MAX_LOOKED_AT: usize = 1024;
-/// Threads that are known of.
+/// Maximum number of threads listed.
 const MAX_THREADS: usize = 1 << 16;
-/// Groups below the limited one that are looked into for threads.
+/// Maximum number of groups searched for threads: the limited group and its descendants.
 const MAX_GROUPS: usize = 256;
-/// Levels from a group to the root that are looked at.
+/// Maximum number of levels checked from a group up to the root.
 const MAX_LEVELS: usize = 64;
 
-/// Which controllers' directories there are.
+/// Version of the control group hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     One,
@@ -32,22 +32,22 @@ pub struct Group {
     version: Version,
     /// `/sys/fs/cgroup`
     mount: PathBuf,
-    /// Below the mount or a controller's directory there: of CPU time, and of CPU numbers.
+    /// Path of the group with the CPU time, and with the CPU set, below the mount or the controller's directory there.
     path: PathBuf,
     set_path: PathBuf,
 }
 
-/// The group that limits the CPU time, and to how many CPUs.
+/// A quota of CPU time.
 #[derive(Debug, PartialEq)]
 pub struct Limit {
-    /// Its path.
+    /// Path of the group that has the quota.
     pub path: PathBuf,
-    /// CPUs, parts included.
+    /// Quota in CPUs, above 0; may be fractional.
     pub cpus: f64,
 }
 
 impl Group {
-    /// The named group, or the agent's own. `None` where the kernel has no groups of CPU time.
+    /// Finds the named group, else the agent's own. `None` if the kernel has no CPU accounting by group.
     pub fn find(roots: &Roots, named: Option<&Path>) -> Result<Option<Self>, String> {
         let mount = roots.sys.join("fs/cgroup");
         let version = if mount.join("cgroup.controllers").exists() {
@@ -56,7 +56,7 @@ impl Group {
             Version::One
         } else if let Some(named) = named {
             return Err(format!(
-                "{}: no control group: there are none of CPU time in {}",
+                "{}: no control group: no CPU accounting by group in {}",
                 named.display(),
                 mount.display()
             ));
@@ -86,7 +86,7 @@ impl Group {
         Ok(Some(group))
     }
 
-    /// Its path.
+    /// Path of the group, relative to the hierarchy.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -98,8 +98,8 @@ impl Group {
         }
     }
 
-    /// The agent's path by `/proc/self/cgroup`. In a container without a name space of groups that
-    /// is the machine's, and what is mounted is the container's group itself.
+    /// Path of the agent's group, from `/proc/self/cgroup`. In a container without a cgroup namespace that path is the
+    /// host's, while the container's group is mounted as the root: then the path is empty.
     fn own(&self, text: &str, controller: &str) -> PathBuf {
         let lines = text.lines().filter_map(|line| {
             let (_, rest) = line.split_once(':')?;
@@ -111,7 +111,7 @@ impl Group {
         };
         let mut found = lines.filter(|(names, _)| wanted(names));
         let path = found.next().map(|(_, path)| Path::new(path));
-        // A group outside of the name space has `..` in its path.
+        // A group outside the namespace has `..` in its path.
         let inside = path.filter(|path| path.components().all(|c| c != Component::ParentDir));
         let path = inside.map(normal).unwrap_or_default();
         if self.controller(controller).join(&path).is_dir() {
@@ -121,7 +121,7 @@ impl Group {
         }
     }
 
-    /// The group that gets the fewest CPUs of this one and those above it.
+    /// The smallest quota of this group and its ancestors; `None` without a quota.
     pub fn limit(&self) -> Result<Option<Limit>, String> {
         let mut least: Option<Limit> = None;
         for path in self.path.ancestors().take(MAX_LEVELS) {
@@ -166,7 +166,7 @@ impl Group {
         Ok((cpus.is_finite() && cpus > 0.0).then_some(cpus))
     }
 
-    /// The CPUs it may run on; `None` where that is not said.
+    /// CPUs that the group may run on; `None` if the kernel does not report them.
     pub fn cpus(&self) -> Result<Option<CpuSet>, String> {
         let directory = self.controller("cpuset").join(&self.set_path);
         let file = directory.join(match self.version {
@@ -179,7 +179,7 @@ impl Group {
         }
     }
 
-    /// CPU time that a group has used, in microseconds.
+    /// CPU time used by a group since its creation, in microseconds.
     pub fn used(&self, path: &Path) -> Result<f64, String> {
         let directory = self.controller("cpuacct").join(path);
         match self.version {
@@ -198,8 +198,8 @@ impl Group {
         }
     }
 
-    /// Threads of a group and those below that run or wait to, and that wait for a disk. The agent's
-    /// own do not count. `None` where no thread's state can be seen.
+    /// Run queue of a group and its descendants, scaled up if only a sample of the threads is read. Running threads of
+    /// the agent do not count. `None` if no thread's state is readable.
     pub fn queue(&self, roots: &Roots, path: &Path) -> Option<Queue> {
         let threads = self.threads(path);
         let step = threads.len().div_ceil(MAX_LOOKED_AT).max(1);
@@ -212,18 +212,18 @@ impl Group {
         let mut queue = Queue::default();
         let mut seen = false;
         for thread in threads.iter().step_by(step) {
-            // One of another name space of processes.
+            // A thread of another PID namespace.
             if thread == "0" {
                 continue;
             }
-            // Without `task` the figures of all threads of its process are added up.
+            // Without `task` the file has the sums over all threads of the process.
             let file = roots.proc.join(format!("{thread}/task/{thread}/stat"));
-            // It may have ended meanwhile.
+            // The thread may have ended in the meantime.
             let Ok(text) = files::read(&file, SHORT) else {
                 continue;
             };
             seen = true;
-            // The name before may hold anything.
+            // The process name before it may contain any character.
             let state = text
                 .rsplit_once(") ")
                 .and_then(|(_, rest)| rest.chars().next());
@@ -250,7 +250,7 @@ impl Group {
             looked += 1;
             let text = files::read(&group.join(list), LONG).unwrap_or_default();
             let words = text.split_ascii_whitespace();
-            // Nothing else is to become part of a path.
+            // The numbers become parts of paths.
             let numbers = words.filter(|word| word.bytes().all(|b| b.is_ascii_digit()));
             threads.extend(numbers.take(MAX_THREADS - threads.len()).map(str::to_owned));
             let below = std::fs::read_dir(&group).into_iter().flatten();
@@ -264,16 +264,16 @@ impl Group {
     }
 }
 
-/// How many threads of a group wait, and for what.
+/// Number of threads of a group that run or wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Queue {
-    /// For a CPU, those that have one included.
+    /// Threads that run or wait for a CPU.
     pub running: f64,
-    /// For a disk.
+    /// Threads in uninterruptible sleep, usually waiting for a disk.
     pub blocked: f64,
 }
 
-/// Without what leads elsewhere.
+/// The path relative to its root, without `.` and `..`.
 fn normal(path: &Path) -> PathBuf {
     let parts = path.components();
     let parts = parts.filter(|part| matches!(part, Component::Normal(_)));

@@ -1,4 +1,4 @@
-//! CPU load of what the service may use: the whole machine, some of its CPUs, or a group's quota.
+//! CPU load of the CPUs available to the service: the whole machine, a CPU set, or a group's quota.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::{
     machine::{self, CpuSet, Cpus},
 };
 
-/// What limits the service.
+/// Limit on the service's CPUs.
 #[derive(Debug, PartialEq)]
 enum Limit {
     Machine,
@@ -18,24 +18,24 @@ enum Limit {
     Group(PathBuf),
 }
 
-/// Reads it, and remembers what the next reading is compared with.
+/// Reader of the CPU load, with the counters of the previous reading.
 #[derive(Debug)]
 pub struct CpuReader {
-    /// The configured group; the agent's own where none is.
+    /// The configured control group; `None` for the agent's own.
     named: Option<PathBuf>,
     load: CpuLoad,
     average: QueueAverage,
-    /// Of groups in full use: the queue, where it can be seen, and seconds since it was counted.
+    /// Run queue of a saturated group, if readable, and its age in seconds.
     queue: Option<(Option<Queue>, f64)>,
-    /// Of groups: CPU time that was there to use, in microseconds.
+    /// CPU time available to the group under its quota so far, in microseconds.
     offered: f64,
-    /// Seconds not yet in there, since readings failed.
+    /// Seconds not yet added to `offered`, because readings failed.
     elapsed: f64,
     base: Option<(Limit, CpuTime)>,
 }
 
 impl CpuReader {
-    /// Not read yet.
+    /// A reader without a previous reading.
     pub fn new(named: Option<PathBuf>) -> Self {
         CpuReader {
             named,
@@ -48,7 +48,8 @@ impl CpuReader {
         }
     }
 
-    /// The load since the last reading, `seconds` ago; `None` where this one is the first.
+    /// CPU load since the previous reading, which was `seconds` ago; 0 or more, `None` on the first reading and when
+    /// the limit has changed.
     pub fn read(&mut self, roots: &Roots, seconds: f64) -> Result<Option<f64>, String> {
         self.elapsed += seconds;
         let group = Group::find(roots, self.named.as_deref())?;
@@ -58,7 +59,7 @@ impl CpuReader {
             None => None,
         };
         let count = all.count(set.as_ref());
-        // A set none of whose CPUs is on line limits nothing that could be measured.
+        // Ignore a set without any online CPU: nothing could be measured.
         let set = set.filter(|_| count > 0 && count < all.count(None));
         let cpus = all.count(set.as_ref()) as f64;
         let quota = match &group {
@@ -88,16 +89,16 @@ impl CpuReader {
             (Some((before, earlier)), Some((now, _))) if before == now => time
                 .share_since(*earlier)
                 .map_err(|error| error.to_string())?,
-            // What limits it has changed: a new beginning.
+            // First reading, or the limit has changed.
             _ => return Ok(None),
         };
         let (waiting, average) = match of_group {
             None => machine::queue(&roots.proc)?,
             Some((group, path)) => {
                 let queue = match self.queue {
-                    // While the CPUs are not in full use those that run are all there are.
+                    // Below saturation nothing waits: all runnable threads run.
                     _ if share < SATURATED => None,
-                    // Threads may be many, and the kernel does not count more often.
+                    // There may be many threads, and the kernel's own average is no more frequent.
                     Some((queue, age)) if age + seconds < RENEWED => Some((queue, age + seconds)),
                     _ => Some((group.queue(roots, &path), 0.0)),
                 };

@@ -1,4 +1,4 @@
-//! The kernel's files, each read whole and no further than it may be long.
+//! Reads files of `/proc` and `/sys`, with a limit on their size.
 
 use std::{
     fs::File,
@@ -7,12 +7,12 @@ use std::{
     str::FromStr,
 };
 
-/// A file with a line or a few; those with a line an interface or a CPU may be longer.
+/// Maximum size in bytes of a file with a few lines.
 pub const SHORT: u64 = 64 << 10;
-/// See [`SHORT`].
+/// Maximum size in bytes of a file with one line per interface, CPU or thread.
 pub const LONG: u64 = 4 << 20;
 
-/// Where the kernel tells of itself; tests put trees of their own here.
+/// Mount points of `/proc` and `/sys`; tests use directories of their own.
 #[derive(Clone, Debug)]
 pub struct Roots {
     /// `/proc`
@@ -30,7 +30,7 @@ impl Default for Roots {
     }
 }
 
-/// The text of a file of at most `most` bytes; what is no UTF-8 in it is replaced.
+/// Reads a file of at most `most` bytes. Invalid UTF-8 is replaced.
 pub fn read(path: &Path, most: u64) -> Result<String, String> {
     let told = |error: io::Error| format!("{}: {error}", path.display());
     let mut text = Vec::new();
@@ -42,7 +42,7 @@ pub fn read(path: &Path, most: u64) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// As [`read`]; `None` where there is no such file.
+/// Like [`read`], but `None` if the file does not exist.
 pub fn read_if_there(path: &Path, most: u64) -> Result<Option<String>, String> {
     match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -50,7 +50,7 @@ pub fn read_if_there(path: &Path, most: u64) -> Result<Option<String>, String> {
     }
 }
 
-/// A number, or what is there instead.
+/// Parses a number. The error quotes the malformed word.
 pub fn number<T: FromStr>(path: &Path, word: Option<&str>) -> Result<T, String> {
     let word = word.unwrap_or_default().trim();
     word.parse().map_err(|_| {

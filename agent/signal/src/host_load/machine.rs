@@ -1,4 +1,4 @@
-//! CPU time and queue of the whole machine: `/proc/stat` and `/proc/loadavg`.
+//! CPU time and run queue of the whole machine, from `/proc/stat` and `/proc/loadavg`.
 
 use std::path::Path;
 
@@ -6,20 +6,20 @@ use super::counters::CpuTime;
 
 use super::files::{self, LONG, SHORT};
 
-/// Idle, and idle while something waits for a disk.
+/// Columns of unused time: idle and iowait.
 const UNUSED: [usize; 2] = [3, 4];
-/// Guests' time is in users' time already.
+/// Number of columns summed up. The guest columns after them are already part of user time.
 const COUNTED: usize = 8;
 
-/// What `/proc/stat` says of CPUs, in ticks.
+/// CPU times from `/proc/stat`, in ticks since boot.
 #[derive(Debug)]
 pub struct Cpus {
-    /// Number and time of each that is on line.
+    /// Number and time of each online CPU.
     each: Vec<(u32, CpuTime)>,
 }
 
 impl Cpus {
-    /// Reads it.
+    /// Reads `stat` in the directory `proc`.
     pub fn read(proc: &Path) -> Result<Self, String> {
         let path = proc.join("stat");
         let text = files::read(&path, LONG)?;
@@ -43,12 +43,12 @@ impl Cpus {
         Ok(Cpus { each })
     }
 
-    /// How many there are of a set, or of all.
+    /// Number of online CPUs, of a set if given.
     pub fn count(&self, set: Option<&CpuSet>) -> usize {
         self.of(set).count()
     }
 
-    /// Their time.
+    /// Total time of the online CPUs, of a set if given.
     pub fn time(&self, set: Option<&CpuSet>) -> CpuTime {
         self.of(set).fold(CpuTime::default(), |all, time| CpuTime {
             used: all.used + time.used,
@@ -77,19 +77,19 @@ fn ticks(path: &Path, times: &str) -> Result<CpuTime, String> {
         }
         found += 1;
     }
-    // Linux 2.4 had four.
+    // Linux 2.4 had four columns.
     if found < 4 {
         return Err(format!("{}: a CPU with {found} times", path.display()));
     }
     Ok(time)
 }
 
-/// CPUs by number, as `0-3,8`.
+/// A set of CPU numbers, parsed from ranges such as `0-3,8`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuSet(Vec<(u32, u32)>);
 
 impl CpuSet {
-    /// `None` where the text names none.
+    /// Parses the text of the file at `path`; `None` if it is empty.
     pub fn parse(path: &Path, text: &str) -> Result<Option<Self>, String> {
         let ranges = text.trim().split(',').filter(|range| !range.is_empty());
         let ranges = ranges.map(|range| {
@@ -109,7 +109,7 @@ impl CpuSet {
     }
 }
 
-/// How many processes run or wait to, without the one that reads; and the average of a minute.
+/// Number of runnable processes except the reading one, and the load average over one minute.
 pub fn queue(proc: &Path) -> Result<(f64, f64), String> {
     let path = proc.join("loadavg");
     let text = files::read(&path, SHORT)?;

@@ -1,4 +1,4 @@
-//! Load of the host: of its CPUs and of its network, once a period.
+//! CPU and network load of the host, measured once a period.
 
 mod cgroup;
 pub mod counters;
@@ -18,21 +18,21 @@ use files::Roots;
 
 pub use settings::{HostLoadConfig, LoadConfig, LoadSection, NetworkConfig, REFERENCE, load};
 
-/// Readings closer than this have too few ticks between them.
+/// Minimum time between two readings: closer ones have too few ticks between them.
 const CLOSEST: Duration = Duration::from_millis(100);
-/// How long a load counts that cannot be read any more, unless three periods are longer.
+/// Minimum time for which the last load stays valid while readings fail; three periods if that is longer.
 const HELD: Duration = Duration::from_secs(10);
 
-/// What was measured of the host; a part that is not asked for or not known is `None`.
+/// Measured loads of the host; `None` if not configured or not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct HostLoads {
-    /// By algorithm 4.1, for each CPU.
+    /// CPU load per CPU by algorithm 4.1, 0 or more.
     pub cpu: Option<f64>,
-    /// `ρ / (1 - ρ)` of the busiest interface.
+    /// Network load `ρ / (1 - ρ)` of the busiest interface, 0 to 99.
     pub network: Option<f64>,
 }
 
-/// Readers of what the configuration asks for; blocking.
+/// Readers of the configured parts. They block.
 #[derive(Debug)]
 struct Readers {
     roots: Roots,
@@ -40,7 +40,7 @@ struct Readers {
     network: Option<network::NetworkReader>,
 }
 
-/// What a reading gave for each part that is asked for.
+/// Result of one reading; a part that is not configured is `None`.
 #[derive(Debug, Default)]
 struct Reading {
     cpu: Option<Result<Option<f64>, String>>,
@@ -67,10 +67,10 @@ impl Readers {
     }
 }
 
-/// A figure and when it was measured.
+/// A load and the time of its measurement.
 type Known = Option<(Instant, f64)>;
 
-/// The load of the host, or of the control group, that a service runs on.
+/// Load of the host or the control group that a service runs on.
 #[derive(Debug)]
 pub struct HostLoad {
     roots: Roots,
@@ -78,7 +78,7 @@ pub struct HostLoad {
     timeout: Duration,
     held: Duration,
     readers: Option<Readers>,
-    /// A reading may hang, where `/proc` is some program's: it is not begun twice.
+    /// A reading in progress. It may hang if `/proc` is served by a program, so a second one is not started.
     under_way: Option<JoinHandle<(Readers, Reading)>>,
     begun: Option<Instant>,
     ended: Result<(), SourceError>,
@@ -87,7 +87,7 @@ pub struct HostLoad {
 }
 
 impl HostLoad {
-    /// Not read yet.
+    /// State before the first reading. The timeout of a reading is the period, at most 500 ms.
     pub fn new(config: &LoadConfig, period: Duration) -> Self {
         HostLoad::within(config, period, Roots::default())
     }
@@ -113,7 +113,7 @@ impl HostLoad {
         }
     }
 
-    /// Begins anew where it differs.
+    /// Applies a new configuration; resets the readings if the load configuration differs.
     pub fn reconfigure(&mut self, config: &LoadConfig, period: Duration) {
         let new = HostLoad::within(config, period, self.roots.clone());
         if new.config != self.config {
@@ -123,9 +123,9 @@ impl HostLoad {
         }
     }
 
-    /// Reads, within the time there is.
+    /// Takes a reading, within the timeout. Errors: kind `load`.
     pub async fn read(&mut self, now: Instant) -> Result<(), SourceError> {
-        // The period is over before enough of it has passed to tell anything new.
+        // Too soon after the last reading for a new result.
         let is_close = self.begun.is_some_and(|begun| now < begun + CLOSEST);
         if self.under_way.is_none() {
             if is_close {
@@ -156,9 +156,9 @@ impl HostLoad {
                 self.ended = self.take_in(reading, now);
                 self.ended.clone()
             }
-            // Its panic becomes the loop's, which is restarted and counted.
+            // Propagate the panic to the control loop, which is restarted and counted.
             Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-            // The runtime is at its end.
+            // The runtime is shutting down.
             Err(_) => Ok(()),
         }
     }
@@ -172,7 +172,7 @@ impl HostLoad {
             match read {
                 Some(Ok(Some(load))) => *known = Some((now, load)),
                 Some(Err(problem)) => problems.push(format!("{what}: {problem}")),
-                // The first of its kind.
+                // The first reading, or not configured.
                 Some(Ok(None)) | None => {}
             }
         }
@@ -182,7 +182,7 @@ impl HostLoad {
         Err(SourceError::new("load", problems.join("; ")))
     }
 
-    /// What was measured last, unless that is too long ago.
+    /// Latest loads; `None` for those older than 10 s or three periods, whichever is longer.
     pub fn known(&self, now: Instant) -> HostLoads {
         let fresh = |known: Known| {
             let (at, load) = known?;
@@ -194,8 +194,7 @@ impl HostLoad {
         }
     }
 
-    /// What stands for the node's load: the sum of what the configuration asks for, and nothing
-    /// where a part of it is not known.
+    /// Load of the node: the sum of the configured parts. `None` if any of them is unknown or none is configured.
     pub fn load(&self, now: Instant) -> Option<f64> {
         let config = self.config.as_ref()?;
         let known = self.known(now);

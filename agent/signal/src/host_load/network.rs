@@ -10,25 +10,25 @@ use super::counters::{LinkBytes, link_utilisation, network_load};
 use super::files::{self, LONG, Roots, SHORT};
 use crate::host_load::NetworkConfig;
 
-/// Drivers may be slow to tell a speed, and it hardly ever changes: seconds for which one is kept.
+/// Seconds for which a speed is cached: drivers may be slow to report it, and it hardly ever changes.
 const SPEED_KEPT: f64 = 60.0;
-/// `/proc/net/dev` has as many figures of what came in before those of what went out.
+/// Number of receive columns in `/proc/net/dev`, which come before the transmit columns.
 const RECEIVED: usize = 8;
 
-/// Reads it, and remembers what the next reading is compared with.
+/// Reader of the network load, with the counters of the previous reading.
 #[derive(Debug)]
 pub struct NetworkReader {
     config: NetworkConfig,
     base: HashMap<String, LinkBytes>,
-    /// Seconds since that was read.
+    /// Seconds since `base` was read.
     elapsed: f64,
-    /// In bits per second; `None` where the kernel knows none.
+    /// Cached speeds in bits per second; `None` if the kernel does not know the speed.
     speeds: HashMap<String, Option<f64>>,
     speeds_age: f64,
 }
 
 impl NetworkReader {
-    /// Not read yet.
+    /// A reader without a previous reading.
     pub fn new(config: NetworkConfig) -> Self {
         NetworkReader {
             config,
@@ -39,7 +39,7 @@ impl NetworkReader {
         }
     }
 
-    /// The load since the last reading, `seconds` ago; `None` where this one is the first.
+    /// Network load since the previous reading, which was `seconds` ago; 0 or more, `None` on the first reading.
     pub fn read(&mut self, roots: &Roots, seconds: f64) -> Result<Option<f64>, String> {
         self.elapsed += seconds;
         self.speeds_age += seconds;
@@ -51,7 +51,7 @@ impl NetworkReader {
         let mut links = interfaces(&path, &files::read(&path, LONG)?)?;
         match &self.config.interface {
             Some(wanted) => links.retain(|name, _| name == wanted),
-            // The loopback has no end to its speed.
+            // The loopback interface has no maximum speed.
             None => links.retain(|name, _| name != "lo"),
         }
         let mut speeds = BTreeMap::new();
@@ -67,10 +67,10 @@ impl NetworkReader {
                     format!("load.interface: {}: no interface {name}", path.display())
                 }
                 (Some(name), false) => {
-                    format!("the kernel knows no speed of {name}: set load.speed")
+                    format!("the kernel does not know the speed of {name}: set load.speed")
                 }
                 (None, _) => {
-                    "the kernel knows no interface's speed: set load.interface and load.speed"
+                    "the kernel does not know the speed of any interface: set load.interface and load.speed"
                         .to_owned()
                 }
             });
@@ -109,7 +109,8 @@ impl NetworkReader {
     }
 }
 
-/// Told in Mbit/s. Where the driver knows none the file cannot be read, or has -1 or 0.
+/// Speed in bits per second. The file is in Mbit/s; if the driver does not know the speed, the file cannot be read
+/// or contains -1 or 0.
 fn speed(roots: &Roots, name: &str) -> Option<f64> {
     let directory = roots.sys.join("class/net").join(name);
     let text = files::read(&directory.join("speed"), SHORT).ok()?;
@@ -119,13 +120,13 @@ fn speed(roots: &Roots, name: &str) -> Option<f64> {
 
 fn interfaces(path: &Path, text: &str) -> Result<BTreeMap<String, LinkBytes>, String> {
     let mut links = BTreeMap::new();
-    // Two lines of headings.
+    // Skip two header lines.
     for line in text.lines().skip(2) {
         let Some((name, figures)) = line.rsplit_once(':') else {
             return Err(format!("{}: a line without an interface", path.display()));
         };
         let name = name.trim();
-        // It becomes part of a path.
+        // The name becomes part of a path.
         if name.is_empty() || name == "." || name == ".." || name.contains('/') {
             return Err(format!("{}: an interface without a name", path.display()));
         }

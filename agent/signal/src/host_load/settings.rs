@@ -1,45 +1,45 @@
-//! `[service.load]`: what stands for the node's load.
+//! `[service.load]`: the measure of the node's load.
 
 use std::path::PathBuf;
 
 use plimsoll_settings::{Checked, TableReference, number, only_for, wrong};
 use serde::Deserialize;
 
-/// What schedulers are told is the node's load.
+/// Measure of the node's load for schedulers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LoadConfig {
-    /// The delay over the SLA's target.
+    /// Ratio of the delay to the SLA's target.
     Delay,
-    /// The host's; the sum of the parts.
+    /// Load of the host: the sum of its parts.
     Host(HostLoadConfig),
 }
 
-/// Parts of the host's load.
+/// Parts of the host's load; at least one is set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostLoadConfig {
-    /// Of CPUs.
+    /// CPU load.
     pub cpu: Option<CpuConfig>,
-    /// Of the network.
+    /// Network load.
     pub network: Option<NetworkConfig>,
 }
 
-/// Whose CPU load.
+/// Configuration of the CPU load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CpuConfig {
-    /// A control group in place of the agent's own.
+    /// Absolute path of the control group; `None` for the agent's own.
     pub cgroup: Option<PathBuf>,
 }
 
-/// Which interface's load.
+/// Configuration of the network load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkConfig {
-    /// This one; without it all but the loopback.
+    /// Interface to measure; `None` for the busiest of all except the loopback.
     pub interface: Option<String>,
-    /// Its speed in bits per second, in place of the kernel's.
+    /// Speed of `interface` in bits per second, 1e3 to 1e13; `None` for the kernel's figure.
     pub speed: Option<f64>,
 }
 
-/// `[service.load]`, as it is written.
+/// `[service.load]` as in the file, unchecked.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadSection {
@@ -49,7 +49,7 @@ pub struct LoadSection {
     speed: Option<f64>,
 }
 
-/// Checks `[service.load]`, which is at `path`.
+/// Checks `[service.load]`. `path` prefixes the keys in errors.
 pub fn load(path: &str, raw: &LoadSection) -> Checked<LoadConfig> {
     let kind = raw.kind.as_deref().unwrap_or("delay");
     let (of_cpu, of_network) = match kind {
@@ -104,7 +104,7 @@ fn cgroup(path: &str, raw: &LoadSection) -> Checked<CpuConfig> {
 fn network(path: &str, raw: &LoadSection) -> Checked<NetworkConfig> {
     if let Some(name) = &raw.interface {
         let fine = |b: u8| b.is_ascii_graphic() && b != b'/';
-        // As the kernel has it.
+        // The kernel's rules for interface names.
         if !(1..=15).contains(&name.len()) || !name.bytes().all(fine) || name.starts_with('.') {
             return wrong(
                 format!("{path}.interface"),
@@ -127,7 +127,7 @@ fn network(path: &str, raw: &LoadSection) -> Checked<NetworkConfig> {
     })
 }
 
-/// Of `[service.load]`, key by key.
+/// Reference of the keys of `[service.load]`.
 pub const REFERENCE: TableReference = (
     "[service.load]",
     "What the schedulers `load_informed` of the second tier take for this node's load, and what the metrics show: docs/load-and-jobs.md. The same kind on all nodes of a ring.",

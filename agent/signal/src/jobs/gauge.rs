@@ -1,4 +1,4 @@
-//! A Prometheus gauge that is not in the delay source's scrape.
+//! A Prometheus gauge scraped from a URL of its own, not from that of the delay source.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::source_error::SourceError;
 
 const MAX_BODY: usize = 4 << 20;
 
-/// A gauge and where it is.
+/// A gauge, its labels and its URL.
 #[derive(Debug)]
 pub struct Gauge {
     url: HttpUrl,
@@ -19,7 +19,7 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// Not read yet.
+    /// A gauge that has not been read. `timeout` applies to each scrape.
     pub fn new(url: HttpUrl, name: &str, labels: &Labels, timeout: Duration) -> Self {
         Gauge {
             url,
@@ -29,7 +29,7 @@ impl Gauge {
         }
     }
 
-    /// The sum of its series.
+    /// Scrapes the gauge and returns the sum of all matching series.
     pub async fn read(&self) -> Result<f64, SourceError> {
         let (status, body) = get(&self.url, self.timeout, MAX_BODY).await?;
         if status != 200 {

@@ -1,4 +1,4 @@
-//! Where the number of jobs in the node comes from.
+//! Sources of the number of jobs in the node.
 
 mod database;
 mod gauge;
@@ -15,19 +15,19 @@ pub use sockets::{OwnScrapes, Sockets, Wanted};
 
 use crate::source_error::SourceError;
 
-/// Jobs at the end of a period, the most in it and the mean over it where they are known.
+/// Number of jobs over one period. Each figure is `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct JobCount {
-    /// At the end.
+    /// At the end of the period.
     pub now: Option<f64>,
-    /// The most.
+    /// Maximum of the samples in the period.
     pub peak: Option<f64>,
-    /// Over the looks in it.
+    /// Mean of the samples in the period.
     pub mean: Option<f64>,
 }
 
 impl JobCount {
-    /// Where what was in between is not known.
+    /// A count sampled only once, at the end of the period.
     fn at_the_end(now: f64) -> Self {
         JobCount {
             now: Some(now),
@@ -36,21 +36,21 @@ impl JobCount {
     }
 }
 
-/// A source of jobs.
+/// An open source of the number of jobs.
 #[derive(Debug)]
 pub enum Jobs {
-    /// Unknown, or read by the delay source.
+    /// No source of its own: the number is unknown, or the delay source reads it.
     None,
-    /// A gauge elsewhere.
+    /// A Prometheus gauge, scraped from a URL of its own.
     Gauge(gauge::Gauge),
-    /// Established connections.
+    /// Established TCP connections, sampled several times a period.
     Sockets(Sockets),
-    /// A database's own count.
+    /// The number of active clients that a database reports.
     Database(Box<database::Database>),
 }
 
 impl Jobs {
-    /// Starts looking; needs a runtime.
+    /// Opens the source. Requires a Tokio runtime: `Sockets` spawns a sampling task.
     pub fn open(config: &JobsConfig) -> Self {
         match config {
             JobsConfig::None | JobsConfig::Prometheus { url: None, .. } => Jobs::None,
@@ -77,7 +77,7 @@ impl Jobs {
         }
     }
 
-    /// The newest count, where one is at hand.
+    /// Latest sample, if one is available without I/O.
     pub fn newest(&self) -> Option<f64> {
         match self {
             Jobs::Sockets(sockets) => sockets.newest(),
@@ -85,7 +85,7 @@ impl Jobs {
         }
     }
 
-    /// The count since the last call.
+    /// Counts since the previous call. Errors: kind `jobs`, or those of a scrape.
     pub async fn count(&mut self) -> Result<JobCount, SourceError> {
         match self {
             Jobs::None => Ok(JobCount::default()),

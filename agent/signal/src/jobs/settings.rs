@@ -1,4 +1,4 @@
-//! `[service.jobs]`: where the number of jobs comes from.
+//! `[service.jobs]`: the source of the number of jobs.
 
 use std::{
     collections::BTreeMap,
@@ -15,35 +15,35 @@ use plimsoll_settings::{
 };
 use serde::Deserialize;
 
-/// Where the number of jobs comes from.
+/// Source of the number of jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobsConfig {
-    /// Unknown.
+    /// No source: the number is unknown.
     None,
-    /// A gauge; without a URL in the source's own scrape.
+    /// A Prometheus gauge.
     Prometheus {
-        /// Its name.
+        /// Metric name.
         gauge: String,
-        /// Labels it must have.
+        /// Labels that its series must have.
         labels: Labels,
-        /// Where, if not in the source's scrape.
+        /// URL of the gauge; `None` if it is in the scrape of the delay source.
         url: Option<HttpUrl>,
-        /// For reading it there.
+        /// Timeout of a scrape of `url`.
         timeout: Duration,
     },
     /// Established TCP connections to a local port.
     Sockets {
-        /// The port.
+        /// Local port, 1 to 65535.
         port: u16,
-        /// Time between looks.
+        /// Interval between samples.
         sample_interval: Duration,
     },
-    /// Active clients of a database.
+    /// Number of active clients of a database.
     Database(DatabaseConfig),
 }
 
 impl JobsConfig {
-    /// What is read in the source's own scrape.
+    /// Selector of the gauge in the scrape of the delay source, if it is there.
     pub fn in_scrape(&self) -> Option<Selector> {
         match self {
             JobsConfig::Prometheus {
@@ -57,53 +57,53 @@ impl JobsConfig {
     }
 }
 
-/// Connections that wait to be accepted.
+/// Sampling of the connections that wait to be accepted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BacklogConfig {
-    /// For whom.
+    /// The listening socket.
     pub socket: ListenSocket,
-    /// Time between looks.
+    /// Interval between samples.
     pub sample_interval: Duration,
-    /// By `service.jobs`; otherwise found by the agent, and no loss where it is not there.
+    /// True if `service.jobs` configures it. Otherwise the agent derived the port, and failures are not counted.
     pub is_asked: bool,
-    /// The source's scrapes wait there, too.
+    /// True if the agent's own scrapes pass through the same listen queue.
     pub has_scrapes: bool,
 }
 
-/// What a service listens on.
+/// The socket that a service listens on.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ListenSocket {
     /// The first of these TCP ports that has a listener.
     Ports(Vec<u16>),
-    /// A unix socket.
+    /// The unix socket at this absolute path.
     Unix(PathBuf),
 }
 
-/// A database that is asked for its active clients, or its role.
+/// A database to query for its number of active clients, or for its role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DatabaseConfig {
-    /// The table that has it: `jobs` or `role`.
+    /// Configuration table it belongs to, `jobs` or `role`; also the kind of its errors.
     pub table: &'static str,
-    /// Whose protocol it talks.
+    /// Protocol of the database.
     pub kind: DatabaseKind,
-    /// Where it is.
+    /// TCP address or unix socket.
     pub address: DatabaseAddress,
-    /// Who asks.
+    /// User to log in as.
     pub user: String,
-    /// Its password.
+    /// Password of `user`.
     pub password: Option<Secret>,
-    /// For each question.
+    /// Timeout of each query.
     pub timeout: Duration,
 }
 
-/// Databases whose protocol the agent talks.
+/// Supported database protocols.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DatabaseKind {
     /// MySQL or MariaDB.
     MySql,
     /// PostgreSQL.
     PostgreSql {
-        /// One of the server's databases to connect to; the count is of all of them.
+        /// Database to connect to. Clients of all databases of the server count.
         database: String,
     },
 }
@@ -117,7 +117,7 @@ impl std::fmt::Display for DatabaseKind {
     }
 }
 
-/// `[service.jobs]`, as it is written.
+/// `[service.jobs]` as in the file, unchecked.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobsSection {
@@ -135,23 +135,23 @@ pub struct JobsSection {
     database: Option<String>,
 }
 
-/// What matters of where a service's delays come from.
+/// Properties of the delay source that the job source depends on.
 pub struct DelaySource<'a> {
-    /// Its own metrics are scraped here.
+    /// URL of the service's own metrics, if the source is a scrape.
     pub scraped: Option<&'a HttpUrl>,
-    /// It knows the jobs itself.
+    /// True if the source counts jobs itself.
     pub counts_jobs: bool,
 }
 
-/// Where the file says, elsewhere, that a service listens.
+/// Addresses of the service in other tables of the file.
 pub struct Listens<'a> {
     /// `service.address`.
     pub address: Option<&'a str>,
-    /// `service.health.address`, or what is connected to for its `url`.
+    /// `service.health.address`, or host and port of its `url`.
     pub probed: Option<String>,
 }
 
-/// Checks `[service.jobs]`, which is at `path`.
+/// Checks `[service.jobs]`. `path` prefixes the keys in errors; `period` caps the timeouts.
 pub fn jobs(
     path: &str,
     raw: &JobsSection,
@@ -189,7 +189,7 @@ pub fn jobs(
         only_for(path, kind, &of_backlog)?;
     }
     match kind {
-        // What the application has taken in is known from its delays.
+        // Jobs inside the application are derived from its delays.
         "backlog" => only_for(path, kind, &of_gauge).map(|()| JobsConfig::None),
         "none" => {
             only_for(path, kind, &of_gauge)?;
@@ -255,7 +255,8 @@ pub fn jobs(
     }
 }
 
-/// Where a service whose own histogram is the source has requests that it does not see yet.
+/// The listen queue of a service whose own histogram is the source: requests there are missing from that
+/// histogram. `None` for other sources, for jobs counted otherwise, and if no port is known.
 pub fn backlog(
     path: &str,
     raw: &JobsSection,
@@ -301,7 +302,7 @@ pub fn backlog(
     }))
 }
 
-/// Ports that the service may listen on, the likeliest first: metrics may have a port of their own.
+/// Ports that the service may listen on, most likely first. The metrics port is last: it may be a separate one.
 fn own_ports(listens: &Listens<'_>, scraped: &HttpUrl) -> Vec<u16> {
     let mut ports = Vec::new();
     ports.extend(listens.address.and_then(port_of));
@@ -342,27 +343,27 @@ fn sample_interval(path: &str, raw: &JobsSection) -> Checked<Duration> {
     duration(&key, raw.sample_interval, 100 * MILLI, 10 * MILLI)
 }
 
-/// Keys of a database that is asked.
+/// Unchecked keys of a database to query.
 pub struct Login<'a> {
-    /// The last part of the table's name.
+    /// Configuration table, `jobs` or `role`.
     pub table: &'static str,
     /// `mysql` or `postgresql`.
     pub kind: &'a str,
-    /// Where it is.
+    /// `address` key.
     pub address: Option<&'a String>,
-    /// Who asks.
+    /// `user` key.
     pub user: Option<&'a String>,
-    /// What has the password.
+    /// `password_file` key: file with the password.
     pub password_file: Option<&'a Path>,
-    /// Which of the server's.
+    /// `database` key, PostgreSQL only.
     pub database: Option<&'a str>,
 }
 
-/// Checks where a database is, and who asks it.
+/// Checks the keys of a database and reads its password file.
 pub fn database(path: &str, raw: Login<'_>, period: Duration) -> Checked<DatabaseConfig> {
     let kind = raw.kind;
     let text = |key: &str, text: &str| {
-        // The protocols end it with a zero.
+        // Both protocols terminate it with a zero byte.
         if text.is_empty() || text.len() > MAX_NAME || text.contains('\0') {
             let problem = format!("must have 1 to {MAX_NAME} bytes, none of them zero");
             return wrong(format!("{path}.{key}"), problem);
@@ -391,7 +392,7 @@ pub fn database(path: &str, raw: Login<'_>, period: Duration) -> Checked<Databas
     })
 }
 
-/// Of `[service.jobs]`, key by key.
+/// Reference of the keys of `[service.jobs]`.
 pub const REFERENCE: TableReference = (
     "[service.jobs]",
     "Where the number of jobs in the node comes from.",

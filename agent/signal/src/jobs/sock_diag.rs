@@ -1,4 +1,4 @@
-//! The kernel's own list of sockets, asked over netlink (sock_diag(7)) for those that are wanted.
+//! Socket counts from the kernel over netlink, see sock_diag(7).
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use rustix::{
     net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink},
 };
 
-/// `TCPDIAG_GETSOCK`. For TCP its successor goes through the whole table once for each family.
+/// `TCPDIAG_GETSOCK`. For TCP, its successor scans the whole table once per address family.
 const GET_TCP: u16 = 18;
 /// `SOCK_DIAG_BY_FAMILY`.
 const GET_BY_FAMILY: u16 = 20;
@@ -23,17 +23,17 @@ const DUMP: u16 = 0x301;
 const ESTABLISHED: u8 = 1;
 const LISTEN: u8 = 10;
 const HEADER_BYTES: usize = 16;
-/// `UDIAG_SHOW_NAME | UDIAG_SHOW_VFS | UDIAG_SHOW_RQLEN`, and what answers call them.
+/// `UDIAG_SHOW_NAME | UDIAG_SHOW_VFS | UDIAG_SHOW_RQLEN`, and the attribute types of the reply.
 const SHOW_UNIX: u32 = 1 | 2 | 0x10;
 const UNIX_NAME: u16 = 0;
 const UNIX_INODE: u16 = 1;
 const UNIX_QUEUE: u16 = 4;
-/// `struct unix_diag_msg`, which attributes follow.
+/// Size of `struct unix_diag_msg`, which is followed by attributes.
 const UNIX_BYTES: usize = 16;
-/// What the kernel fills at a time at most.
+/// Maximum size of one datagram from the kernel.
 const BUFFER_BYTES: usize = 32 << 10;
 
-/// A netlink socket. After an error it may still be answered to the question before: open another one.
+/// A netlink socket. After an error, replies to the failed request may still arrive: open a new socket.
 #[derive(Debug)]
 pub struct SockDiag {
     socket: OwnedFd,
@@ -42,9 +42,9 @@ pub struct SockDiag {
 }
 
 impl SockDiag {
-    /// Fails where netlink is not permitted, as in some containers.
+    /// Opens a socket. Fails where netlink is not permitted, as in some containers.
     pub fn open() -> io::Result<Self> {
-        // The kernel answers within the calls, so there is never anything to wait for.
+        // The kernel prepares its reply within the system calls, so a read never has to wait.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let diag = Some(netlink::SOCK_DIAG);
         let socket = net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, diag)?;
@@ -55,15 +55,15 @@ impl SockDiag {
         })
     }
 
-    /// Connections of this network namespace with this local port, over IPv4 and IPv6.
+    /// Number of established connections with this local port in this network namespace, IPv4 and IPv6.
     pub fn established(&mut self, port: u16) -> io::Result<u32> {
         let mut count = 0;
         self.each_tcp(ESTABLISHED, port, |_queued| count += 1)?;
         Ok(count)
     }
 
-    /// Connections that wait to be accepted on this port, of all its listeners together; `None` where nobody
-    /// listens. Established ones are not looked at, so it costs the same however many there are.
+    /// Number of connections waiting to be accepted on this port, summed over its listeners; `None` without a
+    /// listener. The cost does not depend on the number of established connections.
     pub fn listen_backlog(&mut self, port: u16) -> io::Result<Option<u32>> {
         let mut sum = None;
         self.each_tcp(LISTEN, port, |queued| {
@@ -73,14 +73,14 @@ impl SockDiag {
     }
 
     fn each_tcp(&mut self, state: u8, port: u16, mut each: impl FnMut(u32)) -> io::Result<()> {
-        // Any family, nothing on top of what every answer has; of the id the local port and nothing else.
+        // Any address family, no extensions; of the socket id, the local port only.
         let mut question = vec![0; 4];
         question.extend(port.to_be_bytes());
         question.extend([0; 46]);
         question.extend((1_u32 << state).to_ne_bytes());
         question.extend([0; 4]);
         self.dump(GET_TCP, &question, |message| {
-            // The family, the state, and after two bytes more the id, which begins with the local port.
+            // Family, state, two more bytes, then the socket id, which begins with the local port.
             let [_, its_state] = field(message, 0)?;
             let local = u16::from_be_bytes(field(message, 4)?);
             let queued = u32::from_ne_bytes(field(message, 56)?);
@@ -91,9 +91,9 @@ impl SockDiag {
         })
     }
 
-    /// Connections that wait to be accepted on the unix socket with this path; `None` where nobody listens.
+    /// Number of connections waiting to be accepted on the unix socket at this path; `None` without a listener.
     pub fn unix_listen_backlog(&mut self, path: &Path) -> io::Result<Option<u32>> {
-        // Bound under another name, such as /run for /var/run, it is still the same file.
+        // The socket may be bound by another path to the same file, such as /run for /var/run.
         let inode = std::fs::metadata(path).ok().map(|file| file.ino() as u32);
         let file_name = path.file_name();
         let mut sum = None;
@@ -130,7 +130,7 @@ impl SockDiag {
         Ok(sum)
     }
 
-    /// Asks, and hands over each answer, which is cut off where that gives `None`.
+    /// Sends a dump request and calls `each` for every reply; `None` from it means that the reply is truncated.
     fn dump(
         &mut self,
         kind: u16,
@@ -143,7 +143,7 @@ impl SockDiag {
         request.extend(kind.to_ne_bytes());
         request.extend(DUMP.to_ne_bytes());
         request.extend(self.sequence.to_ne_bytes());
-        // From nobody in particular.
+        // `nlmsg_pid`
         request.extend([0; 4]);
         request.extend(question);
         net::send(&self.socket, &request, SendFlags::empty())?;
@@ -151,7 +151,7 @@ impl SockDiag {
             let buffer = &mut self.buffer[..];
             let (read, whole) = net::recv(&self.socket, buffer, RecvFlags::TRUNC)?;
             if whole > read {
-                return Err(malformed("a message of the kernel is longer than 32 KiB"));
+                return Err(malformed("a netlink message is longer than 32 KiB"));
             }
             if one_datagram(&self.buffer[..read], self.sequence, kind, &mut each)? {
                 return Ok(());
@@ -160,7 +160,7 @@ impl SockDiag {
     }
 }
 
-/// Returns whether it was the last one.
+/// Parses one datagram of a dump. Returns true if it ends the dump.
 fn one_datagram(
     mut rest: &[u8],
     sequence: u32,
@@ -168,13 +168,13 @@ fn one_datagram(
     each: &mut impl FnMut(&[u8]) -> Option<()>,
 ) -> io::Result<bool> {
     while !rest.is_empty() {
-        let short = || malformed("a message of the kernel is cut off");
+        let short = || malformed("a netlink message is truncated");
         let length = u32::from_ne_bytes(field(rest, 0).ok_or_else(short)?) as usize;
         let kind = u16::from_ne_bytes(field(rest, 4).ok_or_else(short)?);
         let answers = u32::from_ne_bytes(field(rest, 8).ok_or_else(short)?);
         let message = rest.get(HEADER_BYTES..length).ok_or_else(short)?;
         if answers != sequence {
-            return Err(malformed("the kernel answers another question"));
+            return Err(malformed("a netlink reply is to another request"));
         }
         if matches!(kind, NLMSG_DONE | NLMSG_ERROR) {
             let status = i32::from_ne_bytes(field(message, 0).ok_or_else(short)?);
@@ -186,7 +186,7 @@ fn one_datagram(
         if kind == wanted {
             each(message).ok_or_else(short)?;
         }
-        // Messages begin at multiples of 4.
+        // Messages are aligned to 4 bytes.
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Ok(false)

@@ -1,5 +1,5 @@
-//! What the kernel knows of a service's sockets: established TCP connections to a local port, or those that wait
-//! to be accepted. By netlink, or from `/proc/net/tcp` and `tcp6`.
+//! Connections of a service, counted by the kernel: established TCP connections to a local port, or connections
+//! waiting to be accepted. By netlink, else from `/proc/net/tcp` and `tcp6`.
 
 use std::{
     io::{self, BufRead},
@@ -16,25 +16,25 @@ use tracing::{info, warn};
 use super::{JobCount, sock_diag::SockDiag};
 use crate::{jobs::ListenSocket, source_error::SourceError};
 
-/// Linux' numbers for ESTABLISHED and LISTEN.
+/// TCP states in `/proc/net/tcp`, in hexadecimal.
 const ESTABLISHED: &str = "01";
 const LISTEN: &str = "0A";
 
-/// After a look there is a rest of so many times what it took, so that looks take 0.3 % of a core at most; but
-/// none that is longer than this.
+/// A sample is followed by a pause of this multiple of its duration, so that sampling takes at most 0.3 % of a
+/// core; the pause is at most [`MAX_REST`].
 const REST: u32 = 332;
 const MAX_REST: Duration = Duration::from_secs(1);
 
-/// What is counted.
+/// Connections to count.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wanted {
-    /// Established connections to this port; those that wait to be accepted are among them.
+    /// Established connections to this port, including those waiting to be accepted.
     Established(u16),
-    /// Those alone that wait to be accepted.
+    /// Only connections waiting to be accepted.
     ListenBacklog(ListenSocket),
 }
 
-/// Scrapes of the agent's own that may wait with the others: those since the last that was answered.
+/// Number of the agent's own scrapes that may be in the listen queue: those since the last answered one.
 pub type OwnScrapes = Arc<AtomicU32>;
 
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ struct Seen {
     error: Option<String>,
 }
 
-/// A task that looks several times a period, so that mean and peak are known.
+/// A task that samples the count several times a period, for its mean and peak. Aborted on drop.
 #[derive(Debug)]
 pub struct Sockets {
     seen: Arc<Mutex<Seen>>,
@@ -54,7 +54,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Starts looking.
+    /// Spawns the task. It samples at intervals of at least `every` and subtracts `own` from each count.
     pub fn watch(wanted: Wanted, every: Duration, own: OwnScrapes) -> Self {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let into = Arc::clone(&seen);
@@ -64,7 +64,7 @@ impl Sockets {
             loop {
                 let wanted = Arc::clone(&wanted);
                 let before = own.load(Ordering::Relaxed);
-                // A long table takes milliseconds to read.
+                // Reading a long table takes milliseconds.
                 let looked = tokio::task::spawn_blocking(move || {
                     let began = Instant::now();
                     let count = look.count(&wanted);
@@ -75,10 +75,10 @@ impl Sockets {
                 (look, count, took) = match looked.await {
                     Ok(looked) => looked,
                     Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
-                    // The runtime is at its end.
+                    // The runtime is shutting down.
                     Err(_) => return,
                 };
-                // One may have been answered since the table was read.
+                // A scrape may have been answered since the table was read.
                 let scrapes = f64::from(before.max(own.load(Ordering::Relaxed)));
                 note(&into, count.map(|count| (count - scrapes).max(0.0)));
                 let rest = (REST * took).min(MAX_REST);
@@ -91,22 +91,22 @@ impl Sockets {
         }
     }
 
-    /// What was seen last.
+    /// Latest count; `None` before the first one and after an error.
     pub fn newest(&self) -> Option<f64> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.now.filter(|_| seen.error.is_none())
     }
 
-    /// What was seen since the last call.
+    /// Counts since the previous call. Errors: kind `jobs`.
     pub async fn take(&mut self) -> Result<JobCount, SourceError> {
         if self.watcher.is_finished() {
-            // Its panic becomes the loop's, which is restarted and counted.
+            // Propagate the panic to the control loop, which is restarted and counted.
             if let Err(ended) = (&mut self.watcher).await
                 && ended.is_panic()
             {
                 std::panic::resume_unwind(ended.into_panic());
             }
-            return Err(SourceError::new("jobs", "the look at sockets ended"));
+            return Err(SourceError::new("jobs", "the socket sampling task ended"));
         }
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = &seen.error {
@@ -116,7 +116,7 @@ impl Sockets {
             now: seen.now,
             peak: (seen.looks > 0).then_some(seen.peak),
             mean: match seen.looks {
-                // Looks may be further apart than calls.
+                // Samples may be further apart than calls.
                 0 => seen.now,
                 looks => Some(seen.sum / f64::from(looks)),
             },
@@ -148,11 +148,11 @@ fn note(into: &Mutex<Seen>, count: io::Result<f64>) {
     }
 }
 
-/// Where to look.
+/// Counts by netlink, with `/proc/net/tcp` as the fallback.
 #[derive(Debug, Default)]
 struct Look {
     diag: Option<SockDiag>,
-    /// Why it is not netlink.
+    /// The netlink error logged last; `None` while netlink works.
     told: Option<String>,
 }
 
@@ -193,7 +193,7 @@ impl Look {
     }
 
     fn by_netlink(&mut self, wanted: &Wanted) -> io::Result<Option<u32>> {
-        // One that failed is not used again.
+        // A socket that failed is not used again.
         let mut diag = match self.diag.take() {
             Some(diag) => diag,
             None => SockDiag::open()?,
@@ -210,7 +210,7 @@ impl Look {
     }
 }
 
-/// Of the first port that somebody listens on.
+/// Count of the first port that has a listener.
 fn first(
     ports: &[u16],
     mut count: impl FnMut(u16) -> io::Result<Option<u32>>,
@@ -238,7 +238,7 @@ fn by_tables(wanted: &Wanted) -> io::Result<Option<u32>> {
             Ok(sum)
         }),
         Wanted::ListenBacklog(ListenSocket::Unix(path)) => Err(io::Error::other(format!(
-            "only netlink tells who waits on {}",
+            "connections waiting on {} can be counted by netlink only",
             path.display()
         ))),
     }
@@ -251,7 +251,7 @@ fn each_in_tables(port: u16, state: &str, mut each: impl FnMut(u32)) -> io::Resu
             Ok(file) => {
                 in_table(io::BufReader::new(file), port, state, &mut each).map_err(of_table)?;
             }
-            // A kernel without IPv6.
+            // The kernel has no IPv6.
             Err(error) if error.kind() == io::ErrorKind::NotFound && table.ends_with('6') => {}
             Err(error) => return Err(of_table(error)),
         }
@@ -259,7 +259,7 @@ fn each_in_tables(port: u16, state: &str, mut each: impl FnMut(u32)) -> io::Resu
     Ok(())
 }
 
-/// Hands over what is in each socket's receive queue, which of a listening one are connections.
+/// Calls `each` with the receive queue of every matching socket: for a listener, its waiting connections.
 fn in_table(
     table: impl BufRead,
     port: u16,
@@ -272,7 +272,7 @@ fn in_table(
         let mut words = line.split_ascii_whitespace().skip(1);
         let local = words.next().and_then(|address| address.rsplit(':').next());
         let its_state = words.nth(1);
-        // Listening ones come first, and the rest may be long.
+        // Listeners come first; the rest of the table may be long.
         if state == LISTEN && its_state != Some(LISTEN) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What a node's database is among its replicas.
+//! Metrics of the role of a node's database.
 
 use plimsoll_core::role::Role;
 use plimsoll_exposition::{Catalogue, Label, Services, show};
@@ -6,18 +6,18 @@ use prometheus::{GaugeVec, Result};
 
 use crate::role::RoleState;
 
-/// Of services with `[service.role]`.
+/// Metrics of the services with `[service.role]`.
 #[derive(Clone, Debug)]
 pub struct RoleMetrics {
     role: GaugeVec,
     lag: GaugeVec,
     serves: GaugeVec,
-    /// Series of each service.
+    /// Registry of the series per service.
     pub services: Services,
 }
 
 impl RoleMetrics {
-    /// Registers them.
+    /// Registers the metrics in the catalogue.
     pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
         catalogue.section("Role of the database");
         let roles = Label::one_of("role", Role::ALL.map(Role::as_str));
@@ -45,7 +45,7 @@ impl RoleMetrics {
         })
     }
 
-    /// Brings the gauges up to date.
+    /// Sets the gauges of a service.
     pub fn show(&self, service: &str, state: &RoleState) {
         let truth = |is_so: bool| f64::from(u8::from(is_so));
         for role in Role::ALL {

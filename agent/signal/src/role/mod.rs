@@ -1,4 +1,4 @@
-//! What this node's database is among its replicas, and what it may be asked therefore.
+//! Role of this node's database, primary or standby, and whether it takes writes and reads.
 
 mod metrics;
 mod settings;
@@ -18,40 +18,40 @@ use crate::{jobs::Database, source_error::SourceError};
 pub use metrics::RoleMetrics;
 pub use settings::{REFERENCE, RoleConfig, RoleSection, role};
 
-/// What Patroni answers at most, and more.
+/// Maximum response to `lock_url`. Patroni's is smaller.
 const MAX_BYTES: usize = 64 << 10;
 
-/// What the outputs tell.
+/// Role of the database as published to the outputs.
 #[derive(Clone, Debug, Serialize)]
 pub struct RoleState {
-    /// By the last look that was answered.
+    /// Result of the last successful check; `None` before the first.
     pub standing: Option<Standing>,
-    /// Whether it was to take writes, and reads, when this was published.
+    /// True if it took writes when this was published. Outdated afterwards: see [`RoleState::may_write`].
     pub takes_writes: bool,
-    /// See `takes_writes`.
+    /// True if it took reads when this was published. Outdated afterwards: see [`RoleState::may_read`].
     pub takes_reads: bool,
-    /// Why it does not take what its role allows, in a few words.
+    /// Short reason why it takes less than its role allows.
     pub detail: Option<String>,
-    /// When it was looked at.
+    /// Start of the last successful check.
     #[serde(skip)]
     looked: Instant,
 }
 
 impl RoleState {
-    /// Whether it takes writes at this moment.
+    /// True if it takes writes at `now`, given the age of the last check.
     pub fn may_write(&self, now: Instant) -> bool {
         let age = Seconds::from(now.saturating_duration_since(self.looked));
         self.standing.is_some_and(|it| it.takes_writes(age))
     }
 
-    /// The same for reads.
+    /// True if it takes reads at `now`, given the age of the last check.
     pub fn may_read(&self, now: Instant) -> bool {
         let age = Seconds::from(now.saturating_duration_since(self.looked));
         self.standing.is_some_and(|it| it.takes_reads(age))
     }
 }
 
-/// Looks once a period.
+/// Checks the role once a period.
 #[derive(Debug)]
 pub struct RoleWatch {
     service: String,
@@ -62,12 +62,12 @@ pub struct RoleWatch {
     looked: Instant,
     standing: Option<Standing>,
     error: Option<String>,
-    /// Why a primary is not taken for one.
+    /// Why the database is treated as a standby although it is a primary.
     lock_error: Option<String>,
 }
 
 impl RoleWatch {
-    /// Nothing is known yet.
+    /// State before the first check: neither reads nor writes.
     pub fn new(service: &str, config: RoleConfig) -> Self {
         let now = Instant::now();
         RoleWatch {
@@ -83,14 +83,14 @@ impl RoleWatch {
         }
     }
 
-    /// Whether it was made for this.
+    /// True if it was created with this configuration.
     pub fn is_for(&self, config: &RoleConfig) -> bool {
         self.config == *config
     }
 
-    /// One look; without an answer the last one stands, and gets older.
+    /// Checks the role once. On failure the result of the last successful check stays in force until it expires.
     pub async fn look(&mut self) -> Result<(), SourceError> {
-        // What is true at the end of a look was true at its start, or the look tells of a later change.
+        // The age of a result counts from the start of the check, the earliest time at which it was true.
         let now = Instant::now();
         let look = match self.database.role().await {
             Ok(look) => look,
@@ -108,12 +108,12 @@ impl RoleWatch {
         let was = self.standing.replace(standing);
         self.looked = now;
         if was.is_none_or(|was| was.role != standing.role) {
-            info!(service = %self.service, role = standing.role.as_str(), "another role");
+            info!(service = %self.service, role = standing.role.as_str(), "the database has a new role");
         }
         Ok(())
     }
 
-    /// A primary without the lock is a standby that nobody feeds.
+    /// Treats a primary that does not hold the leader's lock as a standby without a replication stream.
     async fn locked(&mut self, look: Look) -> Look {
         let (Look::Primary, Some(url)) = (look, &self.config.lock) else {
             self.lock_error = None;
@@ -141,14 +141,14 @@ impl RoleWatch {
 
     fn failed(&mut self, error: &SourceError) {
         let message = error.to_string();
-        // Once a cause, not once a period.
+        // Log once per cause, not once per period.
         if self.error.as_ref() != Some(&message) {
-            warn!(service = %self.service, kind = error.kind, "the role is not known, the last one stands for a while: {message}");
+            warn!(service = %self.service, kind = error.kind, "the role is unavailable, the last known one holds until it expires: {message}");
         }
         self.error = Some(message);
     }
 
-    /// What is to be told now.
+    /// Role and permissions as of `now`.
     pub fn state(&self, now: Instant) -> RoleState {
         let mut state = RoleState {
             standing: self.standing,

@@ -10,30 +10,30 @@ use serde::Deserialize;
 use crate::jobs::{DatabaseConfig, Login, database};
 
 const MAX_LAG: Duration = Duration::from_secs(10);
-/// Patroni's `ttl` where it is not set.
+/// Default of `without_primary`: Patroni's default `ttl`.
 const WITHOUT_PRIMARY: Duration = Duration::from_secs(30);
-/// From one look to the next, and for what a proxy takes to hear of it.
+/// Control periods until a proxy notices a change: from one check to the next, and until the proxy asks.
 const NOTICE_PERIODS: u32 = 2;
-/// More for one that asks another node's agent, which asks this one once a period.
+/// One more if the proxy asks the agent of another node, which asks this one once a period.
 const PEER_PERIODS: u32 = 1;
-/// Less would leave no room between fresh and stale.
+/// Minimum of `max_lag` in control periods: a lower one leaves no room between fresh and stale.
 const MIN_LAG_PERIODS: u32 = 5;
 const HOLD_PERIODS: u32 = 3;
 
-/// A database that is asked what it is among its replicas.
+/// Checked configuration of the database's role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoleConfig {
-    /// The database.
+    /// Database to query.
     pub database: DatabaseConfig,
-    /// What answers 200 while it holds the leader's lock.
+    /// URL that responds with 200 while this node holds the leader's lock.
     pub lock: Option<HttpUrl>,
-    /// For that answer.
+    /// Timeout of a request to `lock`.
     pub timeout: Duration,
-    /// Limits.
+    /// Limits on lag, and how long a result holds.
     pub settings: RoleSettings,
 }
 
-/// `[service.role]`, as it is written.
+/// `[service.role]` as in the file, unchecked.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoleSection {
@@ -48,7 +48,8 @@ pub struct RoleSection {
     without_primary: Option<Duration>,
 }
 
-/// Checks `[service.role]`, which is at `path`.
+/// Checks `[service.role]`. `path` prefixes the keys in errors. `period` is the control period; `has_peers` is true
+/// if agents of other nodes forward the role to proxies.
 pub fn role(
     path: &str,
     raw: &RoleSection,
@@ -92,7 +93,7 @@ pub fn role(
     })
 }
 
-/// Of `[service.role]`, key by key.
+/// Reference of the keys of `[service.role]`.
 pub const REFERENCE: TableReference = (
     "[service.role]",
     "What this node's PostgreSQL is among its replicas: only the primary takes writes (`GET /v1/role`), and a standby that is too far behind answers no reads: docs/failover.md.",

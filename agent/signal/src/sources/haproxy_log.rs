@@ -1,4 +1,4 @@
-//! Reads delays from HAProxy's log lines.
+//! Delays from HAProxy's log lines.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -21,10 +21,10 @@ use crate::{
     sources::{LogListen, SourceMetrics},
 };
 
-/// So many lines of a node that ended, and none of them well, ask for a word.
+/// Number of unsuccessful requests since the start, without any success, after which a warning is logged.
 const UNWELL_LINES: u64 = 200;
 
-/// What arrived since the last observation.
+/// Sums over the lines since the last observation.
 #[derive(Debug)]
 struct Period {
     began: Instant,
@@ -33,15 +33,15 @@ struct Period {
     left: DelayHistogram,
     cost: f64,
     costed: u64,
-    /// Summed over what ended, in seconds.
+    /// Time in the node, summed over the requests that ended, in seconds.
     in_node: f64,
     asked: u64,
     refused: u64,
-    /// The most that proxies had there when a request ended.
+    /// Maximum number of jobs in the node when a request ended.
     peak_jobs: Option<f64>,
 }
 
-/// What is said once.
+/// Warnings that were logged already; each is logged once.
 #[derive(Debug, Default)]
 struct Said {
     early: bool,
@@ -54,20 +54,20 @@ struct Gathered {
     period: Option<Period>,
     stamps: Stamps,
     jobs: JobsOfProxies,
-    /// Lines since the start that ended other than well, while none did.
+    /// Number of unsuccessful requests since the start; `None` after the first success.
     unwell: Option<u64>,
     said: Said,
 }
 
-/// Where lines are added up.
+/// Collects the lines of one node. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Lines {
     service: Arc<str>,
     node: Arc<Node>,
-    /// The node's clock at the start, which no jump of it changes.
+    /// Monotonic and Unix time in ms at the start; later jumps of the system clock have no effect.
     opened: (Instant, i64),
     gathered: Arc<Mutex<Gathered>>,
-    /// As [`LINE_RESULTS`].
+    /// Counters in the order of [`LINE_RESULTS`].
     counted: Arc<[IntCounter]>,
     closed: IntCounterVec,
 }
@@ -92,7 +92,7 @@ impl Lines {
         }
     }
 
-    /// Takes one line; `false` where it is not in the format.
+    /// Takes one line; `false` if it is malformed.
     pub fn take(&self, line: &[u8]) -> bool {
         let line = parse(line, &self.node);
         let mut gathered = self.lock();
@@ -100,12 +100,12 @@ impl Lines {
         line.end != End::Malformed
     }
 
-    /// Notes a line or datagram too long to be read.
+    /// Counts a line or datagram that exceeds the maximum length.
     pub fn oversized(&self) {
         self.count("oversized");
     }
 
-    /// Notes a connection closed to make room.
+    /// Counts a connection closed to make room.
     pub fn closed_one(&self) {
         self.closed.with_label_values(&[&*self.service]).inc();
     }
@@ -128,7 +128,7 @@ impl Lines {
 }
 
 impl Gathered {
-    /// Adds a line; gives what became of it.
+    /// Adds a line; returns its `result` label.
     fn take(&mut self, line: &Line, now_millis: i64, service: &str) -> &'static str {
         if let Some(stamp) = line.stamp {
             if let Arrival::Late(millis) = self.stamps.lateness(stamp, now_millis) {
@@ -222,9 +222,9 @@ impl Period {
     fn observation(self, jobs: Option<f64>) -> Observation {
         let period = Seconds::from(self.began.elapsed());
         let finished = self.delays.count();
-        // A mean over the lines that have a cost stands for those that have none.
+        // Requests without a cost count with the mean of those that have one.
         let cost = (self.costed > 0).then(|| self.cost / self.costed as f64 * finished as f64);
-        // A node that hangs is as silent as one without work.
+        // A hanging node and an idle one are equally silent.
         let is_silent = finished + self.failed + self.left.count() == 0;
         let mean_jobs = (!is_silent).then(|| self.in_node / period.get().max(1e-3));
         Observation {
@@ -233,7 +233,7 @@ impl Period {
             finished_cost: cost.map(Cost),
             mean_jobs,
             refused_share: (self.asked > 0).then(|| self.refused as f64 / self.asked as f64),
-            // Of a period in which nothing ended the last word may be wrong: lines get lost.
+            // If nothing ended in the period, the last report may be outdated: lines get lost.
             jobs: jobs.filter(|_| !is_silent),
             peak_jobs: self.peak_jobs,
             ..Observation::new(period, self.delays)
@@ -257,7 +257,7 @@ fn fresh() -> Option<Period> {
     })
 }
 
-/// A listener and the period it fills.
+/// A log listener and the sums of the current period.
 #[derive(Debug)]
 pub struct HaproxyLogSource {
     lines: Lines,
@@ -265,7 +265,7 @@ pub struct HaproxyLogSource {
 }
 
 impl HaproxyLogSource {
-    /// Listens; needs a runtime.
+    /// Opens the listener. Requires a Tokio runtime. Errors: kind `bind`.
     pub fn open(
         service: &str,
         listen: &LogListen,
@@ -278,11 +278,11 @@ impl HaproxyLogSource {
         Ok(HaproxyLogSource { lines, listener })
     }
 
-    /// What arrived since the last call. Silence is an empty period, not an error: HAProxy says
-    /// nothing while there is nothing to say.
+    /// Observation since the last call. Without any line it is an empty period, not an error: HAProxy logs nothing
+    /// while there are no requests.
     pub async fn observe(&mut self) -> Result<Observation, SourceError> {
         if self.listener.is_finished() {
-            // Its panic becomes the loop's, which is restarted and counted.
+            // Propagate the panic to the control loop, which is restarted and counted.
             if let Err(error) = (&mut self.listener).await
                 && error.is_panic()
             {
@@ -299,7 +299,7 @@ impl HaproxyLogSource {
         Ok(ended.observation(jobs))
     }
 
-    /// What the proxies have there by the lines of this period.
+    /// Number of jobs in the node by the lines of the current period; `None` if none of them has it.
     pub fn jobs_now(&self) -> Option<f64> {
         let mut gathered = self.lines.lock();
         gathered.period.as_ref()?.peak_jobs?;

@@ -1,4 +1,4 @@
-//! The open log connections, so that a flood of idle ones cannot lock HAProxy out.
+//! Open log connections, limited in such a way that idle ones cannot lock HAProxy out.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
 
 use tokio::task::AbortHandle;
 
-/// Open connections by the order they came in.
+/// Open connections by number, in the order of arrival.
 #[derive(Debug, Default)]
 pub struct Connections {
     open: Mutex<BTreeMap<u64, Open>>,
@@ -16,13 +16,13 @@ pub struct Connections {
 
 #[derive(Debug)]
 struct Open {
-    /// Sent a line in the format, as HAProxy does and a stray client does not.
+    /// Has sent a well-formed line, as HAProxy does and a stray client does not.
     proved: bool,
     heard: Instant,
     reader: Option<AbortHandle>,
 }
 
-/// Keeps a connection's place until dropped.
+/// The place of an open connection, freed on drop.
 #[derive(Debug)]
 pub struct Place {
     number: u64,
@@ -30,8 +30,8 @@ pub struct Place {
 }
 
 impl Connections {
-    /// Takes a place. Over `most`, closes the connection that was silent for longest, first among
-    /// those that never sent a line in the format, and returns `true` beside it.
+    /// Takes a place. If `most` are taken, closes the connection that is idle for longest, preferring those that never
+    /// sent a well-formed line, and returns `true` with the place.
     pub fn enter(self: &Arc<Self>, number: u64, most: usize) -> (Place, bool) {
         let mut open = self.lock();
         let crowded = open.len() >= most;
@@ -57,7 +57,7 @@ impl Connections {
         (place, crowded)
     }
 
-    /// Makes the connection one that can be closed.
+    /// Registers the task that reads the connection; aborting it closes the connection.
     pub fn closes_with(&self, number: u64, reader: AbortHandle) {
         if let Some(open) = self.lock().get_mut(&number) {
             open.reader = Some(reader);
@@ -70,7 +70,7 @@ impl Connections {
 }
 
 impl Place {
-    /// Something arrived; `proved` where it was in the format.
+    /// Notes that data arrived; `proved` if it contained a well-formed line.
     pub fn heard(&self, proved: bool) {
         if let Some(open) = self.connections.lock().get_mut(&self.number) {
             open.heard = Instant::now();

@@ -1,15 +1,15 @@
-//! Jobs in the node, from what each proxy still had there when a request ended.
+//! Jobs in the node, from the number of requests that each proxy process still had there when a request ended.
 
 use std::collections::HashMap;
 
 use super::log_line::Stamp;
 
-/// What a process told is its last word for so long: after that its lines are lost, or it has ended.
+/// Maximum age of a process's last report: after that its lines are lost, or it has ended.
 const MAX_AGE_MILLIS: i64 = 10_000;
-/// Processes remembered; of more the one that is silent longest is forgotten.
+/// Maximum number of processes remembered; the one silent for longest is forgotten.
 const MAX_PROCESSES: usize = 256;
 
-/// The last word of every process.
+/// Last report of every proxy process.
 #[derive(Debug, Default)]
 pub struct JobsOfProxies(HashMap<u64, Word>);
 
@@ -21,7 +21,7 @@ struct Word {
 }
 
 impl JobsOfProxies {
-    /// Takes the word of a line that arrived now. A line that was overtaken by a later one says nothing.
+    /// Takes the report of a line that arrived at `now_millis`. A line older than the last report is ignored.
     pub fn take(&mut self, stamp: Stamp, now_millis: i64) {
         let Some(left) = stamp.left else { return };
         let word = Word {
@@ -44,7 +44,7 @@ impl JobsOfProxies {
         self.0.insert(left.proxy, word);
     }
 
-    /// The sum over all whose word still holds; `None` without any.
+    /// Sum over all reports that arrived within 10 s; `None` without any.
     pub fn sum(&mut self, now_millis: i64) -> Option<f64> {
         self.0.retain(|_, word| !word.is_old(now_millis));
         let sum = self.0.values().map(|word| f64::from(word.jobs)).sum();

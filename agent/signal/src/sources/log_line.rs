@@ -1,39 +1,41 @@
-//! One line of HAProxy's log.
+//! Parses one line of HAProxy's log.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use plimsoll_core::{Cost, Seconds};
 
-/// The `log-format` that the `haproxy-log` source reads. `%TR/%Ta` shows how old a request was whose client
-/// left, and the word after it when the line was written, which request of the process it was, how many more the
-/// process has at the server, and which process that is; lines without either are read too. The last field is the cost of the request in items; `-`, where the variable is not set,
-/// means one that is not known, [`EXCLUDED`] a request that is not of the service's promise.
+/// The `log-format` that the `haproxy-log` source reads.
+///
+/// `%TR/%Ta` gives the age of a request whose client left. The word after it, which begins with `@`, has the time
+/// of writing in ms, the number of the request within the process, the number of requests that the process still
+/// has at the server, and the process. Both are optional. The last field is the cost of the request in items: `-`
+/// if the variable is not set and the cost is unknown, [`EXCLUDED`] if the SLA does not cover the request.
 pub const LOG_FORMAT: &str = "plimsoll %b/%s %Tw %Tc %Tr %Td %TR/%Ta @%[date(0,ms)]/%rt/%sc/%H/%pid %ST %ts %[var(txn.plimsoll_items)]";
 
-/// In place of the cost: leave the line out.
+/// In place of the cost: ignore the line.
 const EXCLUDED: &[u8] = b"excluded";
-/// Longest line and datagram.
+/// Maximum length of a line or datagram, in bytes.
 pub const MAX_LINE: usize = 8192;
-/// Longer than this no request takes; it is a mistake in the line.
+/// Maximum timer, one day; a line with a larger one is malformed.
 const MAX_MILLIS: i64 = 86_400_000;
-/// Costs above this are a mistake in the line.
+/// Maximum cost in items; a line with a larger one is malformed.
 const MAX_ITEMS: f64 = 1e9;
-/// More a server does not have; it is a mistake in the line.
+/// Maximum number of requests at the server; a line with a larger one is malformed.
 const MAX_LEFT_JOBS: u32 = 1_000_000;
-/// The year 5138; what is later is a mistake in the line.
+/// Maximum time of writing, in the year 5138; a line with a later one is malformed.
 const MAX_WRITTEN_MILLIS: i64 = 100_000_000_000_000;
 
-/// Whose lines are looked for.
+/// The server whose lines count.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// `backend/server`.
     name: Box<[u8]>,
-    /// `backend/`.
+    /// Length of the prefix `backend/` of `name`.
     backend: usize,
 }
 
 impl Node {
-    /// Of a name as `source.node` has it.
+    /// The server of a `source.node`, `backend/server`.
     pub fn new(name: &str) -> Self {
         let backend = name.find('/').map_or(name.len(), |slash| slash + 1);
         Node {
@@ -43,85 +45,85 @@ impl Node {
     }
 }
 
-/// What a line says.
+/// Content of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
     /// How the request ended.
     pub end: End,
-    /// What became of its wish for a place.
+    /// Whether the request asked for a place, and got one.
     pub asked: Asked,
-    /// When it was written and which one it is, where it tells.
+    /// Time of writing and identity of the line, if present.
     pub stamp: Option<Stamp>,
-    /// HAProxy wrote it before the data were through: `option logasap`.
+    /// True if HAProxy wrote the line before the response was complete: `option logasap`.
     pub early: bool,
 }
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum End {
-    /// It finished well.
+    /// It succeeded.
     Finished {
-        /// Queue, connect, response and data time.
+        /// Sum of queue, connect, response and data time.
         delay: Seconds,
-        /// Of that, the time after HAProxy's queue.
+        /// `delay` without the time in HAProxy's queue.
         in_node: Seconds,
-        /// Its cost, where it is known.
+        /// Cost in items, above 0; `None` if unknown.
         cost: Option<Cost>,
     },
-    /// The node failed it or it was given up.
+    /// The server failed it, or it timed out.
     Failed {
-        /// Time after HAProxy's queue, as far as the line tells.
+        /// Time after HAProxy's queue, as far as the line has it.
         in_node: Seconds,
     },
-    /// Its client left before it was through.
+    /// Its client left before the response was complete.
     Left {
-        /// How long it had been kept waiting, as far as the line tells: 0 where it does not.
+        /// Time that the client had waited; 0 if the line does not have it.
         age: Seconds,
-        /// Of that, the time after HAProxy's queue.
+        /// `age` without the time in HAProxy's queue.
         in_node: Seconds,
     },
-    /// Refused by HAProxy before it reached the node: no sample.
+    /// Refused by HAProxy before it reached the node; not a sample.
     Refused,
-    /// Left out by the operator's rule.
+    /// Excluded by the operator's rule.
     Excluded,
-    /// Of another node.
+    /// Request of another node.
     OtherNode,
-    /// Not in the format.
+    /// Not in [`LOG_FORMAT`].
     Malformed,
 }
 
-/// Whether a request of the node's backend wanted a place at any of its nodes.
+/// Whether a request of the node's backend asked for a place at any of its nodes, and got one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// It is of another backend, or HAProxy answered it for another reason.
+    /// It did not ask: it is of another backend, or HAProxy answered it itself.
     No,
-    /// It had one, or its client left.
+    /// It got a place, or its client left.
     Had,
-    /// There was none in time.
+    /// No place became available in time.
     Refused,
 }
 
-/// Which line it is.
+/// Identity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// When it was written, by the proxy's clock.
+    /// Unix time of writing in milliseconds, by the proxy's clock.
     pub written_millis: i64,
-    /// Which of the proxy's requests.
+    /// Number of the request within its process.
     pub request: u64,
-    /// What its process still had at the server, where it tells.
+    /// Requests that its process still had at the server, if present.
     pub left: Option<LeftAtServer>,
 }
 
-/// A proxy's requests at the server after one has ended.
+/// Number of requests of one proxy process at the server after one has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeftAtServer {
-    /// Tells host and process from others.
+    /// Hash of host name and process id.
     pub proxy: u64,
-    /// How many.
+    /// Number of requests.
     pub jobs: u32,
 }
 
-/// Every value of the `result` label: those of [`End::as_str`], and what never gets so far.
+/// All values of the `result` label: those of [`End::as_str`], and of lines that are not parsed or not counted.
 pub const LINE_RESULTS: [&str; 10] = [
     "finished",
     "failed",
@@ -136,7 +138,7 @@ pub const LINE_RESULTS: [&str; 10] = [
 ];
 
 impl End {
-    /// The `result` label.
+    /// Value of the `result` label, one of [`LINE_RESULTS`].
     pub fn as_str(self) -> &'static str {
         match self {
             End::Finished { .. } => "finished",
@@ -161,7 +163,7 @@ impl Line {
     }
 }
 
-/// Reads a line, with or without a syslog header before it.
+/// Parses a line, with or without a syslog header. Never fails: see [`End::Malformed`].
 pub fn parse(line: &[u8], node: &Node) -> Line {
     let mut words = line
         .split(u8::is_ascii_whitespace)
@@ -169,7 +171,7 @@ pub fn parse(line: &[u8], node: &Node) -> Line {
         .peekable();
     let server = loop {
         match words.next() {
-            // The host in the header may have this name too.
+            // The host in the syslog header may have this name too.
             Some(b"plimsoll") if words.peek().is_some_and(|word| word.contains(&b'/')) => {
                 break words.next();
             }
@@ -199,7 +201,7 @@ fn number<N: std::str::FromStr>(word: &[u8]) -> Option<N> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
-/// One of HAProxy's timers in milliseconds; -1 stands for a phase that was not reached.
+/// One of HAProxy's timers in milliseconds: `Some(None)` for -1, a phase that was not reached; `None` if malformed.
 fn timer(word: &[u8]) -> Option<Option<i64>> {
     let millis: i64 = number(word)?;
     (-1..=MAX_MILLIS)
@@ -290,9 +292,9 @@ fn read<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> Option<Line> {
             return line(End::Refused, Asked::No);
         }
         (b'-', _) => {}
-        // A server's error stays one, whoever left then.
+        // A server error counts as one even if the client left afterwards.
         (b'C' | b'c', _) if answer.is_none() || status < 500 => {
-            // Once the answer has begun, it is the client who takes it slowly.
+            // Once the response has begun, further delay is due to a slow client.
             let age = whole.filter(|_| answer.is_none()).unwrap_or(to_answer);
             let left = End::Left {
                 age: seconds(age),

@@ -1,4 +1,4 @@
-//! Sockets on which HAProxy's log lines arrive.
+//! Sockets that receive HAProxy's log lines.
 
 use std::{
     io,
@@ -23,53 +23,52 @@ use super::{
 };
 use crate::{source_error::SourceError, sources::LogListen};
 
-/// Connections at once; over that an idle one is closed.
+/// Maximum number of open connections; beyond it the idlest is closed.
 const MAX_CONNECTIONS: usize = 64;
-/// One log line per this time about connections that were closed.
+/// Minimum interval between log lines about closed connections.
 const LOG_EVERY: Duration = Duration::from_secs(60);
-/// Pause after an error that would come again at once.
+/// Pause after an error that would otherwise recur at once.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Datagrams gather for so long, since to wake for each costs more than to read it. What Linux' defaults allow
-/// for the buffer holds 332 lines of 250 bytes: those of 33,000 requests/s.
+/// Time for which datagrams are left to accumulate, since waking up for each costs more than reading it. The buffer
+/// that Linux allows by default holds 332 lines of 250 bytes, enough for 33,000 requests/s.
 const GATHER: Duration = Duration::from_millis(10);
-/// Room asked for those of a burst.
+/// Requested size of the receive buffer, for bursts.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Datagrams read before other tasks have their turn.
+/// Maximum number of datagrams read before yielding to other tasks.
 const MAX_AT_ONCE: usize = 1024;
 
-/// A bound socket.
+/// A bound listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// One line a datagram.
+    /// One line per datagram.
     Udp(UdpSocket),
-    /// Lines that end in a newline.
+    /// Lines terminated by a newline.
     Tcp(TcpListener),
-    /// One line a datagram.
+    /// One line per datagram.
     Unix(UnixSocket),
 }
 
-/// A datagram socket whose path goes before it is closed: one that takes its place finds either a
-/// live socket or none.
+/// A datagram socket whose path is removed before it is closed: a successor finds either a live socket or none.
 #[derive(Debug)]
 pub struct UnixSocket {
     _unlink: Unlink,
     socket: UnixDatagram,
 }
 
-/// Removes the socket's path.
+/// Removes the socket's path on drop.
 #[derive(Debug)]
 pub struct Unlink(PathBuf);
 
 impl Drop for Unlink {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // The path may be gone already.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
 impl Listener {
-    /// Binds; needs a runtime.
+    /// Binds the socket. Requires a Tokio runtime. Errors: kind `bind`.
     pub fn bind(listen: &LogListen) -> Result<Self, SourceError> {
         let bound = match listen {
             LogListen::Udp(address) => bind_udp(address).map(Listener::Udp),
@@ -84,9 +83,9 @@ impl Listener {
         })
     }
 
-    /// Feeds `lines` until dropped.
+    /// Feeds received lines to `lines` until dropped.
     pub async fn run(self, lines: Lines) {
-        // One more than the longest, to tell an oversized datagram.
+        // One byte more than the maximum, to detect an oversized datagram.
         let mut buffer = vec![0; MAX_LINE + 1];
         match self {
             Listener::Udp(socket) => loop {
@@ -109,7 +108,7 @@ impl Listener {
 
 fn bind_udp(address: &SocketAddr) -> io::Result<UdpSocket> {
     let socket = std::net::UdpSocket::bind(address)?;
-    // Linux gives what net.core.rmem_max allows, and no error.
+    // Linux silently limits this to net.core.rmem_max.
     rustix::net::sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES)?;
     socket.set_nonblocking(true)?;
     UdpSocket::from_std(socket)
@@ -123,7 +122,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixSocket> {
                 "the path exists and is not a socket",
             ));
         }
-        // Left by a run that was killed; a live one still has a reader.
+        // A killed run leaves its socket behind; a live one still has a reader.
         let probe = std::os::unix::net::UnixDatagram::unbound()?;
         match probe.connect(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
@@ -136,7 +135,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixSocket> {
         socket: UnixDatagram::bind(path)?,
         _unlink: Unlink(path.to_owned()),
     };
-    // As /dev/log: HAProxy runs as another user.
+    // Like /dev/log: HAProxy runs as another user.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
     Ok(bound)
 }
@@ -162,7 +161,7 @@ async fn accept(listener: TcpListener, lines: Lines) {
     loop {
         let accepted = tokio::select! {
             Some(ended) = readers.join_next() => {
-                // A panic becomes the listener's, and with it the loop's.
+                // Propagate the panic to the listener's task, and from there to the control loop.
                 if let Err(error) = ended
                     && error.is_panic()
                 {
@@ -195,9 +194,9 @@ async fn accept(listener: TcpListener, lines: Lines) {
     }
 }
 
-/// Lines end in a newline; what is longer than [`MAX_LINE`] is skipped to its end and counted once.
+/// Reads lines terminated by a newline. A line longer than [`MAX_LINE`] is skipped and counted once.
 async fn read_lines(mut stream: TcpStream, lines: &Lines, place: &Place) {
-    // Room for the longest line with its end.
+    // Room for the longest line and its newline.
     let mut buffer = vec![0; MAX_LINE + 1];
     let mut filled = 0;
     let mut skipping = false;

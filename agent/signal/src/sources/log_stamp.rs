@@ -1,33 +1,33 @@
-//! Tells lines that come long after they were written, and lines that have come before.
+//! Detects late and duplicate log lines.
 
 use std::collections::HashSet;
 
 use super::log_line::Stamp;
 
-/// A line that is later says nothing of the node as it is.
+/// Maximum lateness of a line: later ones do not reflect the node's present state.
 pub const MAX_LATE_MILLIS: i64 = 10_000;
-/// Where all lines are late by the same, within this, it is the proxy's clock.
+/// Tolerance within which lines count as equally late: that is due to the proxy's clock.
 const SAME_MILLIS: i64 = 1_000;
-/// For so long they must be.
+/// Time for which they must be equally late before their lag becomes the usual one.
 const SETTLED_MILLIS: i64 = 10_000;
-/// Lines remembered at most, twice. More than a node's at 5,000 requests/s.
+/// Maximum number of lines remembered, in each of two sets. More than a node has in 10 s at 5,000 requests/s.
 const MAX_REMEMBERED: usize = 1 << 16;
 
-/// What a line's stamp says.
+/// Classification of a line by its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It is fresh.
+    /// In time, and not seen before.
     New,
-    /// Written so much longer ago than lines usually are, in milliseconds.
+    /// Late, by this many milliseconds beyond the usual lag.
     Late(i64),
-    /// It was there before.
+    /// Seen before.
     Repeated,
 }
 
-/// What is known of the proxies' clocks and of recent lines.
+/// Usual lag of the proxies' clocks, and recent lines.
 ///
-/// Times of arrival are of a clock that never jumps. One lag is kept for all proxies: of one whose clock is
-/// more than [`MAX_LATE_MILLIS`] behind the others' all lines are late.
+/// Arrival times must be from a monotonic clock. All proxies share one usual lag: if the clock of one is more than
+/// [`MAX_LATE_MILLIS`] behind the others', all of its lines are late.
 #[derive(Debug, Default)]
 pub struct Stamps {
     usual_lag: i64,
@@ -36,7 +36,7 @@ pub struct Stamps {
     turned: i64,
 }
 
-/// Lines in a row whose lag is not the usual one.
+/// A run of lines whose lag is not the usual one.
 #[derive(Debug)]
 struct Odd {
     since: i64,
@@ -45,7 +45,7 @@ struct Odd {
 }
 
 impl Stamps {
-    /// Whether a line that arrived now is late.
+    /// Whether a line that arrived at `now_millis` is late: `New` or `Late`.
     pub fn lateness(&mut self, stamp: Stamp, now_millis: i64) -> Arrival {
         let lag = now_millis - stamp.written_millis;
         let late = lag - self.usual_lag;
@@ -62,7 +62,7 @@ impl Stamps {
         odd.least = odd.least.min(lag);
         odd.most = odd.most.max(lag);
         if odd.most - odd.least > SAME_MILLIS {
-            // A backlog of lines that is worked off comes later and later, or earlier and earlier.
+            // The lag of a backlog being worked off keeps growing or shrinking.
             *odd = Odd {
                 since: now_millis,
                 least: lag,
@@ -76,20 +76,20 @@ impl Stamps {
         if late > 0 {
             Arrival::Late(late)
         } else {
-            // No line comes before it is written.
+            // A line cannot arrive before it is written: the usual lag is wrong.
             Arrival::New
         }
     }
 
-    /// Whether a line was there before; remembers it.
+    /// Whether a line is a duplicate: `New` or `Repeated`. Remembers it.
     pub fn repetition(&mut self, stamp: Stamp, now_millis: i64) -> Arrival {
-        // Older ones are late.
+        // Duplicates older than that are late.
         if now_millis - self.turned >= MAX_LATE_MILLIS || self.lines[0].len() >= MAX_REMEMBERED {
             self.turned = now_millis;
             self.lines.swap(0, 1);
             self.lines[0].clear();
         }
-        // What two requests of one millisecond, even at two proxies, rarely share.
+        // Rarely the same for two requests in one millisecond, even at two proxies.
         let proxy = stamp.left.map_or(0, |left| left.proxy);
         let line = ((stamp.written_millis as u64) << 23) ^ stamp.request ^ proxy;
         if self.lines[1].contains(&line) || !self.lines[0].insert(line) {

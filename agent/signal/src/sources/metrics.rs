@@ -1,4 +1,4 @@
-//! Where observations come from.
+//! Metrics of the delay sources.
 
 use plimsoll_core::{Observation, Seconds, Sight};
 use plimsoll_exposition::{Catalogue, Label, Services, show};
@@ -7,10 +7,10 @@ use prometheus::{GaugeVec, IntCounterVec, Result};
 use super::LINE_RESULTS;
 use crate::source_error::KINDS;
 
-/// Of the sources.
+/// Metrics of the delay sources.
 #[derive(Clone, Debug)]
 pub struct SourceMetrics {
-    /// Observations that failed, by kind.
+    /// Failed observations, by kind.
     pub failures: IntCounterVec,
     last_success: GaugeVec,
     proxies: GaugeVec,
@@ -20,16 +20,16 @@ pub struct SourceMetrics {
     unseen: GaugeVec,
     listen_backlog: GaugeVec,
     services: Services,
-    /// HAProxy log lines, by what became of them.
+    /// HAProxy log lines, by result.
     pub lines: IntCounterVec,
     /// Log connections closed to make room for newer ones.
     pub connections_closed: IntCounterVec,
-    /// Those of log lines only.
+    /// Registry of the series of log lines, per service.
     logged: Services,
 }
 
 impl SourceMetrics {
-    /// Registers them.
+    /// Registers the metrics in the catalogue.
     pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
         catalogue.section("Sources");
         let service = [Label::service()];
@@ -102,7 +102,7 @@ impl SourceMetrics {
         })
     }
 
-    /// Makes a service's series appear with zero; those of log lines where they are the source.
+    /// Creates the series of a service with value 0; `from_log` adds those of log lines.
     pub fn announce(&self, service: &str, from_log: bool) {
         self.services.announce(service);
         self.last_success.with_label_values(&[service]);
@@ -111,18 +111,18 @@ impl SourceMetrics {
         }
     }
 
-    /// Takes out all of a service.
+    /// Removes all series of a service.
     pub fn forget(&self, service: &str) {
         self.services.forget(service);
         self.logged.forget(service);
     }
 
-    /// An observation failed.
+    /// Counts a failed observation of this kind.
     pub fn failed(&self, service: &str, kind: &str) {
         self.failures.with_label_values(&[service, kind]).inc();
     }
 
-    /// There was one, at this Unix time.
+    /// Records an observation, made at the Unix time `at`.
     pub fn succeeded(&self, service: &str, observation: &Observation, at: f64) {
         self.last_success.with_label_values(&[service]).set(at);
         for (gauge, figure) in [
@@ -133,7 +133,7 @@ impl SourceMetrics {
         }
     }
 
-    /// What the source does not see.
+    /// Sets the gauges of requests that the source does not see.
     pub fn show_unseen(&self, service: &str, sight: Option<Sight>, listen_backlog: Option<f64>) {
         let unseen = |sight: Sight| sight.unseen.map_or(0.0, Seconds::get);
         for (gauge, value) in [
@@ -145,7 +145,7 @@ impl SourceMetrics {
         }
     }
 
-    /// How many proxies told of this node, and of how many that could not be read.
+    /// Sets the number of proxies whose reports were read, and of those whose reports were malformed.
     pub fn show_proxies(&self, service: &str, read: usize, unreadable: usize) {
         for (state, count) in [("read", read), ("unreadable", unreadable)] {
             let labels = [service, state];

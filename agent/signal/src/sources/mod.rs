@@ -1,4 +1,4 @@
-//! Where delays come from: one file a source.
+//! Sources of delays, one module each.
 
 mod haproxy_log;
 mod log_connections;
@@ -26,32 +26,33 @@ pub use proxies::{ObservationBoard, Observations};
 pub use reference::log_lines;
 pub use settings::{LogListen, PrometheusConfig, REFERENCE, SourceConfig, SourceSection, source};
 
-/// What sources work with.
+/// Shared state that sources need.
 #[derive(Clone, Debug)]
 pub struct SourceContext {
-    /// Counters and gauges.
+    /// Metrics of all sources.
     pub metrics: SourceMetrics,
-    /// What proxies told Redis.
+    /// Observations that proxies reported to Redis.
     pub observations: Arc<ObservationBoard>,
-    /// The agent's own queries.
+    /// Partitions that this agent queries.
     pub partitions: Arc<Partitions>,
 }
 
-/// A source of one service.
+/// The open delay source of one service.
 #[derive(Debug)]
 pub enum Source {
-    /// See [`prometheus`].
+    /// Scrape of the service's own histogram, see [`prometheus`].
     Prometheus(Box<prometheus::PrometheusSource>),
-    /// See [`haproxy_log`].
+    /// HAProxy's log lines, see [`haproxy_log`].
     HaproxyLog(haproxy_log::HaproxyLogSource),
-    /// See [`proxies`].
+    /// Observations reported by proxies, see [`proxies`].
     Proxies(proxies::ProxiesSource),
-    /// The agent's own queries.
+    /// The agent's own partition queries.
     Partitions(Arc<Board>),
 }
 
 impl Source {
-    /// Opens the source; only a listener can fail here. `jobs` is a gauge in a scrape.
+    /// Opens the source. `jobs` is the gauge to read in the same scrape. Errors: kind `bind`, if a log listener cannot
+    /// be opened.
     pub fn open(
         service: &str,
         config: &SourceConfig,
@@ -77,8 +78,8 @@ impl Source {
         }
     }
 
-    /// What was seen since the last call that gave something; `None` where this call only laid the
-    /// base that the next one compares with.
+    /// Observation since the last successful call. `None` if there is none yet: this call set the baseline of the next
+    /// one, or nothing new was reported.
     pub async fn observe(&mut self) -> Result<Option<Observation>, SourceError> {
         match self {
             Source::Prometheus(source) => source.observe().await,
@@ -88,12 +89,12 @@ impl Source {
         }
     }
 
-    /// Whether others told something new, where they tell when they please.
+    /// True if proxies have reported since the last observation. Always false for other sources.
     pub fn has_news(&self) -> bool {
         matches!(self, Source::Proxies(source) if source.has_news())
     }
 
-    /// Jobs in the node now, where the source knows without asking anybody.
+    /// Current number of jobs in the node, if the source knows it without I/O.
     pub fn jobs_now(&self) -> Option<f64> {
         match self {
             Source::Partitions(board) => Some(board.jobs()),
@@ -103,7 +104,7 @@ impl Source {
     }
 }
 
-/// Tries whether a listener could be opened, and closes it.
+/// Checks that a listener can be opened, and closes it.
 pub fn check_listen(listen: &LogListen) -> Result<(), SourceError> {
     log_listener::Listener::bind(listen).map(drop)
 }

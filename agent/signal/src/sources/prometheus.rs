@@ -1,4 +1,4 @@
-//! Scrapes the service's own delay histogram and takes what each period added.
+//! Scrapes the service's own delay histogram and takes the difference between two scrapes.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -9,15 +9,15 @@ use tracing::warn;
 
 use crate::{source_error::SourceError, sources::PrometheusConfig};
 
-/// More requests, or items a request, than this in one period are a mistake in the counters.
+/// Maximum number of requests, and of items per request, in one period. More is an error in the counters.
 const MAX_ENDED: f64 = 1e9;
 
-/// A scrape and what the last good one said.
+/// A scraped source, with the counters of the last good scrape.
 #[derive(Debug)]
 pub struct PrometheusSource {
     config: PrometheusConfig,
     sla: Sla,
-    /// Why its buckets cannot show a delay over the SLA.
+    /// Why its buckets cannot show a delay over the SLA's; `None` if they can.
     refused: Option<String>,
     histogram: Selector,
     failed: Option<Selector>,
@@ -31,7 +31,7 @@ pub struct PrometheusSource {
 }
 
 impl PrometheusSource {
-    /// A source that has not scraped yet; `jobs` is a gauge to read along.
+    /// A source without a scrape yet. `jobs` is a gauge to read in the same scrape.
     pub fn new(config: PrometheusConfig, jobs: Option<Selector>, sla: Sla) -> Self {
         let counter = |name: &Option<String>| {
             name.as_ref()
@@ -56,8 +56,8 @@ impl PrometheusSource {
         }
     }
 
-    /// One scrape. One that fails leaves the base as it was, but for counters that cannot go on from
-    /// it: other buckets, or a jump that is no work. Those are the new base.
+    /// Scrapes once; `None` for the first scrape. A failed scrape leaves the baseline unchanged, except if the counters
+    /// cannot be compared with it, because of other buckets or an implausible jump: then they are the new baseline.
     pub async fn observe(&mut self) -> Result<Option<Observation>, SourceError> {
         let (status, body) =
             get(&self.config.url, self.config.timeout, self.config.max_body).await?;
@@ -80,7 +80,7 @@ impl PrometheusSource {
             Some(selector) => text.counters(selector),
             None => Ok(BTreeMap::new()),
         };
-        // Everything is read before anything is kept, so that a broken scrape leaves the base whole.
+        // Parse everything before storing anything, so that a broken scrape leaves the baseline unchanged.
         let histogram = text.histogram(&self.histogram)?;
         let failed = counters(&self.failed)?;
         let cost = counters(&self.cost)?;
@@ -123,7 +123,7 @@ impl PrometheusSource {
             return Err(SourceError::new(
                 "garbage",
                 format!(
-                    "{finished} requests, {failed} failed and a cost of {cost} since the last scrape cannot be"
+                    "implausible since the last scrape: {finished} requests, {failed} failed, cost {cost}; at most {MAX_ENDED} requests and items per request"
                 ),
             ));
         }

@@ -1,5 +1,4 @@
-//! What the proxies saw of this node, as they told Redis: one line of counters a proxy, which
-//! [`Observed`] reads.
+//! Observations of this node that proxies report to Redis: one line of counters per proxy, parsed by [`Observed`].
 
 use std::{
     collections::BTreeMap,
@@ -13,14 +12,14 @@ use tracing::warn;
 
 use crate::{source_error::SourceError, sources::SourceMetrics};
 
-/// Proxies report about once a second, and neither they nor the agent keep exact time. Until so long after the last
-/// news there may be some soon, and no step is taken.
+/// Time without news after which the source fails. Proxies report about once a second, and neither they nor the
+/// agent keep exact time: until then an observation is only delayed.
 const QUIET: Duration = Duration::from_millis(2500);
 
-/// What each proxy counted of this node, as it wrote it.
+/// Proxy and its line of counters, unparsed.
 pub type Observations = Vec<(String, String)>;
 
-/// What the proxies counted, by service, and when it was read in Redis.
+/// Latest observations by service, with the time at which they were read from Redis.
 #[derive(Debug, Default)]
 pub struct ObservationBoard(Mutex<BTreeMap<String, (Observations, Instant)>>);
 
@@ -32,7 +31,7 @@ impl ObservationBoard {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts up what was read now.
+    /// Stores observations read just now, in place of the service's earlier ones.
     pub fn put(&self, service: &str, seen: Observations) {
         self.locked(|all| all.insert(service.to_owned(), (seen, Instant::now())));
     }
@@ -45,27 +44,27 @@ impl ObservationBoard {
         self.locked(|all| Some(all.get(service)?.1))
     }
 
-    /// Takes down what there is of a service.
+    /// Removes the observations of a service.
     pub fn forget(&self, service: &str) {
         self.locked(|all| all.remove(service));
     }
 }
 
-/// The proxies of one service's node.
+/// Source of one service: the differences between successive reports of its proxies.
 #[derive(Debug)]
 pub struct ProxiesSource {
     service: String,
     board: Arc<ObservationBoard>,
     metrics: SourceMetrics,
-    /// By proxy.
+    /// Counters of the last observation, by proxy.
     base: BTreeMap<String, Observed>,
     last: Option<Instant>,
-    /// Proxies whose lines could not be read last time.
+    /// Proxies whose lines were malformed last time.
     unreadable: Vec<String>,
 }
 
 impl ProxiesSource {
-    /// Nothing is known yet.
+    /// A source without any observation yet.
     pub fn new(service: &str, board: Arc<ObservationBoard>, metrics: SourceMetrics) -> Self {
         ProxiesSource {
             service: service.to_owned(),
@@ -77,14 +76,15 @@ impl ProxiesSource {
         }
     }
 
-    /// Whether Redis was read since the last call of `observe`.
+    /// True if Redis was read since the last observation. False before the first one.
     pub fn has_news(&self) -> bool {
         let read = self.board.read_at(&self.service);
         self.last
             .is_some_and(|last| read.is_some_and(|at| at > last))
     }
 
-    /// What was counted since the last call; `None` the first time.
+    /// Observation since the last one; `None` for the first and while there is no news. Errors: kind `unreachable` if
+    /// Redis was never read or not for 2.5 s, kind `garbage` if all lines are malformed.
     pub fn observe(&mut self) -> Result<Option<Observation>, SourceError> {
         let Some((seen, at)) = self.board.of(&self.service) else {
             return Err(SourceError::new(
@@ -115,16 +115,16 @@ impl ProxiesSource {
             return Err(SourceError::new(
                 "garbage",
                 format!(
-                    "proxy {} reports what cannot be read",
+                    "malformed observations from proxy {}",
                     unreadable.join(", ")
                 ),
             ));
         }
-        // One that lies must not blind the node to the others.
+        // A malformed line must not hide the reports of other proxies.
         if !unreadable.is_empty() && unreadable != self.unreadable {
             warn!(
                 service = self.service,
-                "left out, its observations cannot be read: proxy {}",
+                "malformed observations ignored, from proxy {}",
                 unreadable.join(", ")
             );
         }
@@ -133,7 +133,7 @@ impl ProxiesSource {
             && now == self.base
             && at.saturating_duration_since(before) < QUIET
         {
-            // Read twice between two reports; the next one is of the whole time.
+            // Read twice between two reports: the next observation covers the whole time.
             return Ok(None);
         }
         let before = self.last.replace(at);
@@ -143,8 +143,8 @@ impl ProxiesSource {
         };
         let mut added = Observed::default();
         for (proxy, observed) in &self.base {
-            // All that a proxy ever counted is not this period's: the first look is only a base, as is
-            // one at counters that fell.
+            // A new proxy's counters cover more than this period, and counters that fell were reset: both only set
+            // the baseline.
             if let Some(new) = base.get(proxy).and_then(|old| observed.since(old)) {
                 added.add(&new);
             }
@@ -156,7 +156,7 @@ impl ProxiesSource {
         let ended = delays.count() + left.count();
         let in_node = delays.sum().get() + left.sum().get();
         Ok(Some(Observation {
-            // A node that hangs is as silent as one without work.
+            // A hanging node and an idle one are equally silent.
             mean_jobs: (ended > 0 && period > 0.0).then(|| in_node / period),
             failed: added.failures(),
             left: Some(left),

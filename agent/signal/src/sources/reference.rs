@@ -1,4 +1,4 @@
-//! What the reference says of log lines.
+//! The section of the reference on log lines.
 
 use super::LOG_FORMAT;
 

@@ -1,4 +1,4 @@
-//! `[service.source]`: where delays come from.
+//! `[service.source]`: the source of delays.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -10,46 +10,46 @@ use plimsoll_settings::{
 };
 use serde::Deserialize;
 
-/// Where delays come from.
+/// Source of delays.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SourceConfig {
-    /// Scrape of the service's own metrics.
+    /// A scrape of the service's own metrics.
     Prometheus(PrometheusConfig),
     /// HAProxy's log lines.
     HaproxyLog {
-        /// Where lines arrive.
+        /// Socket to receive lines on.
         listen: LogListen,
-        /// "backend/server" of this node.
+        /// `backend/server` of this node.
         node: String,
     },
-    /// What the proxies told Redis.
+    /// Observations that proxies reported to Redis.
     Proxies,
-    /// The queries in the partitions that name the service.
+    /// Queries to the partitions that name the service.
     Partitions,
 }
 
-/// A scrape.
+/// Configuration of a scrape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PrometheusConfig {
-    /// What is scraped.
+    /// URL to scrape.
     pub url: HttpUrl,
-    /// Base name of the delay histogram, in seconds.
+    /// Name of the delay histogram without `_bucket`. Its unit is seconds.
     pub histogram: String,
-    /// Labels of histogram, `failed` and `cost`.
+    /// Labels that the series of `histogram`, `failed` and `cost` must have.
     pub labels: Labels,
-    /// Counter of failed requests.
+    /// Name of the counter of failed requests.
     pub failed: Option<String>,
-    /// Counter of finished cost.
+    /// Name of the counter of finished cost, in items.
     pub cost: Option<String>,
-    /// Gauge of the oldest unfinished request's age.
+    /// Name of the gauge of the oldest unfinished request's age, in seconds.
     pub oldest_age: Option<String>,
-    /// For the whole exchange.
+    /// Timeout of the whole scrape, at most the period.
     pub timeout: Duration,
-    /// Largest body in bytes.
+    /// Maximum size of the body in bytes, 1 KiB to 64 MiB.
     pub max_body: usize,
 }
 
-/// `[service.source]`, as it is written.
+/// `[service.source]` as in the file, unchecked.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceSection {
@@ -67,14 +67,14 @@ pub struct SourceSection {
     node: Option<String>,
 }
 
-/// Where HAProxy's log lines arrive.
+/// Socket to receive HAProxy's log lines on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogListen {
-    /// One line a datagram.
+    /// One line per datagram.
     Udp(SocketAddr),
-    /// Lines that end in a newline.
+    /// Lines terminated by a newline.
     Tcp(SocketAddr),
-    /// A datagram socket in the file system.
+    /// A unix datagram socket at this absolute path, one line per datagram.
     Unix(PathBuf),
 }
 
@@ -88,7 +88,7 @@ impl std::fmt::Display for LogListen {
     }
 }
 
-/// `udp://ip:port`, `tcp://ip:port` or `unix:///path`.
+/// Parses `udp://IP:PORT`, `tcp://IP:PORT` or `unix:///PATH`.
 pub fn log_listen(text: &str) -> Result<LogListen, String> {
     if let Some(rest) = text.strip_prefix("udp://") {
         return address(rest).map(LogListen::Udp);
@@ -104,7 +104,7 @@ pub fn log_listen(text: &str) -> Result<LogListen, String> {
     }
 }
 
-/// Checks `[service.source]`, which is at `path`.
+/// Checks `[service.source]`. `path` prefixes the keys in errors; `period` is the control period.
 pub fn source(path: &str, raw: &SourceSection, period: Duration) -> Checked<SourceConfig> {
     match raw.kind.as_str() {
         "prometheus" => prometheus(path, raw, period).map(SourceConfig::Prometheus),
@@ -120,7 +120,7 @@ pub fn source(path: &str, raw: &SourceSection, period: Duration) -> Checked<Sour
     }
 }
 
-/// Refuses keys that belong to another kind.
+/// Rejects keys of other kinds.
 fn own_keys_only(path: &str, raw: &SourceSection) -> Checked<()> {
     let keys = [
         ("prometheus", "url", raw.url.is_some()),
@@ -221,7 +221,7 @@ fn haproxy_log(path: &str, raw: &SourceSection) -> Checked<SourceConfig> {
     })
 }
 
-/// Of `[service.source]`, key by key.
+/// Reference of the keys of `[service.source]`.
 pub const REFERENCE: TableReference = (
     "[service.source]",
     "Where delays come from. Keys of the other kind are refused.",

@@ -1,11 +1,11 @@
-//! Update periods of temporal data.
+//! Metrics of adaptive update periods.
 
 use plimsoll_exposition::{Catalogue, Label, Services};
 use prometheus::{GaugeVec, IntCounterVec, Result};
 
 use crate::updates::{FAILURES, UpdatesState};
 
-/// Of services with `[service.updates]`.
+/// Metrics of the services with `[service.updates]`.
 #[derive(Clone, Debug)]
 pub struct UpdateMetrics {
     items: GaugeVec,
@@ -13,18 +13,18 @@ pub struct UpdateMetrics {
     refused: GaugeVec,
     rate: GaugeVec,
     longest: GaugeVec,
-    /// Items that there was no room for.
+    /// Items dropped for lack of room.
     pub forgotten: IntCounterVec,
-    /// Lists that could not be had, by kind.
+    /// Failed fetches of the list, by kind.
     pub failures: IntCounterVec,
-    /// Updates that the service says it made.
+    /// Updates made, as the service reports them.
     pub made: IntCounterVec,
-    /// Series of each service.
+    /// Registry of the series per service.
     pub services: Services,
 }
 
 impl UpdateMetrics {
-    /// Registers them.
+    /// Registers the metrics in the catalogue.
     pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
         catalogue.section("Update periods of temporal data");
         let service = [Label::service()];
@@ -82,7 +82,7 @@ impl UpdateMetrics {
         })
     }
 
-    /// Brings the gauges up to date.
+    /// Sets the gauges of a service.
     pub fn show(&self, service: &str, state: &UpdatesState) {
         for (gauge, value) in [
             (&self.items, state.items as f64),

@@ -1,5 +1,5 @@
-//! Update periods of a service's temporal data: what is read how often comes from the service, what is decided
-//! from `plimsoll_core::freshness`, and the feed asks for it at `/v1/updates`.
+//! Adaptive update periods of a service's temporal data. The service reports the number of accesses per item,
+//! `plimsoll_core::freshness` decides the periods, and the feed reads them at `/v1/updates`.
 
 mod metrics;
 mod settings;
@@ -24,7 +24,7 @@ use crate::source_error::SourceError;
 pub use metrics::UpdateMetrics;
 pub use settings::{REFERENCE, UpdatesConfig, UpdatesSection, updates};
 
-/// Why a list cannot be had.
+/// Error kinds of a failed fetch of the list.
 pub const FAILURES: [&str; 6] = [
     "garbage",
     "status",
@@ -33,17 +33,17 @@ pub const FAILURES: [&str; 6] = [
     "truncated",
     "unreachable",
 ];
-/// Room for [`MAX_ITEMS`] with names of usual length.
+/// Maximum size of the list: enough for [`MAX_ITEMS`] with names of usual length.
 const MAX_BYTES: usize = 16 << 20;
-/// What is known of the items is so old at most; then they have their own periods.
+/// Maximum age of the last list; after that the items return to their own periods.
 const FORGET: Duration = Duration::from_secs(60);
 
-/// What a service tells of its items; more than this in it is left alone.
+/// The list of items as the service reports it. Unknown fields are ignored.
 #[derive(Debug, Deserialize)]
 struct Listing<'a> {
     #[serde(borrow)]
     items: Vec<Listed<'a>>,
-    /// Updates of all items since the service started.
+    /// Updates of all items since the service's start.
     updates: Option<u64>,
 }
 
@@ -52,60 +52,60 @@ struct Listed<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     period_seconds: f64,
-    /// Since the service started.
+    /// Accesses since the service's start.
     accesses: f64,
 }
 
-/// What is wanted of a service's feed now.
+/// Update periods in force, and the figures shown with them.
 #[derive(Clone, Debug, Serialize)]
 pub struct UpdatesState {
-    /// Grows with every change since the agent's start.
+    /// Number of changes of the periods since this object was created.
     pub version: u64,
-    /// Items that are watched.
+    /// Number of items watched.
     pub items: usize,
-    /// Items with a longer period than their own.
+    /// Number of items whose period is longer than their own.
     pub relaxed: usize,
-    /// Items of the last list that cannot be.
+    /// Number of items rejected in the last list.
     pub refused: usize,
-    /// `P_max`.
+    /// Upper limit of every period, `P_max`, in seconds.
     pub longest: Seconds,
-    /// The longest period that an item has.
+    /// Longest period in force, in seconds; 0 without items.
     pub longest_now: Seconds,
-    /// Updates a second at the items' own periods.
+    /// Updates per second at the items' own periods.
     pub rate_own: f64,
-    /// And at those that are wanted.
+    /// Updates per second at the periods in force.
     pub rate_wanted: f64,
-    /// What the service said when its list could not be had; `None` while it can.
+    /// Error of the last fetch of the list; `None` if it succeeded.
     pub list_error: Option<String>,
-    /// Names this agent's run and the version.
+    /// Quoted entity tag, unique to this agent's run and the version.
     #[serde(skip)]
     pub tag: Arc<str>,
-    /// What a feed is answered.
+    /// Response body in JSON.
     #[serde(skip)]
     pub body: Bytes,
-    /// The same as lines, for those who read no JSON.
+    /// Response body as lines of text, for clients without JSON.
     #[serde(skip)]
     pub lines: Bytes,
 }
 
-/// What a feed is answered.
+/// The JSON response to a feed.
 #[derive(Serialize)]
 struct Wanted<'a> {
     service: &'a str,
     version: u64,
     longest: Seconds,
-    /// By name: those that are not the items' own.
+    /// Periods in seconds by item name, only of items whose period is not their own.
     periods: BTreeMap<&'a str, Seconds>,
 }
 
-/// The items of one service.
+/// Items of one service, their periods and the response to its feed.
 #[derive(Debug)]
 pub struct Updates {
     service: String,
     config: UpdatesConfig,
     metrics: UpdateMetrics,
     periods: UpdatePeriods,
-    /// Accesses in the last list.
+    /// Accesses of each item in the last list.
     counted: HashMap<Box<str>, f64>,
     made: Option<u64>,
     forgotten: u64,
@@ -114,7 +114,7 @@ pub struct Updates {
     stepped_at: Instant,
     error: Option<String>,
     told: Option<String>,
-    /// Tells this run from others: versions begin anew in each.
+    /// Random, since the versions of every run begin at 0.
     run: u32,
     version: u64,
     tag: Arc<str>,
@@ -123,7 +123,7 @@ pub struct Updates {
 }
 
 impl Updates {
-    /// All items at their own periods.
+    /// State without any list: all items have their own periods.
     pub fn new(service: &str, config: UpdatesConfig, metrics: UpdateMetrics, now: Instant) -> Self {
         let mut updates = Updates {
             service: service.to_owned(),
@@ -148,12 +148,12 @@ impl Updates {
         updates
     }
 
-    /// Whether it was made for these settings.
+    /// True if it was created with this configuration.
     pub fn is_for(&self, config: &UpdatesConfig) -> bool {
         self.config == *config
     }
 
-    /// The service's list as it is.
+    /// Fetches the list, unparsed. The timeout is that of the configuration.
     pub async fn fetch(&self) -> Result<Bytes, SourceError> {
         let url = &self.config.url;
         let (status, body) = plimsoll_net::get(url, self.config.timeout, MAX_BYTES).await?;
@@ -164,7 +164,8 @@ impl Updates {
         Ok(body)
     }
 
-    /// A period is over, in which the node did `work` a second.
+    /// Ends a control period: takes in the list and decides the periods. `work` is the cost that the node finished per
+    /// second in this period.
     pub fn step(
         &mut self,
         listed: Result<Bytes, SourceError>,
@@ -184,7 +185,7 @@ impl Updates {
             self.periods.step(Seconds::from(passed), pressure, work);
             self.periods.version() != version
         } else {
-            // Without counts everything would look cold.
+            // Without counts, all items would look unused.
             now.saturating_duration_since(self.listed_at) > FORGET && self.forget()
         };
         let forgotten = self.periods.forgotten();
@@ -201,7 +202,7 @@ impl Updates {
         }
     }
 
-    /// What is wanted now.
+    /// Current periods and figures.
     pub fn state(&self) -> UpdatesState {
         let (wanted, own) = self.periods.updates_per_second();
         UpdatesState {
@@ -229,9 +230,9 @@ impl Updates {
         for (index, item) in items.iter().enumerate() {
             let (name, accesses) = (item.name.as_ref(), item.accesses);
             let problem = if counted.contains_key(name) {
-                Some("the name was there before".to_owned())
+                Some("duplicate name".to_owned())
             } else if accesses < 0.0 {
-                Some("accesses must be 0 or more".to_owned())
+                Some(format!("accesses must be 0 or more, is {accesses}"))
             } else {
                 let declared = self.periods.declare(name, Seconds(item.period_seconds));
                 declared.err().map(|error| error.to_string())
@@ -242,7 +243,7 @@ impl Updates {
                 continue;
             }
             if let Some(before) = self.counted.get(name) {
-                // A count that fell is that of a service that started again.
+                // A lower count means that the service restarted.
                 let more = if accesses < *before {
                     accesses
                 } else {
@@ -269,7 +270,7 @@ impl Updates {
         Ok(())
     }
 
-    /// All items at their own periods again. Returns whether any was not.
+    /// Returns all items to their own periods. Returns true if any period changed.
     fn forget(&mut self) -> bool {
         let was_relaxed = self.periods.relaxed_count() > 0;
         self.periods = UpdatePeriods::new(self.config.settings);
@@ -283,7 +284,7 @@ impl Updates {
         if let Some(error) = error {
             let labels = [service, error.kind];
             self.metrics.failures.with_label_values(&labels).inc();
-            // Once a cause, not once a period.
+            // Log once per cause, not once per period.
             if self.error != message {
                 warn!(%service, kind = error.kind, "no list of items, update periods stay for a while: {error}");
             }
@@ -298,7 +299,7 @@ impl Updates {
             && self.told.as_ref() != Some(problem)
         {
             let (service, refused) = (self.service.as_str(), self.refused);
-            warn!(%service, refused, "not all items of the list can be: {problem}");
+            warn!(%service, refused, "not all items of the list are watched: {problem}");
         }
         self.told = problem;
     }
@@ -315,7 +316,7 @@ impl Updates {
             lines.push_str(&format!("{name} {}\n", period.get()));
         }
         self.lines = lines.into();
-        // Strings and finite numbers cannot fail.
+        // Serialising strings and finite numbers cannot fail.
         self.body = serde_json::to_vec(&wanted).unwrap_or_default().into();
         self.tag = format!("\"{:08x}-{}\"", self.run, self.version).into();
     }

@@ -1,4 +1,4 @@
-//! `[service.updates]`: temporal data whose update periods adapt.
+//! `[service.updates]`: temporal data with adaptive update periods.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use plimsoll_net::HttpUrl;
 use plimsoll_settings::{Checked, MILLI, READ_TIMEOUT, TableReference, at, duration, number};
 use serde::Deserialize;
 
-/// `P_max` of the paper.
+/// Default of `longest`, the paper's `P_max`.
 const MAX_PERIOD: Duration = Duration::from_secs(5);
 
-/// Adaptive update periods.
+/// Checked configuration of adaptive update periods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpdatesConfig {
-    /// What lists the items.
+    /// URL of the list of items.
     pub url: HttpUrl,
-    /// For reading the list.
+    /// Timeout of a fetch of the list.
     pub timeout: Duration,
-    /// `P_max` and what an update costs.
+    /// `P_max` and the cost of one update.
     pub settings: FreshnessSettings,
 }
 
-/// `[service.updates]`, as it is written.
+/// `[service.updates]` as in the file, unchecked.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpdatesSection {
@@ -34,7 +34,7 @@ pub struct UpdatesSection {
     update_cost: Option<f64>,
 }
 
-/// Checks `[service.updates]`, which is at `path`.
+/// Checks `[service.updates]`. `path` prefixes the keys in errors; `period` caps the timeout.
 pub fn updates(path: &str, raw: &UpdatesSection, period: Duration) -> Checked<UpdatesConfig> {
     let longest = duration(&format!("{path}.longest"), raw.longest, MAX_PERIOD, MILLI)?;
     let update_cost = number(
@@ -52,7 +52,7 @@ pub fn updates(path: &str, raw: &UpdatesSection, period: Duration) -> Checked<Up
     })
 }
 
-/// Of `[service.updates]`, key by key.
+/// Reference of the keys of `[service.updates]`.
 pub const REFERENCE: TableReference = (
     "[service.updates]",
     "Temporal data of the service, whose updates give way under overload: docs/freshness.md. The feed asks `GET /v1/updates` for the periods.",

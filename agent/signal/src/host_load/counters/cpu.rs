@@ -1,32 +1,31 @@
-//! CPU load: algorithm 4.1.
+//! CPU load by algorithm 4.1.
 
 use super::CounterError;
 
-/// Share of the CPU time from which use alone no longer tells the load (line 7).
+/// Share of the CPU time used, from which the load depends on the run queue (line 7).
 pub const SATURATED: f64 = 0.95;
 
-/// How often the kernel renews its load average, in seconds. Looking twice in between would compare
-/// a figure with itself.
+/// Interval in seconds at which the kernel updates its load average. Two samples within it have the same value.
 pub const RENEWED: f64 = 5.0;
 
-/// CPU time since some start, both in one unit.
+/// Cumulative CPU time since an arbitrary start. Both fields have the same unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuTime {
-    /// Used, or lost to others of the machine.
+    /// Time used, including time stolen by other virtual machines.
     pub used: f64,
-    /// That there was.
+    /// Time available.
     pub offered: f64,
 }
 
 impl CpuTime {
-    /// Share of the CPU time used since an earlier reading, 0 to 1.
+    /// Share of the CPU time used since an earlier reading, 0 to 1. Errors if no time passed or a counter went back.
     pub fn share_since(self, earlier: CpuTime) -> Result<f64, CounterError> {
         let used = self.used - earlier.used;
         let offered = self.offered - earlier.offered;
         if offered == 0.0 {
             return Err(CounterError::NoTime);
         }
-        // What is no number compares as false.
+        // Comparisons with NaN are false.
         if !(used >= 0.0 && offered > 0.0) {
             return Err(CounterError::WentBack);
         }
@@ -34,14 +33,15 @@ impl CpuTime {
     }
 }
 
-/// A load average as the kernel makes one, for a group of processes that it keeps none of.
+/// A load average like the kernel's, for a control group, of which the kernel keeps none.
 ///
 /// `A = (L + A · (S - 1)) / S` (the thesis' footnote 1), with `S` samples a minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct QueueAverage(f64);
 
 impl QueueAverage {
-    /// Takes in how many run or wait, `seconds` after the last time; the average now.
+    /// Adds a sample of the number of threads that run or wait, taken `seconds` after the previous one. Returns the new
+    /// average.
     pub fn add(&mut self, running: f64, seconds: f64) -> f64 {
         let samples = (60.0 / seconds).max(1.0);
         let average = (running + self.0 * (samples - 1.0)) / samples;
@@ -52,22 +52,22 @@ impl QueueAverage {
     }
 }
 
-/// What algorithm 4.1 looks at.
+/// Input of algorithm 4.1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuSample {
-    /// Share of the CPU time used since the last look, 0 to 1.
+    /// Share of the CPU time used since the previous sample, 0 to 1.
     pub share: f64,
-    /// CPUs there are; a part of one in a container.
+    /// Number of CPUs available, above 0; may be fractional in a container.
     pub cpus: f64,
-    /// Processes that run or wait to, without those of whoever looks.
+    /// Number of processes that run or wait for a CPU, except the agent's own.
     pub waiting: f64,
-    /// Their average of the last minute.
+    /// Load average over the last minute.
     pub average: f64,
-    /// Time since the last look, in seconds.
+    /// Seconds since the previous sample.
     pub seconds: f64,
 }
 
-/// Algorithm 4.1, and what it remembers.
+/// State of algorithm 4.1.
 #[derive(Clone, Debug, Default)]
 pub struct CpuLoad {
     before: Option<f64>,
@@ -76,8 +76,7 @@ pub struct CpuLoad {
 }
 
 impl CpuLoad {
-    /// The load for each CPU, 0 or more. Below [`SATURATED`] it is the share used, and at least 1
-    /// from there on.
+    /// Load per CPU, 0 or more: the share used below [`SATURATED`], else 1 or more.
     pub fn estimate(&mut self, sample: CpuSample) -> f64 {
         let average = number(sample.average);
         let before = self.look(average, number(sample.seconds));
@@ -100,7 +99,7 @@ impl CpuLoad {
         (average / cpus).min(f64::MAX)
     }
 
-    /// The average when it was last looked at, or where that is no time ago, before that.
+    /// Takes in the average; returns the earlier one to compare it with, replaced at most once per [`RENEWED`] seconds.
     fn look(&mut self, average: f64, seconds: f64) -> f64 {
         self.age += seconds;
         match self.before {

@@ -1,6 +1,6 @@
-//! Host load after chapter 4 of the load balancing thesis (MySQL, 2003): from readings of the
-//! kernel's counters to one figure each for CPU and network. Loads of both kinds may be added
-//! (section 4.6); an idle host has 0, and a CPU in full use has 1 or more.
+//! Host load after chapter 4 of the load balancing thesis (MySQL, 2003): turns readings of the kernel's counters
+//! into one figure each for CPU and network. The two may be added (section 4.6). An idle host has 0, a saturated
+//! CPU 1 or more.
 
 mod cpu;
 mod network;
@@ -8,12 +8,12 @@ mod network;
 pub use cpu::{CpuLoad, CpuSample, CpuTime, QueueAverage, RENEWED, SATURATED};
 pub use network::{LinkBytes, MAX_UTILISATION, link_utilisation, network_load};
 
-/// Why two readings of counters tell nothing.
+/// Error of a comparison of two readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterError {
-    /// The later one is below the earlier one, as after a restart or a wrap.
+    /// The later reading is below the earlier one, as after a restart or an overflow.
     WentBack,
-    /// No time lies between them.
+    /// No time has passed between the readings.
     NoTime,
 }
 

@@ -1,21 +1,21 @@
-//! Network load: the waiting time of an M/M/1 queue (section 4.3).
+//! Network load from the waiting time of an M/M/1 queue (section 4.3).
 
 use super::CounterError;
 
-/// A full link counts as one that is used to this part, so that its load is large, but a number.
+/// Utilisation at which a link counts as full, which keeps its load finite.
 pub const MAX_UTILISATION: f64 = 0.99;
 
-/// What went through an interface since some start.
+/// Cumulative traffic of an interface, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkBytes {
-    /// In.
+    /// Bytes received.
     pub received: u64,
-    /// Out.
+    /// Bytes sent.
     pub sent: u64,
 }
 
-/// How far the busier direction of a link was used between two readings, 0 to 1: `ρ = λ / μ`. Links
-/// carry both directions at once, each with a queue of its own.
+/// Utilisation `ρ = λ / μ` of the busier direction of a link between two readings, 0 to 1. Links are full duplex,
+/// with one queue per direction. Errors if a counter went back or no time has passed.
 pub fn link_utilisation(
     earlier: LinkBytes,
     now: LinkBytes,
@@ -32,7 +32,7 @@ pub fn link_utilisation(
     Ok((8.0 * received.max(sent) as f64 / most).min(1.0))
 }
 
-/// `ρ / (1 - ρ)`, with `ρ` at most [`MAX_UTILISATION`].
+/// Network load `ρ / (1 - ρ)`, 0 to 99, with `ρ` limited to [`MAX_UTILISATION`].
 pub fn network_load(utilisation: f64) -> f64 {
     if utilisation.is_nan() {
         return 0.0;

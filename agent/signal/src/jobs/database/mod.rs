@@ -1,4 +1,4 @@
-//! What a database is asked once a period, over one connection that is kept: its jobs, or its role.
+//! Queries a database once a period, over one persistent connection, for its number of jobs or its role.
 
 mod mysql;
 mod postgresql;
@@ -18,12 +18,13 @@ use crate::{
     source_error::SourceError,
 };
 
-/// After a failure, and after many.
+/// Initial reconnect backoff.
 const MIN_WAIT: Duration = Duration::from_millis(100);
-/// See [`MIN_WAIT`].
+/// Maximum reconnect backoff.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// Proving a password may take a slow machine longer than a question: it goes on while periods pass.
+/// Timeout of a login. Password hashing on a slow machine may take longer than a query, so a login may span
+/// several periods.
 const MAX_LOGIN: Duration = Duration::from_secs(5);
 
 enum Connection {
@@ -31,8 +32,8 @@ enum Connection {
     PostgreSql(postgresql::Connection),
 }
 
-/// What becomes of a task with this limit. In one of its own, whatever a server says can at worst
-/// make that one panic, and it ends by itself where nobody waits for it any more.
+/// A spawned exchange with a timeout. In a task of its own, malformed input from the server can panic nothing
+/// else, and the exchange ends by itself if nobody waits for it any longer.
 type Task<T> = JoinHandle<Result<Result<T, String>, Elapsed>>;
 
 enum Link {
@@ -41,11 +42,11 @@ enum Link {
     Open(Connection),
 }
 
-/// A database server.
+/// Connection to a database server, opened by the first query and after failures, with backoff.
 pub struct Database {
     config: Arc<DatabaseConfig>,
     link: Link,
-    /// While it fails.
+    /// Backoff; `None` while queries succeed.
     waits: Option<Backoff>,
     not_before: Instant,
     why: String,
@@ -59,7 +60,7 @@ impl std::fmt::Debug for Database {
 }
 
 impl Database {
-    /// Connects when it is first asked.
+    /// A closed connection; the first query opens it.
     pub fn new(config: DatabaseConfig) -> Self {
         Database {
             config: Arc::new(config),
@@ -70,12 +71,12 @@ impl Database {
         }
     }
 
-    /// Active clients other than the agent.
+    /// Number of active clients, not counting the agent. Errors: kind `jobs`.
     pub async fn count(&mut self) -> Result<f64, SourceError> {
         self.exchange(count).await
     }
 
-    /// What the node is.
+    /// Role and replication state of the server. Errors: kind `role`; always for MySQL.
     pub async fn role(&mut self) -> Result<Look, SourceError> {
         self.exchange(role).await
     }
@@ -183,7 +184,7 @@ async fn role(
     Ok((connection, look))
 }
 
-/// Which keys an operator should look at where a user was not let in.
+/// Message for a rejected login, with the configuration keys to check.
 fn not_let_in(config: &DatabaseConfig, said: &str) -> String {
     let table = config.table;
     let keys = match config.password {

@@ -1,7 +1,7 @@
 //! The `Threads_running` of MySQL and MariaDB.
 //!
-//! The exchange is two packets each way, so it is made here, from the packets of `mysql_common`: that
-//! way no length that a server tells is believed before there are as many bytes.
+//! The exchange is two packets each way, so it is implemented here on the packets of `mysql_common`: no memory is
+//! reserved for a length that the server claims beyond [`MAX_PACKET`].
 
 use mysql_common::{
     auth::plugins::{AuthProc, ChallengeResponsePlugin, Context},
@@ -25,13 +25,13 @@ const OK: u8 = 0x00;
 const MORE: u8 = 0x01;
 const END: u8 = 0xfe;
 const ERROR: u8 = 0xff;
-/// Packets of a login; three are usual.
+/// Maximum number of packets in a login; three are usual.
 const MAX_PACKETS: usize = 8;
 const MAX_PACKET: usize = 16 << 10;
-/// "Access denied", by whatever rule.
+/// Error codes of rejected logins ("Access denied").
 const NOT_LET_IN: [u16; 4] = [1044, 1045, 1130, 1698];
 
-/// A login.
+/// A logged-in connection.
 pub struct Connection {
     stream: BufReader<Stream>,
     budget: Budget,
@@ -50,7 +50,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Active clients other than this one.
+    /// Number of active clients other than this connection.
     pub async fn jobs(&mut self) -> Result<f64, String> {
         self.budget.renew();
         self.sequence = 0;
@@ -58,7 +58,7 @@ impl Connection {
         self.send(&question).await?;
         let columns = self.packet().await?;
         match *columns.as_slice() {
-            // Two columns, their descriptions, and the end of these.
+            // Two columns: their definitions and an end packet follow.
             [2] => {}
             [ERROR, ..] => return Err(said(&columns).1),
             _ => return Err("an answer without the count".to_owned()),
@@ -80,7 +80,7 @@ impl Connection {
         if end.first() != Some(&END) {
             return Err("an answer without an end".to_owned());
         }
-        // One of them answers this.
+        // One of the running threads serves this query.
         Ok(f64::from(running.saturating_sub(1)))
     }
 
@@ -97,7 +97,7 @@ impl Connection {
             return Err("a server older than 5.5".to_owned());
         }
         let plugin = hello.auth_plugin();
-        // Another one may be the server's default and not this user's.
+        // The server's default may be another plugin than this user's.
         let plugin = plugin.filter(is_known);
         let mut plugin = plugin.unwrap_or(AuthPlugin::MysqlNativePassword);
         let mut login = Login {
@@ -128,9 +128,9 @@ impl Connection {
                 [MORE, ref challenge @ ..] => {
                     let full = [4];
                     if *challenge == full && !login.is_local {
-                        // Who asks for it may be anyone.
+                        // The peer is not authenticated: over TCP it may be anyone.
                         return Err(format!(
-                            "user {:?} would have to tell its whole password, which is done over a unix socket only: see jobs.address",
+                            "user {:?} would have to send its password in clear text, which is done over a unix socket only: see jobs.address",
                             config.user
                         ));
                     }
@@ -183,7 +183,7 @@ impl Connection {
     }
 }
 
-/// What the ways to log in look at.
+/// Context of the authentication plugins.
 struct Login<'a> {
     password: &'a str,
     is_local: bool,
@@ -227,7 +227,7 @@ fn is_known(plugin: &AuthPlugin<'_>) -> bool {
     )
 }
 
-/// The next text of a row; those here are short.
+/// Next text cell of a row. Supports lengths of one byte only, enough for this query.
 fn cell<'a>(row: &mut &'a [u8]) -> Option<&'a str> {
     let (length, rest) = row.split_first()?;
     let (text, rest) = rest.split_at_checked(usize::from(*length))?;
@@ -235,13 +235,13 @@ fn cell<'a>(row: &mut &'a [u8]) -> Option<&'a str> {
     std::str::from_utf8(text).ok()
 }
 
-/// Number and text of an error.
+/// Code and text of an error packet.
 fn said(packet: &[u8]) -> (u16, String) {
     let Some(([_, low, high], text)) = packet.split_first_chunk::<3>() else {
         return (0, "an error without a number".to_owned());
     };
     let number = u16::from_le_bytes([*low, *high]);
-    // The SQL state, where there is one.
+    // Skip the SQL state, if present.
     let text = match text {
         [b'#', _, _, _, _, _, text @ ..] => text,
         text => text,

@@ -1,4 +1,4 @@
-//! PostgreSQL's active client backends, and its role.
+//! Queries PostgreSQL for its active client backends and its role.
 
 use plimsoll_core::{Seconds, role::Look};
 use tokio_postgres::{
@@ -13,13 +13,14 @@ use super::{
 };
 use crate::jobs::{DatabaseConfig, DatabaseKind};
 
-/// Without the right to see others' sessions their state is null, and the count would be too low.
+/// Without `pg_read_all_stats` the state of other sessions is null, and the count would be too low.
 const QUESTION: &str = "SELECT pg_catalog.count(*) FILTER (WHERE state = 'active' \
      AND backend_type = 'client backend' AND pid <> pg_catalog.pg_backend_pid()), \
      pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') FROM pg_catalog.pg_stat_activity";
 
-/// Whether it is a standby and is fed; the age of its sender's last word where all before it is replayed; the
-/// age of the newest transaction replayed; the right to see the receiver, without which its columns are null.
+/// Columns: is a standby; is streaming; age in seconds of the sender's last message, if all WAL received by then
+/// is replayed; age in seconds of the last replayed transaction; has `pg_read_all_stats`, without which the
+/// columns of the receiver are null.
 const ROLE: &str = "SELECT pg_catalog.pg_is_in_recovery(), \
      coalesce(status = 'streaming' AND latest_end_lsn IS NOT NULL, false), \
      CASE WHEN status = 'streaming' AND pg_catalog.pg_last_wal_replay_lsn() >= latest_end_lsn \
@@ -28,11 +29,11 @@ const ROLE: &str = "SELECT pg_catalog.pg_is_in_recovery(), \
      pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') \
      FROM (SELECT) AS one LEFT JOIN pg_catalog.pg_stat_wal_receiver ON true";
 
-/// A login.
+/// A logged-in connection.
 pub struct Connection {
     client: Client,
     budget: Budget,
-    /// Reads and writes; goes with the connection, lest it wait for an answer for ever.
+    /// I/O task, aborted with the connection so that it cannot wait for a reply forever.
     driver: AbortOnDropHandle<Result<(), Error>>,
 }
 
@@ -58,7 +59,7 @@ impl Connection {
         })
     }
 
-    /// Active clients other than this one.
+    /// Number of active client backends other than this one.
     pub async fn jobs(&mut self, config: &DatabaseConfig) -> Result<f64, String> {
         let row = self.row(config, QUESTION, "count").await?;
         let (Ok(Some(count)), Ok(Some(sees_all))) = (row.try_get(0), row.try_get(1)) else {
@@ -73,7 +74,7 @@ impl Connection {
         Ok(f64::from(count))
     }
 
-    /// What it is.
+    /// Role and replication state of the server.
     pub async fn role(&mut self, config: &DatabaseConfig) -> Result<Look, String> {
         let row = self.row(config, ROLE, "role").await?;
         let is = |column| match row.try_get(column) {
@@ -110,7 +111,7 @@ impl Connection {
         self.budget.renew();
         let answer = match self.client.simple_query(question).await {
             Ok(answer) => answer,
-            // Why it is closed is known to whoever read last.
+            // The I/O task has the reason why the connection is closed.
             Err(error) if error.is_closed() => match (&mut self.driver).await {
                 Ok(Err(error)) => return Err(told(config, &error)),
                 _ => return Err(told(config, &error)),
@@ -132,7 +133,7 @@ fn blind(config: &DatabaseConfig, what: &str) -> String {
 
 fn told(config: &DatabaseConfig, error: &Error) -> String {
     let Some(said) = error.as_db_error() else {
-        // Its own text leaves out the cause.
+        // The error's own text omits the cause.
         let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
         return format!("{error}{}", cause.unwrap_or_default());
     };

@@ -1,4 +1,4 @@
-//! A socket to a database that gives no more bytes than an exchange may have.
+//! A socket to a database with a limit on the bytes read per exchange.
 
 use std::{
     io,
@@ -13,29 +13,29 @@ use std::{
 use plimsoll_net::{DatabaseAddress, Socket, connect};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes of one exchange: a login, or a question and its answer. Either takes a few hundred.
+/// Maximum bytes read in one exchange, a login or a query. Either takes a few hundred.
 const MAX_BYTES: usize = 64 << 10;
 
-/// What an exchange may still read.
+/// Bytes that the current exchange may still read.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<AtomicUsize>);
 
 impl Budget {
-    /// Begins another exchange.
+    /// Resets the budget to [`MAX_BYTES`] for another exchange.
     pub fn renew(&self) {
         self.0.store(MAX_BYTES, Ordering::Release);
     }
 }
 
-/// See above.
+/// A database socket whose reads fail once the budget is used up.
 pub struct Stream {
     socket: Box<dyn Socket>,
     budget: Budget,
-    /// Whether it never leaves this machine's kernel.
+    /// True for a unix socket.
     pub is_local: bool,
 }
 
-/// Connects, within a budget.
+/// Connects, with a full budget.
 pub async fn open(address: &DatabaseAddress) -> Result<Stream, String> {
     Ok(Stream {
         socket: connect(address).await?,
@@ -45,7 +45,7 @@ pub async fn open(address: &DatabaseAddress) -> Result<Stream, String> {
 }
 
 impl Stream {
-    /// To renew it by.
+    /// Handle to renew the budget of this stream.
     pub fn budget(&self) -> Budget {
         self.budget.clone()
     }
