@@ -1,17 +1,17 @@
 //! The function libraries that Redis runs (`lua/redis/`).
 
-/// A function library, loaded where it is missing or older.
+/// A Redis function library. Agents load it if it is missing or older.
 #[derive(Debug)]
 pub struct Library {
-    /// Its text, as `FUNCTION LOAD` takes it.
+    /// Source text for `FUNCTION LOAD`.
     pub text: &'static str,
-    /// The function that tells its version.
+    /// Name of the function that returns the loaded version.
     pub asks: &'static str,
-    /// Its version.
+    /// Version of `text`.
     pub version: i64,
 }
 
-/// The shebang, the prelude of all libraries, and the parts of this one.
+/// Concatenates the shebang, the prelude common to all libraries, and the parts of this one.
 macro_rules! function_library {
     ($name:literal, $($part:literal),+ $(,)?) => {
         concat!(
@@ -22,7 +22,7 @@ macro_rules! function_library {
     };
 }
 
-/// The ring, shares and observations.
+/// Library for the ring, shares and observations.
 pub const RING: Library = Library {
     text: function_library!(
         "plimsoll",
@@ -36,7 +36,7 @@ pub const RING: Library = Library {
     version: 8,
 };
 
-/// The table of primaries.
+/// Library for the table of primaries.
 pub const PLACEMENT: Library = Library {
     text: function_library!(
         "plimsoll_placement",

@@ -1,6 +1,6 @@
-//! What load lines learned of this node, kept over restarts in the state directory.
+//! Figures that load-line controllers learned about this node, kept across restarts in the state directory.
 //!
-//! Ages run on the monotonic clock; the file alone has unix times. One ahead of the clock counts as learned now.
+//! Ages are from the monotonic clock; only the file has Unix times. A time in the future counts as now.
 
 use std::{
     collections::BTreeMap,
@@ -19,16 +19,16 @@ use crate::{kept_file, state::unix_now};
 
 /// Version of the file's layout.
 const VERSION: u32 = 1;
-/// What is older says little of the node as it is.
+/// Maximum age of figures: older ones no longer reflect the node.
 const MAX_AGE: Duration = Duration::from_secs(30 * 86_400);
-/// Between two writes.
+/// Minimum interval between two writes.
 const SAVE_PAUSE: Duration = Duration::from_secs(5);
-/// A figure that is off by less than this share of what the file has is not worth a write.
+/// Relative change of a figure against the file up to which no write is needed.
 const NOISE: f64 = 0.05;
-/// But what was learned anew and is the same is written at least this often, for its age.
+/// Maximum interval between writes of figures that changed by less than [`NOISE`], to update their age.
 const MAX_UNSAVED: Duration = Duration::from_secs(3600);
 
-/// The file.
+/// Content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kept<T> {
@@ -39,20 +39,20 @@ struct Kept<T> {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeptService {
-    /// Unix time.
+    /// Unix time in seconds.
     learned_at: f64,
     figures: Learned,
 }
 
-/// What is known of one service.
+/// Learned figures of one service.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     figures: Learned,
     age: Duration,
-    /// When it had that age.
+    /// Time at which the figures had this age.
     at: Instant,
     earlier_run: bool,
-    /// What the file has, and since when.
+    /// Figures in the file, and the time of writing.
     saved: Option<(Learned, Instant)>,
 }
 
@@ -75,18 +75,18 @@ fn differs(a: &Learned, b: &Learned) -> bool {
     pairs.any(|(a, b)| (a - b).abs() > NOISE * b)
 }
 
-/// What was learned of one service, as people are shown it.
+/// Learned figures of one service, for display.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearnedView {
     /// The figures.
     pub figures: Learned,
-    /// How long ago the rate was learned.
+    /// Seconds since the rate was learned.
     pub age_seconds: f64,
-    /// Whether they are of a run before this one.
+    /// True if the figures are from an earlier run of the agent.
     pub earlier_run: bool,
 }
 
-/// What was learned of all services.
+/// Learned figures of all services.
 #[derive(Debug, Default)]
 pub struct LearnedStore {
     known: Mutex<BTreeMap<String, Known>>,
@@ -96,11 +96,12 @@ pub struct LearnedStore {
 }
 
 impl LearnedStore {
-    /// What the last run left in `state_directory`; nothing without one. What cannot be used is told and left out.
+    /// Loads the figures of the last run from `state_directory`; none without a directory. Malformed or outdated
+    /// figures are logged and ignored.
     pub fn load(state_directory: Option<&Path>) -> Self {
         let Some(directory) = state_directory else {
             info!(
-                "without agent.state_directory what is learned of the node is lost with the agent's end"
+                "agent.state_directory is not set: learned figures are lost when the agent stops"
             );
             return LearnedStore::default();
         };
@@ -124,7 +125,7 @@ impl LearnedStore {
                     known.insert(service, entry);
                 }
                 Err(problem) => {
-                    warn!(file = %file.display(), %service, "what was learned is dropped: {problem:#}");
+                    warn!(file = %file.display(), %service, "learned figures dropped: {problem:#}");
                 }
             }
         }
@@ -135,13 +136,13 @@ impl LearnedStore {
         }
     }
 
-    /// What a new controller of this service should go on from.
+    /// Figures from which a new controller of this service continues; `None` if there are none younger than 30 days.
     pub fn of(&self, service: &str) -> Option<Learned> {
         let known = *self.lock().get(service)?;
         (known.age(Instant::now()) <= MAX_AGE).then_some(known.figures)
     }
 
-    /// The same with its age, for people.
+    /// Figures of a service with their age at `now`, for display.
     pub fn view(&self, service: &str, now: Instant) -> Option<LearnedView> {
         let known = *self.lock().get(service)?;
         Some(LearnedView {
@@ -151,14 +152,14 @@ impl LearnedStore {
         })
     }
 
-    /// Takes what a controller knows after a step.
+    /// Stores a controller's figures after a step. Implausible ones are ignored.
     pub fn note(&self, service: &str, learned: Option<Learned>, now: Instant) {
         let Some(figures) = learned.filter(Learned::is_sound) else {
             return;
         };
         let mut all = self.lock();
         let known = match all.get(service) {
-            // What a full node does was not learned anew, nor what its requests cost then.
+            // The rate is unchanged, so it was not learned anew, nor was the mean cost that belongs to it.
             Some(known) if known.figures.rate == figures.rate => Known {
                 figures: Learned {
                     mean_cost: known.figures.mean_cost,
@@ -185,7 +186,7 @@ impl LearnedStore {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the state directory's file, if there is one and something to write.
+    /// Writes the file in the state directory if figures changed; does nothing without a directory.
     pub async fn save(&self) -> anyhow::Result<()> {
         let Some(file) = &self.file else {
             return Ok(());
@@ -194,7 +195,7 @@ impl LearnedStore {
         let (unix, now) = (unix_now(), Instant::now());
         let written = {
             let mut all = self.lock();
-            // A service that is no longer configured may come back until then.
+            // Keep services that are no longer configured until then: they may come back.
             all.retain(|_, known| known.age(now) <= MAX_AGE);
             all.clone()
         };
@@ -224,22 +225,22 @@ impl LearnedStore {
         Ok(())
     }
 
-    /// Saves after changes; never returns.
+    /// Saves after changes, with a pause between writes. Never returns; errors are logged.
     pub async fn keep_saved(&self) {
         let mut told = None;
         loop {
             self.changed.notified().await;
             while let Err(problem) = self.save().await {
                 let problem = format!("{problem:#}");
-                // Once a cause, not once a try.
+                // Log once per cause, not once per attempt.
                 if told.as_ref() != Some(&problem) {
-                    error!("what is learned of the node is not kept: {problem}");
+                    error!("learned figures cannot be saved: {problem}");
                     told = Some(problem);
                 }
                 tokio::time::sleep(SAVE_PAUSE).await;
             }
             if told.take().is_some() {
-                info!("what is learned of the node is kept again");
+                info!("learned figures are saved again");
             }
             tokio::time::sleep(SAVE_PAUSE).await;
         }
@@ -260,27 +261,28 @@ fn set_aside(file: &Path, problem: &anyhow::Error) {
     let file = file.display();
     match renamed {
         Ok(()) => {
-            warn!(%file, aside = %aside.display(), "set aside, what is known of the node is learned anew: {problem:#}");
+            warn!(%file, aside = %aside.display(), "file set aside, starting without learned figures: {problem:#}");
         }
         Err(error) => {
-            warn!(%file, "ignored, what is known of the node is learned anew: {problem:#}; it cannot be set aside: {error}");
+            warn!(%file, "file ignored, starting without learned figures: {problem:#}; it cannot be set aside: {error}");
         }
     }
 }
 
-/// The figures of a service in the file, and their age by this clock.
+/// Figures of a service in the file and their age at the Unix time `unix`. Fails if they are malformed, implausible or
+/// older than [`MAX_AGE`].
 fn usable(value: serde_json::Value, unix: f64) -> anyhow::Result<(Learned, Duration)> {
     let kept: KeptService = serde_json::from_value(value)?;
     anyhow::ensure!(
         kept.figures.is_sound(),
-        "these figures cannot be: {:?}",
+        "implausible figures: {:?}",
         kept.figures
     );
-    // Learned in the future: one of the clocks was wrong, and nobody knows which.
+    // A time in the future: one of the clocks was wrong, but it is unknown which.
     let age = (unix - kept.learned_at).max(0.0);
     anyhow::ensure!(
         age <= MAX_AGE.as_secs_f64(),
-        "it is {:.0} days old, more than the {} it may be",
+        "{:.0} days old, limit {}",
         age / 86_400.0,
         MAX_AGE.as_secs() / 86_400
     );

@@ -1,5 +1,5 @@
-//! What an agent knows of its node and decides: one loop a service, what operators set and what was learned; and what it shares
-//! through Redis: the ring and the table of primaries.
+//! State and control of one node: a control loop per service, operators' overrides and learned figures; and the state
+//! shared through Redis: the ring and the table of primaries.
 
 pub mod control_loop;
 pub mod functions;

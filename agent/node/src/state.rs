@@ -1,4 +1,4 @@
-//! What the control loops publish once a period and the outputs read at any time.
+//! Snapshots that the control loops publish once a period and the outputs read at any time.
 
 use std::{
     collections::BTreeMap,
@@ -16,77 +16,78 @@ use plimsoll_signal::{
 };
 use serde::Serialize;
 
-/// Everything known and decided last about one service on this node.
+/// Snapshot of one service on this node: its last measurements and decisions.
 #[derive(Clone, Debug)]
 pub struct ServiceState {
     /// Name in the configuration.
     pub service: String,
-    /// "host:port" that proxies connect to, where it is configured.
+    /// `host:port` that proxies connect to, if configured.
     pub address: Option<String>,
     /// The settings in force.
     pub settings: Settings,
-    /// The last decision of its controller.
+    /// Last decision of its controller.
     pub decision: Decision,
     /// Weight for the bound, in percent of the configured weight, 1..=256.
     pub weight_percent: u16,
-    /// What weights and shares of keys go by; `None` while it is not known, and then the mean of the other nodes' counts.
+    /// Capacity in cost units, from which weights and shares of keys are derived. `None` while unknown: then the mean
+    /// of the other nodes' capacities counts.
     pub capacity: Option<Cost>,
-    /// The capacity that stands for its weight among other nodes: an operator's, or the controller's
-    /// within the dead band.
+    /// Capacity behind its weight among other nodes, in cost units: from an operator's weight, else the controller's
+    /// with the dead band applied.
     pub weight_bound: Cost,
-    /// What went through in the last period; unknown while the source fails.
+    /// Throughput of the last period; `None` while the source fails.
     pub flow: Option<Flow>,
-    /// Cost a second that would have been refused in the last period, had proxies been told its bound; only where
-    /// they are not.
+    /// Cost per second that proxies would have refused in the last period if they had received the bound. Only in mode
+    /// `observe`.
     pub would_refuse: Option<f64>,
-    /// Whether it may be asked to read: by the local probe, and by the database's role.
+    /// Whether it takes reads, by the local probe and the database's role.
     pub health: Health,
-    /// Why it is down, in a few words.
+    /// Short reason if it is down.
     pub health_detail: Option<String>,
-    /// What the local probe alone said.
+    /// Verdict of the local probe alone.
     pub probe: Verdict,
-    /// What the database is, where `service.role` asks for it.
+    /// Role of the database, if `service.role` is configured.
     pub role: Option<RoleState>,
-    /// Requests finished well, and failed, in the last period.
+    /// Requests that succeeded in the last period.
     pub finished: u64,
     /// Requests that failed in the last period.
     pub failed: u64,
-    /// Mean, median, 95th and 99th percentile of the last period that had any request.
+    /// Delays of the last period that had any request.
     pub delay: Option<DelaySummary>,
-    /// Jobs in the node at the end of the last period.
+    /// Number of jobs in the node at the end of the last period.
     pub jobs: Option<f64>,
-    /// The host's load, where `service.load` asks for it.
+    /// Load of the host; its parts are set if `service.load` configures them.
     pub host_load: HostLoads,
-    /// What schedulers are told is the node's load.
+    /// Load of the node as published to schedulers, 0 or more.
     pub load: f64,
-    /// Backlog: jobs times mean cost.
+    /// Backlog in cost units: `jobs` times mean cost.
     pub backlog: Option<Cost>,
-    /// Update periods of temporal data, where they adapt.
+    /// Update periods of temporal data, if `service.updates` is configured.
     pub updates: Option<Arc<UpdatesState>>,
-    /// Unix time of the last step, for people.
+    /// Unix time of the last step in seconds.
     pub stepped_at: f64,
-    /// The same by the clock that never goes back.
+    /// Monotonic time of the last step.
     pub stepped: Instant,
-    /// Length of the last period in seconds; unknown while the source fails.
+    /// Length of the last period in seconds; `None` while the source fails.
     pub observed_seconds: Option<f64>,
-    /// Unix time of the last good observation.
+    /// Unix time of the last successful observation in seconds.
     pub observed_at: Option<f64>,
-    /// What the source said when it last failed; `None` while it works.
+    /// Current error of the source; `None` while it works.
     pub source_error: Option<String>,
-    /// Connections that wait for the service to accept them, on average over the last period.
+    /// Mean number of connections waiting to be accepted by the service, over the last period.
     pub listen_backlog: Option<f64>,
-    /// How the source's delays compare with jobs over throughput, where both are known.
+    /// Comparison of the source's delays with jobs over throughput, if both are known.
     pub sight: Option<Sight>,
 }
 
 impl ServiceState {
-    /// Whether proxies are told nothing.
+    /// True in mode `observe`, in which proxies receive nothing that has an effect.
     pub fn observes(&self) -> bool {
         self.settings.mode.observes()
     }
 }
 
-/// The delay distribution in four figures.
+/// Four figures of the delay distribution, in seconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DelaySummary {
     /// Mean delay.
@@ -99,17 +100,17 @@ pub struct DelaySummary {
     pub p99: Seconds,
 }
 
-/// One immutable picture of all services, replaced as a whole.
+/// Immutable snapshot of all services, replaced as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct NodeState {
     /// By service name.
     pub services: BTreeMap<String, Arc<ServiceState>>,
 }
 
-/// The picture in force; loading it neither locks nor allocates.
+/// The current snapshot. Loading it neither locks nor allocates.
 pub type SharedState = Arc<ArcSwap<NodeState>>;
 
-/// Unix time in seconds, for people and Prometheus.
+/// Unix time in seconds. Not monotonic: use it for display only.
 pub fn unix_now() -> f64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0.0, |d| d.as_secs_f64())

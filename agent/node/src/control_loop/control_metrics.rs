@@ -1,4 +1,4 @@
-//! What the control loop measured and decided.
+//! Metrics of the control loops' measurements and decisions.
 
 use plimsoll_core::{Cost, Objective, Reason};
 use plimsoll_exposition::{Catalogue, Label, Services, show};
@@ -10,7 +10,7 @@ use crate::{overrides::ServiceOverride, state::ServiceState};
 const COST: &str = "cost units";
 const RATIO: &str = "ratio";
 
-/// Of the control loops.
+/// Metrics of the control loops' measurements and decisions.
 #[derive(Clone, Debug)]
 pub struct ControlMetrics {
     sla_delay: GaugeVec,
@@ -46,7 +46,7 @@ pub struct ControlMetrics {
 }
 
 impl ControlMetrics {
-    /// Registers them.
+    /// Registers the metrics in the catalogue.
     pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
         catalogue.section("SLA");
         let service = [Label::service()];
@@ -215,7 +215,7 @@ impl ControlMetrics {
         })
     }
 
-    /// After a step.
+    /// Counts a step and, if the bound changed, the change.
     pub fn stepped(&self, state: &ServiceState) {
         let labels = [state.service.as_str(), state.decision.reason.as_str()];
         self.steps.with_label_values(&labels).inc();
@@ -224,14 +224,14 @@ impl ControlMetrics {
         }
     }
 
-    /// After a period in which nobody was told the bound.
+    /// Adds the cost that would have been refused in a period in mode `observe`.
     pub fn would_refuse(&self, service: &str, cost: Cost) {
         self.would_refuse
             .with_label_values(&[service])
             .inc_by(cost.get());
     }
 
-    /// Brings the gauges up to date.
+    /// Sets the gauges of a service; `set` is its overrides.
     pub fn show(&self, state: &ServiceState, set: &ServiceOverride) {
         let service = [state.service.as_str()];
         let decision = &state.decision;

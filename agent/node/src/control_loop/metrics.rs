@@ -1,4 +1,4 @@
-//! What one service's loop counts and shows.
+//! Metrics of the control loops.
 
 use plimsoll_core::{Observation, Seconds};
 use plimsoll_exposition::Catalogue;
@@ -11,23 +11,23 @@ use plimsoll_signal::{
 use super::{ControlMetrics, RequestMetrics, ServiceConfig};
 use crate::{overrides::ServiceOverride, state::ServiceState};
 
-/// Cheap to clone.
+/// Metrics of all control loops. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LoopMetrics {
-    /// Of decisions.
+    /// Measurements and decisions.
     pub control: ControlMetrics,
-    /// Of what finished.
+    /// Requests that ended.
     pub requests: RequestMetrics,
-    /// Of the sources.
+    /// Delay sources.
     pub source: SourceMetrics,
-    /// Of temporal data.
+    /// Update periods of temporal data.
     pub updates: UpdateMetrics,
-    /// Of databases with replicas.
+    /// Roles of databases.
     pub role: RoleMetrics,
 }
 
 impl LoopMetrics {
-    /// Registers them.
+    /// Registers the metrics in the catalogue.
     pub fn new(catalogue: &mut Catalogue) -> prometheus::Result<Self> {
         Ok(LoopMetrics {
             requests: RequestMetrics::new(catalogue)?,
@@ -38,7 +38,7 @@ impl LoopMetrics {
         })
     }
 
-    /// Makes the counters of a service's loop appear with zero.
+    /// Creates the counters of a service's loop with value 0.
     pub fn announce(&self, service: &ServiceConfig) {
         let from_log = matches!(service.source, SourceConfig::HaproxyLog { .. });
         self.control.services.announce(&service.name);
@@ -50,13 +50,13 @@ impl LoopMetrics {
         }
     }
 
-    /// After a period that was observed, which ended at this Unix time.
+    /// Records the observation of a period that ended at the Unix time `at`.
     pub fn observed(&self, service: &str, sla: Seconds, observation: &Observation, at: f64) {
         self.requests.ended(service, sla, observation);
         self.source.succeeded(service, observation, at);
     }
 
-    /// Brings the gauges up to date.
+    /// Sets the gauges of a service; `set` is its overrides.
     pub fn show(&self, state: &ServiceState, set: &ServiceOverride) {
         self.control.show(state, set);
         self.source
@@ -70,7 +70,7 @@ impl LoopMetrics {
         }
     }
 
-    /// Takes out all of a service that was removed.
+    /// Removes all series of a service.
     pub fn forget(&self, service: &str) {
         self.control.services.forget(service);
         self.requests.forget(service);

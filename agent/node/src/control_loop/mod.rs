@@ -1,4 +1,4 @@
-//! One service's loop: observe, step the controller, publish; once a period.
+//! Control loop of one service. Once a period: observe, step the controller, publish.
 
 mod control_metrics;
 mod metrics;
@@ -47,47 +47,47 @@ pub use service::{
 };
 pub use settings::{BOUND_REFERENCE, CONTROLLER_REFERENCE, RULES_REFERENCE, SLA_REFERENCE};
 
-/// Between two steps jobs are looked at so that there are so many looks in a period, the step's with them.
+/// Number of times per period that jobs are checked, including by the step itself.
 const LOOKS: u32 = 4;
-/// By how much jobs have to have grown since they last ended a period early.
+/// Factor by which jobs must have grown since they last ended a period early, to do so again.
 const FLOOD_GROWTH: f64 = 1.2;
 
-/// What a loop runs by; a reload sends another.
+/// Configuration of a loop; a reload sends a new one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoopConfig {
     /// Sampling period.
     pub period: Duration,
-    /// Share of it each period is moved by.
+    /// Maximum random variation of each period, as a share of `period`.
     pub jitter: f64,
-    /// The service.
+    /// The service under control.
     pub service: ServiceConfig,
 }
 
-/// What a loop works with.
+/// Shared state that a loop needs.
 #[derive(Clone, Debug)]
 pub struct LoopContext {
-    /// Where it publishes.
+    /// Snapshot that it publishes to.
     pub state: SharedState,
-    /// What operators set.
+    /// Operators' overrides.
     pub overrides: Arc<Overrides>,
-    /// Counters and gauges.
+    /// Metrics of all loops.
     pub metrics: LoopMetrics,
-    /// What proxies told Redis.
+    /// Observations that proxies reported to Redis.
     pub observations: Arc<ObservationBoard>,
-    /// The agent's own queries.
+    /// Partitions that this agent queries.
     pub partitions: Arc<Partitions>,
-    /// What it runs by.
+    /// Current configuration.
     pub config: watch::Receiver<LoopConfig>,
-    /// The controller after its last step, so that a loop started again after a panic goes on from
-    /// there.
+    /// Controller after its last step, from which a loop restarted after a panic continues.
     pub kept: Arc<Mutex<Option<NodeController>>>,
-    /// What was learned of the node, in this run and before.
+    /// Figures learned about the node, in this run and earlier ones.
     pub learned: Arc<LearnedStore>,
-    /// Ends it.
+    /// Cancels the loop.
     pub stop: CancellationToken,
 }
 
-/// Runs until stopped or until nobody can send another configuration.
+/// Runs until cancelled or until the sender of the configuration is dropped. Fails if the settings are invalid or the
+/// health probe ended.
 pub async fn run(mut context: LoopContext) -> anyhow::Result<()> {
     let config = context.config.borrow_and_update().clone();
     context.metrics.announce(&config.service);
@@ -107,7 +107,7 @@ pub async fn run(mut context: LoopContext) -> anyhow::Result<()> {
                 next = began + service.next_period();
                 look = began + between;
             }
-            // None right before a step.
+            // Skip the check right before a step.
             () = tokio::time::sleep_until(look), if look + between / 2 < next => {
                 let now = Instant::now();
                 if service.hurries() || service.has_news() {
@@ -116,9 +116,9 @@ pub async fn run(mut context: LoopContext) -> anyhow::Result<()> {
                 look = now + between;
             }
             changed = service.verdict.changed() => match changed {
-                // Proxies should hear of it before the period is over.
+                // Publish at once: proxies should not have to wait for the end of the period.
                 Ok(()) => service.publish(&context),
-                // Its sender is a task that only ends by a panic.
+                // The sender's task ends only by a panic.
                 Err(_) => anyhow::bail!("the health probe ended"),
             },
             changed = context.config.changed() => {
@@ -128,7 +128,7 @@ pub async fn run(mut context: LoopContext) -> anyhow::Result<()> {
                 let config = context.config.borrow_and_update().clone();
                 context.metrics.announce(&config.service);
                 service.reconfigure(config, &context)?;
-                // Another mode takes effect at once.
+                // A change of mode takes effect at once.
                 service.publish(&context);
             }
         }
@@ -149,11 +149,11 @@ struct Service {
     verdict: watch::Receiver<Verdict>,
     probe: Probe,
     last: Last,
-    /// Jobs that ended a period early.
+    /// Number of jobs that last ended a period early; 0 if they are not flooding now.
     hurried: f64,
 }
 
-/// What the last period left to show.
+/// Results of the last period, to be published.
 #[derive(Default)]
 struct Last {
     finished: u64,
@@ -227,7 +227,7 @@ impl Service {
             let known = self.verdict.borrow().clone();
             (self.verdict, self.probe) = start_probe(new, known);
         }
-        // Nothing of what was held back stays held back while nobody is told, nor the other way round.
+        // A change of mode resets the update periods.
         let is_other_mode = old.settings.mode != new.settings.mode;
         let is_same = match (&self.updates, &new.updates) {
             (Some(updates), Some(settings)) => updates.is_for(settings) && !is_other_mode,
@@ -298,10 +298,10 @@ impl Service {
             Err(error) => {
                 context.metrics.source.failed(name, error.kind);
                 let message = error.to_string();
-                // Once a cause, not once a period.
+                // Log once per cause, not once per period.
                 if self.last.source_error.as_ref() != Some(&message) {
                     let so = match error.is_late() {
-                        true => "the source is late",
+                        true => "the source timed out",
                         false => "the last good bound is held",
                     };
                     warn!(service = %name, kind = error.kind, "no observation, {so}: {message}");
@@ -332,7 +332,7 @@ impl Service {
         self.decided(context);
     }
 
-    /// Whether jobs, where they are known for nothing, ask for the next step at once.
+    /// True if the number of jobs, as far as known without I/O, requires the next step at once.
     fn hurries(&mut self) -> bool {
         let jobs = self
             .observer
@@ -342,7 +342,7 @@ impl Service {
             self.hurried = 0.0;
             return false;
         };
-        // Idle connections may count as jobs: as many as before are no news.
+        // Idle connections may count as jobs: hurry only if the number has grown.
         let is_news = jobs > FLOOD_GROWTH * self.hurried;
         if is_news {
             self.hurried = jobs;
@@ -350,13 +350,13 @@ impl Service {
         is_news
     }
 
-    /// Whether the source has what the next step waits for.
+    /// True if the source has new data and half a period has passed since the last step.
     fn has_news(&self) -> bool {
         let rested = self.last.stepped.map(|stepped| stepped.elapsed());
         rested.is_some_and(|rested| rested >= self.config.period / 2) && self.observer.has_news()
     }
 
-    /// Hands a decision on.
+    /// Stores and publishes the last decision.
     fn decided(&mut self, context: &LoopContext) {
         *lock(&context.kept) = Some(self.controller.clone());
         let service = &self.config.service.name;

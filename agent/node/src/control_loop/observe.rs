@@ -1,4 +1,4 @@
-//! Delay source and job source together.
+//! Combines the delay source and the job source into one observation.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -15,15 +15,15 @@ use tracing::{info, warn};
 
 use crate::control_loop::ServiceConfig;
 
-/// What a look gave.
+/// Result of an observation.
 pub enum Observed {
-    /// Only something to compare the next one with.
+    /// The baseline of the next one only.
     Base,
-    /// A period.
+    /// Observation of a period.
     Period(Box<Observation>),
 }
 
-/// The sources of one service, opened when they are first needed and again after a change.
+/// Sources of one service, opened on first use and reopened after a configuration change.
 pub struct Observer {
     config: ServiceConfig,
     context: SourceContext,
@@ -32,22 +32,22 @@ pub struct Observer {
     jobs_error: Option<String>,
     backlog: Option<Sockets>,
     backlog_error: Option<String>,
-    /// What waited to be accepted in the last period.
+    /// Connections waiting to be accepted in the last period.
     waited: JobCount,
     own_scrapes: OwnScrapes,
-    /// Jobs that the application had taken in when it last told.
+    /// Number of jobs inside the application at the last successful scrape.
     taken_in: Option<f64>,
     blind: BlindWatch,
     sight: Option<Sight>,
-    /// Where the times of `silence` begin.
+    /// Origin of the times in `silence`.
     opened: Instant,
     silence: Silence,
-    /// How long the source has not answered, where its last look was too late.
+    /// Time for which the source has not responded; `None` unless the last observation timed out.
     late: Option<Seconds>,
 }
 
 impl Observer {
-    /// Nothing is open yet.
+    /// Sources that are not open yet.
     pub fn new(config: ServiceConfig, context: SourceContext) -> Self {
         Observer {
             config,
@@ -68,11 +68,11 @@ impl Observer {
         }
     }
 
-    /// Closes what changed; what did not keeps its counts.
+    /// Applies a new configuration. Sources that changed are closed; the others keep their counts.
     pub fn reconfigure(&mut self, config: ServiceConfig) {
         let jobs_changed = config.jobs != self.config.jobs;
         let is_scrape = matches!(config.source, SourceConfig::Prometheus(_));
-        // Its buckets are held against the SLA.
+        // Its buckets were checked against the SLA.
         let sla_changed = is_scrape && config.settings.sla != self.config.settings.sla;
         if config.source != self.config.source || jobs_changed || sla_changed {
             self.source = None;
@@ -95,7 +95,7 @@ impl Observer {
         self.config = config;
     }
 
-    /// One look.
+    /// Observes the period since the last call. An error of the job source is logged and counted, not returned.
     pub async fn observe(&mut self) -> Result<Observed, SourceError> {
         let source = match &mut self.source {
             Some(source) => source,
@@ -118,7 +118,7 @@ impl Observer {
         let asked_at = self.opened.elapsed();
         let (seen, counted) = tokio::join!(source.observe(), jobs.count());
         if !matches!(&seen, Err(error) if error.left_waiting) {
-            // Connections are accepted in turn: an answer means that none before it waits.
+            // Connections are accepted in order: a response means that no earlier one is waiting.
             match &seen {
                 Err(error) if error.is_late() => self.own_scrapes.fetch_sub(1, Ordering::Relaxed),
                 _ => self.own_scrapes.swap(0, Ordering::Relaxed),
@@ -144,7 +144,7 @@ impl Observer {
         let Some(mut seen) = seen? else {
             return Ok(Observed::Base);
         };
-        // Delays alone are worth a step.
+        // Delays alone suffice for a step.
         let counted = counted.unwrap_or_default();
         if matches!(self.config.source, SourceConfig::Prometheus(_)) {
             self.add_waiting(&mut seen, counted);
@@ -156,8 +156,8 @@ impl Observer {
         Ok(Observed::Period(Box::new(seen)))
     }
 
-    /// What waits in the node though the application does not know of it yet: connections in its listen backlog,
-    /// and how the delays it tells compare with all.
+    /// Adds the jobs that the application does not know of yet, connections in its listen backlog, and compares the
+    /// delays that it reports with jobs over throughput.
     fn add_waiting(&mut self, seen: &mut Observation, counted: JobCount) {
         let has_gauge = matches!(self.config.jobs, JobsConfig::Prometheus { .. });
         let gauge = counted.now.or(seen.jobs).filter(|_| has_gauge);
@@ -165,7 +165,7 @@ impl Observer {
         let by_little = (seconds > 0.0).then(|| sum.get() / seconds);
         let backlog = self.waited;
         let taken_in = if has_gauge { gauge } else { by_little };
-        // A gauge is of one moment, in which a short queue may be gone.
+        // A gauge is a sample of one moment, which may miss a short queue.
         let mean_in = taken_in.map(|taken| taken.max(by_little.unwrap_or(0.0)));
         self.taken_in = taken_in;
         let beside = |waits: Option<f64>| Some(taken_in? + waits?);
@@ -194,13 +194,13 @@ impl Observer {
         seen.unseen = self.sight.and_then(|sight| sight.unseen);
     }
 
-    /// Jobs in the node although its source did not answer in time: those that wait now, and those it had taken
-    /// in when it last answered.
+    /// Number of jobs in the node after a timeout of its source: connections waiting now, plus the jobs inside the
+    /// application at its last response. `None` if the listen backlog is unknown.
     pub fn jobs_when_late(&self) -> Option<f64> {
         Some(self.waited.now? + self.taken_in.unwrap_or(0.0))
     }
 
-    /// How long the source has not answered, where the last look at it was given up.
+    /// Time for which the source has not responded; `None` unless the last observation timed out.
     pub fn late(&self) -> Option<Seconds> {
         self.late
     }
@@ -213,12 +213,12 @@ impl Observer {
         }
     }
 
-    /// Connections that wait to be accepted, on average over the last period.
+    /// Mean number of connections waiting to be accepted, over the last period.
     pub fn listen_backlog(&self) -> Option<f64> {
         self.waited.mean
     }
 
-    /// How the source's delays compare with jobs over throughput.
+    /// Comparison of the source's delays with jobs over throughput.
     pub fn sight(&self) -> Option<Sight> {
         self.sight
     }
@@ -244,7 +244,7 @@ impl Observer {
                 // Once a cause, not once a period.
                 let message = error.to_string();
                 if self.backlog_error.as_ref() != Some(&message) {
-                    warn!(%service, kind = "jobs", "the listen backlog is unknown, what the application knows counts: {message}");
+                    warn!(%service, kind = "jobs", "the listen backlog is unavailable, only jobs inside the application count: {message}");
                 }
                 Some(message)
             }
@@ -258,7 +258,7 @@ impl Observer {
         match (unseen(self.sight), unseen(sight)) {
             (None, Some(unseen)) => {
                 let ratio = sight.map_or(1.0, |sight| sight.ratio);
-                warn!(%service, "the source is blind: requests take {ratio:.1} times as long as it says, they wait {:.3} s where it does not look", unseen.get());
+                warn!(%service, "the source is blind: requests take {ratio:.1} times as long as it reports, and wait {:.3} s unseen by it", unseen.get());
             }
             (Some(_), None) => info!(%service, "the source sees all delay again"),
             _ => {}
@@ -266,7 +266,7 @@ impl Observer {
         self.sight = sight;
     }
 
-    /// The newest count of jobs, where it costs nothing to know: no scrape, and no question to a database.
+    /// Latest number of jobs, if known without I/O: no scrape and no database query.
     pub fn jobs_now(&self) -> Option<f64> {
         let waiting = self.backlog.as_ref().and_then(Sockets::newest);
         let in_node = |waiting: f64| Some(waiting + self.taken_in?);
@@ -275,7 +275,7 @@ impl Observer {
         known.or_else(|| self.source.as_ref()?.jobs_now())
     }
 
-    /// Whether there is something new to observe already.
+    /// True if there is something new to observe.
     pub fn has_news(&self) -> bool {
         self.source.as_ref().is_some_and(Source::has_news)
     }
@@ -286,7 +286,7 @@ impl Observer {
             self.context.metrics.failed(service, "jobs");
             // Once a cause, not once a period.
             if self.jobs_error != error {
-                warn!(%service, kind = "jobs", "jobs are unknown, delays alone count: {message}");
+                warn!(%service, kind = "jobs", "jobs are unavailable, only delays count: {message}");
             }
         } else if self.jobs_error.is_some() {
             info!(%service, "jobs are known again");

@@ -1,4 +1,4 @@
-//! What a loop consists of, besides its controller and its source.
+//! Creates the parts of a control loop other than its controller and source.
 
 use plimsoll_core::{Law, NodeController};
 use plimsoll_signal::{
@@ -11,7 +11,7 @@ use tokio::{sync::watch, task::JoinHandle};
 use super::{LoopContext, ServiceConfig};
 use crate::learned::LearnedStore;
 
-/// The probe's task, and the sender that keeps a service without one up.
+/// Task of the local probe, aborted on drop; or the sender that keeps a service without a probe up.
 pub enum Probe {
     Task(JoinHandle<()>),
     AlwaysUp { _verdict: watch::Sender<Verdict> },
@@ -25,7 +25,7 @@ impl Drop for Probe {
     }
 }
 
-/// A load line that knows nothing goes on from what was learned before.
+/// Restores the learned figures of a load-line controller that has none yet.
 pub fn recalled(
     mut controller: NodeController,
     service: &ServiceConfig,
@@ -40,7 +40,7 @@ pub fn recalled(
     controller
 }
 
-/// A probe begins with what is known, so that a reload does not send work to a node that is down.
+/// Starts the probe with the last known verdict, so that a reload does not send requests to a node that is down.
 pub fn start_probe(service: &ServiceConfig, known: Verdict) -> (watch::Receiver<Verdict>, Probe) {
     let Some(health) = &service.health else {
         let (sender, verdict) = watch::channel(Verdict::up());

@@ -1,4 +1,4 @@
-//! What a step leaves to show.
+//! Publishes the results of a step.
 
 use std::sync::Arc;
 
@@ -36,9 +36,9 @@ impl Service {
         let error = error.map(|error| error.to_string());
         if let Some(message) = &error {
             context.metrics.source.failed(service, "load");
-            // Once a cause, not once a period.
+            // Log once per cause, not once per period.
             if self.last.load_error != error {
-                warn!(%service, kind = "load", "the host's load cannot be read, the last one stands for a while: {message}");
+                warn!(%service, kind = "load", "the host's load is unavailable, the last one is used until it expires: {message}");
             }
         } else if self.last.load_error.is_some() {
             info!(%service, "the host's load is known again");
@@ -46,7 +46,7 @@ impl Service {
         self.last.load_error = error;
     }
 
-    /// The host's load; where that is not asked for or not known, the delay over the SLA's target.
+    /// Load of the host; if not configured or unknown, the ratio of the delay to the SLA's target.
     pub(super) fn load(&self) -> f64 {
         let target = self.config.service.settings.sla.target().get();
         let delay = self.controller.decision().control_delay;
@@ -57,13 +57,13 @@ impl Service {
 
     pub(super) fn measure(&mut self, observation: &Observation) {
         let decision = self.controller.decision();
-        // What is shed is one fraction for all nodes, which cannot hold each at the few jobs of a standing bound.
+        // The drop fraction is the same for all nodes, which cannot hold each node at the few jobs of a standing bound.
         let bound = decision.capacity.unwrap_or(decision.bound).get();
         let mean_cost = decision.mean_cost.get();
         self.last.flow = self.meter.measure(observation, mean_cost, bound);
     }
 
-    /// What would have been refused under the bound that held in the period.
+    /// Estimates the cost that the bound in force would have refused in the period. Only in mode `observe`.
     pub(super) fn note_refusals(&mut self, context: &LoopContext, observation: &Observation) {
         let service = &self.config.service;
         let flow = self.last.flow.filter(|_| service.settings.mode.observes());
@@ -99,7 +99,7 @@ impl Service {
         let set = context.overrides.of(&self.config.service.name);
         let is_load_line = self.config.service.settings.law == Law::LoadLine;
         let capacity = match decision.capacity.filter(|_| set.bound.is_none()) {
-            // An operator's bound stands for the capacity as well.
+            // An operator's bound replaces the capacity, too.
             None if is_load_line && set.bound.is_none() => None,
             capacity => Some(capacity.unwrap_or(decision.bound)),
         };

@@ -1,22 +1,22 @@
-//! How much work a bound would have had refused that was only shown.
+//! Estimates the work that a bound would have refused if it were enforced.
 
 use plimsoll_core::{Cost, Flow, Observation};
 
-/// Keeps the backlog that the node would have had under the bound, beside the one it has.
+/// Simulates the backlog that the node would have under the bound, next to the actual one.
 ///
-/// Both get the same arrivals and finish the same work. What the first has no room for is what would have been
-/// refused. Clients that come again after a refusal are not foreseen, nor is what proxies let wait for room.
+/// Both have the same arrivals and finish the same work. Arrivals that exceed the simulated backlog's bound count as
+/// refused. Retries after a refusal are not modelled, nor are requests that wait in a proxy for a place.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RefusalMeter {
-    /// Under the bound.
+    /// Simulated backlog under the bound, in cost units.
     backlog: f64,
-    /// What there was in fact when the last period ended.
+    /// Actual backlog at the end of the last period, in cost units.
     actual: Option<f64>,
 }
 
 impl RefusalMeter {
-    /// One call per period, with the bound that would have held in it: the cost that would have been refused.
-    /// `None` where requests end and nobody counts the jobs.
+    /// Cost that would have been refused in a period, in cost units. Call once per period with the bound in force
+    /// during it. `None` if requests ended but the number of jobs is unknown.
     pub fn step(
         &mut self,
         seen: &Observation,
@@ -26,7 +26,7 @@ impl RefusalMeter {
     ) -> Option<Cost> {
         let (mean_cost, bound) = (mean_cost.get(), bound.get());
         let ended = seen.delays.count().saturating_add(seen.failed);
-        // An idle node is often one of which nobody says anything.
+        // Without any request the number of jobs is often unknown: the node is idle.
         let jobs = seen.jobs.or((ended == 0).then_some(0.0))?;
         let peak = seen.peak_jobs.unwrap_or(0.0).max(jobs) * mean_cost;
         let actual = jobs * mean_cost;
@@ -35,10 +35,10 @@ impl RefusalMeter {
             return Some(Cost(0.0));
         };
         let seconds = seen.period.get();
-        // The flow's admitted work is without those whose clients left.
+        // The flow's admitted work excludes requests whose clients left.
         let left = seen.left.as_ref().map_or(0, |left| left.count()) as f64 * mean_cost;
         let grown = (flow.admitted - flow.ended) * seconds + left;
-        // A burst that came and went within the period found no room either.
+        // A burst within the period would have exceeded the bound, too.
         let risen = grown.max(peak - before);
         let refused = (self.backlog + risen - bound).max(0.0);
         self.backlog = (self.backlog + grown).clamp(0.0, bound);

@@ -1,4 +1,4 @@
-//! Requests and their delays, added up over all periods, so that Prometheus can take rates of them.
+//! Cumulative counters of requests and their delays over all periods, from which Prometheus derives rates.
 
 use std::{
     collections::BTreeMap,
@@ -15,12 +15,12 @@ use prometheus::{
 
 const DELAYS: &str = "plimsoll_service_delay_seconds";
 const DELAYS_HELP: &str = "Service delay of the requests that finished well. Buckets end at 0.05, 0.1 to 1 by tenths, 1.1, 1.25, 1.5, 2, 3, 5 and 10 times the SLA's delay; where one of the source's buckets lies across an end, its requests are split in proportion.";
-/// Ends of the buckets, as parts of the SLA's delay. Fine around it, since that is what is asked about.
+/// Upper bounds of the buckets, relative to the SLA's delay. Finest around 1, the range of interest.
 const PARTS: [f64; 18] = [
     0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0,
 ];
 
-/// Of what finished.
+/// Metrics of requests that ended.
 #[derive(Clone, Debug)]
 pub struct RequestMetrics {
     requests: IntCounterVec,
@@ -31,7 +31,7 @@ pub struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// Registers them.
+    /// Registers the metrics in the catalogue.
     pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
         catalogue.section("Requests");
         let results = [
@@ -75,7 +75,7 @@ impl RequestMetrics {
         })
     }
 
-    /// Makes a service's counters appear with zero.
+    /// Creates the counters of a service with value 0.
     pub fn announce(&self, service: &str) {
         for result in ["timely", "late", "failed"] {
             self.requests.with_label_values(&[service, result]);
@@ -83,13 +83,13 @@ impl RequestMetrics {
         self.left.with_label_values(&[service]);
     }
 
-    /// Takes out all of a service.
+    /// Removes all series of a service.
     pub fn forget(&self, service: &str) {
         self.services.forget(service);
         self.delays.locked().remove(service);
     }
 
-    /// Adds a period.
+    /// Adds the requests of a period.
     pub fn ended(&self, service: &str, sla: Seconds, observation: &Observation) {
         let timely = self.delays.add(service, sla, observation);
         let late = observation.delays.count().saturating_sub(timely);
@@ -110,22 +110,22 @@ impl RequestMetrics {
     }
 }
 
-/// Histograms whose buckets are not the ones delays were counted in.
+/// Histograms whose buckets differ from those of the observations.
 #[derive(Clone, Debug)]
 struct Delays {
     described: Desc,
     totals: Arc<Mutex<BTreeMap<String, Totals>>>,
 }
 
-/// One service's histogram.
+/// Histogram of one service.
 #[derive(Debug)]
 struct Totals {
     sla: Seconds,
-    /// Upper bound, and the requests within it.
+    /// Upper bound of each bucket in seconds, and the number of requests within it; fractional, as buckets are split.
     within: [(f64, f64); PARTS.len()],
     count: u64,
     sum: f64,
-    /// The part of a timely request that was not counted yet.
+    /// Fraction of a timely request not counted yet, carried over to the next period.
     rest: f64,
 }
 
@@ -141,7 +141,7 @@ impl Totals {
     }
 }
 
-/// Without the last digits, which binary fractions leave behind.
+/// Rounds to 13 significant digits, which removes binary rounding errors.
 fn rounded(bound: f64) -> f64 {
     format!("{bound:.12e}").parse().unwrap_or(bound)
 }
@@ -161,14 +161,14 @@ impl Delays {
         self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many of them were timely.
+    /// Adds an observation; returns the number of timely requests.
     fn add(&self, service: &str, sla: Seconds, observation: &Observation) -> u64 {
         let mut all = self.locked();
         let totals = all
             .entry(service.to_owned())
             .or_insert_with(|| Totals::new(sla));
         if totals.sla != sla {
-            // Other buckets: it begins anew, as after a restart.
+            // Other buckets: reset, as after a restart.
             *totals = Totals::new(sla);
         }
         let delays = &observation.delays;

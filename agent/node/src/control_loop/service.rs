@@ -1,4 +1,4 @@
-//! `[[service]]`: a service on this node, put together from what its parts own.
+//! `[[service]]`: a service on this node, assembled from the settings of its components.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use serde::Deserialize;
 use super::settings::{BoundSection, ControllerSection, RulesSection, SlaSection, settings};
 use crate::ring::{RingSection, RingSettings, ring};
 
-/// Which words an answer carries besides health.
+/// Words in an agent-check answer besides health.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendWords {
     /// Weight and connection limit.
@@ -30,53 +30,53 @@ pub enum SendWords {
 }
 
 impl SendWords {
-    /// Whether answers carry a weight.
+    /// True if answers contain a weight.
     pub fn weight(self) -> bool {
         self != SendWords::Maxconn
     }
 
-    /// Whether answers carry a connection limit.
+    /// True if answers contain a connection limit.
     pub fn maxconn(self) -> bool {
         self != SendWords::Weight
     }
 }
 
-/// One service on this node.
+/// Checked configuration of one service on this node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceConfig {
-    /// Its name.
+    /// Name, unique on this node.
     pub name: String,
     /// Further `agent-send` identities.
     pub identities: Vec<String>,
-    /// "host:port" that proxies connect to.
+    /// `host:port` that proxies connect to.
     pub address: Option<String>,
-    /// What its controller is told.
+    /// Settings of its controller.
     pub settings: Settings,
-    /// The bound that stands for a weight of 100 %.
+    /// Bound in cost units that corresponds to a weight of 100 %; `None`: the node's highest recent capacity.
     pub full_weight_bound: Option<Cost>,
-    /// Relative change under which a weight stays.
+    /// Relative change up to which a weight stays unchanged, 0 to 0.5.
     pub weight_dead_band: f64,
-    /// Words in the answers.
+    /// Words in agent-check answers.
     pub send: SendWords,
-    /// Where delays come from.
+    /// Source of delays.
     pub source: SourceConfig,
-    /// Where the number of jobs comes from.
+    /// Source of the number of jobs.
     pub jobs: JobsConfig,
-    /// Where requests wait that the service has not taken in, where that can be looked at.
+    /// Listen queue with requests that the service has not accepted yet; `None` if it cannot be sampled.
     pub backlog: Option<BacklogConfig>,
-    /// What stands for the node's load.
+    /// Measure of the node's load.
     pub load: LoadConfig,
-    /// The local probe.
+    /// Local probe.
     pub health: Option<HealthConfig>,
-    /// Its place in a ring.
+    /// Membership in a ring.
     pub ring: Option<RingSettings>,
-    /// Its temporal data, where their update periods adapt.
+    /// Adaptive update periods of its temporal data.
     pub updates: Option<UpdatesConfig>,
-    /// Whether its database may be written to, and read from.
+    /// Role of its database.
     pub role: Option<RoleConfig>,
 }
 
-/// `[[service]]`, as it is written.
+/// `[[service]]` as in the file, unchecked.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceSection {
@@ -105,7 +105,7 @@ pub struct ServiceSection {
     pub(super) role: Option<RoleSection>,
 }
 
-/// `[service.output]`, as it is written.
+/// `[service.output]` as in the file, unchecked.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutputSection {
@@ -114,7 +114,8 @@ pub struct OutputSection {
     send: Option<String>,
 }
 
-/// Checks `[[service]]`, which is at `path`.
+/// Checks `[[service]]`. `path` prefixes the keys in errors; `period` is the control period; `has_peers` is true if
+/// agents of other nodes forward its role to proxies.
 pub fn service(
     path: &str,
     raw: ServiceSection,
@@ -211,7 +212,7 @@ pub fn service(
     })
 }
 
-/// Where a service may listen besides.
+/// Addresses of the service in its other tables.
 fn listens(raw: &ServiceSection) -> Listens<'_> {
     Listens {
         address: raw.address.as_deref(),
@@ -219,7 +220,7 @@ fn listens(raw: &ServiceSection) -> Listens<'_> {
     }
 }
 
-/// Of `[[service]]`, key by key.
+/// Reference of the keys of `[[service]]`.
 pub const SERVICE_REFERENCE: TableReference = (
     "[[service]]",
     "One service on this node; at least one.",
@@ -251,7 +252,7 @@ pub const SERVICE_REFERENCE: TableReference = (
     ],
 );
 
-/// Of `[service.output]`, key by key.
+/// Reference of the keys of `[service.output]`.
 pub const OUTPUT_REFERENCE: TableReference = (
     "[service.output]",
     "What HAProxy is told.",

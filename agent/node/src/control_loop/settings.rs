@@ -1,4 +1,4 @@
-//! `[service.sla]`, `.bound`, `.controller`, `.rules`: what the controller is told.
+//! `[service.sla]`, `.bound`, `.controller`, `.rules`: settings of the controller.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::ServiceSection;
 
-/// `[service.sla]`, as it is written.
+/// `[service.sla]` as in the file, unchecked.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlaSection {
@@ -22,7 +22,7 @@ pub struct SlaSection {
     set_point: Option<f64>,
 }
 
-/// `[service.bound]`, as it is written.
+/// `[service.bound]` as in the file, unchecked.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BoundSection {
@@ -31,7 +31,7 @@ pub struct BoundSection {
     max: Option<f64>,
 }
 
-/// `[service.controller]`, as it is written.
+/// `[service.controller]` as in the file, unchecked.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControllerSection {
@@ -43,7 +43,7 @@ pub struct ControllerSection {
     gain: Option<f64>,
 }
 
-/// `[service.rules]`, as it is written.
+/// `[service.rules]` as in the file, unchecked.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RulesSection {
@@ -55,7 +55,7 @@ pub struct RulesSection {
     max_failed: Option<f64>,
 }
 
-/// Checks them.
+/// Checks the four tables. `path` prefixes the keys in errors.
 pub fn settings(path: &str, raw: &ServiceSection) -> Checked<Settings> {
     let delay = raw.sla.delay.as_secs_f64();
     let objective = raw.sla.objective.as_deref().unwrap_or("p95");
@@ -160,7 +160,7 @@ pub fn settings(path: &str, raw: &ServiceSection) -> Checked<Settings> {
 
 fn limits(raw: &BoundSection, law: &Law) -> BoundLimits {
     let free = BoundLimits::default();
-    // The papers' laws move about the nominal bound.
+    // The papers' laws vary around the nominal bound.
     let around = raw.nominal.filter(|_| *law != Law::LoadLine);
     let least = around.map_or(free.min.get(), |nominal| {
         (nominal / 32.0).max(1.0).min(nominal)
@@ -173,7 +173,7 @@ fn limits(raw: &BoundSection, law: &Law) -> BoundLimits {
     }
 }
 
-/// "mean" or "p" and a percentage between 0 and 100, both exclusive.
+/// Parses `mean`, or `p` and a percentage between 0 and 100, both exclusive.
 fn objective_of(text: &str) -> Result<Objective, String> {
     if text == "mean" {
         return Ok(Objective::Mean);
@@ -186,7 +186,7 @@ fn objective_of(text: &str) -> Result<Objective, String> {
         .ok_or_else(|| format!("must be \"mean\" or \"p50\" to \"p99.9\", is {text:?}"))
 }
 
-/// Of `[service.sla]`, key by key.
+/// Reference of the keys of `[service.sla]`.
 pub const SLA_REFERENCE: TableReference = (
     "[service.sla]",
     "What was promised.",
@@ -218,7 +218,7 @@ pub const SLA_REFERENCE: TableReference = (
     ],
 );
 
-/// Of `[service.bound]`, key by key.
+/// Reference of the keys of `[service.bound]`.
 pub const BOUND_REFERENCE: TableReference = (
     "[service.bound]",
     "Where the backlog bound may move, in cost units (requests, where no cost is known). `load-line` needs none of it.",
@@ -244,7 +244,7 @@ pub const BOUND_REFERENCE: TableReference = (
     ],
 );
 
-/// Of `[service.controller]`, key by key.
+/// Reference of the keys of `[service.controller]`.
 pub const CONTROLLER_REFERENCE: TableReference = (
     "[service.controller]",
     "The control law.",
@@ -283,7 +283,7 @@ pub const CONTROLLER_REFERENCE: TableReference = (
     ],
 );
 
-/// Of `[service.rules]`, key by key.
+/// Reference of the keys of `[service.rules]`.
 pub const RULES_REFERENCE: TableReference = (
     "[service.rules]",
     "When `pi` and the other laws of the papers do not act; of these `load-line` has `max_failed` alone. See docs/control.md.",

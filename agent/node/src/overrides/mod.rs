@@ -1,6 +1,7 @@
-//! What operators set on this node, and the drains the agent must undo.
+//! Operators' overrides on this node, and the drains that the agent must undo.
 //!
-//! Operators set them over the control socket; the control loop and the outputs read [`Overrides`] at any time. With a state directory both survive a restart.
+//! Operators set them over the control socket; the control loop and the outputs read [`Overrides`] at any time. With a
+//! state directory, both survive a restart.
 
 mod store;
 
@@ -23,44 +24,44 @@ use tokio::sync::Notify;
 
 use crate::kept_file;
 
-/// Most undone drains remembered; proxies that vanish for good would add up otherwise.
+/// Maximum number of pending `ready` answers: proxies that vanish for good would accumulate otherwise.
 const MAX_OWED: usize = 1024;
 
-/// One proxy's server line for one service. HAProxy's `maxconn` is per process and per backend, so
-/// the same process asking under two identities counts twice.
+/// One proxy's server line for one service. HAProxy's `maxconn` applies per process and backend, so a process that
+/// asks under two identities counts twice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProxyId {
     /// Service of this node.
     pub service: String,
-    /// Identity it asked under.
+    /// Identity that the proxy asked under.
     pub identity: String,
-    /// Its name by `agent-send`, else its address.
+    /// The proxy's name from `agent-send`, else its address.
     pub proxy: String,
 }
 
-/// What an operator set for one service. The default leaves everything to the agent.
+/// Overrides of one service. The default overrides nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServiceOverride {
-    /// Proxies are told to drain.
+    /// Drain the server at all proxies.
     pub drain: bool,
-    /// Health instead of the probe's.
+    /// Health, in place of the probe's.
     pub health: Option<ForcedHealth>,
-    /// Weight instead of the bound's, 1..=256 percent.
+    /// Weight in percent, 1..=256, in place of the one derived from the bound.
     pub weight_percent: Option<u16>,
-    /// Bound instead of the controller's, in cost units.
+    /// Bound in cost units, in place of the controller's.
     pub bound: Option<Cost>,
 }
 
 impl ServiceOverride {
-    /// Whether nothing is set.
+    /// True if nothing is overridden.
     pub fn is_default(&self) -> bool {
         *self == ServiceOverride::default()
     }
 }
 
-/// The overrides of all services and the drains that still need a `ready`.
+/// Overrides of all services, and the drained proxies that still need a `ready`.
 #[derive(Debug, Default)]
 pub struct Overrides {
     services: ArcSwap<BTreeMap<String, ServiceOverride>>,
@@ -84,8 +85,8 @@ impl From<ServiceOverride> for Override {
 }
 
 impl Overrides {
-    /// What the last run left in `state_directory`; nothing without one. An unreadable file is
-    /// logged and ignored, so that the agent starts.
+    /// Loads the overrides of the last run from `state_directory`; none without a directory. A malformed file is logged
+    /// and ignored so that the agent starts. Fails if the directory cannot be created.
     pub fn load(state_directory: Option<&Path>) -> anyhow::Result<Self> {
         let Some(directory) = state_directory else {
             return Ok(Overrides::default());
@@ -98,7 +99,7 @@ impl Overrides {
         })?;
         let file = directory.join("overrides.json");
         let kept = store::read(&file).unwrap_or_else(|error| {
-            tracing::warn!(file = %file.display(), %error, "ignored: operators' overrides start empty");
+            tracing::warn!(file = %file.display(), %error, "file ignored, starting without operators' overrides");
             store::Kept::default()
         });
         Ok(Overrides {
@@ -110,12 +111,12 @@ impl Overrides {
         })
     }
 
-    /// Whether a restart finds it all again.
+    /// True if the overrides survive a restart.
     pub fn is_persistent(&self) -> bool {
         self.file.is_some()
     }
 
-    /// What is set for a service.
+    /// Overrides of a service.
     pub fn of(&self, service: &str) -> ServiceOverride {
         self.services
             .load()
@@ -124,12 +125,12 @@ impl Overrides {
             .unwrap_or_default()
     }
 
-    /// The bound an operator set, for `NodeController::force`.
+    /// Bound set by an operator, for `NodeController::force`.
     pub fn forced_bound(&self, service: &str) -> Option<Cost> {
         self.of(service).bound
     }
 
-    /// Changes what is set for a service.
+    /// Changes the overrides of a service. `change` may be called more than once if another thread interferes.
     pub fn change(&self, service: &str, change: impl Fn(&mut ServiceOverride)) {
         self.services.rcu(|services| {
             let mut services = BTreeMap::clone(services);
@@ -145,7 +146,7 @@ impl Overrides {
         self.changed.notify_one();
     }
 
-    /// Remembers that this proxy is told to drain and needs a `ready` one day.
+    /// Remembers that this proxy was drained and needs a `ready` later. Ignored beyond 1024 proxies.
     pub fn owe_ready(&self, id: &ProxyId) {
         let mut owed = self.lock();
         if owed.contains(id) || owed.len() >= MAX_OWED {
@@ -155,12 +156,12 @@ impl Overrides {
         self.note_owed(&owed);
     }
 
-    /// Whether this proxy needs a `ready`.
+    /// True if this proxy needs a `ready`.
     pub fn owes_ready(&self, id: &ProxyId) -> bool {
         self.owed_count.load(Ordering::Acquire) > 0 && self.lock().contains(id)
     }
 
-    /// Forgets the drain: this proxy was told `ready`.
+    /// Forgets the drain of this proxy, after `ready` was sent.
     pub fn told_ready(&self, id: &ProxyId) {
         let mut owed = self.lock();
         if owed.remove(id) {
@@ -177,7 +178,7 @@ impl Overrides {
         self.owed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the state directory's file, if there is one.
+    /// Writes the file in the state directory; does nothing without a directory.
     pub async fn save(&self) -> anyhow::Result<()> {
         let Some(file) = &self.file else {
             return Ok(());
@@ -193,12 +194,12 @@ impl Overrides {
             .with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// Saves after each change; never returns.
+    /// Saves after every change. Never returns; errors are logged.
     pub async fn keep_saved(&self) {
         loop {
             self.changed.notified().await;
             if let Err(error) = self.save().await {
-                tracing::error!("operators' overrides are not kept: {error:#}");
+                tracing::error!("operators' overrides cannot be saved: {error:#}");
             }
         }
     }

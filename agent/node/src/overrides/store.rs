@@ -1,4 +1,4 @@
-//! The file in the state directory.
+//! The file of overrides in the state directory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,19 +13,19 @@ use crate::{kept_file, overrides::ProxyId};
 /// Version of the file's layout.
 pub const VERSION: u32 = 1;
 
-/// What a restart must find again.
+/// Content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
     /// [`VERSION`].
     pub version: u32,
-    /// Overrides by service.
+    /// Overrides by service name.
     pub services: BTreeMap<String, ServiceOverride>,
-    /// Proxies that were told to drain.
+    /// Drained proxies that need a `ready`.
     pub owed_ready: BTreeSet<ProxyId>,
 }
 
-/// Reads the file; a missing one is empty.
+/// Reads the file; a missing file counts as empty.
 pub fn read(file: &Path) -> anyhow::Result<Kept> {
     let Some(kept) = kept_file::read::<Kept>(file)? else {
         return Ok(Kept::default());
