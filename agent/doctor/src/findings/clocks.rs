@@ -1,11 +1,11 @@
-//! By the clocks of all that were asked.
+//! Findings about the clocks of proxies, agents and Redis.
 
 use crate::{
     Code, Finding,
     snapshot::{Clock, Snapshot},
 };
 
-/// Half of what makes log lines late.
+/// Maximum difference in seconds: half the lateness from which log lines are dropped.
 const MAX_APART: f64 = 5.0;
 
 pub fn findings(seen: &Snapshot) -> Vec<Finding> {
@@ -17,7 +17,7 @@ pub fn findings(seen: &Snapshot) -> Vec<Finding> {
         .filter_map(|(at, clock)| Some((at, clock.filter(|it| it.ahead.is_finite())?)))
         .collect();
     clocks.sort_by(|(_, a), (_, b)| a.ahead.total_cmp(&b.ahead));
-    // The middle one is right by definition: a machine that asks may be the one that is off.
+    // The median counts as right: the clock of the machine that runs the doctor may be wrong.
     let Some(&(_, right)) = clocks.get((clocks.len().max(1) - 1) / 2) else {
         return Vec::new();
     };

@@ -1,4 +1,4 @@
-//! By HAProxy's configuration file.
+//! Findings from HAProxy's configuration file.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use crate::{
     haproxy_config::{Backend, HaproxyConfig, Server},
 };
 
-/// Below it, 1 % of a weight is 0.
+/// Minimum configured weight: 1 % of a lower one rounds down to 0.
 pub const FULL_WEIGHT: u32 = 100;
-/// Algorithms with `hash-type`.
+/// Balancing algorithms that use `hash-type`.
 const HASHES: [&str; 6] = ["source", "uri", "url_param", "hdr", "rdp-cookie", "hash"];
 
 pub fn findings(config: &HaproxyConfig) -> Vec<Finding> {
@@ -44,7 +44,7 @@ fn with_line(found: String, line: Option<&str>) -> String {
     }
 }
 
-/// Of a server, whoever shows it.
+/// Finding for a server without an agent check; `line` is its place in the configuration, if known.
 pub fn check_missing(at: &str, line: Option<&str>) -> Finding {
     let found = "no agent-check, where other servers of the backend have one";
     Finding::new(
@@ -55,10 +55,10 @@ pub fn check_missing(at: &str, line: Option<&str>) -> Finding {
     )
 }
 
-/// Of a server, whoever shows it.
+/// Finding for a server whose weight is below [`FULL_WEIGHT`]; `line` is its place in the configuration, if known.
 pub fn weight(at: &str, weight: u32, line: Option<&str>) -> Finding {
     let found = match weight {
-        0 => "the configured weight is 0, of which every percentage is 0".to_owned(),
+        0 => "the configured weight is 0, and so is every percentage of it".to_owned(),
         _ => {
             let least = FULL_WEIGHT.div_ceil(weight);
             format!(
@@ -74,7 +74,8 @@ pub fn weight(at: &str, weight: u32, line: Option<&str>) -> Finding {
     )
 }
 
-/// HAProxy has one set of rules for all agent checks of the process.
+/// Findings about `agent-send`. All agent checks of an HAProxy process share one set of rules, so either all servers
+/// or none must have it.
 fn agent_send(config: &HaproxyConfig) -> Vec<Finding> {
     let all = || {
         let backends = config.backends.iter();
@@ -92,7 +93,7 @@ fn agent_send(config: &HaproxyConfig) -> Vec<Finding> {
         let fix = format!("add agent-send \"{name}\\n\", or take all agent-sends away");
         found.push(Finding::new(Code::AgentSendMissing, name, problem, fix));
     }
-    // One in default-server names a service, not a server.
+    // An agent-send in default-server names a service, not a server.
     let mut of_lines: BTreeMap<(&str, &str), &str> = BTreeMap::new();
     for (backend, server) in sends {
         let Some((sent, true)) = &server.agent_send else {
@@ -110,7 +111,7 @@ fn agent_send(config: &HaproxyConfig) -> Vec<Finding> {
     found
 }
 
-/// What balances by weights, at once.
+/// Advice: algorithms that apply changed weights at once.
 pub const DYNAMIC: &str =
     "balance leastconn, roundrobin or random, or a hash with hash-type consistent";
 

@@ -1,11 +1,11 @@
-//! By Envoy's admin.
+//! Findings from Envoy's admin interface.
 
 use crate::{
     Code, Finding,
     snapshot::{Cluster, Snapshot},
 };
 
-/// Envoy's own limit, where none is set.
+/// Envoy's default for each circuit breaker.
 const DEFAULT_LIMIT: u64 = 1024;
 
 pub fn findings(seen: &Snapshot) -> Vec<Finding> {
@@ -33,11 +33,11 @@ fn discovery(at: &str, cluster: &Cluster) -> Option<Finding> {
     let rises = |counts: &[u64]| counts.first() < counts.last();
     let problem = if cluster.updates.last().is_some_and(|count| *count == 0) {
         let failures = cluster.failures.last().copied().unwrap_or_default();
-        format!("no answer of an agent was ever taken, {failures} questions failed")
+        format!("no response of an agent was ever accepted, {failures} requests failed")
     } else if rises(&cluster.failures) && !rises(&cluster.updates) {
-        "questions to the agents fail, and none is answered".to_owned()
+        "requests to the agents fail, and none succeeds".to_owned()
     } else if cluster.hosts == 0 {
-        format!("the agents name no host for \"{}\"", cluster.service)
+        format!("the agents return no host for \"{}\"", cluster.service)
     } else {
         return None;
     };

@@ -1,4 +1,4 @@
-//! By HAProxy's socket, and what agents say of the proxies that ask them.
+//! Findings from HAProxy's socket, and from what agents report about the proxies that ask them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +8,9 @@ use crate::{
     snapshot::{Agent, AgentCheck, Haproxy, Server, Service, Snapshot},
 };
 
-/// An agent check without a line beside others waits for a delayed acknowledgement, 200 ms.
+/// Duration in ms of an agent check without `agent-send` among checks with it: a delayed acknowledgement takes 200 ms.
 const DELAYED_MILLIS: std::ops::RangeInclusive<u64> = 190..=280;
-/// Of one that does not.
+/// Maximum duration in ms of a check without that delay.
 const PROMPT_MILLIS: u64 = 150;
 
 pub fn findings(seen: &Snapshot) -> Vec<Finding> {
@@ -45,7 +45,7 @@ fn of_server(haproxy: &Haproxy, server: &Server) -> Vec<Finding> {
             }
             return found;
         }
-        // The Lua policy `limits` switches off all that it rules.
+        // The Lua policy `limits` switches off the agent checks of all servers that it controls.
         AgentCheck::Off if !controlled(haproxy).any(is_asked_beside(server)) => {}
         AgentCheck::Off => {
             let problem = format!("switched off by hand in {}", haproxy.at);
@@ -73,11 +73,11 @@ fn silent(haproxy: &Haproxy, server: &Server) -> Option<Finding> {
         it.status.starts_with("L7") && it.duration_millis.is_some_and(|it| it < PROMPT_MILLIS)
     };
     let found = match server.status.as_str() {
-        // Before the first answer.
+        // No answer yet.
         "" | "INI" | "UNK" => return None,
         "L7OK" | "L7STS" if is_late(server) && controlled(haproxy).any(is_prompt) => {
             let millis = server.duration_millis.unwrap_or_default();
-            let problem = format!("its agent answers in {millis} ms, and those of others at once");
+            let problem = format!("its agent answers in {millis} ms, those of others at once");
             let fix = format!("add agent-send \"{at}\\n\" to the server, or take all of them away");
             return Some(Finding::new(Code::AgentSendMissing, at, problem, fix));
         }
@@ -119,7 +119,7 @@ fn algorithms(haproxy: &Haproxy) -> Vec<Finding> {
     let mut found = Vec::new();
     for backend in backends {
         let algorithm = haproxy.algorithms.get(backend).map_or("", String::as_str);
-        // HAProxy does not tell a hash's type, but says so when a weight is refused.
+        // HAProxy does not report the type of a hash, but its status shows when a weight is refused.
         let refused = controlled(haproxy).any(|server| {
             server.backend == backend && server.last_said.contains("static LB algorithm")
         });
@@ -142,7 +142,7 @@ fn algorithms(haproxy: &Haproxy) -> Vec<Finding> {
     found
 }
 
-/// Services that say they were asked for this server, with their agents.
+/// Services that report agent checks for this server, with their agents.
 fn asked<'a>(
     agents: &'a [Agent],
     server: &Server,
@@ -194,7 +194,7 @@ fn others(agents: &[Agent], haproxy: &Haproxy) -> Vec<Finding> {
             let of = (agent.at.as_str(), name, server.backend.as_str());
             answered.entry(of).or_default().push(server);
             let own = service.address.as_deref();
-            // Names are not compared with addresses.
+            // Compare numeric addresses only: a host name may stand for the same address.
             let is_numeric = |it: &&str| it.parse::<std::net::SocketAddr>().is_ok();
             let own = own.filter(is_numeric).filter(|it| *it != server.address);
             if let Some(own) = own.filter(|_| is_numeric(&server.address.as_str())) {

@@ -1,4 +1,4 @@
-//! What is wrong with a set-up: pure functions from what was asked.
+//! Decides what is wrong with a set-up: pure functions from a snapshot to findings.
 
 mod clocks;
 mod config;
@@ -15,7 +15,7 @@ use crate::{Finding, snapshot::Snapshot};
 
 type Part = fn(&Snapshot) -> Vec<Finding>;
 
-/// All findings, by kind and then by place.
+/// All findings, sorted by kind and then by place.
 pub fn findings(seen: &Snapshot) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(config) = &seen.haproxy_config {
@@ -31,7 +31,7 @@ pub fn findings(seen: &Snapshot) -> Vec<Finding> {
         open::findings,
     ];
     found.extend(parts.iter().flat_map(|part| part(seen)));
-    // What the configuration and the process both show is told once, with its line.
+    // Report a problem of both the configuration and the process once, with the line of the configuration.
     let mut told = BTreeSet::new();
     found.retain(|it| told.insert((it.code, it.at.clone())));
     found.sort_by(|a, b| (a.code, &a.at).cmp(&(b.code, &b.at)));

@@ -1,4 +1,4 @@
-//! By what agents say of their sources.
+//! Findings about the agents' sources.
 
 use crate::{Code, Finding, snapshot::Snapshot};
 

@@ -1,4 +1,4 @@
-//! Ports that anybody may connect to.
+//! Findings about ports that are open to everybody.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -53,7 +53,7 @@ pub fn findings(seen: &Snapshot) -> Vec<Finding> {
     found
 }
 
-/// All addresses of the machine, or one that is routed everywhere. What is not understood is not.
+/// True for the wildcard address and for publicly routed addresses; false for an address that cannot be parsed.
 fn is_public(address: &str) -> bool {
     let address = address.rsplit_once('@').map_or(address, |(_, it)| it);
     let ip = match address.parse::<SocketAddr>() {

@@ -1,4 +1,4 @@
-//! By Redis, for what the agents want of it.
+//! Findings about Redis: durability settings and versions of the function libraries.
 
 use plimsoll_core::placement::Replication;
 
@@ -24,7 +24,7 @@ fn hold(seen: &Snapshot, redis: &Redis) -> Option<Finding> {
         None if !redis.is_replaceable => return None,
         None => {
             return told(
-                "it does not tell min-replicas-to-write and min-replicas-max-lag".to_owned(),
+                "min-replicas-to-write and min-replicas-max-lag cannot be read".to_owned(),
                 "add +config|get to the rule of the agents' user: docs/redis.md#users",
             );
         }
@@ -45,16 +45,16 @@ fn hold(seen: &Snapshot, redis: &Redis) -> Option<Finding> {
 fn library(redis: &Redis, (name, there, known): &(String, i64, i64)) -> Option<Finding> {
     let (found, fix) = if there > known {
         (
-            format!("the library {name} is of version {there}, this program knows {known}"),
+            format!("library {name} has version {there}, this program supports {known}"),
             "upgrade the agents, and this program with them",
         )
     } else if *there != 0 && there < known {
         (
-            format!("the library {name} is of version {there}, this program has {known}"),
+            format!("library {name} has version {there}, this program has {known}"),
             "upgrade the agents, which load theirs; where they may not, plimsoll redis-functions as docs/redis.md#users says",
         )
     } else {
-        // An agent that needs one loads it.
+        // Up to date, or missing: an agent that needs it loads it.
         return None;
     };
     Some(Finding::new(Code::RedisLibrary, &redis.at, found, fix))

@@ -1,4 +1,4 @@
-//! By versions.
+//! Findings about versions.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub fn findings(seen: &Snapshot) -> Vec<Finding> {
     found
 }
 
-/// Those that are not as most are, or not as this program.
+/// Findings for programs whose version differs from `own`, else from the most common one.
 fn differ<'a>(
     what: &str,
     all: impl Iterator<Item = (&'a String, &'a String)>,
