@@ -1,4 +1,4 @@
-//! The function libraries that Redis runs (`lua/redis/`).
+//! Function libraries for Redis (`lua/redis/`).
 
 /// A Redis function library. Agents load it if it is missing or older.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// Every part that there is, in the order of their names.
+    /// Concatenates the prelude and all parts in the directory, in the order of their names.
     fn put_together(name: &str) -> String {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lua/redis");
         let entries = fs::read_dir(directory.join(name)).unwrap();

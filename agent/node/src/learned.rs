@@ -78,7 +78,7 @@ fn differs(a: &Learned, b: &Learned) -> bool {
 /// Learned figures of one service, for display.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearnedView {
-    /// The figures.
+    /// Learned figures.
     pub figures: Learned,
     /// Seconds since the rate was learned.
     pub age_seconds: f64,
@@ -330,7 +330,7 @@ mod tests {
         let view = after.view("stocks", Instant::now()).unwrap();
         assert!(view.earlier_run);
         assert!((3600.0..3610.0).contains(&view.age_seconds), "{view:?}");
-        // The controller that goes on from it has not learned the rate anew, and seen no cost yet.
+        // A controller that continues from it has neither learned the rate anew nor seen any cost yet.
         let mut same_rate = figures(50.0);
         (same_rate.unloaded, same_rate.mean_cost) = (Seconds(0.03), Cost(7.0));
         after.note("stocks", Some(same_rate), Instant::now());
@@ -450,7 +450,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_disk_that_takes_nothing_is_an_error_with_the_files_name() {
-        // What is written goes to a device that is always full.
+        // Writes go to a device that is always full.
         let directory = tempfile::tempdir().unwrap();
         let store = LearnedStore::load(Some(directory.path()));
         let beside = directory.path().join("learned.json.new");

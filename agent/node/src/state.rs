@@ -23,11 +23,11 @@ pub struct ServiceState {
     pub service: String,
     /// `host:port` that proxies connect to, if configured.
     pub address: Option<String>,
-    /// The settings in force.
+    /// Controller settings in force.
     pub settings: Settings,
     /// Last decision of its controller.
     pub decision: Decision,
-    /// Weight for the bound, in percent of the configured weight, 1..=256.
+    /// Weight derived from the capacity, in percent of the configured weight, 1..=256.
     pub weight_percent: u16,
     /// Capacity in cost units, from which weights and shares of keys are derived. `None` while unknown: then the mean
     /// of the other nodes' capacities counts.
@@ -103,7 +103,7 @@ pub struct DelaySummary {
 /// Immutable snapshot of all services, replaced as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct NodeState {
-    /// By service name.
+    /// Snapshots by service name.
     pub services: BTreeMap<String, Arc<ServiceState>>,
 }
 

@@ -73,7 +73,7 @@ mod tests {
         assert!(told(&[4.0, 0.0, -4.0], 0.0).is_empty());
         let behind = ["1 its clock is 60 s behind most others"];
         assert_eq!(told(&[0.0, -60.0, 0.1], 0.0), behind);
-        // The machine that asks is off, and nobody else.
+        // Only the clock of the machine that runs the doctor is wrong.
         assert!(told(&[60.0, 60.0, 60.0], 0.0).is_empty());
         let ahead = ["0 its clock is 60 s ahead of this machine's"];
         assert_eq!(told(&[60.0, 0.0], 0.0), ahead);

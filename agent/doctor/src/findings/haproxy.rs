@@ -288,22 +288,22 @@ mod tests {
     #[test]
     fn a_set_up_in_order_has_no_findings() {
         assert_eq!(told(|_, _| {}), []);
-        // Nothing is controlled.
+        // No server is controlled.
         let off = |it: &mut Server| {
             it.agent = AgentCheck::None;
             it.weight = 1;
         };
         assert_eq!(told(|it, _| it.servers.iter_mut().for_each(off)), []);
-        // By the policy `limits`.
+        // Controlled by the policy `limits`.
         let ruled = |it: &mut Server| it.agent = AgentCheck::Off;
         assert_eq!(told(|it, _| it.servers.iter_mut().for_each(ruled)), []);
-        // A slot of a template that nothing fills.
+        // An unused slot of a server template.
         let unfilled = |it: &mut Server| {
             it.is_in_maintenance = true;
             it.status = "L4CON".into();
         };
         assert_eq!(told(|it, _| unfilled(&mut it.servers[0])), []);
-        // Not asked yet.
+        // No check has run yet.
         assert_eq!(told(|it, _| it.servers[0].status = "INI".into()), []);
     }
 
@@ -359,7 +359,7 @@ mod tests {
         );
         let once = vec![Some(30), Some(18), Some(30)];
         assert_eq!(told(|it, _| it.servers[0].limits = once.clone()), []);
-        // Nobody knows what was said.
+        // The agent's answer is unknown.
         assert_eq!(
             told(|it, agents| {
                 it.servers[0].limits = vec![None; 3];

@@ -241,7 +241,7 @@ impl Observer {
                 if config.is_asked {
                     self.context.metrics.failed(service, "jobs");
                 }
-                // Once a cause, not once a period.
+                // Log once per cause, not once per period.
                 let message = error.to_string();
                 if self.backlog_error.as_ref() != Some(&message) {
                     warn!(%service, kind = "jobs", "the listen backlog is unavailable, only jobs inside the application count: {message}");
@@ -284,7 +284,7 @@ impl Observer {
         let service = self.config.name.as_str();
         if let Some(message) = &error {
             self.context.metrics.failed(service, "jobs");
-            // Once a cause, not once a period.
+            // Log once per cause, not once per period.
             if self.jobs_error != error {
                 warn!(%service, kind = "jobs", "jobs are unavailable, only delays count: {message}");
             }
@@ -356,7 +356,7 @@ mod tests {
             .await
             .unwrap();
 
-        // A gauge would be another scrape.
+        // Reading a gauge would take another scrape.
         let gauge = "[jobs]\nkind = \"prometheus\"\ngauge = \"g\"\n";
         let mut scraped = observer(&format!("{source}{gauge}"));
         assert!(scraped.observe().await.is_err());

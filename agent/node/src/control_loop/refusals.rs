@@ -73,7 +73,7 @@ mod tests {
             refused.map(Cost::get)
         }
 
-        /// A period at whose end there are so many jobs.
+        /// A period with this number of jobs at its end, and this peak.
         fn period(&mut self, finished: usize, jobs: f64, peak: f64) -> f64 {
             let mut seen = Observation::new(Seconds(1.0), delays(finished));
             seen.jobs = Some(jobs);
@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    /// What a node that refuses did with the same arrivals, which finishes 100 in a period.
+    /// Compares with a node that enforces the bound, has the same arrivals and finishes up to 100 per period.
     #[test]
     fn as_much_as_an_obeyed_bound_refuses() {
         for arrivals in [
@@ -116,7 +116,7 @@ mod tests {
     fn clients_that_leave_would_have_been_refused() {
         let mut meters = Meters::default();
         let mut refused = Vec::new();
-        // 100 a second finish, 50 leave a queue of 200 that stays.
+        // Per second 100 requests finish and 50 clients leave, from a queue that stays at 200.
         for _ in 0..20 {
             let mut seen = Observation::new(Seconds(1.0), delays(100));
             seen.jobs = Some(200.0);

@@ -26,7 +26,7 @@ enum Version {
     Two,
 }
 
-/// A control group.
+/// A control group with CPU accounting.
 #[derive(Debug)]
 pub struct Group {
     version: Version,

@@ -1,4 +1,4 @@
-//! Trees of files as machines and containers have them, and this machine's own.
+//! Host load of simulated machines and containers, from directories of files, and of this machine.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
@@ -40,7 +40,7 @@ impl Tree {
         self.write(&format!("sys/fs/cgroup/{path}"), text);
     }
 
-    /// Another reading's CPU times: used and idle, of each CPU.
+    /// Sets the CPU times of the next reading: used and idle, per CPU.
     fn ticks(&self, each: [(u64, u64); 2]) {
         let line = |name: &str, (used, idle)| format!("cpu{name} {used} 0 0 {idle} 0 0 0 0 0 0\n");
         let [one, two] = each;
@@ -58,7 +58,7 @@ impl Tree {
     }
 
     fn thread(&self, number: u32, state: char) {
-        // A name that looks like the rest of the line.
+        // A process name that resembles the rest of the line.
         let text = format!("{number} (a) R b) {state} 1 1 1 0 -1\n");
         self.write(&format!("proc/{number}/task/{number}/stat"), &text);
     }
@@ -112,11 +112,11 @@ fn of_a_machine() {
     assert_eq!(cpu.read(), Ok(None), "the first has nothing before it");
     tree.ticks([(150, 450), (225, 375)]);
     is(cpu.read(), 75.0 / 200.0);
-    // Both in full use; eight wait, this process among them.
+    // Both CPUs are saturated; eight processes are runnable, this one included.
     tree.ticks([(250, 450), (325, 375)]);
     tree.write("proc/loadavg", "2.50 1.00 0.30 8/148 10011\n");
     is(cpu.read(), (2.5 + 7.0) / 4.0);
-    // Nothing is wrong where no time has passed, but nothing is known either.
+    // No time has passed: the load is unknown.
     assert_eq!(
         cpu.read(),
         Err("no time has passed between two readings".into())
@@ -162,22 +162,22 @@ fn of_a_container_of_version_2() {
     }
     let mut cpu = tree.cpu(None);
     assert_eq!(cpu.read(), Ok(None));
-    // A fifth of a CPU of the half that it may use; what the machine does is of no concern.
+    // 0.2 CPUs used of a quota of 0.5; the load of the machine does not matter.
     tree.ticks([(900, 400), (900, 300)]);
     tree.cgroup("cpu.stat", "user_usec 1\nusage_usec 1200000\n");
     is(cpu.read(), 0.4);
-    // All of it for two minutes, with two threads besides the agent's own.
+    // The whole quota is used for two minutes, with two threads besides the agent's own.
     for minute in 0..120 {
         let used = 1_700_000 + 500_000 * minute;
         tree.cgroup("cpu.stat", &format!("usage_usec {used}\n"));
         let load = cpu.read().unwrap().unwrap();
         assert!(load >= 1.0, "{load}");
     }
-    // (average + 2) / (2 · 0.5), the average near to 2; or that over 0.5.
+    // (average + 2) / (2 · 0.5), with an average near 2; or average / 0.5.
     tree.cgroup("cpu.stat", "usage_usec 61700000\n");
     let load = cpu.read().unwrap().unwrap();
     assert!((3.4..4.0).contains(&load), "{load}");
-    // A greater quota: a new beginning.
+    // A larger quota resets the reading.
     tree.cgroup("cpu.max", "max 100000\n");
     assert_eq!(cpu.read(), Ok(None), "the machine's from here on");
     tree.ticks([(950, 450), (950, 350)]);
@@ -189,7 +189,7 @@ fn of_many_threads_some_stand_for_all() {
     let tree = Tree::new();
     tree.write("proc/self/cgroup", "0::/\n");
     tree.cgroup("cgroup.controllers", "cpu\n");
-    // The same four again and again.
+    // The same four threads every time.
     tree.cgroup("cgroup.threads", &"1\n2\n3\n4\n".repeat(512));
     for (thread, state) in [(1, 'R'), (2, 'R'), (3, 'S'), (4, 'S')] {
         tree.thread(thread, state);
@@ -252,7 +252,7 @@ fn of_containers_of_version_1() {
         assert_eq!(cpu.read(), Ok(None));
         tree.cgroup(&usage, "1300000000\n");
         is(cpu.read(), 0.2);
-        // No quota any more.
+        // The quota was removed.
         tree.cgroup(&format!("cpu{below}/cpu.cfs_quota_us"), "-1\n");
         assert_eq!(cpu.read(), Ok(None));
     }
@@ -268,7 +268,7 @@ fn of_some_of_the_cpus() {
     assert_eq!(cpu.read(), Ok(None));
     tree.ticks([(999, 400), (225, 375)]);
     is(cpu.read(), 0.25);
-    // All of them are the machine.
+    // A set of all CPUs is no limit.
     tree.cgroup("cpuset.cpus.effective", "0-1\n");
     assert_eq!(cpu.read(), Ok(None));
 }
@@ -293,7 +293,7 @@ fn of_the_network() {
     assert_eq!(named.read(), Ok(None));
     let problem = unknown.read().unwrap_err();
     assert!(problem.contains("set load.speed"), "{problem}");
-    // A tenth of the one, half of the other.
+    // One link is used to a tenth, the other to half.
     let more = [
         ("lo", 250_000_000, 250_000_000),
         ("eth0", 12_500_000, 1),
@@ -304,7 +304,7 @@ fn of_the_network() {
     is(all.read(), 1.0);
     is(named.read(), 0.25 / 0.75);
 
-    // One is gone, one begins anew, one is new.
+    // One interface is gone, one has reset its counters, one is new.
     tree.interfaces(&[("eth1", 0, 0), ("eth2", 5, 5)]);
     let problem = all.read().unwrap_err();
     assert!(problem.ends_with("eth1: a counter went back"), "{problem}");
@@ -321,7 +321,7 @@ fn of_the_network() {
 fn what_cannot_be_read_has_a_reason() {
     let tree = Tree::new();
     let long = "x".repeat(5 << 20);
-    // (file, text, what is said)
+    // (file, text, error message)
     let cases = [
         ("stat", "", "stat: no line of a CPU"),
         ("stat", "cpu0 1 2\n", "stat: a CPU with 2 times"),
@@ -362,7 +362,7 @@ fn what_cannot_be_read_has_a_reason() {
         let problem = network.read().unwrap_err();
         assert!(problem.ends_with(said), "{problem}");
     }
-    // A directory stands for whatever else cannot be read.
+    // A directory stands for any other unreadable file.
     fs::remove_file(tree.0.path().join("proc/net/dev")).unwrap();
     assert!(
         network
@@ -411,7 +411,7 @@ fn of_this_machine() {
     let load = loop {
         match cpu.read(&roots, 0.001) {
             Ok(load) => break load.unwrap(),
-            // Until a tick has passed; a hypervisor may take stolen time back.
+            // Retry until a tick has passed; a hypervisor may decrease the stolen time.
             Err(problem) => assert!(
                 problem.contains("no time") || problem.contains("went back"),
                 "{problem}"

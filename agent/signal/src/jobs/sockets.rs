@@ -305,7 +305,7 @@ mod tests {
 
     fn both(wanted: &Wanted) -> [Option<u32>; 2] {
         let mut look = Look::default();
-        // The second question goes over the same socket.
+        // The second request uses the same socket.
         let counts = [(); 2].map(|()| look.by_netlink(wanted).unwrap());
         assert_eq!(counts[0], counts[1]);
         [counts[1], by_tables(wanted).unwrap()]
@@ -328,9 +328,9 @@ mod tests {
         let listener = TcpListener::bind((v4, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(by_both(port), [0, 0], "listening is not a job");
-        // More than the kernel tells at a time.
+        // More than one datagram of the kernel holds.
         let kept = pairs(&listener, v4, 400);
-        // Other tests' connections move lines of the tables while they are read.
+        // Connections of other tests shift the lines of the tables while they are read.
         assert!((0..20).any(|_| by_both(port) == [400, 400]));
         drop(kept);
         assert_eq!(by_both(port), [0, 0]);
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn netlink_and_the_tables_count_ipv6_and_ipv4_in_it() {
         let Ok(listener) = TcpListener::bind("[::]:0") else {
-            // A kernel without IPv6.
+            // The kernel has no IPv6.
             return;
         };
         let port = listener.local_addr().unwrap().port();
@@ -362,7 +362,7 @@ mod tests {
         let accepted = pairs(&listener, v4, 40);
         let clients = connect(v4, port, 7);
         assert_eq!(waiting(port), [Some(7); 2]);
-        // Who left waits still, until the service finds out.
+        // Closed connections stay in the queue until the service accepts them.
         drop(clients);
         assert_eq!(waiting(port), [Some(7); 2]);
         (0..7).for_each(|_| drop(listener.accept().unwrap()));
@@ -424,7 +424,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let of = |ports: &[u16]| both(&Wanted::ListenBacklog(ListenSocket::Ports(ports.to_vec())));
-        // Nobody may listen on port 0.
+        // Port 0 never has a listener.
         assert_eq!(of(&[0, port]), [Some(0); 2]);
         assert_eq!(of(&[0]), [None; 2]);
     }

@@ -1,4 +1,4 @@
-//! `[service.role]`: whether the node's database may be written to, and read from.
+//! `[service.role]`: role of the node's database, which decides whether it takes writes and reads.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(jobs.sum(103), Some(7.0));
         assert_eq!(jobs.sum(101 + MAX_AGE_MILLIS + 1), Some(0.0));
         assert_eq!(jobs.sum(103 + MAX_AGE_MILLIS + 1), None);
-        // Its clock went back.
+        // The clock of process 2 went back.
         jobs.take(stamp(500, 2, 7), 0);
         jobs.take(stamp(3, 2, 4), 20_000);
         assert_eq!(jobs.sum(20_000), Some(4.0));

@@ -99,7 +99,7 @@ pub enum Asked {
     No,
     /// It got a place, or its client left.
     Had,
-    /// No place became available in time.
+    /// No place became available in time, or the queue was full.
     Refused,
 }
 

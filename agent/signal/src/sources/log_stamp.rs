@@ -147,7 +147,7 @@ mod tests {
             });
             let heard = heard.count();
             assert!(heard >= 189, "{off}: {heard}");
-            // A late line is told from then on.
+            // Late lines are detected from then on.
             let at = now + 300_000;
             assert!(late(&mut stamps, at + off - MINUTE, at));
         }
@@ -163,7 +163,7 @@ mod tests {
                 let off = if (60..120).contains(second) { jump } else { 0 };
                 late(&mut stamps, at + off, at)
             });
-            // After it went back all lines are late, until that clock is known.
+            // After the clock goes back, all lines are late until the new lag has become the usual one.
             let behind = if jump > 0 { 120 } else { 60 };
             let expected: Vec<i64> = (behind..behind + 10).collect();
             assert_eq!(unheard.collect::<Vec<_>>(), expected, "{jump}");
@@ -192,7 +192,7 @@ mod tests {
         }
         let first = stamp(now + 10_000, 50_000);
         assert_eq!(stamps.repetition(first, now + 20_000), Arrival::Repeated);
-        // The same number, of another proxy or after a restart.
+        // The same request number, from another proxy or after a restart.
         let other = stamp(now + 20_001, 50_000);
         assert_eq!(stamps.repetition(other, now + 20_002), Arrival::New);
         let held: usize = stamps.lines.iter().map(HashSet::len).sum();

@@ -267,7 +267,7 @@ mod tests {
         take(&mut s, &text(10, 20, 30, 9.0)).unwrap();
         let same = take(&mut s, &text(10, 20, 30, 8.999_999_999_999)).unwrap();
         assert_eq!(same.unwrap().delays.count(), 0);
-        // Restarted, and at once busier than before.
+        // Restarted, with higher counts than before.
         let seen = take(&mut s, &text(11, 22, 33, 3.3)).unwrap().unwrap();
         assert_eq!(seen.delays.counts(), [11, 11, 11]);
         assert!((seen.delays.mean().unwrap().get() - 0.1).abs() < 1e-12);

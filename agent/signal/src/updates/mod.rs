@@ -365,7 +365,7 @@ url = "http://127.0.0.1:1/accesses"
     }
 
     impl Setup {
-        /// An item that nobody reads has a longer period.
+        /// Steps until an unread item has a longer period.
         fn relaxed() -> Self {
             let section = toml::from_str(CONFIG).unwrap();
             let settings = updates("service[0].updates", &section, Duration::from_secs(1)).unwrap();
@@ -409,7 +409,7 @@ url = "http://127.0.0.1:1/accesses"
         assert_eq!((forgot.items, forgot.relaxed), (0, 0));
         assert!(forgot.version > before.version && forgot.tag != before.tag);
         assert!(forgot.body.ends_with(b"\"periods\":{}}"));
-        // Once, not in each period.
+        // Logged once, not in every period.
         setup.step(false, Duration::from_secs(1));
         assert_eq!(setup.updates.state().version, forgot.version);
         setup.step(true, Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! A loop that reads the host's load.
+//! Host load as read by a control loop.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn of_cpu() -> LoadConfig {
     })
 }
 
-/// A loop that goes by a clock of its own.
+/// A control loop with a simulated clock.
 struct Loop {
     load: HostLoad,
     now: Instant,
@@ -23,7 +23,7 @@ impl Loop {
         }
     }
 
-    /// A second later.
+    /// Reads a second later.
     async fn read(&mut self) -> Result<(), SourceError> {
         self.now += Duration::from_secs(1);
         self.load.read(self.now).await
@@ -47,7 +47,7 @@ async fn the_last_good_one_stands_for_a_while() {
     tree.ticks([(150, 450), (225, 375)]);
     load.read().await.unwrap();
     assert_eq!(load.load(), Some(0.375));
-    // Too soon to tell anything new.
+    // Too soon for a new reading.
     load.load.read(load.now).await.unwrap();
     assert_eq!(load.load(), Some(0.375));
 
@@ -113,12 +113,12 @@ async fn a_file_that_hangs_holds_nothing_up() {
             "{problem}"
         );
     }
-    // It comes back.
+    // The file is readable again.
     release(&stat, TWO_CPUS).await;
     while load.read(Instant::now()).await.is_err() {}
 }
 
-/// Writes once what reads a FIFO has opened it.
+/// Writes as soon as a reader has opened the FIFO.
 async fn release(path: &Path, text: &str) {
     let (path, text) = (path.to_owned(), text.to_owned());
     let written = tokio::task::spawn_blocking(move || fs::write(path, text).unwrap());

@@ -1,4 +1,4 @@
-//! The `Threads_running` of MySQL and MariaDB.
+//! Queries MySQL and MariaDB for `Threads_running`.
 //!
 //! The exchange is two packets each way, so it is implemented here on the packets of `mysql_common`: no memory is
 //! reserved for a length that the server claims beyond [`MAX_PACKET`].
@@ -20,7 +20,7 @@ use crate::jobs::DatabaseConfig;
 
 const QUESTION: &str = "SHOW GLOBAL STATUS LIKE 'Threads_running'";
 const COM_QUERY: u8 = 3;
-/// First bytes of packets.
+/// First byte of a packet, which gives its type.
 const OK: u8 = 0x00;
 const MORE: u8 = 0x01;
 const END: u8 = 0xfe;

@@ -51,11 +51,11 @@ fn lines() {
         ("plimsoll q/n 0 0 -1 -1 504 sH -", failed(0.0)),
         ("plimsoll q/n 90 0 -1 -1 9/5099 504 sH -", failed(5.0)),
         ("plimsoll q/n 0 0 2 1 500 -- -", failed(0.003)),
-        // Who left before the answer began had waited since the whole request was there.
+        // A client that left before the response began had waited since its request was complete.
         ("plimsoll q/n 20 0 -1 -1 30/5030 400 CH -", left(5.0, 4.98)),
         ("plimsoll q/n 7 -1 -1 -1 0/7 503 CQ -", left(0.007, 0.0)),
         ("plimsoll q/n 0 0 -1 -1 5/3 -1 cH -", left(0.0, 0.0)),
-        // Who left in the middle of it may have taken it slowly.
+        // A client that left during the response may have been slow to read it.
         (
             "plimsoll q/n 0 1 2 9000 0/9003 200 CD -",
             left(0.003, 0.003),
@@ -65,7 +65,7 @@ fn lines() {
             left(0.002, 0.002),
         ),
         ("plimsoll q/n 0 0 2 1 0/3 500 CD -", failed(0.003)),
-        // The formats before had no word on it, nor a stamp.
+        // Earlier formats had neither this word nor a stamp.
         ("plimsoll q/n 0 0 2 9 200 CD -", left(0.002, 0.002)),
         ("plimsoll q/n 0 0 -1 -1 400 CH -", left(0.0, 0.0)),
         (
@@ -115,7 +115,7 @@ fn lines() {
         ("plimsoll q/n2 0 0 1 0 200 -- -", End::OtherNode),
         ("plimsoll q/n2", End::OtherNode),
         ("plimsoll qq/n 0 0 1 0 200 -- -", End::OtherNode),
-        // What is not of the promise, however it ended.
+        // Requests that the SLA does not cover, regardless of how they ended.
         (
             "plimsoll q/n 0 1 2 9000 0/9003 200 -- excluded",
             End::Excluded,
@@ -138,7 +138,7 @@ fn lines() {
         assert_eq!(end(line.as_bytes()), expected, "{line}");
     }
     assert_eq!(end(b"plimsoll q/n \xff"), End::Malformed);
-    // What others log behind it is no part of it.
+    // Further fields after the format are ignored.
     assert_eq!(
         end(b"plimsoll q/n 0 0 1 0 200 -- - /caf\xe9"),
         finished(0.001, 0.001, None)
