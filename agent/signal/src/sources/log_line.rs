@@ -9,7 +9,7 @@ use plimsoll_core::{Cost, Seconds};
 /// `%TR/%Ta` gives the age of a request whose client left. The word after it, which begins with `@`, has the time
 /// of writing in ms, the number of the request within the process, the number of requests that the process still
 /// has at the server, and the process. Both are optional. The last field is the cost of the request in items: `-`
-/// if the variable is not set and the cost is unknown, [`EXCLUDED`] if the SLA does not cover the request.
+/// if the variable is not set and the cost is unknown, `excluded` if the SLA does not cover the request.
 pub const LOG_FORMAT: &str = "plimsoll %b/%s %Tw %Tc %Tr %Td %TR/%Ta @%[date(0,ms)]/%rt/%sc/%H/%pid %ST %ts %[var(txn.plimsoll_items)]";
 
 /// In place of the cost: ignore the line.
@@ -123,7 +123,7 @@ pub struct LeftAtServer {
     pub jobs: u32,
 }
 
-/// All values of the `result` label: those of [`End::as_str`], and of lines that are not parsed or not counted.
+/// All values of the `result` label: those of `End::as_str`, and of lines that are not parsed or not counted.
 pub const LINE_RESULTS: [&str; 10] = [
     "finished",
     "failed",

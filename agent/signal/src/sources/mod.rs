@@ -40,11 +40,11 @@ pub struct SourceContext {
 /// The open delay source of one service.
 #[derive(Debug)]
 pub enum Source {
-    /// Scrape of the service's own histogram, see [`prometheus`].
+    /// Scrape of the service's own histogram.
     Prometheus(Box<prometheus::PrometheusSource>),
-    /// HAProxy's log lines, see [`haproxy_log`].
+    /// HAProxy's log lines.
     HaproxyLog(haproxy_log::HaproxyLogSource),
-    /// Observations reported by proxies, see [`proxies`].
+    /// Observations reported by proxies.
     Proxies(proxies::ProxiesSource),
     /// The agent's own partition queries.
     Partitions(Arc<Board>),
