@@ -1,30 +1,31 @@
-//! Calls to agents: when they are due, what they say, and how long to wait after a failure.
+//! Calls to agents: their requests, when the next one is due, and the backoff after failures.
 
 use log::{info, warn};
 
-/// First wait after a failure, seconds; doubles up to [`MAX_WAIT`].
+/// Backoff after the first failure, seconds; doubles with each further one, up to [`MAX_WAIT`].
 const FIRST_WAIT: f64 = 0.1;
 const MAX_WAIT: f64 = 5.0;
-/// The longest answer that is read: a ring of 65,536 slots, all of them in runs of one.
+/// Limit on the length of an agent's answer, bytes; fits a ring of 65,536 slots, no two adjacent ones of the same node.
 pub const MAX_ANSWER: usize = 4 << 20;
+/// A logged problem is cut to this many characters, and an error answer quoted in it to this many bytes.
 const MAX_PROBLEM: usize = 300;
-/// A call that was not answered this long after its own timeout went with the configuration that made it,
-/// seconds.
+/// A call that has no result this long after its own timeout, seconds, was lost together with the configuration that
+/// made it.
 const LOST: f64 = 1.0;
 
-/// A call to make: `POST` where there is a body, else `GET`.
+/// The HTTP request of a call: `POST` if it has a body, else `GET`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// With the query.
+    /// Path and query.
     pub path: String,
-    /// JSON.
+    /// JSON; `None` for a `GET`.
     pub body: Option<Vec<u8>>,
-    /// For the whole of it, seconds.
+    /// Limit on the whole call, seconds.
     pub timeout: f64,
 }
 
 impl Request {
-    /// Its headers; `agents` is what Envoy calls them.
+    /// The request's headers. `agents` is the name of the agents' cluster in Envoy, and `token` a bearer token.
     pub fn headers(&self, agents: &str, token: Option<&str>) -> Vec<(&'static str, String)> {
         let method = if self.body.is_some() { "POST" } else { "GET" };
         let mut headers = vec![
@@ -39,23 +40,26 @@ impl Request {
     }
 }
 
-/// An agent's answer, status and body, or why there is none.
+/// Status and body of an agent's answer, or the reason why there is none.
 pub type Answered<'a> = Result<(u32, &'a [u8]), String>;
 
-/// A call to an agent: when it is due, and what came of it.
+/// State of one kind of call to an agent: at most one is in flight, and failures put off the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
+    /// Token of the call in flight.
     token: Option<u64>,
-    /// It is not waited for any longer.
+    /// Time at which the call in flight is given up, seconds.
     pub until: f64,
-    /// The next one is due.
+    /// Time at which the next call is due, seconds.
     pub due: f64,
+    /// Current backoff, seconds; 0 after a success.
     wait: f64,
+    /// The last problem logged; cleared by a success.
     said: Option<String>,
 }
 
 impl Call {
-    /// Whether this is the answer that is waited for; it is not any longer.
+    /// True if `token` is that of the call in flight, which ends with this.
     pub fn takes(&mut self, token: u64) -> bool {
         let is_mine = self.token == Some(token);
         if is_mine {
@@ -64,7 +68,7 @@ impl Call {
         is_mine
     }
 
-    /// Whether it is to be made now.
+    /// True if a call is to be made at `now`, seconds.
     pub fn is_due(&self, now: f64) -> bool {
         match self.token {
             Some(_) => now >= self.until,
@@ -72,12 +76,12 @@ impl Call {
         }
     }
 
-    /// Whether the last one was answered well, so that the next one may be made early.
+    /// True if there was no failure since the last success, so that the next call may be made early.
     pub fn is_well(&self) -> bool {
         self.wait == 0.0
     }
 
-    /// It was made, or could not be.
+    /// Records that a call was made, with its token, or why it could not be. `timeout` is in seconds, `random` in 0..1.
     pub fn started(
         &mut self,
         purpose: &str,
@@ -95,7 +99,8 @@ impl Call {
         }
     }
 
-    /// There is no good answer: a problem is told once, and the wait grows.
+    /// Records a failure: logs the problem unless it is the last one logged, and lengthens the backoff. `random`, 0..1,
+    /// spreads the next call over half to one and a half times the backoff.
     pub fn failed(&mut self, purpose: &str, problem: String, now: f64, random: f64) {
         let readable = |c: char| if c.is_control() { '?' } else { c };
         let problem: String = problem.chars().take(MAX_PROBLEM).map(readable).collect();
@@ -107,7 +112,7 @@ impl Call {
         self.due = now + self.wait * (0.5 + random);
     }
 
-    /// There is a good answer; the next call is due then.
+    /// Records a success: resets the backoff, and makes the next call due at `due`, seconds.
     pub fn succeeded(&mut self, purpose: &str, due: f64) {
         self.wait = 0.0;
         self.due = due;
@@ -117,7 +122,11 @@ impl Call {
     }
 }
 
-/// The body of a good answer; what is wrong with it otherwise.
+/// The body of an answer with status 200.
+///
+/// # Errors
+///
+/// Describes a missing answer, another status, or a body of [`MAX_ANSWER`] bytes or more.
 pub(crate) fn body(answered: Answered<'_>) -> Result<&[u8], String> {
     let (status, body) = answered?;
     if status != 200 {
@@ -130,7 +139,7 @@ pub(crate) fn body(answered: Answered<'_>) -> Result<&[u8], String> {
     Ok(body)
 }
 
-/// As a part of a query (RFC 3986).
+/// Percent-encodes `text` for a query (RFC 3986).
 pub(crate) fn in_query(text: &str) -> String {
     let byte = |byte: u8| match byte {
         b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),

@@ -1,4 +1,4 @@
-//! What a worker knows of one cluster: its dispatcher, and the requests that it has under way.
+//! One cluster's state in one worker: its dispatcher, and the requests and attempts in flight.
 
 use plimsoll_core::{
     dispatch::{Costs, DispatchCounts, Dispatcher, Held, Verdict},
@@ -8,10 +8,11 @@ use plimsoll_wire::Ring;
 
 use crate::{config::Settings, random::Random, told::Shares};
 
-/// Dispatchers that are believed in, at most.
+/// Upper limit on the number of dispatchers; a larger count from an agent is cut to it.
 const MAX_COUNT: usize = 1 << 20;
 
-/// Names one request, to the filter in the other position.
+/// Identifies a request, so that the filter of its attempts can find it. A ticket is valid until [`Engine::end`]; the
+/// generation tells a reused slot from the request that held it before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     index: u32,
@@ -19,7 +20,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// As it travels with the stream; `engine` tells a worker's clusters apart.
+    /// The encoding kept with the stream: three little-endian words. `engine` is the number of the cluster.
     pub fn to_bytes(self, engine: u32) -> [u8; 12] {
         let mut bytes = [0; 12];
         bytes[..4].copy_from_slice(&engine.to_le_bytes());
@@ -28,7 +29,7 @@ impl Ticket {
         bytes
     }
 
-    /// The engine, and the ticket.
+    /// The number of the cluster and the ticket; `None` unless `bytes` has the 12 bytes of [`Ticket::to_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Option<(u32, Ticket)> {
         let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         if bytes.len() != 12 {
@@ -44,7 +45,7 @@ impl Ticket {
 struct Request {
     cost: f64,
     route: Option<String>,
-    /// Until its first attempt starts.
+    /// The reservation made at admission; the first attempt takes it. `None` for a request without a placement.
     reserved: Option<Held>,
     attempted: bool,
 }
@@ -53,21 +54,21 @@ struct Request {
 struct Slot {
     generation: u32,
     request: Option<Request>,
-    /// Under way; they may outlast the request.
+    /// Attempts in flight; they may end after the request.
     attempts: u32,
     client_left: bool,
 }
 
-/// What is to be done with a request.
+/// Result of [`Engine::admit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Go on; [`Engine::hosts`] says where.
+    /// The request is admitted; [`Engine::host`] and [`Engine::hosts`] give its placement.
     Pass(Ticket),
-    /// Answer 503.
+    /// No node may take the request: answer with 503.
     Full,
 }
 
-/// One attempt of a request at a host.
+/// One attempt of a request at a host, from [`Engine::attempt`] to [`Engine::attempt_ended`].
 #[derive(Debug)]
 pub struct Attempt {
     ticket: Ticket,
@@ -80,13 +81,13 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Whether the host's answer has begun.
+    /// True once the response headers have arrived.
     pub fn is_answered(&self) -> bool {
         self.answered
     }
 }
 
-/// One cluster's state in one worker.
+/// Admits and places one cluster's requests in one worker, and accounts for what is in flight.
 #[derive(Debug)]
 pub struct Engine {
     settings: Settings,
@@ -95,12 +96,12 @@ pub struct Engine {
     slots: Vec<Slot>,
     free: Vec<u32>,
     random: Random,
-    /// As of the last look: exact enough for the age of news.
+    /// Time of the last [`Engine::on_time`], seconds: precise enough to judge how old shares and reports are.
     now: f64,
 }
 
 impl Engine {
-    /// `seed` tells this worker's random numbers from another's.
+    /// `seed` starts the random numbers; each worker needs its own, or all would choose alike.
     pub fn new(settings: Settings, seed: u64) -> Self {
         Engine {
             dispatcher: Dispatcher::new(settings.dispatch),
@@ -113,13 +114,13 @@ impl Engine {
         }
     }
 
-    /// Several times a second.
+    /// Advances the clock to `now`, seconds. To be called several times a second.
     pub fn on_time(&mut self, now: f64) {
         self.now = now;
         self.dispatcher.on_time(now);
     }
 
-    /// Takes other settings over; what is under way stays counted.
+    /// Replaces the settings; requests in flight stay counted.
     pub fn set(&mut self, settings: Settings) {
         if settings != self.settings {
             self.dispatcher.set(settings.dispatch);
@@ -133,25 +134,28 @@ impl Engine {
         &self.settings
     }
 
-    /// Takes over what agents granted; whether so much is given up that they should hear of it soon.
+    /// Puts the shares granted by the agents into force. Returns true if the worker gives up so much of its share that
+    /// it should report before the period is over.
     pub fn take_shares(&mut self, now: f64, shares: Shares) -> bool {
         let count = usize::try_from(shares.count).unwrap_or(usize::MAX);
         let count = count.min(MAX_COUNT);
         self.dispatcher.on_shares(now, count, &shares.nodes())
     }
 
-    /// Takes a ring over.
+    /// Puts a ring into force.
     pub fn take_ring(&mut self, ring: &Ring) {
         self.dispatcher
             .on_ring(ring.table.clone(), ring.names.clone());
     }
 
-    /// The dispatcher.
+    /// The dispatcher, for reports and the version of the ring.
     pub fn dispatcher(&mut self) -> &mut Dispatcher {
         &mut self.dispatcher
     }
 
-    /// A request comes. `path` is its `:path`; `header` gives its headers.
+    /// Decides whether a request may go on, and reserves its cost at a node if it is placed. `path` is its `:path`,
+    /// with the query; `header` looks up a request header by name. The caller ends an admitted request with
+    /// [`Engine::end`].
     pub fn admit(&mut self, path: &[u8], header: impl Fn(&str) -> Option<Vec<u8>>) -> Admission {
         let settings = &self.settings;
         let part = |part: &Option<crate::part::Part>| part.as_ref()?.of(path, &header);
@@ -186,13 +190,15 @@ impl Engine {
         Admission::Pass(self.keep(request))
     }
 
-    /// The host of a request that has just been admitted; none where the proxy decides by itself.
+    /// Address of the host reserved for a request that has not been attempted yet. `None` if the request is not placed
+    /// or the host's address is unknown: then the proxy chooses.
     pub fn host(&self, ticket: Ticket) -> Option<&str> {
         let address = self.dispatcher.address(self.reserved(ticket)?.place());
         (!address.is_empty()).then_some(address)
     }
 
-    /// The same and hosts for its retries, best first, comma separated; empty where the proxy decides by itself.
+    /// Comma-separated addresses of the reserved host and of hosts for retries, best first. Empty if the request is not
+    /// placed or no address is known: then the proxy chooses.
     pub fn hosts(&self, ticket: Ticket) -> String {
         let Some(held) = self.reserved(ticket) else {
             return String::new();
@@ -202,19 +208,20 @@ impl Engine {
         let places = std::iter::once(held.place()).chain(others.iter().copied());
         let addresses = places.map(|place| self.dispatcher.address(place));
         let known = addresses.filter(|address| !address.is_empty());
-        // Over and over: past the end of the list the fallback policy would choose, also a drained node.
+        // Repeated to the full length: past the end of the list the fallback policy chooses, even a drained node.
         let all: Vec<&str> = known.cycle().take(count + 1).collect();
         all.join(",")
     }
 
-    /// How a host suits a retry, or a request that is not placed, less is better; none where it takes no work.
+    /// Rank of a host for a retry or for a request that is not placed; lower is better. `None` if the host takes no
+    /// work.
     pub fn fallback(&self, address: &str) -> Option<f64> {
         let place = self.dispatcher.place_of_address(address);
         let cost = self.settings.default_cost;
         self.dispatcher.fallback(place, self.now, cost)
     }
 
-    /// Whether no attempt of a request has started.
+    /// True if the request has not ended and none of its attempts has started.
     pub fn is_unattempted(&mut self, ticket: Ticket) -> bool {
         self.request(ticket)
             .is_some_and(|request| !request.attempted)
@@ -251,14 +258,15 @@ impl Engine {
             .filter(|_| slot.generation == ticket.generation)
     }
 
-    /// A request's client left. To be told before its end, by who tells nothing to attempts that end later.
+    /// Records that a request's client left, so that attempts which end later do not count as failures of their hosts.
+    /// To be called before [`Engine::end`].
     pub fn client_left(&mut self, ticket: Ticket) {
         if self.request(ticket).is_some() {
             self.slots[ticket.index as usize].client_left = true;
         }
     }
 
-    /// A request ended, however it did; what it still holds is given back. Once is enough.
+    /// Ends a request, whatever its outcome, and releases a reservation that no attempt took. Further calls do nothing.
     pub fn end(&mut self, ticket: Ticket) {
         if self.request(ticket).is_none() {
             return;
@@ -270,7 +278,7 @@ impl Engine {
         }
     }
 
-    /// Once nothing of its request is under way.
+    /// Recycles a slot once its request and all of that request's attempts have ended.
     fn free(&mut self, index: u32) {
         let slot = &self.slots[index as usize];
         if slot.request.is_none() && slot.attempts == 0 {
@@ -278,7 +286,8 @@ impl Engine {
         }
     }
 
-    /// An attempt of a request starts at a host.
+    /// Starts an attempt of a request at the host with this address, at `now`, seconds. The first attempt takes the
+    /// request's reservation. `None` if the request has ended.
     pub fn attempt(&mut self, ticket: Ticket, address: &str, now: f64) -> Option<Attempt> {
         let meant = self.reserved(ticket).map(Held::place);
         let meant = meant.filter(|place| self.dispatcher.address(*place) == address);
@@ -306,7 +315,8 @@ impl Engine {
         })
     }
 
-    /// The host's answer begins; `header` gives its headers.
+    /// Reads status, delay and the configured headers of a host's response; `header` looks up a response header by
+    /// name.
     pub fn on_response(
         &mut self,
         attempt: &mut Attempt,
@@ -326,7 +336,8 @@ impl Engine {
         }
     }
 
-    /// The host's answer begins.
+    /// Records the status and delay of a host's response; later calls for the same attempt do nothing. `items` is the
+    /// request's true cost in items, 0 to `MAX_COST`; any other value is ignored.
     pub fn answered(&mut self, attempt: &mut Attempt, now: f64, status: u16, items: Option<f64>) {
         if attempt.answered {
             return;
@@ -343,7 +354,8 @@ impl Engine {
         }
     }
 
-    /// The answer told of the host's load; what is no number is not told.
+    /// Records the number of jobs and the load that a host's response reported. Values outside 0 to `MAX_COST` are
+    /// ignored.
     pub fn told(&mut self, attempt: &Attempt, now: f64, jobs: Option<f64>, load: Option<f64>) {
         let good = |value: &f64| (0.0..=plimsoll_core::dispatch::MAX_COST).contains(value);
         if let Some(place) = attempt.place {
@@ -352,8 +364,8 @@ impl Engine {
         }
     }
 
-    /// An attempt ended, however it did. `client_left`: where there was no answer, whether nobody waited for
-    /// it any longer; else the host is to blame.
+    /// Ends an attempt, whatever its outcome, and releases its cost. An attempt without a response counts as a failure
+    /// of the host unless the client left, by `client_left` or [`Engine::client_left`].
     pub fn attempt_ended(&mut self, attempt: Attempt, now: f64, client_left: bool) {
         let index = attempt.ticket.index;
         let slot = &mut self.slots[index as usize];
@@ -370,7 +382,7 @@ impl Engine {
         }
     }
 
-    /// Cost and requests in flight, of all nodes.
+    /// Cost in flight, items, and number of requests in flight, over all nodes.
     pub fn in_flight(&self) -> (f64, u64) {
         let usage = self.dispatcher.usage();
         usage.fold((0.0, 0), |(cost, requests), (_, _, c, r)| {
@@ -378,7 +390,7 @@ impl Engine {
         })
     }
 
-    /// Counters since the start.
+    /// Counters since the engine was made.
     pub fn counts(&self) -> DispatchCounts {
         self.dispatcher.counts()
     }

@@ -1,19 +1,19 @@
-//! What a request's object set is called. What nodes take for one object has one name, or none: docs/placement.md has
-//! the rules, tests/conformance/names.py the cases, for HAProxy too.
+//! The name of a request's object set. All spellings that nodes may read as the same object give the same name, or
+//! none: docs/placement.md has the rules, tests/conformance/names.py the cases, which hold for HAProxy too.
 
 use plimsoll_core::dispatch::MAX_COST;
 
 use crate::{config::PrimarySettings, part::Part};
 
-/// Tells the node the object set by which a request was placed.
+/// Request header with the object set by which a request was placed.
 pub const SET: &str = "x-object-set";
-/// Tells the node the table by which it was placed.
+/// Request header with the fencing token: generation and version of the table by which a request was placed.
 pub const FENCE: &str = "x-plimsoll-fence";
 
-/// A request's headers, by names in lower case.
+/// A request's headers, in order; names are in lower case.
 pub type Headers = [(String, Vec<u8>)];
 
-/// The only value of a header; none where it is there twice.
+/// The only value; `None` if there is no value or more than one.
 fn only<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
     let value = values.next()?;
     values.next().is_none().then_some(value)
@@ -29,7 +29,8 @@ pub fn header<'a>(headers: &'a Headers, name: &'a str) -> Option<&'a [u8]> {
     values(headers, name).next()
 }
 
-/// The name of the object set that is in this part of a request; none where it is ambiguous.
+/// The name of the object set in this part of a request, in its canonical encoding; a header's value is taken as it is.
+/// `None` if the part is missing, ambiguous or wrongly encoded.
 pub fn object_set(part: &Part, headers: &Headers) -> Option<Vec<u8>> {
     if let Part::Header(name) = part {
         return only(values(headers, name)).map(<[u8]>::to_vec);
@@ -55,7 +56,7 @@ pub fn object_set(part: &Part, headers: &Headers) -> Option<Vec<u8>> {
     Some(segments?.join(&b'/'))
 }
 
-/// What a request costs, items.
+/// The cost of a request, items: 0 to `MAX_COST` as the request states it, else the default.
 pub fn cost(settings: &PrimarySettings, headers: &Headers) -> f64 {
     let path = header(headers, ":path").unwrap_or_default();
     let of = |name: &str| header(headers, name).map(<[u8]>::to_vec);
@@ -66,8 +67,9 @@ pub fn cost(settings: &PrimarySettings, headers: &Headers) -> f64 {
     told.filter(good).unwrap_or(settings.default_cost)
 }
 
-/// What is changed so that the node gets the set that was found, and nothing that reads like it or like a token: headers
-/// to remove, and the value of [`SET`] where the client's own header does not have it. None where it cannot be told.
+/// The changes to a request's headers after which the node sees the object set `set`, and no header of the client's
+/// that it could take for an object set or a fencing token: names of headers to remove, and the new value of [`SET`]
+/// unless the object set comes from that header. `None` if `set` has to go into [`SET`] but is not UTF-8.
 pub fn changes<'a>(
     part: &Part,
     headers: &'a Headers,
@@ -84,8 +86,8 @@ pub fn changes<'a>(
     Some((misleading(headers, kept), told))
 }
 
-/// Whether servers read a path differently: some merge slashes, resolve dot segments after decoding, take a backslash
-/// for a slash, leave parameters out of segments, or end at a control character.
+/// True if servers may read the path differently: some merge slashes, resolve dot segments after decoding, take a
+/// backslash for a slash, drop parameters from segments, or stop at a control character.
 fn is_ambiguous(path: &[u8]) -> bool {
     let lower = path.to_ascii_lowercase();
     let is_control = |pair: &[u8]| matches!(pair, [b'0' | b'1', _] | b"7f");
@@ -100,7 +102,8 @@ fn is_ambiguous(path: &[u8]) -> bool {
             .any(|segment| dots.contains(&segment))
 }
 
-/// Decoded once, and encoded again in one way; none where its encoding is broken.
+/// The canonical encoding: decodes once, and encodes again. `is_form` decodes `+` as a space. `None` if a percent sign
+/// is not followed by two hexadecimal digits.
 fn canonical(text: &[u8], is_form: bool) -> Option<Vec<u8>> {
     let mut bytes = text.iter().copied();
     let mut decoded = Vec::with_capacity(text.len());
@@ -118,7 +121,7 @@ fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
-/// All but what never needs it.
+/// Percent-encodes all bytes but the unreserved characters of RFC 3986.
 fn encode(text: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(text.len());
     for &byte in text {
@@ -131,8 +134,8 @@ fn encode(text: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// Headers that a client sent and the node is not to get: tokens, names of sets but in the header that is `kept`, and what
-/// CGI and WSGI servers would fold into one of these.
+/// Names of a client's headers that must not reach the node: [`SET`], [`FENCE`], and all that CGI and WSGI servers
+/// would fold into one of these or into `kept`. The header `kept`, which has the object set, stays.
 fn misleading<'a>(headers: &'a Headers, kept: Option<&str>) -> Vec<&'a str> {
     let fold = |byte: u8| {
         if byte.is_ascii_alphanumeric() {
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_keeps_its_slashes() {
+    fn path_prefix_keeps_its_slashes_and_refuses_ambiguous_paths() {
         let part = Part::PathPrefix(2.0);
         for (path, name) in [
             ("/x/%4117/y?z", Some("/x/A17")),
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_is_read_as_of_a_form_and_once() {
+    fn query_parameter_is_form_decoded_and_must_be_unique() {
         let part = Part::Query("set".to_owned());
         for (path, name) in [
             ("/x?a=1&set=A17", Some("A17")),

@@ -1,25 +1,26 @@
-//! A part of a request that a key, a cost or a route is taken from.
+//! The parts of a request from which a key, a cost, a route or an object set is taken.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
-/// Which part.
+/// A part of a request.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
     /// A request header, by name.
     Header(String),
-    /// A segment of the path; 1 is `stock` of `/stock/S0001?items=3`.
+    /// A segment of the path, by number; segment 1 of `/stock/S0001?items=3` is `stock`.
     PathSegment(f64),
-    /// A parameter of the query, by name; not decoded.
+    /// The first parameter of the query with this name; its value is not decoded.
     Query(String),
-    /// The first so many segments of the path, with the slashes.
+    /// The first segments of the path, with their slashes, by number; the whole path if it has no more than these.
     PathPrefix(f64),
 }
 
 impl Part {
-    /// The part's bytes. `header` gives a request header; an empty part is none.
+    /// The bytes of the part; `None` if it is missing or empty. `path` is the `:path`, with the query; `header` looks
+    /// up a request header by name.
     pub fn of<'a>(
         &self,
         path: &'a [u8],

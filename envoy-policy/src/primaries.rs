@@ -1,5 +1,5 @@
-//! What a worker knows of the primaries of object sets, and the requests that are at them or wait for one. Decided by
-//! `plimsoll_core::placement`; there is no I/O in it.
+//! One worker's view of the primaries of object sets, and its requests that are at a primary or wait for one. The rules
+//! are those of `plimsoll_core::placement`; there is no I/O here.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,31 +12,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::PrimarySettings;
 
-/// Names of nodes that are known, at most; there are never so many.
+/// Most names of nodes that are kept; far more than a cluster has.
 const MAX_NODES: usize = 65_536;
-/// Sets in one report, and of them names that share a rest.
+/// Most loads in one report, and most of these that are names within a rest.
 const MAX_LOADS: usize = 1024;
 const MAX_SHARING: usize = 64;
-/// Names that share a rest and are counted by themselves; later ones of a period count in the rest alone.
+/// Most names within rests whose loads are kept apart between two reports; further names count in their rest alone.
 const MAX_COUNTED: usize = 4096;
-/// For how long is waited where no table is in force, seconds.
+/// Limits on the wait before the next attempt to join, seconds.
 const MIN_WAIT: f64 = 0.05;
 const MAX_WAIT: f64 = 5.0;
+/// Upper limit on an agent's durations, milliseconds; longer ones are cut to it.
 const MAX_MS: u64 = 3_600_000;
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its set is being handed over, for longer than it may wait.
+    /// Its set is being handed over, and the request may not wait any longer.
     Moving,
-    /// This worker has no table that it may act on.
+    /// This worker has no table in force.
     Suspended,
-    /// There is no name, or it cannot be one.
+    /// The request has no name of an object set, or an invalid one.
     Name,
 }
 
 impl Reason {
-    /// As `plimsoll-reason` has it.
+    /// The value of the response header `plimsoll-reason`.
     pub fn word(self) -> &'static str {
         match self {
             Reason::Moving => "moving",
@@ -46,32 +47,33 @@ impl Reason {
     }
 }
 
-/// What is to be done with a request.
+/// Decision on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// To this node, and to no other one, with the token by which it can tell that it is asked too late.
+    /// Send it to this node and to no other, with a fencing token by which the node can refuse it if it arrives late.
     Go {
-        /// Its name.
+        /// Name of the node.
         node: String,
-        /// In the order of tables as text: generations are, and 16 digits hold every version.
+        /// Generation and version of the table. As text it sorts in the order of tables: generations do, and every
+        /// version fits into 16 digits.
         fence: String,
     },
-    /// Hold it; `again` says what becomes of it.
+    /// Hold it; [`Primaries::again`] decides on it later.
     Wait,
-    /// Answer in the node's place.
+    /// Refuse it.
     Refuse(Reason),
 }
 
-/// Counters since the start.
+/// Numbers of requests since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrimaryCounts {
     /// Sent to a primary.
     pub placed: u64,
-    /// Held for a while.
+    /// Held for a while because their set had no primary at first.
     pub waited: u64,
     /// Refused.
     pub refused: u64,
-    /// Ended without an answer.
+    /// Ended while their node may still have been at work on them.
     pub doubted: u64,
 }
 
@@ -81,19 +83,22 @@ enum Stream {
     Waits { name: String, cost: f64, until: f64 },
 }
 
-/// What was told when the dispatcher joined.
+/// The terms that an agent set when the dispatcher joined.
 #[derive(Clone, Copy, Debug, Default)]
 struct Terms {
+    /// How long the table may be used after the last answered message was sent, seconds; only if `holds`.
     lease: f64,
+    /// How long a node may still be working on a request that ended in doubt, seconds.
     request_limit: f64,
+    /// True if the table is suspended once the lease is over; else it stays in force.
     holds: bool,
 }
 
-/// One cluster's, in one worker.
+/// Places one cluster's requests at the primaries of their object sets, in one worker.
 #[derive(Debug)]
 pub struct Primaries {
     settings: PrimarySettings,
-    /// Of this dispatcher; the part before `#` of its ids.
+    /// Name of this dispatcher: the part of its ids before `#`.
     name: String,
     instance: String,
     joins: u64,
@@ -101,16 +106,19 @@ pub struct Primaries {
     follower: Follower,
     generation: String,
     terms: Terms,
-    /// When that was sent which was answered last.
+    /// Send time of the last message that an agent answered with a table or with `ok`, seconds; the lease runs from it.
     heard: f64,
     numbers: HashMap<String, NodeId>,
     names: Vec<String>,
     streams: HashMap<u32, Stream>,
-    /// Requests whose nodes may still be at work on them: one ticket a set and node, and when that is over.
+    /// Ended requests on which their nodes may still be working: for each set and node the latest ticket, and the time
+    /// at which the doubt ends, seconds.
     doubts: BTreeMap<(ObjectSet, NodeId), (f64, Ticket)>,
+    /// Cost placed since the last report, items.
     loads: BTreeMap<ObjectSet, f64>,
+    /// The same of names within a rest.
     sharing: HashMap<String, f64>,
-    /// Something is to be told at once.
+    /// True if a report is to be sent at once.
     due: bool,
     counts: PrimaryCounts,
 }
@@ -149,7 +157,7 @@ struct Answer {
 }
 
 impl Primaries {
-    /// `name` and `instance` are nobody else's, of all runs of all proxies.
+    /// The pair of `name` and `instance` must be unique over all runs of all proxies.
     pub fn new(settings: PrimarySettings, name: String, instance: String) -> Self {
         Primaries {
             settings,
@@ -177,17 +185,18 @@ impl Primaries {
         &self.settings
     }
 
-    /// Takes other settings over; what is under way stays.
+    /// Replaces the settings; requests in flight and waiting ones stay.
     pub fn set(&mut self, settings: PrimarySettings) {
         self.settings = settings;
     }
 
-    /// Counters since the start.
+    /// Numbers of requests since the start.
     pub fn counts(&self) -> PrimaryCounts {
         self.counts
     }
 
-    /// A request begins.
+    /// Decides on a new request. `stream` identifies it until [`Primaries::ended`]; `name` is its object set, `cost` is
+    /// in items, `now` in seconds.
     pub fn begin(&mut self, stream: u32, name: Option<&[u8]>, cost: f64, now: f64) -> Outcome {
         self.ended(stream, now, true);
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
@@ -251,7 +260,8 @@ impl Primaries {
         Ok(Some(ticket))
     }
 
-    /// What becomes of those that wait, in the order in which they came.
+    /// Decides on the waiting requests, in the order of their deadlines, and returns the outcomes of those that wait no
+    /// more.
     pub fn again(&mut self, now: f64) -> Vec<(u32, Outcome)> {
         let waits = self.streams.iter().filter_map(|(id, stream)| match stream {
             Stream::Waits { until, .. } => Some((*until, *id)),
@@ -279,7 +289,9 @@ impl Primaries {
         outcomes
     }
 
-    /// A request ended; once is enough. `is_through`: its node has answered, or was never reached.
+    /// Ends a request; further calls do nothing. `is_through` is true if its node has answered or was never reached;
+    /// else the node may still be working on it, and the request stays in doubt for the request limit that the agent
+    /// set.
     pub fn ended(&mut self, stream: u32, now: f64, is_through: bool) {
         let Some(Stream::Placed(ticket)) = self.streams.remove(&stream) else {
             return;
@@ -290,7 +302,7 @@ impl Primaries {
         self.counts.doubted += 1;
         let until = now + self.terms.request_limit;
         let key = (ticket.set().clone(), ticket.node());
-        // Under way for the follower, until the doubt is over.
+        // The follower counts it as in flight until the doubt ends.
         if let Some((_, before)) = self.doubts.insert(key, (until, ticket)) {
             self.over(before);
         }
@@ -311,13 +323,13 @@ impl Primaries {
         }
     }
 
-    /// Whether there is something to tell before the period is over.
+    /// True if a report is to be sent before the period is over.
     pub fn is_due(&mut self, now: f64) -> bool {
         self.end_doubts(now);
         self.due
     }
 
-    /// What the agent is told now.
+    /// The next message to an agent, JSON: a report, or a request to join if no table is in force.
     pub fn message(&mut self, now: f64) -> Vec<u8> {
         self.end_doubts(now);
         self.due = false;
@@ -334,7 +346,7 @@ impl Primaries {
             },
             None => {
                 self.joins += 1;
-                // Never told twice, since an answer may be lost.
+                // Each join has a new id, since the answer to an earlier one may be lost.
                 let id = format!("{}#{}.{}", self.name, self.instance, self.joins);
                 Message {
                     cluster: &self.settings.cluster,
@@ -350,7 +362,12 @@ impl Primaries {
         serde_json::to_vec(&message).unwrap_or_default()
     }
 
-    /// Takes the answer to the message of `sent`; when the next one is due, or what is wrong.
+    /// Takes an agent's answer to the message that was sent at `sent`, seconds. Returns the time at which the next
+    /// message is due, seconds.
+    ///
+    /// # Errors
+    ///
+    /// Describes what is wrong with the answer.
     pub fn on_answer(&mut self, body: &[u8], sent: f64, now: f64) -> Result<f64, String> {
         let bad = |problem| format!("an agent's answer about primaries: {problem}");
         let answer: Answer =
@@ -370,7 +387,7 @@ impl Primaries {
                 (self.generation, self.terms, self.heard) = (answer.generation, terms, sent);
                 self.loads.clear();
                 self.sharing.clear();
-                // What leaves is to be told of.
+                // Sets that are leaving have to be reported.
                 Ok(now)
             }
             "wait" if self.follower.version().is_none() => {
@@ -468,7 +485,8 @@ fn seconds(ms: u64) -> f64 {
     ms.min(MAX_MS) as f64 / 1000.0
 }
 
-/// What began since the last time, the hottest: names that share a rest by themselves, the others of them summed up.
+/// Takes the costs placed since the last report, items: the highest [`MAX_SHARING`] names within rests separately, with
+/// all others added to their rests, and then the highest sets, up to [`MAX_LOADS`] loads in all.
 fn take_loads(
     loads: &mut BTreeMap<ObjectSet, f64>,
     sharing: &mut HashMap<String, f64>,

@@ -1,4 +1,4 @@
-//! A worker's talk with an agent about primaries: when it tells, and what the answer does.
+//! A worker's exchange with an agent about primaries: when it sends a message, and what follows from the answer.
 
 use crate::{
     call::{Answered, Call, Request, body},
@@ -8,17 +8,17 @@ use crate::{
 
 const PURPOSE: &str = "primaries";
 
-/// One worker's.
+/// One worker's exchange about one cluster.
 #[derive(Debug)]
 pub struct PrimaryLink {
     call: Call,
-    /// When the last message was.
+    /// Send time of the last message, seconds.
     sent: f64,
     random: Random,
 }
 
 impl PrimaryLink {
-    /// `seed` tells its jitter from another's.
+    /// `seed` starts the jitter; each worker needs its own.
     pub fn new(seed: u64) -> Self {
         PrimaryLink {
             call: Call::default(),
@@ -27,7 +27,8 @@ impl PrimaryLink {
         }
     }
 
-    /// The message that is due, if one is. The caller says then that it was sent ([`PrimaryLink::called`]).
+    /// The next message, if one is due at `now`, seconds. The caller sends it and reports that to
+    /// [`PrimaryLink::called`].
     pub fn ask(&mut self, primaries: &mut Primaries, now: f64) -> Option<Request> {
         if primaries.is_due(now) && self.call.is_well() {
             self.call.due = now;
@@ -43,14 +44,15 @@ impl PrimaryLink {
         })
     }
 
-    /// The call was made, and its answer will come by this token; or why it could not be.
+    /// Records that the call was made, with the token of its answer, or why it could not be.
     pub fn called(&mut self, request: &Request, called: Result<u64, String>, now: f64) {
         let random = self.random.fraction();
         self.call
             .started(PURPOSE, called, (now, request.timeout), random);
     }
 
-    /// Takes the answer to a call; whether that was still waited for.
+    /// Takes the answer to the call with this token. Returns false if no such call is in flight; the answer is then
+    /// ignored.
     pub fn on_answer(
         &mut self,
         primaries: &mut Primaries,

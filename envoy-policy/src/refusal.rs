@@ -1,20 +1,20 @@
-//! Answers in a node's place.
+//! The proxy's own answers to requests that it refuses.
 
 use crate::primaries::Reason;
 
-/// What a refused client gets.
+/// The answer to a refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// HTTP's.
+    /// HTTP status.
     pub status: u32,
-    /// Plain text.
+    /// Body, plain text.
     pub body: &'static str,
     reason: &'static str,
     retry_after: Option<u32>,
 }
 
 impl Refusal {
-    /// No node may carry the request; `retry_after` in seconds.
+    /// No node may take the request; `retry_after` is in seconds.
     pub fn full(retry_after: u32) -> Self {
         Refusal {
             status: 503,
@@ -24,7 +24,7 @@ impl Refusal {
         }
     }
 
-    /// No primary is named.
+    /// The request has no primary; `retry_after` is in seconds.
     pub fn no_primary(reason: Reason, retry_after: u32) -> Self {
         match reason {
             Reason::Name => Refusal {
@@ -37,7 +37,7 @@ impl Refusal {
         }
     }
 
-    /// A primary is named, but the proxy cannot take its name.
+    /// The request has a primary, but the proxy cannot route it there; `retry_after` is in seconds.
     pub fn lost(retry_after: u32) -> Self {
         Refusal::unplaced("lost", retry_after)
     }
@@ -51,7 +51,7 @@ impl Refusal {
         }
     }
 
-    /// Besides the status.
+    /// Headers of the answer; the status is not among them.
     pub fn headers(&self) -> Vec<(&'static str, String)> {
         let mut headers = vec![
             ("content-type", "text/plain".to_owned()),

@@ -1,10 +1,10 @@
-//! What Envoy's own statistics show of a cluster. They are named `plimsoll_<name>`, with the cluster as a tag.
+//! A cluster's metrics in Envoy's own statistics. Their names are `plimsoll_<name>`, with the cluster as a tag.
 
 use plimsoll_core::dispatch::DispatchCounts;
 
 use crate::primaries::PrimaryCounts;
 
-/// Counters of the downstream position.
+/// Names of the counters of the position that admits requests.
 pub const COUNTERS: [&str; 4] = [
     "admitted_total",
     "refused_total",
@@ -12,7 +12,7 @@ pub const COUNTERS: [&str; 4] = [
     "ejections_total",
 ];
 
-/// Counters of the position that names primaries.
+/// Names of the counters of the position that names primaries.
 pub const PRIMARY_COUNTERS: [&str; 4] = [
     "placement_placed_total",
     "placement_waited_total",
@@ -20,13 +20,13 @@ pub const PRIMARY_COUNTERS: [&str; 4] = [
     "placement_doubted_total",
 ];
 
-/// Gauges of the whole process.
+/// Names of the gauges, which are of the whole process.
 pub const GAUGES: [&str; 3] = ["in_flight_cost", "in_flight_requests", "proxy_ring_version"];
 
-/// How long the last ring took to reach a worker.
+/// Name of the gauge of the time that the last ring took to come into force, microseconds.
 pub const RING_APPLIED: &str = "ring_applied_microseconds";
 
-/// Of [`COUNTERS`].
+/// Values in the order of [`COUNTERS`].
 pub fn counted(counts: DispatchCounts) -> [u64; 4] {
     let DispatchCounts {
         admitted,
@@ -37,7 +37,7 @@ pub fn counted(counts: DispatchCounts) -> [u64; 4] {
     [admitted, refused, undecided, ejections]
 }
 
-/// Of [`PRIMARY_COUNTERS`].
+/// Values in the order of [`PRIMARY_COUNTERS`].
 pub fn primaries_counted(counts: PrimaryCounts) -> [u64; 4] {
     let PrimaryCounts {
         placed,
@@ -48,17 +48,17 @@ pub fn primaries_counted(counts: PrimaryCounts) -> [u64; 4] {
     [placed, waited, refused, doubted]
 }
 
-/// Of [`GAUGES`].
+/// Values in the order of [`GAUGES`]; `cost` in items is rounded down.
 pub fn gauges((cost, requests): (f64, u64), ring_version: u64) -> [u64; 3] {
     [cost.max(0.0) as u64, requests, ring_version]
 }
 
-/// Counters that are handed over at times, so that a request pays for none of it.
+/// The counts that have been added to Envoy's counters. That is done by a timer, so that requests do not pay for it.
 #[derive(Debug, Default)]
 pub struct HandedOver([u64; 4]);
 
 impl HandedOver {
-    /// What was counted since the last time.
+    /// The increase of each count since the last call.
     pub fn more(&mut self, counts: [u64; 4]) -> [u64; 4] {
         let before = std::mem::replace(&mut self.0, counts);
         std::array::from_fn(|at| counts[at].saturating_sub(before[at]))

@@ -1,4 +1,4 @@
-//! What one worker's dispatcher tells the exchanger, and takes from it.
+//! One worker's reports to the exchanger, and the shares that it gets back.
 
 use crate::{
     engine::Engine,
@@ -6,21 +6,22 @@ use crate::{
     told::{Shares, Told},
 };
 
-/// A worker's dispatcher, as agents know it.
+/// A worker's dispatcher as agents know it: its name, and the state of its reports.
 #[derive(Debug)]
 pub struct Worker {
     name: String,
     instance: String,
-    /// The number of the shares that it knows.
+    /// Number of the last shares taken.
     taken: u64,
+    /// Number of reports made.
     beat: u64,
-    /// When the period is over.
+    /// End of the current period, seconds.
     period_end: f64,
     random: Random,
 }
 
 impl Worker {
-    /// `name` is nobody else's; `seed` tells it from an earlier one of that name.
+    /// `name` must be unique among the dispatchers that run; `seed` tells this one from an earlier one of that name.
     pub fn new(name: String, seed: u64) -> Self {
         Worker {
             name,
@@ -32,13 +33,13 @@ impl Worker {
         }
     }
 
-    /// The number of the shares that it knows.
+    /// The number of the last shares taken.
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// There are new shares, by this number, and perhaps some for this worker. Whether it gives up so much that others
-    /// should hear of it soon.
+    /// Takes the shares with this number, if there are any for this worker. Returns true if the worker gives up so much
+    /// of its share that it should report before the period is over.
     pub fn take(
         &mut self,
         engine: &mut Engine,
@@ -50,12 +51,13 @@ impl Worker {
         shares.is_some_and(|shares| engine.take_shares(now, shares))
     }
 
-    /// Whether its period is over, so that it is to tell.
+    /// True if the period is over at `now`, seconds, so that a report is due.
     pub fn is_due(&self, now: f64) -> bool {
         now >= self.period_end
     }
 
-    /// What it wanted, holds and saw.
+    /// Makes a report of the worker's demand, of what it has in flight and of what it observed, and starts a new period
+    /// if one is due.
     pub fn tell(&mut self, engine: &mut Engine, now: f64) -> Told {
         if self.is_due(now) {
             let period = engine.settings().period;
