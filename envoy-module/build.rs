@@ -1,8 +1,8 @@
-//! Tells the linker what Cargo does not know of.
+//! Passes linker arguments for which Cargo has no setting.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // The library's thread, panic hook and logger are there as long as the process: it must not be unloaded, even where a
-    // configuration lacks `do_not_close`.
+    // The library's thread, panic hook and logger live as long as the process, so the library must not be unloaded,
+    // even if a configuration lacks `do_not_close`.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -3,8 +3,8 @@
 
     envoy-module/abi/check_header.py .../source/extensions/dynamic_modules/abi/abi.h
 
-To be run for each new Envoy: the linker finds a callback that is missing, but nothing else finds one whose
-parameters have changed. Prints what differs, and fails where anything does.
+To be run for each new version of Envoy: the linker reports a missing callback, but nothing else reports one
+whose parameters have changed. Prints the differences, and fails if there are any.
 """
 
 import re
@@ -15,7 +15,7 @@ from pathlib import Path
 SOURCES = Path(__file__).parent / "src"
 PREFIX = "envoy_dynamic_module_"
 TYPE = f"{PREFIX}type_"
-# Rust's names of C's types.
+# C types by their Rust names.
 PLAIN = {
     "bool": "bool",
     "u32": "uint32_t",
@@ -37,7 +37,7 @@ class Declarations:
 
 
 def split(text: str) -> list[str]:
-    """What is between commas."""
+    """The non-empty parts between commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -46,7 +46,7 @@ def spelled(text: str) -> str:
 
 
 def c_parameter(text: str) -> tuple[str, str]:
-    """Type and name."""
+    """Type and name of a parameter."""
     kind, name = re.fullmatch(r"(.*?)(\w+)", text.strip(), re.DOTALL).groups()
     return spelled(kind), name
 
@@ -74,7 +74,7 @@ def c_declarations(text: str) -> Declarations:
 
 
 def c_type(text: str) -> str:
-    """C's spelling of a type of Rust."""
+    """The C spelling of a Rust type."""
     text = text.strip()
     for pointer, before in (("*mut ", ""), ("*const ", "const ")):
         if text.startswith(pointer):
@@ -103,7 +103,7 @@ def rust_declarations(text: str) -> Declarations:
 
 
 def differences(header: Declarations, ours: Declarations) -> list[str]:
-    """What of ours is not as in the header."""
+    """The differences between our declarations and the header, one line each."""
     told = []
     for name, (result, kinds) in ours.functions.items():
         if name not in header.functions:

@@ -1,5 +1,5 @@
-//! The load balancing policy behind the filter: it chooses where the preferred host is not healthy, for retries, and for
-//! requests that are not placed.
+//! The load balancing policy behind the filter. It chooses a host for retries, for requests that are not placed, and
+//! for those whose preferred host is not healthy.
 
 use std::cell::Cell;
 
@@ -12,22 +12,22 @@ use crate::{
     system::seed,
 };
 
-/// Of more hosts than this, so many are looked at, unless none of them will do.
+/// Number of hosts drawn at random and compared if the cluster has more; all are compared only if none of these suits.
 const SAMPLE: usize = 16;
 
 thread_local! {
-    /// Envoy tells filters which worker they are on, but not load balancing policies.
+    /// Number of this thread's worker. Envoy gives it to filters only, not to load balancing policies.
     static WORKER: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// A filter says which worker this thread is.
+/// Records the number of the worker that runs on this thread; filters call it.
 pub fn on_worker(worker: usize) {
     WORKER.set(Some(worker));
 }
 
-/// One configuration.
+/// One configuration of the policy.
 pub struct Fallback {
-    /// As in the filter's.
+    /// Name of the cluster, as in the filter's settings.
     pub cluster: String,
 }
 
@@ -43,7 +43,7 @@ impl LoadBalancerConfig for Fallback {
 
 struct Balancer {
     name: String,
-    /// Known once a filter has been configured, which comes later.
+    /// Looked up at the first choice, since Envoy may configure the filter after the policy.
     cluster: Option<&'static Cluster>,
     random: Random,
 }
@@ -74,7 +74,7 @@ impl LoadBalancer for Balancer {
         let engine = &lane.lock().engine;
         best(engine, hosts, &sample, is_new)
             .or_else(|| best(engine, hosts, &(0..count).collect::<Vec<_>>(), is_new))
-            // Rather one that was asked before than one that is to have no work.
+            // Better a host that was tried before than one that takes no work.
             .or_else(|| best(engine, hosts, &(0..count).collect::<Vec<_>>(), |_| true))
     }
 }

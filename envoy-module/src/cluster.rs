@@ -1,4 +1,4 @@
-//! One cluster that admits requests, over all workers and configurations of a process.
+//! A cluster that admits requests: its state for all workers and configurations of the process.
 
 use std::sync::Mutex;
 
@@ -15,22 +15,28 @@ use crate::{
     waking::{Configurations, Number},
 };
 
-/// Those of the process.
+/// The clusters of the process that admit requests.
 pub static CLUSTERS: Registry<Cluster> = Registry::new();
 
-/// See the module.
+/// One cluster. It lives until the process ends, over all updates of its configurations.
 #[derive(Debug)]
 pub struct Cluster {
     name: String,
     number: u32,
+    /// One lane for each worker.
     lanes: Vec<Lane>,
     exchange: Mutex<Exchange>,
-    /// Its configurations.
+    /// The filter configurations that refer to this cluster.
     pub configurations: Configurations,
 }
 
 impl Cluster {
-    /// The cluster of these settings, which may be known already. Where it has configurations, it keeps theirs for now.
+    /// The cluster with the name in `settings`; made if there is none. One that has configurations keeps its settings
+    /// until the new configuration comes into force ([`Cluster::set`]).
+    ///
+    /// # Errors
+    ///
+    /// If the process has as many clusters as it may have.
     pub fn of(settings: &Settings, workers: usize) -> Result<&'static Cluster, String> {
         let Some(cluster) = CLUSTERS.named(&settings.cluster) else {
             return CLUSTERS.add(|number| Cluster::new(settings.clone(), number, workers));
@@ -53,17 +59,17 @@ impl Cluster {
         }
     }
 
-    /// Tells the clusters of a process apart.
+    /// Number of the cluster, unique within the process.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// What a worker has of it; none where that is no worker.
+    /// The lane of a worker; `None` if there is no worker with this number.
     pub fn lane(&self, worker: usize) -> Option<&Lane> {
         self.lanes.get(worker)
     }
 
-    /// Takes other settings over; what is under way stays counted.
+    /// Puts settings into force; requests in flight stay counted.
     pub fn set(&self, settings: Settings) {
         if locked(&self.exchange).set(&settings) {
             warn!("cluster {}: has new settings", self.name);
@@ -73,10 +79,10 @@ impl Cluster {
         }
     }
 
-    /// An agent's answer to a call of [`Cluster::exchange`].
+    /// Takes an agent's answer to a call made by [`Cluster::exchange`].
     pub fn on_answer(&self, token: u64, answer: Answer) {
         self.configurations.put(token, answer);
-        // Otherwise the call that is answered has not returned yet, and whoever makes it looks at the answer.
+        // If the lock is held, the answered call has not returned yet; its caller takes the answer afterwards.
         if let Some(mut exchange) = locked_if_free(&self.exchange) {
             self.take_answers(&mut exchange);
         }
@@ -88,7 +94,8 @@ impl Cluster {
         }
     }
 
-    /// Several times a second, on the main thread: makes the calls that are due, and hands over what was counted.
+    /// Makes the calls that are due, and adds the counts to Envoy's statistics. Runs several times a second on the main
+    /// thread.
     pub fn exchange(&self, configuration: &Configuration, number: Number, metrics: &Metrics) {
         let mut exchange = locked(&self.exchange);
         exchange.look(&self.lanes, |agents, request| {

@@ -10,12 +10,13 @@ use crate::{
     waking::Number,
 };
 
-/// See the module.
+/// One configuration; Envoy drops it once no stream uses it.
 pub struct Admission {
     cluster: &'static Cluster,
     number: Number,
     metrics: Metrics,
-    /// Not in force yet: until it is woken, Envoy may reject the listener for another reason.
+    /// Settings that are not in force yet. They come into force at the first wake-up: before that, Envoy may still
+    /// reject the listener for another reason.
     settings: Mutex<Option<Settings>>,
 }
 
@@ -62,7 +63,7 @@ impl Drop for Admission {
     }
 }
 
-/// A stream on a thread that is no worker.
+/// The filter of a stream on a thread that is not a worker; does nothing.
 pub struct Stranger;
 
 impl HttpFilter for Stranger {}

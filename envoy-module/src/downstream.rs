@@ -1,5 +1,5 @@
-//! The position among the HTTP filters: admission, and the host of the first attempt. Where no filter of the module is
-//! among the router's upstream filters, it counts the request as one attempt, at the host that was asked last.
+//! The position among the HTTP filters: admits requests, and chooses the host of the first attempt. If the module is
+//! not among the router's upstream filters, this filter counts each request as one attempt at its last host.
 
 use envoy_abi::{Attribute, HttpFilter, Next, Reply, Stream};
 use envoy_policy::{
@@ -15,13 +15,14 @@ use crate::{
     upstream,
 };
 
-/// One stream.
+/// The filter of one stream.
 pub struct Downstream {
     cluster: &'static Cluster,
     lane: &'static Lane,
     ticket: Option<Ticket>,
+    /// Time of the admission, seconds.
     admitted: f64,
-    /// Where no other filter has begun one.
+    /// The request's only attempt, if no upstream filter counts attempts.
     attempt: Option<Attempt>,
 }
 
@@ -49,7 +50,7 @@ impl Downstream {
         }
     }
 
-    /// The request's only attempt, where there is one and nobody else counts it.
+    /// The request's only attempt; `None` if it has not reached a host, or if upstream filters count its attempts.
     fn attempt(&mut self, stream: &Stream<'_>) -> Option<&mut Attempt> {
         let ticket = self.ticket?;
         if self.attempt.is_none() {
@@ -71,7 +72,7 @@ impl Downstream {
             Admission::Full => Err(lane.engine.settings().retry_after),
             Admission::Pass(ticket) => {
                 if let Some(host) = lane.engine.host(ticket) {
-                    // One that Envoy does not take is not among its hosts; the load balancing policy chooses.
+                    // If Envoy refuses the host, it does not have it; the load balancing policy then chooses.
                     stream.prefer_host(host);
                 }
                 Ok(ticket)
@@ -82,7 +83,7 @@ impl Downstream {
 
 impl HttpFilter for Downstream {
     fn on_request_headers(&mut self, stream: &mut Stream<'_>) -> Next {
-        // A filter further on may let the headers come again.
+        // A later filter may have the headers run through the chain again.
         self.end(false);
         match self.admit(stream) {
             Ok(ticket) => {
@@ -106,9 +107,9 @@ impl HttpFilter for Downstream {
     }
 
     fn on_complete(&mut self, stream: &mut Stream<'_>) {
-        // A host that was asked and did not answer.
+        // Counts the attempt at a host that did not answer.
         self.attempt(stream);
-        // Attempts that are still under way end after this, and are not told why.
+        // Attempts in flight end after this, and cannot find out whether the client left.
         let flags = stream.number(Attribute::ResponseFlags).unwrap_or(0);
         self.end(ending::client_left(flags));
     }
@@ -120,7 +121,7 @@ impl Drop for Downstream {
     }
 }
 
-/// A refusal, as Envoy gives it.
+/// A refusal as a local reply of Envoy.
 pub fn reply(refusal: Refusal, details: &'static str) -> Reply {
     Reply {
         status: refusal.status as u16,

@@ -1,4 +1,4 @@
-//! What goes between a cluster's workers and the agents, on the main thread.
+//! The exchange between a cluster's workers and the agents, which runs on the main thread.
 
 use envoy_abi::{Answer, Configuration};
 use envoy_policy::{
@@ -16,17 +16,17 @@ use crate::{
     waking::answered,
 };
 
-/// One cluster's.
+/// One cluster's exchange.
 #[derive(Debug)]
 pub struct Exchange {
     settings: Settings,
     exchanger: Exchanger,
-    /// What each worker told at the end of its period, until that is passed on.
+    /// For each worker the report made at the end of its period, until it is sent or superseded by new shares.
     told: Vec<Option<Told>>,
-    /// The number of the shares of which a worker gave up much.
+    /// Number of the last shares after which a worker gave up much of its own.
     given_up: Option<u64>,
     counts: HandedOver,
-    /// Seconds that the last ring took to reach all workers.
+    /// Time that the last ring took to reach all workers, seconds; 0 before the first.
     ring_applied: f64,
 }
 
@@ -42,14 +42,15 @@ impl Exchange {
         }
     }
 
-    /// Takes other settings over; whether they are others.
+    /// Replaces the settings. Returns true if they differ from those before.
     pub fn set(&mut self, settings: &Settings) -> bool {
         let are_others = self.settings != *settings;
         self.settings = settings.clone();
         are_others
     }
 
-    /// Makes the calls that are due.
+    /// Collects the reports of workers whose period is over, and makes the calls that are due. `ask` makes a call, with
+    /// the name of the agents' cluster and the bearer token, and returns the token of the answer.
     pub fn look(
         &mut self,
         lanes: &[Lane],
@@ -84,7 +85,7 @@ impl Exchange {
             })
         });
         let told = (0..).zip(told).collect();
-        // None is silent: all were just asked.
+        // No worker can be silent: each has just made a report.
         let (request, _) = self.exchanger.ask_shares(&self.settings, told, now);
         request
     }
@@ -106,7 +107,7 @@ impl Exchange {
                     if state.worker.take(&mut state.engine, number, shares, now) {
                         self.given_up = Some(number);
                     }
-                    // It was told before.
+                    // The report was made before these shares.
                     self.told[worker as usize] = None;
                 }
             }
@@ -124,7 +125,7 @@ impl Exchange {
         }
     }
 
-    /// Hands over what was counted to Envoy's statistics.
+    /// Adds the counts to Envoy's counters, and sets its gauges.
     pub fn show(&mut self, lanes: &[Lane], configuration: &Configuration, metrics: &Metrics) {
         let mut counts = [0; 4];
         let (mut cost, mut requests) = (0.0, 0);

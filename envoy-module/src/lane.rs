@@ -1,4 +1,4 @@
-//! What one worker has of a cluster.
+//! One worker's share of a cluster's state.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -6,26 +6,26 @@ use envoy_policy::{config::Settings, engine::Engine, worker::Worker};
 
 use crate::system::{locked, seed};
 
-/// Filter state of a request that keeps its ticket for the filters of its attempts.
+/// Name of the filter state in which a request's ticket is kept for the filters of its attempts.
 pub const TICKET: &str = "plimsoll";
 
-/// One worker's dispatcher. The worker takes the lock for each request, others ten times a second. On cache lines of its
-/// own, or workers would slow each other down.
+/// One worker's dispatcher behind a lock, which the worker takes several times per request and other threads ten times
+/// a second. It has cache lines of its own, or workers would slow each other down.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Lane(Mutex<State>);
 
-/// See [`Lane`].
+/// The state behind the lock of a [`Lane`].
 #[derive(Debug)]
 pub struct State {
-    /// Decides, and counts what is in flight.
+    /// Decides on requests, and counts those in flight.
     pub engine: Engine,
-    /// What it tells and takes.
+    /// Reports demand, and takes shares.
     pub worker: Worker,
 }
 
 impl Lane {
-    /// `name` is nobody else's.
+    /// `name` must be unique among the dispatchers that run.
     pub fn new(settings: Settings, name: String) -> Self {
         let seed = seed();
         Lane(Mutex::new(State {
@@ -34,7 +34,8 @@ impl Lane {
         }))
     }
 
-    /// To itself, for a moment: Envoy must not be asked for anything that calls back.
+    /// Locks the state, to be held only briefly. Meanwhile nothing may be called in Envoy that can call back into the
+    /// module.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         locked(&self.0)
     }

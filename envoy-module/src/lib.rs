@@ -1,9 +1,9 @@
 //! Plimsoll as a dynamic module of Envoy: `envoy_policy`, run by Envoy's own threads.
 //!
-//! One filter in two positions: among the HTTP filters it admits a request and names its host; among the router's
-//! upstream filters, once per attempt, it counts what is in flight at each host and measures its delay. Each worker has a
-//! dispatcher of its own, behind a lock that is free but for moments; Envoy's main thread talks to agents for all of them,
-//! and one thread of the module wakes it.
+//! One filter has two positions. Among the HTTP filters it admits a request and chooses its host, or names its primary;
+//! among the router's upstream filters, once per attempt, it counts what is in flight at each host and measures its
+//! delay. Each worker has a dispatcher of its own, behind a lock that is rarely contended. Envoy's main thread talks to
+//! the agents for all workers; one thread of the module wakes it.
 
 mod balancer;
 mod cluster;

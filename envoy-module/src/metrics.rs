@@ -1,5 +1,5 @@
-//! A configuration's counters and gauges in Envoy's own statistics, `plimsoll_<name>` with the cluster as label. They are
-//! written ten times a second, so that a request pays for none of it.
+//! A configuration's counters and gauges in Envoy's own statistics: `plimsoll_<name>`, with the cluster as a label. A
+//! timer writes them ten times a second, so that requests do not pay for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,7 +20,7 @@ impl Counters {
     pub fn new(configuration: &Configuration, names: [&str; 4], cluster: &str) -> Self {
         let counter = |name| {
             let counter = configuration.define_counter(&format!("plimsoll_{name}"), LABEL)?;
-            // It shows from the start.
+            // Makes the counter visible from the start, at 0.
             configuration.add(counter, cluster, 0);
             Some(counter)
         };
@@ -31,14 +31,14 @@ impl Counters {
         }
     }
 
-    /// What was counted since the last time.
+    /// Adds the increases `more` to the counters, in the order of their names.
     pub fn count(&self, configuration: &Configuration, more: [u64; 4]) {
         for (counter, more) in self.counters.into_iter().zip(more) {
             if let Some(counter) = counter.filter(|_| more > 0) {
                 configuration.add(counter, &self.cluster, more);
             }
         }
-        // The process's; the first cluster to look has them.
+        // Panics are counted for the process: each goes to the cluster whose turn comes first.
         static SHOWN: AtomicU64 = AtomicU64::new(0);
         let now = panics();
         let more = now - SHOWN.swap(now, Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl Counters {
     }
 }
 
-/// One configuration's, where requests are admitted.
+/// Counters and gauges of one configuration that admits requests.
 #[derive(Debug)]
 pub struct Metrics {
     counters: Counters,
@@ -66,12 +66,13 @@ impl Metrics {
         }
     }
 
-    /// What was counted since the last time, of [`COUNTERS`].
+    /// Adds the increases `more` to the counters, in the order of [`COUNTERS`].
     pub fn count(&self, configuration: &Configuration, more: [u64; 4]) {
         self.counters.count(configuration, more);
     }
 
-    /// How things are, of [`GAUGES`]; seconds that the last ring took.
+    /// Sets the gauges, in the order of [`GAUGES`]. `ring_applied` is the time that the last ring took to reach all
+    /// workers, seconds; 0 if there was none.
     pub fn show(&self, configuration: &Configuration, values: [u64; 3], ring_applied: f64) {
         let cluster = &self.counters.cluster;
         for (gauge, value) in self.gauges.into_iter().zip(values) {

@@ -1,4 +1,4 @@
-//! The position that names primaries.
+//! The position that names primaries: sends each request to the primary of its object set.
 
 use std::sync::Mutex;
 
@@ -22,12 +22,13 @@ use crate::{
 
 const DETAILS: &str = "plimsoll_primary";
 
-/// One configuration.
+/// One configuration; Envoy drops it once no stream uses it.
 pub struct Placement {
     cluster: &'static PrimaryCluster,
     number: Number,
     counters: Counters,
-    /// Not in force yet: until it is woken, Envoy may reject the listener for another reason.
+    /// Settings that are not in force yet. They come into force at the first wake-up: before that, Envoy may still
+    /// reject the listener for another reason.
     settings: Mutex<Option<PrimarySettings>>,
 }
 
@@ -78,7 +79,7 @@ impl Drop for Placement {
     }
 }
 
-/// One stream.
+/// The filter of one stream; `stream` identifies it within its worker.
 struct Primary {
     lane: &'static PrimaryLane,
     stream: u32,
@@ -136,7 +137,7 @@ fn act(stream: &mut Stream<'_>, settings: &PrimarySettings, outcome: Outcome) ->
             if stream.set_request_header(FENCE, Some(fence.as_bytes()))
                 && stream.set_request_header(&settings.header, Some(cluster.as_bytes()))
             {
-                // The route is looked up anew, with the cluster.
+                // The route depends on the header just set.
                 stream.clear_route();
                 return Next::Continue;
             }
@@ -147,14 +148,14 @@ fn act(stream: &mut Stream<'_>, settings: &PrimarySettings, outcome: Outcome) ->
     Next::Answer(reply(refusal, DETAILS))
 }
 
-/// Whether the node gets the set that was found, and nothing that reads like it or like a token.
+/// Removes headers and sets the object set, see [`changes`]. Returns false if Envoy refuses any of it.
 fn tell(stream: &mut Stream<'_>, (remove, set): (Vec<&str>, Option<&str>)) -> bool {
     let mut remove = remove.into_iter();
     remove.all(|name| stream.set_request_header(name, None))
         && set.is_none_or(|set| stream.set_request_header(SET, Some(set.as_bytes())))
 }
 
-/// A stream on a thread that is no worker: it has no primary.
+/// The filter of a stream on a thread that is not a worker: no primary can be found there, so it refuses the request.
 struct Unplaced;
 
 impl HttpFilter for Unplaced {

@@ -1,4 +1,4 @@
-//! One cluster whose primaries are named, over all workers and configurations of a process.
+//! A cluster whose primaries are named: its state for all workers and configurations of the process.
 
 use std::{
     collections::HashMap,
@@ -22,19 +22,20 @@ use crate::{
 
 static PRIMARIES: Registry<PrimaryCluster> = Registry::new();
 
-/// One worker's dispatcher, on cache lines of its own.
+/// One worker's dispatcher behind a lock, on cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct PrimaryLane(Mutex<State>);
 
-/// See [`PrimaryLane`].
+/// The state behind the lock of a [`PrimaryLane`].
 #[derive(Debug)]
 pub struct State {
-    /// Decides, and knows what is at which node.
+    /// Decides on requests, and keeps track of those in flight at each node.
     pub primaries: Primaries,
     link: PrimaryLink,
-    /// Requests that wait, until their worker has heard what becomes of them.
+    /// Waiting streams, until their filters have taken the outcome.
     waiting: HashMap<u32, Waiting>,
+    /// The last number given to a stream.
     streams: u32,
 }
 
@@ -55,34 +56,35 @@ impl PrimaryLane {
         }))
     }
 
-    /// To itself, for a moment: Envoy must not be asked for anything that calls back.
+    /// Locks the state, to be held only briefly. Meanwhile nothing may be called in Envoy that can call back into the
+    /// module.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         locked(&self.0)
     }
 }
 
 impl State {
-    /// A number for a stream; those of the worker that are under way have others.
+    /// A number for a new stream, different from those of the worker's other streams; wraps around after 2³² streams.
     pub fn next_stream(&mut self) -> u32 {
         self.streams = self.streams.wrapping_add(1);
         self.streams
     }
 
-    /// A stream is to be woken when its outcome is known.
+    /// Registers a stream to be woken when its outcome is known.
     pub fn wait(&mut self, stream: u32, scheduler: StreamScheduler) {
         let outcome = None;
         self.waiting.insert(stream, Waiting { scheduler, outcome });
     }
 
-    /// What becomes of a stream that waits; none where that is not known yet.
+    /// Takes the outcome of a waiting stream; `None` until it is known.
     pub fn outcome(&mut self, stream: u32) -> Option<Outcome> {
         self.waiting.get(&stream)?.outcome.as_ref()?;
         self.waiting.remove(&stream)?.outcome
     }
 
-    /// A stream ended; `is_through`: its node has answered, or was never reached.
+    /// Ends a stream. `is_through` is true if its node has answered or was never reached.
     pub fn ended(&mut self, stream: u32, is_through: bool) {
-        // One that never heard where to go has reached no node.
+        // A stream that was still waiting for its outcome has reached no node.
         let is_through = self.waiting.remove(&stream).is_some() || is_through;
         self.primaries.ended(stream, now(), is_through);
     }
@@ -97,19 +99,24 @@ impl State {
     }
 }
 
-/// See the module.
+/// One cluster. It lives until the process ends, over all updates of its configurations.
 #[derive(Debug)]
 pub struct PrimaryCluster {
     name: String,
     lanes: Vec<PrimaryLane>,
-    /// Held while agents are called, which Envoy may answer before it returns.
+    /// Held while agents are called, since Envoy may deliver an answer before the call returns.
     counts: Mutex<HandedOver>,
-    /// Its configurations.
+    /// The filter configurations that refer to this cluster.
     pub configurations: Configurations,
 }
 
 impl PrimaryCluster {
-    /// The cluster of these settings, which may be known already. Where it has configurations, it keeps theirs for now.
+    /// The cluster with the name in `settings`; made if there is none. One that has configurations keeps its settings
+    /// until the new configuration comes into force ([`PrimaryCluster::set`]).
+    ///
+    /// # Errors
+    ///
+    /// If the process has as many clusters as it may have.
     pub fn of(settings: &PrimarySettings, workers: usize) -> Result<&'static Self, String> {
         let Some(cluster) = PRIMARIES.named(&settings.cluster) else {
             return PRIMARIES.add(|number| PrimaryCluster::new(settings, number, workers));
@@ -120,7 +127,7 @@ impl PrimaryCluster {
         Ok(cluster)
     }
 
-    /// Takes other settings over; what is under way stays.
+    /// Puts settings into force; requests in flight and waiting ones stay.
     pub fn set(&self, settings: &PrimarySettings) {
         for lane in &self.lanes {
             lane.lock().primaries.set(settings.clone());
@@ -141,12 +148,12 @@ impl PrimaryCluster {
         }
     }
 
-    /// What a worker has of it; none where that is no worker.
+    /// The lane of a worker; `None` if there is no worker with this number.
     pub fn lane(&self, worker: usize) -> Option<&PrimaryLane> {
         self.lanes.get(worker)
     }
 
-    /// An agent's answer to a call of [`PrimaryCluster::exchange`].
+    /// Takes an agent's answer to a call made by [`PrimaryCluster::exchange`].
     pub fn on_answer(
         &self,
         configuration: &Configuration,
@@ -155,16 +162,16 @@ impl PrimaryCluster {
         answer: Answer,
     ) {
         self.configurations.put(token, answer);
-        // Otherwise the call that is answered has not returned yet, and whoever makes it looks at the answer.
+        // If the lock is held, the answered call has not returned yet; its caller takes the answer afterwards.
         if let Some(_counts) = locked_if_free(&self.counts) {
             self.take_answers();
-            // What has to be told at once is.
+            // The answer may have made a report due at once.
             self.tell(configuration, number);
         }
     }
 
-    /// Several times a second, on the main thread: makes the calls that are due, lets go of those that waited, and hands
-    /// over what was counted.
+    /// Makes the calls that are due, wakes waiting streams whose outcome is known, and adds the counts to Envoy's
+    /// statistics. Runs several times a second on the main thread.
     pub fn exchange(&self, configuration: &Configuration, number: Number, counters: &Counters) {
         let mut handed_over = locked(&self.counts);
         self.tell(configuration, number);
@@ -182,7 +189,7 @@ impl PrimaryCluster {
         counters.count(configuration, handed_over.more(counts));
     }
 
-    /// With `counts` locked.
+    /// Makes the calls that are due, and takes the answers that have come. The caller holds the lock of `counts`.
     fn tell(&self, configuration: &Configuration, number: Number) {
         let now = now();
         for lane in &self.lanes {
@@ -195,7 +202,7 @@ impl PrimaryCluster {
                 request.map(|request| (request, settings.agents.clone(), settings.token.clone()))
             };
             if let Some((request, agents, token)) = due {
-                // Envoy may answer before this returns, and no lane is locked.
+                // No lane is locked here, since Envoy may deliver the answer before the call returns.
                 let called = number.ask(configuration, (&agents, token.as_deref()), &request);
                 lane.lock().link.called(&request, called, now);
             }

@@ -1,5 +1,5 @@
-//! The clusters of a process, and the thread that wakes them. None is ever forgotten: an update of a listener goes on
-//! with the counts and shares of the one before.
+//! The clusters of a process, and the thread that wakes them. Clusters are never removed: the new configuration of an
+//! updated listener continues with the counts and shares of the old one.
 
 use std::{
     sync::{Mutex, OnceLock},
@@ -12,24 +12,25 @@ use envoy_policy::exchanger::LOOK;
 
 use crate::system::locked;
 
+/// Most clusters in one registry.
 const MAX_CLUSTERS: usize = 256;
 
-/// Clusters by their numbers, so that a request finds its own without a lock.
+/// Clusters by number, so that a request finds its cluster without a lock.
 pub struct Registry<T: 'static>([OnceLock<T>; MAX_CLUSTERS]);
 
-/// Of all registries.
+/// The clusters of all registries.
 static MEMBERS: Mutex<Vec<&'static dyn Member>> = Mutex::new(Vec::new());
 
-/// One of a registry.
+/// A cluster of a registry.
 pub trait Member: Sync {
-    /// As in its settings.
+    /// Name of the cluster in its settings.
     fn name(&self) -> &str;
-    /// Several times a second, on the module's own thread.
+    /// Called every [`LOOK`] seconds on the module's own thread.
     fn tick(&self);
 }
 
 impl<T: Member> Registry<T> {
-    /// An empty one.
+    /// An empty registry.
     pub const fn new() -> Self {
         Registry([const { OnceLock::new() }; MAX_CLUSTERS])
     }
@@ -38,17 +39,21 @@ impl<T: Member> Registry<T> {
         self.0.iter().map_while(OnceLock::get)
     }
 
-    /// By its number.
+    /// The cluster with this number.
     pub fn numbered(&'static self, number: u32) -> Option<&'static T> {
         self.0.get(number as usize)?.get()
     }
 
-    /// By its name.
+    /// The cluster with this name.
     pub fn named(&'static self, name: &str) -> Option<&'static T> {
         self.all().find(|member| member.name() == name)
     }
 
-    /// A new one, made of its number. On the main thread alone.
+    /// Adds a cluster; `make` gets its number. Only to be called on the main thread.
+    ///
+    /// # Errors
+    ///
+    /// If the registry is full.
     pub fn add(&'static self, make: impl FnOnce(u32) -> T) -> Result<&'static T, String> {
         let number = self.all().count();
         let place = self.0.get(number);
@@ -60,7 +65,11 @@ impl<T: Member> Registry<T> {
     }
 }
 
-/// Starts the thread that wakes clusters, unless it runs. Where that fails, the next one to ask tries again.
+/// Starts the thread that wakes clusters, unless it already runs.
+///
+/// # Errors
+///
+/// If the thread cannot be started; the next call tries again.
 pub fn wake() -> Result<(), String> {
     static RUNS: Mutex<bool> = Mutex::new(false);
     let runs = &mut *locked(&RUNS);
@@ -77,10 +86,10 @@ pub fn wake() -> Result<(), String> {
 fn tick() {
     loop {
         thread::sleep(Duration::from_secs_f64(LOOK));
-        // A cluster may be added meanwhile.
+        // Not locked during the ticks: a cluster may be added meanwhile.
         let members = locked(&MEMBERS).clone();
         for member in members {
-            // Whoever panics is called again: without the time, old news would be taken for new.
+            // A cluster that panicked is called again: with its clock stopped, stale shares would seem fresh.
             let _ = guard(|| member.tick());
         }
     }

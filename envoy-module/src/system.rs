@@ -1,4 +1,4 @@
-//! Time, chance, and what the machine is called.
+//! Time, random seeds, locks, and the name of the machine.
 
 use std::{
     fs,
@@ -9,23 +9,23 @@ use std::{
 
 use envoy_policy::config::proxy_name;
 
-/// Seconds since the first look at the clock; the same for all threads.
+/// Monotonic time since the first call in this process, seconds; the same clock for all threads.
 pub fn now() -> f64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_secs_f64()
 }
 
-/// A number that another process or worker does not get.
+/// A random number, different for each call and process.
 pub fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// A lock whose holder has panicked is taken all the same: what it guards keeps its own invariants.
+/// Takes a lock, even if a holder has panicked: all guarded values keep their invariants by themselves.
 pub fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same, or none where somebody holds it now.
+/// As [`locked`], but `None` if the lock is held.
 pub fn locked_if_free<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match lock.try_lock() {
         Ok(guard) => Some(guard),
@@ -34,12 +34,13 @@ pub fn locked_if_free<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// A name that no other process has. An Envoy that hands over to another lives on beside it: their names must differ.
+/// A name for this process that is unique among all processes. During a hot restart two Envoys run side by side, so
+/// their names must differ.
 pub fn process_name(proxy: Option<&str>) -> String {
     format!("{}/{:x}", proxy_name(proxy, host_name), seed() & 0xff_ffff)
 }
 
-/// What the machine is called; a module is not told Envoy's node id.
+/// The host name, as Envoy's node id is not available to modules.
 fn host_name() -> Option<String> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     Some(name.trim().to_owned())

@@ -1,4 +1,5 @@
-//! The position among the router's upstream filters: one filter for each attempt.
+//! The position among the router's upstream filters, with one filter for each attempt: counts what is in flight at each
+//! host, and measures its delay.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,15 +12,15 @@ use crate::{
     system::now,
 };
 
-/// Whether the process has had a configuration of this position.
+/// True once the process has had a configuration of this position.
 static CONFIGURED: AtomicBool = AtomicBool::new(false);
 
-/// Whether filters in this position may look for tickets.
+/// True if filters in this position may look for tickets.
 pub fn is_configured() -> bool {
     CONFIGURED.load(Ordering::Relaxed)
 }
 
-/// A configuration of this position has no settings.
+/// One configuration of this position, which has no settings.
 pub struct Attempts(());
 
 impl Attempts {
@@ -51,7 +52,7 @@ impl Upstream {
 
     fn end(&mut self) {
         if let Some((lane, attempt)) = self.attempt.take() {
-            // Where the client left, the request's own filter has said so before.
+            // If the client left, the request's downstream filter has already recorded that.
             lane.lock().engine.attempt_ended(attempt, now(), false);
         }
     }
@@ -60,7 +61,7 @@ impl Upstream {
 impl HttpFilter for Upstream {
     fn on_request_headers(&mut self, stream: &mut Stream<'_>) -> Next {
         self.end();
-        // A request that was not admitted here, or whose host is unknown, is none of ours.
+        // A request without a ticket of this module, or without a host address, is not counted.
         let _ = self.begin(stream);
         Next::Continue
     }

@@ -1,4 +1,4 @@
-//! How the main thread is called for a cluster, and what it finds then.
+//! A cluster's configurations, by which the main thread is woken for it, and the answers of agents that wait there.
 
 use std::sync::{
     Mutex,
@@ -10,26 +10,31 @@ use envoy_policy::call::{Answered, Request};
 
 use crate::{registry::wake, system::locked};
 
-/// Envoy numbers each configuration's calls from the same number on; these bits are theirs.
+/// Number of low bits of a token that hold Envoy's number of the call, which is unique within a configuration only.
 const CALLS: u32 = 40;
 
-/// Tells the configurations of a process apart.
+/// Number of a configuration, unique within the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number(u64);
 
 impl Number {
-    /// One that no other has.
+    /// The next unused number.
     pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Number(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Of a configuration's call; no other call of the process has it.
+    /// Token of one of the configuration's calls, unique within the process.
     pub fn token(self, call: u64) -> u64 {
         self.0 << CALLS | call
     }
 
-    /// Calls an agent.
+    /// Calls an agent, and returns the token of its answer. `agents` is the name of the agents' cluster in Envoy,
+    /// `token` a bearer token.
+    ///
+    /// # Errors
+    ///
+    /// If Envoy cannot make the call.
     pub fn ask(
         self,
         configuration: &Configuration,
@@ -46,15 +51,19 @@ impl Number {
 /// The configurations of one cluster.
 #[derive(Debug, Default)]
 pub struct Configurations {
-    /// The newest last.
+    /// Oldest first.
     schedulers: Mutex<Vec<(Number, ConfigScheduler)>>,
-    /// Answers of agents that are not looked at yet, by the tokens of their calls. Envoy may answer a call before it
-    /// returns, while its caller holds locks.
+    /// Answers of agents that have not been taken, with the tokens of their calls. They are stored because Envoy may
+    /// deliver an answer before the call returns, while its caller holds locks.
     answers: Mutex<Vec<(u64, Answer)>>,
 }
 
 impl Configurations {
-    /// One more, which is to be woken from now on.
+    /// Adds a configuration, which is woken from now on; does nothing if Envoy only validates.
+    ///
+    /// # Errors
+    ///
+    /// If the module's thread cannot be started.
     pub fn join(&self, number: Number, configuration: &Configuration) -> Result<(), String> {
         if !configuration.is_validation() {
             wake()?;
@@ -63,35 +72,35 @@ impl Configurations {
         Ok(())
     }
 
-    /// Whether there is none.
+    /// True if there is no configuration.
     pub fn is_empty(&self) -> bool {
         locked(&self.schedulers).is_empty()
     }
 
-    /// It goes.
+    /// Removes a configuration.
     pub fn leave(&self, number: Number) {
         locked(&self.schedulers).retain(|(other, _)| *other != number);
     }
 
-    /// The newest is to be woken, on the main thread.
+    /// Schedules a wake-up of the newest configuration on the main thread.
     pub fn wake(&self) {
         if let Some((_, scheduler)) = locked(&self.schedulers).last() {
             scheduler.wake();
         }
     }
 
-    /// An agent's answer has come.
+    /// Stores an agent's answer.
     pub fn put(&self, token: u64, answer: Answer) {
         locked(&self.answers).push((token, answer));
     }
 
-    /// The answers that have come since the last time.
+    /// Takes all stored answers.
     pub fn answers(&self) -> Vec<(u64, Answer)> {
         std::mem::take(&mut *locked(&self.answers))
     }
 }
 
-/// An answer, as the policies take it.
+/// Converts an answer to the form that the policies take.
 pub fn answered(answer: &Answer) -> Answered<'_> {
     match answer.status {
         0 => Err("an agent's answer breaks off".to_owned()),

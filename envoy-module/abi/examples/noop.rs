@@ -1,4 +1,4 @@
-//! A module whose filter does nothing: what dynamic modules themselves cost, for benchmarks.
+//! A module whose filter does nothing, for benchmarks: it shows the cost of dynamic modules themselves.
 
 use envoy_abi::{Configuration, HttpFilter, HttpFilterConfig, Module, Stream};
 

@@ -1,5 +1,5 @@
-//! A module that panics in the hooks that its configuration names, separated by commas, for tests. `start` is named by the
-//! environment variable `PANICS`: no configuration has come by then.
+//! A module for tests that panics in the hooks listed in its configuration, separated by commas. The hook `start` is
+//! listed in the environment variable `PANICS`, as it runs before there is a configuration.
 
 use std::{
     env,
@@ -17,7 +17,7 @@ const LABEL: &str = "module";
 
 struct Panics;
 
-/// Which hooks are to panic.
+/// The hooks that panic, separated by commas.
 #[derive(Clone)]
 struct Plan(String);
 
@@ -34,7 +34,7 @@ impl Plan {
 struct Config {
     plan: Plan,
     gauge: Option<Gauge>,
-    /// Taken out before the configuration goes.
+    /// Taken out before the configuration is dropped.
     scheduler: Arc<Mutex<Option<ConfigScheduler>>>,
 }
 
@@ -61,7 +61,7 @@ impl Module for Panics {
         let own = plan.clone();
         thread::spawn(move || {
             while wake().is_some() {
-                // As the module's thread has its work guarded.
+                // Guarded like the work of the real module's thread.
                 guard(|| own.reach("thread"));
                 thread::sleep(Duration::from_millis(10));
             }
@@ -132,7 +132,7 @@ impl HttpFilterConfig for Config {
             header(":path", "/"),
             header("host", "x"),
         ];
-        // It is to answer, however it does.
+        // Any answer will do.
         let _ = configuration.call("queries", &headers, None, Duration::from_secs(1));
         self.plan.reach("config wake");
     }

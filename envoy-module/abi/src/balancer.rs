@@ -1,4 +1,4 @@
-//! What a module implements to be a load balancing policy.
+//! The traits that a module implements to provide a load balancing policy.
 
 use std::{collections::HashMap, ffi::c_void, marker::PhantomData};
 
@@ -7,31 +7,32 @@ use crate::{
     sys::{self, EnvoyBuffer, LbContextEnvoyPtr, LbEnvoyPtr},
 };
 
-/// One configuration of a policy; a cluster has one.
+/// One configuration of a policy, which belongs to one cluster of Envoy.
 pub trait LoadBalancerConfig: Send + Sync {
-    /// A worker needs one.
+    /// Makes the policy of one worker.
     fn balancer(&self) -> Box<dyn LoadBalancer>;
 }
 
-/// One worker's policy.
+/// The policy of one worker.
 pub trait LoadBalancer {
-    /// An attempt needs a host: the index of one of [`Hosts::healthy`]. Where it has none, or panics, they take turns.
+    /// Chooses a host for an attempt, by its index in [`Hosts::healthy`]. If this returns `None` or panics, round robin
+    /// chooses.
     fn choose(&mut self, hosts: &Hosts<'_>) -> Option<usize>;
 }
 
-/// A host that Envoy takes for healthy.
+/// A host that Envoy considers healthy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// IP address and port.
+    /// IP address and port, as Envoy writes them.
     pub address: String,
     pub(crate) priority: u32,
-    /// Among its priority's healthy ones.
+    /// Index among the healthy hosts of its priority.
     pub(crate) index: u32,
-    /// Among all of its priority.
+    /// Index among all hosts of its priority, if Envoy lists the address there.
     whole_index: Option<usize>,
 }
 
-/// A cluster's hosts, while an attempt needs one of them.
+/// A cluster's hosts, on offer for one attempt; valid while the hook runs.
 #[derive(Debug)]
 pub struct Hosts<'a> {
     healthy: &'a [Host],
@@ -43,8 +44,8 @@ pub struct Hosts<'a> {
 impl<'a> Hosts<'a> {
     /// # Safety
     ///
-    /// Envoy must have passed `balancer` and `context` to the hook that runs, and `'a` must end with it; `context` may be
-    /// null.
+    /// Envoy must have passed `balancer` and `context` to the hook that runs, and `'a` must end with it; `context` may
+    /// be null.
     pub(crate) unsafe fn new(
         healthy: &'a [Host],
         balancer: LbEnvoyPtr,
@@ -58,12 +59,12 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    /// Of the first priority that has any. There is at least one.
+    /// The healthy hosts of the first priority that has any; never empty.
     pub fn healthy(&self) -> &[Host] {
         self.healthy
     }
 
-    /// Whether the route's retry policy (`retry_host_predicate`) would rather have another one.
+    /// True if the route's retry policy (`retry_host_predicate`) would rather have another host.
     pub fn is_unwanted(&self, host: &Host) -> bool {
         let index = host.whole_index.filter(|_| !self.context.is_null());
         index.is_some_and(|index| {
@@ -92,15 +93,15 @@ unsafe fn address(
     index: usize,
 ) -> Option<String> {
     let mut address = EMPTY;
-    // SAFETY: by the caller `balancer` is good; Envoy checks the index, and writes to a place that is ours.
+    // SAFETY: `balancer` is good, as the caller promises; Envoy checks the index, and writes to a place that is ours.
     let found = unsafe { get(balancer, priority, index, &mut address) };
     // SAFETY: it is copied before Envoy is called again.
     let address = found.then(|| unsafe { bytes(address) })?;
     Some(String::from_utf8_lossy(address).into_owned())
 }
 
-/// The healthy hosts of the first priority that has any. Envoy finds a chosen host by its index among those: there is no
-/// way to name another one, as the panic routing of its own policies does.
+/// The healthy hosts of the first priority that has any. Envoy identifies the chosen host by its index among them, so a
+/// module cannot choose an unhealthy one as the panic routing of Envoy's own policies does.
 ///
 /// # Safety
 ///

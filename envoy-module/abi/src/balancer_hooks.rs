@@ -1,4 +1,4 @@
-//! What Envoy calls of a load balancing policy. All of it must be there.
+//! The hooks of a load balancing policy that Envoy calls. A module must export all of them.
 
 use std::ptr;
 
@@ -15,11 +15,11 @@ use crate::{
 
 struct Config(Box<dyn LoadBalancerConfig>);
 
-/// One worker's; Envoy calls nothing of it from within.
+/// One worker's policy and hosts. Envoy does not call a hook of it while another one runs.
 struct Balancer {
-    /// None where it could not be made.
+    /// `None` if the module's policy panicked when it was made.
     policy: Option<Box<dyn LoadBalancer>>,
-    /// None where they may have changed.
+    /// `None` until a choice needs them, and again when the cluster's hosts have changed.
     hosts: Option<Vec<Host>>,
     turn: usize,
 }

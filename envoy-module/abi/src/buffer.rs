@@ -1,10 +1,10 @@
-//! Bytes that go over the boundary.
+//! Conversions of bytes and headers that pass between Envoy and the module.
 
 use std::ptr;
 
 use crate::sys::{EnvoyBuffer, ModuleBuffer, ModuleHttpHeader};
 
-/// Envoy copies what it keeps, so that the bytes need to live for one call only.
+/// Lends bytes to Envoy. They need to live for one call only, as Envoy copies what it keeps.
 pub fn lent(bytes: &[u8]) -> ModuleBuffer {
     ModuleBuffer {
         ptr: bytes.as_ptr().cast(),
@@ -12,7 +12,7 @@ pub fn lent(bytes: &[u8]) -> ModuleBuffer {
     }
 }
 
-/// As `lent`; none is a null pointer, which removes a header.
+/// As [`lent`]; `None` gives a null pointer, with which Envoy removes a header.
 pub fn lent_or_null(bytes: Option<&[u8]>) -> ModuleBuffer {
     let null = ModuleBuffer {
         ptr: ptr::null(),
@@ -21,7 +21,7 @@ pub fn lent_or_null(bytes: Option<&[u8]>) -> ModuleBuffer {
     bytes.map_or(null, lent)
 }
 
-/// The same of headers.
+/// As [`lent`], for headers.
 pub fn lent_headers(headers: &[(&str, String)]) -> Vec<ModuleHttpHeader> {
     let header = |(name, value): &(&str, String)| ModuleHttpHeader {
         key_ptr: name.as_ptr().cast(),
@@ -32,7 +32,7 @@ pub fn lent_headers(headers: &[(&str, String)]) -> Vec<ModuleHttpHeader> {
     headers.iter().map(header).collect()
 }
 
-/// A place for Envoy to point from.
+/// A buffer for Envoy to fill in.
 pub const EMPTY: EnvoyBuffer = EnvoyBuffer {
     ptr: ptr::null(),
     length: 0,
@@ -47,7 +47,7 @@ pub unsafe fn bytes<'a>(buffer: EnvoyBuffer) -> &'a [u8] {
     if buffer.ptr.is_null() {
         return &[];
     }
-    // SAFETY: it is not null, Envoy tells the true length, and the caller vouches for the lifetime.
+    // SAFETY: the pointer is not null, Envoy gives the true length, and the caller vouches for the lifetime.
     unsafe { std::slice::from_raw_parts(buffer.ptr.cast(), buffer.length) }
 }
 
@@ -55,11 +55,11 @@ pub unsafe fn bytes<'a>(buffer: EnvoyBuffer) -> &'a [u8] {
 ///
 /// # Safety
 ///
-/// As of `bytes`; `length` must be how many there are.
+/// As for [`bytes`]; `length` must be the number of elements.
 pub unsafe fn array<'a, T>(first: *const T, length: usize) -> &'a [T] {
     if first.is_null() {
         return &[];
     }
-    // SAFETY: it is not null, and the caller vouches for length and lifetime.
+    // SAFETY: the pointer is not null, and the caller vouches for length and lifetime.
     unsafe { std::slice::from_raw_parts(first, length) }
 }

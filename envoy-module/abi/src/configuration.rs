@@ -1,4 +1,4 @@
-//! A filter's configuration, as it sees itself while one of its hooks runs on the main thread.
+//! Access to Envoy for a filter's configuration while one of its hooks runs on the main thread.
 
 use std::{ffi::c_void, marker::PhantomData, time::Duration};
 
@@ -7,19 +7,19 @@ use crate::{
     sys::{self, HttpCalloutInitResult, HttpFilterConfigEnvoyPtr, MetricsResult, ModuleBuffer},
 };
 
-/// Lasts for one hook, on the main thread.
+/// A configuration's handle to Envoy; valid for one hook, on the main thread.
 #[derive(Debug)]
 pub struct Configuration {
     pointer: HttpFilterConfigEnvoyPtr,
-    /// Neither may go to another thread.
+    /// Keeps the handle on the main thread.
     thread: PhantomData<*mut c_void>,
 }
 
-/// A counter of a configuration, with one label.
+/// A configuration's counter with one label.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter(usize);
 
-/// The same of a gauge.
+/// A configuration's gauge with one label.
 #[derive(Clone, Copy, Debug)]
 pub struct Gauge(usize);
 
@@ -42,13 +42,13 @@ impl Configuration {
         }
     }
 
-    /// How many workers Envoy has.
+    /// Number of Envoy's workers.
     pub fn workers(&self) -> usize {
         // SAFETY: takes no pointers; this is the main thread.
         unsafe { sys::envoy_dynamic_module_callback_get_concurrency() as usize }
     }
 
-    /// Whether Envoy only checks the configuration: no stream will come.
+    /// True if Envoy only validates the configuration, so that no stream will come.
     pub fn is_validation(&self) -> bool {
         // SAFETY: takes no pointers; this is the main thread.
         unsafe { sys::envoy_dynamic_module_callback_is_validation_mode() }
@@ -69,22 +69,23 @@ impl Configuration {
         (result == MetricsResult::Success).then_some(id)
     }
 
-    /// A new counter. Only while the configuration is made.
+    /// Defines a counter with a label of this name; `None` if Envoy refuses. Only while the configuration is being
+    /// made.
     pub fn define_counter(&self, name: &str, label: &str) -> Option<Counter> {
         let define = sys::envoy_dynamic_module_callback_http_filter_config_define_counter;
         self.define(define, name, label).map(Counter)
     }
 
-    /// A new gauge. Only while the configuration is made.
+    /// Defines a gauge with a label of this name; `None` if Envoy refuses. Only while the configuration is being made.
     pub fn define_gauge(&self, name: &str, label: &str) -> Option<Gauge> {
         let define = sys::envoy_dynamic_module_callback_http_filter_config_define_gauge;
         self.define(define, name, label).map(Gauge)
     }
 
-    /// Counts on, at a value of the label.
+    /// Adds to a counter, for this value of the label.
     pub fn add(&self, counter: Counter, label: &str, value: u64) {
         let mut labels = [lent(label.as_bytes())];
-        // SAFETY: the pointer is good, and the label is read before Envoy returns. What is not counted is lost.
+        // SAFETY: the pointer is good, and the label is read before Envoy returns. A count that Envoy refuses is lost.
         let _ = unsafe {
             sys::envoy_dynamic_module_callback_http_filter_config_increment_counter(
                 self.pointer,
@@ -96,7 +97,7 @@ impl Configuration {
         };
     }
 
-    /// Sets a gauge, at a value of the label.
+    /// Sets a gauge, for this value of the label.
     pub fn set(&self, gauge: Gauge, label: &str, value: u64) {
         let mut labels = [lent(label.as_bytes())];
         // SAFETY: the pointer is good, and the label is read before Envoy returns.
@@ -111,8 +112,13 @@ impl Configuration {
         };
     }
 
-    /// Sends a request to a host of one of Envoy's clusters; the number of the call, which its answer has too. The
-    /// headers must have `:method`, `:path` and `host` or `:authority`.
+    /// Sends a request to a host of one of Envoy's clusters. The headers must include `:method`, `:path`, and `host` or
+    /// `:authority`; the timeout is cut to whole milliseconds. Returns the number of the call, with which the answer
+    /// comes; Envoy may deliver it before this returns.
+    ///
+    /// # Errors
+    ///
+    /// If Envoy does not have the cluster, or no healthy host in it, or refuses the call.
     pub fn call(
         &self,
         cluster: &str,
@@ -147,7 +153,7 @@ impl Configuration {
         }
     }
 
-    /// What wakes the configuration later.
+    /// A scheduler with which to wake the configuration later.
     pub fn scheduler(&self) -> ConfigScheduler {
         // SAFETY: the pointer is good; what is made is ours to delete.
         ConfigScheduler(unsafe {
@@ -156,8 +162,8 @@ impl Configuration {
     }
 }
 
-/// Wakes a configuration on the main thread, from any thread. It must go when its configuration goes: Envoy's main
-/// thread may be gone after that.
+/// Wakes a configuration on the main thread, from any thread. It must be dropped no later than its configuration, as
+/// Envoy's main thread may be gone after that.
 #[derive(Debug)]
 pub struct ConfigScheduler(sys::HttpFilterConfigSchedulerModulePtr);
 
@@ -167,7 +173,7 @@ unsafe impl Send for ConfigScheduler {}
 unsafe impl Sync for ConfigScheduler {}
 
 impl ConfigScheduler {
-    /// [`HttpFilterConfig::on_wake`](crate::HttpFilterConfig::on_wake) is to be called.
+    /// Schedules a call of [`HttpFilterConfig::on_wake`](crate::HttpFilterConfig::on_wake).
     pub fn wake(&self) {
         // SAFETY: the scheduler is deleted by `drop` alone.
         unsafe { sys::envoy_dynamic_module_callback_http_filter_config_scheduler_commit(self.0, 0) }

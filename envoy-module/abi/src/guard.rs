@@ -1,4 +1,4 @@
-//! Panics end at the boundary: one that reached Envoy would end the process.
+//! Catches panics before they reach Envoy, where one would end the process.
 
 use std::{
     any::Any,
@@ -8,14 +8,14 @@ use std::{
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// Panics that were caught since the module was loaded.
+/// Number of panics caught since the module was loaded.
 pub fn panics() -> u64 {
     PANICS.load(Ordering::Relaxed)
 }
 
-/// Runs what Envoy, or a thread of the module, has called; none where that panics.
+/// Runs a hook, or the work of one of the module's threads; `None` if it panics.
 pub fn guard<T>(hook: impl FnOnce() -> T) -> Option<T> {
-    // Whoever is left half changed is dropped by the caller, or keeps its own invariants.
+    // The caller drops what a panic leaves half changed, unless that keeps its invariants by itself.
     panic::catch_unwind(AssertUnwindSafe(hook))
         .inspect_err(|_| {
             PANICS.fetch_add(1, Ordering::Relaxed);
@@ -23,7 +23,8 @@ pub fn guard<T>(hook: impl FnOnce() -> T) -> Option<T> {
         .ok()
 }
 
-/// Panics are logged in one line: symbolizing a backtrace would hold up the worker, and the memory for it stays.
+/// Logs each panic in one line, without a backtrace: symbolizing it would block the worker, and its memory would stay
+/// allocated.
 pub fn install() {
     panic::set_hook(Box::new(|info: &PanicHookInfo<'_>| {
         let place = info.location().map(ToString::to_string);

@@ -1,4 +1,4 @@
-//! What Envoy calls. All hooks of HTTP filters must be there, or Envoy rejects the module.
+//! The hooks of HTTP filters that Envoy calls. Envoy rejects a module if one is missing.
 
 use std::{cell::RefCell, ptr, rc::Rc};
 
@@ -30,11 +30,11 @@ impl Config {
     }
 }
 
-/// One stream's filter; none once it has panicked, or where it could not be made.
+/// One stream's filter; empty once it has panicked, or if it panicked when it was made.
 struct Slot(RefCell<Option<Box<dyn HttpFilter>>>);
 
 impl Slot {
-    /// Shared, so that it lasts as long as a hook even where Envoy destroys the stream amid it.
+    /// A shared reference, so that the slot outlives the hook even if Envoy destroys the stream while the hook runs.
     ///
     /// # Safety
     ///
@@ -47,14 +47,15 @@ impl Slot {
         unsafe { Rc::from_raw(slot) }
     }
 
-    /// Calls the filter; none where there is none, or none any longer.
+    /// Runs a hook of the filter. `None` if there is no filter, if one of its hooks is already running, or if this one
+    /// panics; then the filter is dropped.
     fn call<T>(&self, hook: impl FnOnce(&mut (dyn HttpFilter + 'static)) -> T) -> Option<T> {
         let called = guard(|| {
             let mut filter = self.0.try_borrow_mut().ok()?;
             filter.as_deref_mut().map(hook)
         });
         if called.is_none() {
-            // What it holds is given back now. It may panic in that, too.
+            // Releases what the filter holds, which may panic, too.
             guard(|| drop(self.0.try_borrow_mut().map(|mut filter| filter.take())));
         }
         called.flatten()
@@ -170,7 +171,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_http_filter_new(
     let config = unsafe { Config::of(filter_config_ptr) };
     // SAFETY: the stream is the hook's.
     let stream = unsafe { Stream::new(filter_envoy_ptr) };
-    // Without a filter the stream goes on; a null pointer would close it.
+    // A stream with an empty slot goes on; with a null pointer Envoy would close it.
     let filter = guard(|| config.0.filter(&stream));
     Rc::into_raw(Rc::new(Slot(RefCell::new(filter)))).cast()
 }
@@ -196,7 +197,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
     let mut stream = unsafe { Stream::new(filter_envoy_ptr) };
     match slot.call(|filter| filter.on_request_headers(&mut stream)) {
         Some(Next::Answer(reply)) => {
-            // The filter is not borrowed any more: Envoy may call its other hooks from within.
+            // The filter is no longer borrowed: Envoy may call its other hooks before this returns.
             stream.send(&reply);
             OnHttpFilterRequestHeadersStatus::StopIteration
         }
@@ -248,7 +249,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(
     slot.call(|filter| filter.on_complete(&mut stream));
 }
 
-// What follows does nothing, and must be there.
+// The hooks below do nothing, but Envoy requires them.
 
 #[unsafe(no_mangle)]
 extern "C" fn envoy_dynamic_module_on_http_filter_request_body(

@@ -1,58 +1,58 @@
-//! What a module implements to be an HTTP filter.
+//! The traits that a module implements to provide an HTTP filter.
 
 use crate::{
     configuration::Configuration,
     stream::{Reply, Stream},
 };
 
-/// One configuration of a filter. Its hooks run on Envoy's main thread, but for `filter`, which runs on workers.
+/// One configuration of a filter. Its hooks run on Envoy's main thread, except `filter`, which runs on workers.
 pub trait HttpFilterConfig: Send + Sync {
-    /// A stream begins.
+    /// Makes the filter of a new stream.
     fn filter(&self, stream: &Stream<'_>) -> Box<dyn HttpFilter>;
 
-    /// Someone has called [`ConfigScheduler::wake`](crate::ConfigScheduler::wake).
+    /// Called after [`ConfigScheduler::wake`](crate::ConfigScheduler::wake).
     fn on_wake(&self, _configuration: &Configuration) {}
 
-    /// A [call](Configuration::call) has ended.
+    /// Called when a [call](Configuration::call) with this number has ended, answered or not.
     fn on_answer(&self, _configuration: &Configuration, _call: u64, _answer: Answer) {}
 }
 
-/// One stream's filter, among the HTTP filters or among a router's upstream ones: there, one for each attempt. It is
-/// dropped when the stream is over, which may be without any other hook, and after a panic.
+/// The filter of one stream if the module is among the HTTP filters, or of one attempt if it is among a router's
+/// upstream filters. It is dropped at the end of the stream, possibly without any call of a hook, and after a panic.
 pub trait HttpFilter {
-    /// Request headers have come. They may come again.
+    /// Called when the request headers have come; again if another filter has them run through the chain once more.
     fn on_request_headers(&mut self, _stream: &mut Stream<'_>) -> Next {
         Next::Continue
     }
 
-    /// Response headers go out.
+    /// Called when the response headers pass on their way to the client.
     fn on_response_headers(&mut self, _stream: &mut Stream<'_>) {}
 
-    /// Someone has called [`StreamScheduler::wake`](crate::StreamScheduler::wake), while the stream waits.
+    /// Called after [`StreamScheduler::wake`](crate::StreamScheduler::wake), for a stream that waits.
     fn on_wake(&mut self, _stream: &mut Stream<'_>) -> Next {
         Next::Wait
     }
 
-    /// The stream is over, however it ended. Envoy does not tell that to upstream filters.
+    /// Called at the end of the stream, whatever its outcome. Envoy does not call it for upstream filters.
     fn on_complete(&mut self, _stream: &mut Stream<'_>) {}
 }
 
-/// What is to be done with a request.
+/// Decision on a request.
 #[derive(Debug)]
 pub enum Next {
-    /// It goes on.
+    /// Pass it on to the next filter.
     Continue,
-    /// It is held, with its body, until it is woken.
+    /// Hold it, with its body, until the stream is woken.
     Wait,
-    /// It is answered here.
+    /// Answer it here.
     Answer(Reply),
 }
 
-/// What came of a call.
+/// Result of a call.
 #[derive(Debug)]
 pub struct Answer {
-    /// 0 where there is no answer, or only a part of one.
+    /// HTTP status; 0 if there is no complete answer.
     pub status: u16,
-    /// All of it.
+    /// The whole body.
     pub body: Vec<u8>,
 }

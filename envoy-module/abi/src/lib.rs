@@ -23,19 +23,23 @@ pub use guard::{guard, panics};
 pub use http::{Answer, HttpFilter, HttpFilterConfig, Next};
 pub use stream::{Attribute, Reply, Stream, StreamScheduler};
 
-/// A dynamic module: what it offers to Envoy's configuration.
+/// A dynamic module, which provides filters and policies for Envoy's configuration.
 pub trait Module: Sync {
-    /// Before every line that it logs.
+    /// Name of the module, which precedes every line that it logs.
     fn name(&self) -> &'static str;
 
-    /// A configuration of an HTTP filter, or what is wrong with it: then Envoy rejects it, and the problem is logged.
+    /// Makes a configuration of an HTTP filter from its text in Envoy's configuration.
+    ///
+    /// # Errors
+    ///
+    /// Describes what is wrong with it; this is logged, and Envoy rejects the configuration.
     fn http_filter(
         &self,
         configuration: &Configuration,
         config: &[u8],
     ) -> Result<Box<dyn HttpFilterConfig>, String>;
 
-    /// The same of a load balancing policy.
+    /// As [`Module::http_filter`], for a load balancing policy.
     fn load_balancer(&self, _config: &[u8]) -> Result<Box<dyn LoadBalancerConfig>, String> {
         Err("has no load balancing policy".to_owned())
     }
@@ -43,11 +47,12 @@ pub trait Module: Sync {
 
 static MODULE: OnceLock<&'static dyn Module> = OnceLock::new();
 
-/// What `module!` calls when Envoy has loaded the module. Envoy rejects it where this panics.
+/// Called by [`module!`] when Envoy has loaded the module. Returns the version of the ABI, or null after a panic: Envoy
+/// then rejects the module.
 #[doc(hidden)]
 pub fn start(module: &'static dyn Module) -> *const c_char {
     let started = guard(|| {
-        // A module that is loaded twice stays what it is.
+        // The first load counts if a module is loaded twice.
         let _ = MODULE.set(module);
         logger::install(module.name());
         guard::install();
@@ -55,11 +60,11 @@ pub fn start(module: &'static dyn Module) -> *const c_char {
     started.map_or(ptr::null(), |()| sys::VERSION.as_ptr())
 }
 
-/// Makes a library a dynamic module of Envoy: `envoy_abi::module!(Example);`, of a constant that is a [`Module`].
+/// Makes a library a dynamic module of Envoy: `envoy_abi::module!(Example);`, where `Example` is a constant [`Module`].
 #[macro_export]
 macro_rules! module {
     ($module:expr) => {
-        /// Envoy calls this once, when it has loaded the library.
+        /// Called by Envoy when it has loaded the library.
         #[unsafe(no_mangle)]
         pub extern "C" fn envoy_dynamic_module_on_program_init() -> *const ::std::ffi::c_char {
             $crate::start(&$module)

@@ -1,4 +1,4 @@
-//! What the module logs goes to Envoy's log, as of its component `dynamic_modules`.
+//! Writes the module's log to Envoy's log, under Envoy's component `dynamic_modules`.
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
@@ -11,9 +11,9 @@ struct EnvoyLog {
     name: &'static str,
 }
 
-/// All that is logged from now on goes to Envoy, after the name of the module.
+/// Sends all further log lines to Envoy, each after the name of the module.
 pub fn install(name: &'static str) {
-    // A module that is loaded twice has its logger already.
+    // Fails if the module is loaded twice; the first logger stays.
     if log::set_logger(Box::leak(Box::new(EnvoyLog { name }))).is_ok() {
         log::set_max_level(LevelFilter::Trace);
     }
@@ -39,7 +39,7 @@ impl Log for EnvoyLog {
         if self.enabled(record.metadata()) {
             let line = format!("{}: {}", self.name, record.args());
             let level = level_of(record.level());
-            // SAFETY: Envoy copies the line before it returns, and may be called from any thread.
+            // SAFETY: Envoy copies the line before it returns, and this may be called from any thread.
             unsafe { sys::envoy_dynamic_module_callback_log(level, lent(line.as_bytes())) };
         }
     }

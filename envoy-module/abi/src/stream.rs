@@ -1,4 +1,4 @@
-//! A stream, as a filter sees it while one of its hooks runs.
+//! Access to Envoy for a stream's filter while one of its hooks runs.
 
 use std::{ffi::c_void, marker::PhantomData, ptr};
 
@@ -7,7 +7,7 @@ use crate::{
     sys::{self, AttributeId, EnvoyHttpHeader, HttpFilterEnvoyPtr, HttpHeaderType},
 };
 
-/// What Envoy knows of a stream.
+/// An attribute of a stream in Envoy.
 #[derive(Clone, Copy, Debug)]
 pub enum Attribute {
     /// `response.code_details`, text.
@@ -28,21 +28,21 @@ impl Attribute {
     }
 }
 
-/// The answer to a request that goes no further.
+/// A local reply to a request, which then goes no further.
 #[derive(Debug)]
 pub struct Reply {
-    /// Status.
+    /// HTTP status.
     pub status: u16,
     /// Headers.
     pub headers: Vec<(&'static str, String)>,
     /// Body.
     pub body: &'static str,
-    /// As `%RESPONSE_CODE_DETAILS%` in access logs.
+    /// Details of the response code: `%RESPONSE_CODE_DETAILS%` in access logs.
     pub details: &'static str,
 }
 
-/// Lasts for one hook, on one worker. What is read borrows it, what changes the stream needs it exclusively: by Envoy's
-/// rules a buffer is good until the hook ends or a setter is called.
+/// A stream's handle to Envoy; valid for one hook, on one worker. Values read from the stream borrow it, and setters
+/// borrow it exclusively, since Envoy's buffers are valid only until the hook ends or a setter is called.
 #[derive(Debug)]
 pub struct Stream<'a> {
     filter: HttpFilterEnvoyPtr,
@@ -60,7 +60,7 @@ impl Stream<'_> {
         }
     }
 
-    /// The number of the worker that the stream is on; the first is 0.
+    /// Number of the stream's worker, from 0.
     pub fn worker(&self) -> usize {
         // SAFETY: `filter` is good for the hook's duration, as in all that follows.
         unsafe {
@@ -85,17 +85,17 @@ impl Stream<'_> {
         (found && count > 0).then(|| unsafe { bytes(value) })
     }
 
-    /// The first value of a request header; names are in lower case.
+    /// The first value of a request header; `name` is in lower case.
     pub fn request_header(&self, name: &str) -> Option<&[u8]> {
         self.header(HttpHeaderType::RequestHeader, name)
     }
 
-    /// The same of the response.
+    /// The first value of a response header; `name` is in lower case.
     pub fn response_header(&self, name: &str) -> Option<&[u8]> {
         self.header(HttpHeaderType::ResponseHeader, name)
     }
 
-    /// All request headers, by names in lower case.
+    /// All request headers, in order; names are in lower case.
     pub fn request_headers(&self) -> Vec<(&[u8], &[u8])> {
         let kind = HttpHeaderType::RequestHeader;
         // SAFETY: `filter` is good.
@@ -132,7 +132,7 @@ impl Stream<'_> {
         headers.iter().map(pair).collect()
     }
 
-    /// Sets a request header, or removes it; whether that was possible.
+    /// Sets a request header, or removes it if `value` is `None`. Returns false if Envoy refuses.
     pub fn set_request_header(&mut self, name: &str, value: Option<&[u8]>) -> bool {
         // SAFETY: `filter` is good, and Envoy copies both before it returns.
         unsafe {
@@ -145,7 +145,7 @@ impl Stream<'_> {
         }
     }
 
-    /// An attribute that is text.
+    /// The value of a text attribute; `None` if the stream does not have it.
     pub fn text(&self, attribute: Attribute) -> Option<&[u8]> {
         let mut value = EMPTY;
         // SAFETY: `filter` is good, and Envoy writes to a place that is ours.
@@ -160,7 +160,7 @@ impl Stream<'_> {
         found.then(|| unsafe { bytes(value) })
     }
 
-    /// An attribute that is a number.
+    /// The value of a numeric attribute; `None` if the stream does not have it.
     pub fn number(&self, attribute: Attribute) -> Option<u64> {
         let mut value = 0;
         // SAFETY: `filter` is good, and Envoy writes to a place that is ours.
@@ -174,7 +174,7 @@ impl Stream<'_> {
         found.then_some(value)
     }
 
-    /// What was kept with the request.
+    /// The bytes kept with the request under this name ([`Stream::keep`]).
     pub fn kept(&self, name: &str) -> Option<&[u8]> {
         let mut value = EMPTY;
         // SAFETY: `filter` is good, and Envoy writes to a place that is ours.
@@ -189,7 +189,8 @@ impl Stream<'_> {
         found.then(|| unsafe { bytes(value) })
     }
 
-    /// Keeps bytes with the request, for all its filters, those of attempts among them.
+    /// Keeps bytes with the request in filter state, for all its filters, including those of its attempts. Returns
+    /// false if Envoy refuses.
     pub fn keep(&mut self, name: &str, value: &[u8]) -> bool {
         // SAFETY: `filter` is good, and Envoy copies both before it returns.
         unsafe {
@@ -201,8 +202,8 @@ impl Stream<'_> {
         }
     }
 
-    /// Names the host of the first attempt, by IP address and port. Where it is not among the healthy ones the load
-    /// balancing policy chooses, as it does for retries.
+    /// Sets the host of the first attempt, by IP address and port. If it is not among the healthy hosts, the load
+    /// balancing policy chooses, as it does for retries. Returns false if Envoy refuses.
     pub fn prefer_host(&mut self, address: &str) -> bool {
         // SAFETY: `filter` is good, and Envoy copies the address before it returns.
         unsafe {
@@ -214,13 +215,13 @@ impl Stream<'_> {
         }
     }
 
-    /// The route is looked up again.
+    /// Makes Envoy look up the route again.
     pub fn clear_route(&mut self) {
         // SAFETY: `filter` is good.
         unsafe { sys::envoy_dynamic_module_callback_http_clear_route_cache(self.filter) }
     }
 
-    /// What wakes the stream later.
+    /// A scheduler with which to wake the stream later.
     pub fn scheduler(&self) -> StreamScheduler {
         // SAFETY: `filter` is good; what is made is ours to delete.
         StreamScheduler(unsafe {
@@ -228,7 +229,7 @@ impl Stream<'_> {
         })
     }
 
-    /// Answers the request. Envoy may call other hooks of this filter before that returns, and end the stream.
+    /// Answers the request. Envoy may call other hooks of this filter, and end the stream, before this returns.
     pub(crate) fn send(self, reply: &Reply) {
         let mut headers = lent_headers(&reply.headers);
         // SAFETY: `filter` is good, and Envoy copies everything before it returns.
@@ -244,15 +245,15 @@ impl Stream<'_> {
         }
     }
 
-    /// Lets a request that waits go on. Envoy may call other hooks of this filter before that returns, and end the
-    /// stream.
+    /// Passes on a request that waits. Envoy may call other hooks of this filter, and end the stream, before this
+    /// returns.
     pub(crate) fn resume(self) {
         // SAFETY: `filter` is good.
         unsafe { sys::envoy_dynamic_module_callback_http_filter_continue_decoding(self.filter) }
     }
 }
 
-/// Wakes a stream on its worker, from any thread; once the stream is over, nothing happens.
+/// Wakes a stream on its worker, from any thread; does nothing once the stream has ended.
 #[derive(Debug)]
 pub struct StreamScheduler(sys::HttpFilterSchedulerModulePtr);
 
@@ -262,7 +263,7 @@ unsafe impl Send for StreamScheduler {}
 unsafe impl Sync for StreamScheduler {}
 
 impl StreamScheduler {
-    /// [`HttpFilter::on_wake`](crate::HttpFilter::on_wake) is to be called.
+    /// Schedules a call of [`HttpFilter::on_wake`](crate::HttpFilter::on_wake).
     pub fn wake(&self) {
         // SAFETY: the scheduler is deleted by `drop` alone.
         unsafe { sys::envoy_dynamic_module_callback_http_filter_scheduler_commit(self.0, 0) }

@@ -1,5 +1,5 @@
-//! Envoy's side of the ABI: types, and the callbacks that a module may call. Names are Envoy's without their prefixes, so
-//! that `check_header.py` can compare them with the header of an Envoy.
+//! Envoy's side of the ABI: types, and the callbacks that a module may call. Names are Envoy's without their prefixes,
+//! so that `check_header.py` can compare them with the header of an Envoy.
 
 #![allow(non_upper_case_globals)]
 
@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_void};
 /// The ABI that these declarations follow.
 pub const VERSION: &CStr = c"v0.2.0";
 
-/// Declares enumerations of C: Envoy may have values that are not known here.
+/// Declares C enumerations as integers, since Envoy may pass values that are not declared here.
 macro_rules! enumeration {
     ($($name:ident { $($value:ident = $number:literal,)* })*) => {$(
         #[repr(transparent)]
@@ -20,7 +20,7 @@ macro_rules! enumeration {
             $(pub const $value: $name = $name($number);)*
         }
 
-        // An int of C.
+        // As a C `int`.
         const _: () = assert!(size_of::<$name>() == 4 && align_of::<$name>() == 4);
     )*};
 }
@@ -128,7 +128,7 @@ pub struct ModuleHttpHeader {
     pub value_length: usize,
 }
 
-// As C lays these out: fields of a word each, in this order, without padding.
+// The layout in C: fields of one word each, in this order, without padding.
 const _: () = {
     use std::mem::offset_of;
 
