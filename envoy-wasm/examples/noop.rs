@@ -1,4 +1,4 @@
-//! A filter that does nothing: what `make bench` compares Plimsoll's with.
+//! A filter that does nothing; `make bench` compares Plimsoll's filter with it.
 #![allow(missing_docs)]
 
 #[cfg(target_arch = "wasm32")]

@@ -1,41 +1,41 @@
-//! What the VMs of a process share, each of which serves one thread.
+//! The shared data by which a process's VMs, one per thread, exchange reports, shares and the ring.
 
 use crate::host;
 
-/// The most VMs that are told of.
+/// Most VMs whose reports are listed.
 const MAX_VMS: usize = 4096;
 
-/// The names under which one cluster's VMs share what they know.
+/// The keys of one cluster's shared data.
 #[derive(Debug)]
 pub struct Board(String);
 
 impl Board {
-    /// Of a cluster.
+    /// The board of the cluster with this name.
     pub fn new(cluster: &str) -> Self {
         Board(format!("plimsoll/{cluster}"))
     }
 
-    /// Who talks to agents: ordinal and beat.
+    /// Key of the fetcher, the VM that calls agents: its ordinal and its beat.
     pub fn fetcher(&self) -> String {
         format!("{}/fetcher", self.0)
     }
 
-    /// The ring in force.
+    /// Key of the newest ring.
     pub fn ring(&self) -> String {
         format!("{}/ring", self.0)
     }
 
-    /// What a VM tells.
+    /// Key of a VM's report.
     pub fn told(&self, ordinal: u32) -> String {
         format!("{}/told/{ordinal}", self.0)
     }
 
-    /// What a VM is granted.
+    /// Key of the shares granted to a VM.
     pub fn share(&self, ordinal: u32) -> String {
         format!("{}/share/{ordinal}", self.0)
     }
 
-    /// The number of the shares of which much was given up.
+    /// Key of the number of the last shares after which a VM gave up much of its own.
     pub fn given_up(&self) -> String {
         format!("{}/given_up", self.0)
     }
@@ -44,12 +44,12 @@ impl Board {
         format!("{}/numbers", self.0)
     }
 
-    /// Of the newest shares and of the newest ring.
+    /// The numbers of the newest shares and of the newest ring; `None` before the first.
     pub fn numbers(&self) -> Option<(u64, u64)> {
         host::shared(&self.numbers_key()).and_then(|(value, _)| pair(&value))
     }
 
-    /// See [`Board::numbers`].
+    /// Publishes the numbers of the newest shares and of the newest ring.
     pub fn set_numbers(&self, (shares, ring): (u64, u64)) {
         host::share(&self.numbers_key(), &pair_bytes(shares, ring));
     }
@@ -58,7 +58,7 @@ impl Board {
         format!("{}/tellers", self.0)
     }
 
-    /// The VMs that tell, and what a change of them is compared with.
+    /// The ordinals of the VMs that make reports, and the compare-and-swap number for a change of the list.
     pub fn tellers(&self) -> (Vec<u32>, Option<u32>) {
         let Some((value, cas)) = host::shared(&self.tellers_key()) else {
             return (Vec::new(), None);
@@ -68,14 +68,14 @@ impl Board {
         (words.filter_map(ordinal).collect(), Some(cas))
     }
 
-    /// See [`Board::tellers`].
+    /// Replaces the list of VMs that make reports, unless another VM has changed it since `cas`.
     pub fn set_tellers(&self, tellers: &[u32], cas: Option<u32>) {
         let value: Vec<u8> = tellers.iter().flat_map(|vm| vm.to_le_bytes()).collect();
-        // Where another was faster it is done at the next telling.
+        // If another VM was faster, the next report tries again.
         let _ = host::share_if(&self.tellers_key(), &value, cas);
     }
 
-    /// This VM tells.
+    /// Adds this VM to those that make reports, unless there are [`MAX_VMS`] already.
     pub fn be_listed(&self, ordinal: u32) {
         let (mut tellers, cas) = self.tellers();
         if !tellers.contains(&ordinal) && tellers.len() < MAX_VMS {
@@ -85,7 +85,7 @@ impl Board {
     }
 }
 
-/// Two numbers, as they are shared.
+/// Reads two numbers from shared data: little-endian, 8 bytes each.
 pub fn pair(bytes: &[u8]) -> Option<(u64, u64)> {
     let (first, second) = bytes.split_at_checked(8)?;
     Some((
@@ -94,7 +94,7 @@ pub fn pair(bytes: &[u8]) -> Option<(u64, u64)> {
     ))
 }
 
-/// See [`pair`].
+/// The encoding that [`pair`] reads.
 pub fn pair_bytes(first: u64, second: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&first.to_le_bytes());
@@ -102,7 +102,7 @@ pub fn pair_bytes(first: u64, second: u64) -> [u8; 16] {
     bytes
 }
 
-/// The number of this VM in its process, and the process's own.
+/// A new ordinal for this VM, unique in the process, and the process's nonce, which its first VM chooses.
 pub fn number_vm() -> (u32, u32) {
     for _ in 0..100 {
         let held = host::shared("plimsoll/vms");
@@ -113,6 +113,7 @@ pub fn number_vm() -> (u32, u32) {
             return (ordinal as u32, nonce as u32);
         }
     }
-    // Others were always faster; any number that is nobody's will do.
+    // Other VMs were always faster; any unused number will do. Its high bit keeps it apart from those that were
+    // counted.
     (host::seed() as u32 | 0x8000_0000, 0)
 }

@@ -1,5 +1,5 @@
-//! What the VM that talks to an agent for all of its process does: it sends what the workers tell, follows
-//! the ring, and shares what comes back.
+//! The work of the fetcher, the VM that calls the agents for its whole process: it sends the workers' reports, follows
+//! the ring, and publishes shares and rings to the other VMs.
 
 use envoy_policy::{
     call::{Answered, Request},
@@ -10,7 +10,7 @@ use envoy_policy::{
 
 use crate::{board::Board, host};
 
-/// Makes the calls that are due.
+/// Makes the calls that are due at `now`, seconds, and takes silent VMs off the list of those that make reports.
 pub fn fetch(exchanger: &mut Exchanger, board: &Board, settings: &Settings, now: f64) {
     let given_up = host::shared(&board.given_up());
     let given_up = given_up.and_then(|(value, _)| Some(u64::from_le_bytes(value.try_into().ok()?)));
@@ -42,7 +42,7 @@ fn told(board: &Board, vm: u32) -> Option<Told> {
     serde_json::from_slice(&value).ok()
 }
 
-/// Shares what an agent's answer changes.
+/// Takes an agent's answer, and publishes the shares or the ring in it.
 pub fn on_answer(
     exchanger: &mut Exchanger,
     board: &Board,

@@ -1,4 +1,4 @@
-//! The filter's two positions, one context a stream in each.
+//! The filter's two positions on the way to a host: one context per stream downstream, and one per attempt upstream.
 
 use std::rc::Rc;
 
@@ -17,10 +17,10 @@ use crate::{
     vm::{self, Cluster},
 };
 
-/// Where the filter state keeps a request's ticket.
+/// Name of the filter state in which a request's ticket is kept.
 const TICKET: &str = "plimsoll";
 
-/// Among the HTTP filters.
+/// The filter of one stream among the HTTP filters: admits the request, and names its hosts.
 #[derive(Debug)]
 pub struct Downstream {
     cluster: Rc<Cluster>,
@@ -53,7 +53,7 @@ impl Context for Downstream {
 
 impl HttpContext for Downstream {
     fn on_http_request_headers(&mut self, _: usize, _: bool) -> Action {
-        // A filter further on may let the headers come again.
+        // A later filter may have the headers run through the chain again.
         self.end();
         if let Ok(mut follower) = self.cluster.follower.try_borrow_mut() {
             follower.needs_shares();
@@ -65,7 +65,7 @@ impl HttpContext for Downstream {
         match engine.admit(&path, host::request_header) {
             Admission::Full => {
                 let refusal = Refusal::full(engine.settings().retry_after);
-                // The answer may come back through this filter at once.
+                // The answer may pass back through this filter before `refuse` returns.
                 drop(engine);
                 match host::refuse(&refusal) {
                     true => Action::Pause,
@@ -76,7 +76,7 @@ impl HttpContext for Downstream {
                 self.ticket = Some(ticket);
                 let hosts = engine.hosts(ticket);
                 let hosts_header = &engine.settings().hosts_header;
-                // What a client sent is overwritten or removed.
+                // Overwrites or removes what the client sent under this name.
                 let named = (!hosts.is_empty()).then_some(hosts.as_str());
                 if !host::set_request_header(hosts_header, named) && named.is_some() {
                     let _ = host::set_request_header(hosts_header, None);
@@ -94,7 +94,7 @@ impl Drop for Downstream {
     }
 }
 
-/// Among the router's upstream filters: one context an attempt.
+/// The filter of one attempt among the router's upstream filters: counts it at its host, and measures the delay.
 #[derive(Debug, Default)]
 pub struct Upstream {
     attempt: Option<(Rc<Cluster>, Attempt)>,

@@ -1,5 +1,5 @@
-//! How a worker gets its shares and the ring: one VM of the process, the fetcher, talks to an agent. The
-//! others only tell and look, and one of them takes over where the fetcher falls silent.
+//! How a worker gets its shares and the ring: one VM of the process, the fetcher, calls the agents. The others make
+//! reports and look for news in shared data; one of them takes over if the fetcher falls silent.
 
 use std::cell::RefCell;
 
@@ -18,41 +18,42 @@ use crate::{
     fetcher, host,
 };
 
-/// A fetcher silent for this long is dead, seconds; each worker waits a little longer than the one before.
+/// Silence after which a fetcher counts as dead, seconds. Each VM waits longer than the one before by [`FETCHER_STEP`],
+/// so that only one takes over.
 const FETCHER_SILENT: f64 = 1.0;
 const FETCHER_STEP: f64 = 0.15;
-/// A VM that got no request for so many leases since its start is not a worker's: Envoy has one for its
-/// main thread as well.
+/// A VM without any request in this many leases since its start does not belong to a worker: Envoy also has one for its
+/// main thread.
 const IDLE_LEASES: f64 = 3.0;
 
-/// One cluster's, in one VM.
+/// One VM's shares and ring of one cluster, and its part in fetching them.
 #[derive(Debug)]
 pub struct Follower {
     board: Board,
     worker: Worker,
     ordinal: u32,
+    /// Time of the last tick that did the work, seconds.
     last_tick: f64,
-    /// The number of the ring that was taken.
+    /// Number of the last ring taken.
     ring_taken: u64,
-    /// Whether requests come to this VM, so that it needs shares.
+    /// True if the VM needs shares: requests come to it, or it has started recently.
     is_dispatcher: bool,
-    /// When that is given up where none came.
+    /// Time at which a VM without requests stops being a dispatcher, seconds; infinite after the first request.
     idle_until: f64,
-    /// The fetcher, its beat and when that was new.
+    /// Ordinal and beat of the fetcher, and the time at which they last changed, seconds.
     seen: (u32, u32, f64),
     is_fetcher: bool,
-    /// Used by the one that is.
+    /// Makes the calls while this VM is the fetcher.
     pub exchanger: Exchanger,
-    /// Seconds that the last ring took to be taken over here.
+    /// Time that the last ring took to come into force here, seconds; 0 before the first.
     pub ring_applied: f64,
 }
 
 impl Follower {
-    /// The VM is told apart from others by its `ordinal` in the process and the process's `nonce`, the
-    /// cluster from the VM's others by its `number`.
+    /// `ordinal` is unique among the VMs of the process, `nonce` among processes, and `number` among the VM's clusters.
     pub fn new(settings: &Settings, (ordinal, nonce): (u32, u32), number: u32, seed: u64) -> Self {
         let proxy = proxy_name(settings.proxy.as_deref(), host::node_id);
-        // An Envoy that hands over to another lives on beside it: their names must differ.
+        // During a hot restart two Envoys run side by side, so their names must differ.
         let name = format!("{proxy}/{nonce:x}/{ordinal}.{number}");
         Follower {
             board: Board::new(&settings.cluster),
@@ -60,7 +61,7 @@ impl Follower {
             ordinal,
             last_tick: f64::NEG_INFINITY,
             ring_taken: 0,
-            // At once, so that there are shares before requests come.
+            // From the start, so that there are shares before requests come.
             is_dispatcher: true,
             idle_until: host::now() + IDLE_LEASES * settings.lease,
             seen: (u32::MAX, 0, host::now()),
@@ -70,18 +71,19 @@ impl Follower {
         }
     }
 
-    /// Requests come to this VM.
+    /// Records that requests come to this VM, so that it needs shares.
     pub fn needs_shares(&mut self) {
         self.is_dispatcher = true;
         self.idle_until = f64::INFINITY;
     }
 
-    /// Whether this VM talks to agents.
+    /// True if this VM is the fetcher.
     pub fn is_fetcher(&self) -> bool {
         self.is_fetcher
     }
 
-    /// To be called by every root context of the cluster; the first of them does the work.
+    /// Looks for news, makes a report if one is due, and does the fetcher's work. All root contexts of the cluster call
+    /// this every [`LOOK`] seconds; only the first call of each round does anything.
     pub fn tick(&mut self, engine: &RefCell<Engine>) {
         let now = host::now();
         if now - self.last_tick < 0.5 * LOOK {
@@ -100,7 +102,8 @@ impl Follower {
         }
     }
 
-    /// Takes over what the fetcher has shared since the last look; whether there were shares.
+    /// Puts into force the ring and shares that the fetcher has published since the last call. Returns true if there
+    /// were new shares, for this VM or others.
     fn look(&mut self, engine: &mut Engine, now: f64) -> bool {
         let Some(numbers) = self.board.numbers() else {
             return false;
@@ -122,7 +125,7 @@ impl Follower {
         let shared = host::shared(&self.board.share(self.ordinal));
         let shares =
             shared.and_then(|(value, _)| serde_json::from_slice::<(u64, Shares)>(&value).ok());
-        // An old one is not news.
+        // Shares of an earlier exchange are not new.
         let shares = shares.filter(|(number, _)| *number == numbers.0);
         let shares = shares.map(|(_, shares)| shares);
         if self.worker.take(engine, numbers.0, shares, now) {
@@ -131,7 +134,8 @@ impl Follower {
         true
     }
 
-    /// Once a period, and where there are new shares: what this worker wanted, holds and saw.
+    /// Publishes a report of the worker's demand, of what it has in flight and of what it observed, once a period and
+    /// after new shares.
     fn tell(&mut self, engine: &mut Engine, has_news: bool, now: f64) {
         self.is_dispatcher &= now <= self.idle_until;
         if !self.is_dispatcher || !(self.worker.is_due(now) || has_news) {
@@ -144,6 +148,7 @@ impl Follower {
         }
     }
 
+    /// Renews the fetcher's beat if this VM is the fetcher, and takes over if the fetcher has been silent for too long.
     fn watch_fetcher(&mut self, now: f64) {
         let key = self.board.fetcher();
         let held = host::shared(&key);
@@ -170,7 +175,7 @@ impl Follower {
         }
     }
 
-    /// Takes an agent's answer to a call that is still waited for.
+    /// Takes an agent's answer to the call with this token; ignored if no such call is in flight.
     pub fn on_answer(&mut self, settings: &Settings, token: u64, answered: Answered) {
         let answer = (token, answered);
         fetcher::on_answer(&mut self.exchanger, &self.board, settings, answer);

@@ -1,8 +1,8 @@
 //! Plimsoll's filter for Envoy, by the proxy-wasm ABI: thin over `envoy_policy`.
 //!
-//! One module in two positions of one VM: among the HTTP filters it admits a request and names the
-//! hosts it may go to; among the router's upstream filters, once per attempt, it counts what is in
-//! flight at each host and measures its delay. One VM of a process talks to an agent for all.
+//! One module has two positions in the same VM. Among the HTTP filters it admits a request and names the hosts it may
+//! go to, or names its primary; among the router's upstream filters, once per attempt, it counts what is in flight at
+//! each host and measures its delay. One VM of a process fetches shares and the ring from the agents for all its VMs.
 #![cfg(target_arch = "wasm32")]
 
 mod board;

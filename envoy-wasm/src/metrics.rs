@@ -1,5 +1,5 @@
-//! Counters and gauges in Envoy's own statistics, `wasmcustom.plimsoll_….cluster.<name>`. Counted in the
-//! VM and handed over at each look, so that a request pays for none of it.
+//! Counters and gauges in Envoy's own statistics, `wasmcustom.plimsoll_….cluster.<name>`. Each tick adds what the VM
+//! has counted, so that requests do not pay for it.
 
 use envoy_policy::statistics::{COUNTERS, GAUGES, HandedOver, RING_APPLIED, gauges};
 use proxy_wasm::{hostcalls, types::MetricType};
@@ -23,18 +23,18 @@ impl Counters {
         }
     }
 
-    /// What was counted since the last time.
+    /// Adds the increase of each count since the last call; `counts` are totals in the order of the names.
     pub fn count(&mut self, counts: [u64; 4]) {
         for (metric, more) in self.metrics.iter().zip(self.handed_over.more(counts)) {
             if let Some(metric) = metric.filter(|_| more > 0) {
-                // One that is lost is lost.
+                // A count that Envoy refuses is lost.
                 let _ = hostcalls::increment_metric(metric, more as i64);
             }
         }
     }
 }
 
-/// One cluster's.
+/// Counters and gauges of one cluster that admits requests.
 #[derive(Debug)]
 pub struct Metrics {
     pub counters: Counters,
@@ -52,14 +52,14 @@ impl Metrics {
         }
     }
 
-    /// How long a worker's requests waited for the last ring.
+    /// Sets the gauge of the time that the last ring took to come into force in this VM, seconds; 0 leaves it unset.
     pub fn show_ring_applied(&self, seconds: f64) {
         if let Some(metric) = self.ring_applied.filter(|_| seconds > 0.0) {
             let _ = hostcalls::record_metric(metric, (1e6 * seconds) as u64);
         }
     }
 
-    /// What holds for the whole process.
+    /// Sets the gauges of the whole process; `in_flight` is cost, items, and number of requests.
     pub fn show(&self, in_flight: (f64, u64), ring_version: u64) {
         let values = gauges(in_flight, ring_version);
         for (metric, value) in self.gauges.iter().zip(values) {

@@ -1,4 +1,4 @@
-//! The position that names primaries: one dispatcher a worker, and one context a stream.
+//! The position that names primaries: one dispatcher per worker, and one context per stream.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -20,7 +20,7 @@ use proxy_wasm::{
 
 use crate::{host, metrics::Counters};
 
-/// One cluster in this VM.
+/// One cluster whose primaries are named, in this VM.
 #[derive(Debug)]
 pub struct PrimaryCluster {
     pub name: String,
@@ -30,10 +30,10 @@ pub struct PrimaryCluster {
 }
 
 impl PrimaryCluster {
-    /// The VM is told apart from others by its `ordinal` in the process and the process's `nonce`.
+    /// `ordinal` is unique among the VMs of the process, `nonce` among processes.
     pub fn new(settings: PrimarySettings, (ordinal, nonce): (u32, u32), seed: u64) -> Self {
         let proxy = proxy_name(settings.proxy.as_deref(), host::node_id);
-        // An Envoy that hands over to another lives on beside it: neither may be taken for the other's successor.
+        // During a hot restart two Envoys run side by side, and neither may be taken for the other's successor.
         let name = format!("{proxy}/{nonce:x}/{ordinal}");
         PrimaryCluster {
             name: settings.cluster.clone(),
@@ -43,14 +43,15 @@ impl PrimaryCluster {
         }
     }
 
-    /// Takes other settings over.
+    /// Replaces the settings; requests in flight and waiting ones stay.
     pub fn set(&self, settings: PrimarySettings) {
         if let Ok(mut primaries) = self.primaries.try_borrow_mut() {
             primaries.set(settings);
         }
     }
 
-    /// Several times a second.
+    /// Calls an agent if that is due, decides on waiting streams, and updates the counters. To be called several times
+    /// a second.
     pub fn tick(&self) {
         self.tell();
         self.deliver();
@@ -61,7 +62,7 @@ impl PrimaryCluster {
         }
     }
 
-    /// Talks to an agent where that is due.
+    /// Calls an agent if that is due.
     fn tell(&self) {
         let (Ok(mut primaries), Ok(mut link)) =
             (self.primaries.try_borrow_mut(), self.link.try_borrow_mut())
@@ -76,7 +77,8 @@ impl PrimaryCluster {
         }
     }
 
-    /// Takes an agent's answer.
+    /// Takes an agent's answer to the call with this token, and decides on waiting streams; ignored if no such call is
+    /// in flight.
     pub fn on_answer(&self, token: u64, answered: Answered) {
         if let (Ok(mut primaries), Ok(mut link)) =
             (self.primaries.try_borrow_mut(), self.link.try_borrow_mut())
@@ -84,12 +86,12 @@ impl PrimaryCluster {
         {
             return;
         }
-        // Before that: what is called after it is called for a stream.
+        // The call comes first: after `deliver`, a stream is the effective context, and a call would be made for it.
         self.tell();
         self.deliver();
     }
 
-    /// Lets go of those that waited.
+    /// Resumes or refuses the waiting streams whose outcome is known.
     fn deliver(&self) {
         let (outcomes, settings) = match self.primaries.try_borrow_mut() {
             Ok(mut primaries) => (primaries.again(host::now()), primaries.settings().clone()),
@@ -111,13 +113,13 @@ impl PrimaryCluster {
     }
 }
 
-/// Does it to the stream of now; whether it may go on.
+/// Applies an outcome to the current stream. Returns true if the stream may go on.
 fn act(settings: &PrimarySettings, outcome: Outcome) -> bool {
     let refusal = match outcome {
         Outcome::Wait => return false,
         Outcome::Go { node, fence } => {
             let cluster = format!("{}{node}", settings.prefix);
-            // The route is looked up anew, with the cluster.
+            // Setting the header makes Envoy look up the route again.
             if host::set_request_header(FENCE, Some(&fence))
                 && host::set_request_header(&settings.header, Some(&cluster))
             {
@@ -127,19 +129,19 @@ fn act(settings: &PrimarySettings, outcome: Outcome) -> bool {
         }
         Outcome::Refuse(reason) => Refusal::no_primary(reason, settings.retry_after),
     };
-    // Where that fails the stream stays where it is, and reaches no node.
+    // If this fails, the stream stays held, and reaches no node.
     let _ = host::refuse(&refusal);
     false
 }
 
-/// Whether the node gets the set that was found, and nothing that reads like it or like a token.
+/// Removes headers and sets the object set, see [`changes`]. Returns false if Envoy refuses any of it.
 fn tell((remove, set): (Vec<&str>, Option<&str>)) -> bool {
     let mut remove = remove.into_iter();
     remove.all(|name| host::set_request_header(name, None))
         && set.is_none_or(|set| host::set_request_header(SET, Some(set)))
 }
 
-/// One stream.
+/// The filter of one stream; `stream` is the number of its context.
 #[derive(Debug)]
 pub struct Primary {
     cluster: Rc<PrimaryCluster>,

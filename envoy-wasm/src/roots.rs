@@ -24,13 +24,13 @@ use crate::{
 /// One configuration of the filter.
 #[derive(Debug, Default)]
 pub struct Root {
-    /// In the downstream position.
+    /// The cluster, in the position that admits requests.
     cluster: Option<Rc<Cluster>>,
-    /// In the position that names primaries.
+    /// The cluster, in the position that names primaries.
     primaries: Option<Rc<PrimaryCluster>>,
 }
 
-/// Status and body of the answer that was just called back with.
+/// Status and body of the answer for which Envoy's callback runs.
 fn answer(size: usize) -> Option<(u32, Vec<u8>)> {
     let status = hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, ":status");
     let status = String::from_utf8(status.ok()??).ok()?.parse().ok()?;
@@ -40,7 +40,7 @@ fn answer(size: usize) -> Option<(u32, Vec<u8>)> {
 
 impl Context for Root {
     fn on_http_call_response(&mut self, token: u32, headers: usize, body_size: usize, _: usize) {
-        // Where there is no answer, asking for one would be a panic in the SDK.
+        // If there is no answer, reading it would panic in the SDK.
         let answer = (headers > 0).then(|| answer(body_size.min(MAX_ANSWER)));
         let answer = answer.flatten();
         let answered = answer.as_ref().map(|(status, body)| (*status, &body[..]));

@@ -1,4 +1,4 @@
-//! What the filter's configurations in one VM share: one engine a cluster.
+//! The state that the filter's configurations share in one VM: one engine per cluster.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -10,21 +10,21 @@ use log::warn;
 
 use crate::{board, follower::Follower, host, metrics::Metrics, primary_filter::PrimaryCluster};
 
-/// One cluster in this VM.
+/// One cluster that admits requests, in this VM.
 #[derive(Debug)]
 pub struct Cluster {
     name: String,
     number: u32,
-    /// Its dispatcher and requests.
+    /// The dispatcher, and the requests in flight.
     pub engine: RefCell<Engine>,
-    /// Where its shares come from.
+    /// The source of shares and of the ring.
     pub follower: RefCell<Follower>,
-    /// What Envoy counts for it.
+    /// Counters and gauges in Envoy's statistics.
     pub metrics: RefCell<Metrics>,
 }
 
 impl Cluster {
-    /// Tells the VM's clusters apart.
+    /// Number of the cluster, unique within the VM.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -32,7 +32,7 @@ impl Cluster {
 
 #[derive(Debug, Default)]
 struct Vm {
-    /// This VM's number in the process, and the process's own.
+    /// Ordinal of this VM in the process, and nonce of the process, see [`board::number_vm`].
     number: Option<(u32, u32)>,
     clusters: Vec<Rc<Cluster>>,
     primaries: Vec<Rc<PrimaryCluster>>,
@@ -42,12 +42,13 @@ thread_local! {
     static VM: RefCell<Vm> = RefCell::default();
 }
 
-/// A cluster by its number.
+/// The cluster with this number.
 pub fn cluster(number: u32) -> Option<Rc<Cluster>> {
     VM.with(|vm| vm.try_borrow().ok()?.clusters.get(number as usize).cloned())
 }
 
-/// The cluster of these settings, which the VM may know already.
+/// The cluster with the name in `settings`; made if there is none, else the settings replace its own. `None` if its
+/// state is borrowed.
 pub fn cluster_of(settings: Settings) -> Option<Rc<Cluster>> {
     VM.with(|vm| {
         let mut vm = vm.try_borrow_mut().ok()?;
@@ -79,7 +80,7 @@ pub fn cluster_of(settings: Settings) -> Option<Rc<Cluster>> {
     })
 }
 
-/// The same where primaries are named.
+/// As [`cluster_of`], for a cluster whose primaries are named.
 pub fn primaries_of(settings: PrimarySettings) -> Option<Rc<PrimaryCluster>> {
     VM.with(|vm| {
         let mut vm = vm.try_borrow_mut().ok()?;
