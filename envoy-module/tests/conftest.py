@@ -1,4 +1,4 @@
-"""Fixtures: Envoys of each version that the module supports."""
+"""Fixtures: sites with each version of Envoy that the module supports."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -23,5 +23,5 @@ def site(stack: ExitStack, tmp_path: Path) -> ModuleSite:
 
 @pytest.fixture
 def site_of(stack: ExitStack, tmp_path: Path) -> Callable[[str], ModuleSite]:
-    """A site of an Envoy's version."""
+    """Makes a site with the Envoy of the given version."""
     return lambda version: ModuleSite(stack, tmp_path, version)

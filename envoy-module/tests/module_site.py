@@ -16,14 +16,14 @@ TEXT = "type.googleapis.com/google.protobuf.StringValue"
 
 
 def executable(version: str) -> Path:
-    """The one of PyPI is started by a script."""
+    """Envoy's executable; the command from PyPI is a script that starts it."""
     command = Path(ENVOYS[version]())
     found = command.parents[1].glob("lib/python*/site-packages/envoy/_bin/envoy")
     return next(found, command)
 
 
 def built(name: str) -> Path:
-    """A module of `envoy-module`, or an example of its ABI."""
+    """The built library with this name: the module, or an example of `envoy-module/abi`."""
     return Path(programs.binary(name))
 
 
@@ -36,7 +36,7 @@ def module(library: Path) -> dict[str, Any]:
 
 
 def entry(library: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """Of `http_filters`."""
+    """An entry of `http_filters`."""
     return {
         "name": "module",
         "typed_config": {
@@ -49,7 +49,7 @@ def entry(library: Path, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def policy(library: Path, config: str) -> dict[str, Any]:
-    """A load balancing policy."""
+    """The load balancing policy of a cluster."""
     kind = f"{TYPES}.load_balancing_policies.dynamic_modules.v3.DynamicModulesLoadBalancerConfig"
     typed = {
         "@type": kind,
@@ -82,7 +82,7 @@ def configuration(library: Path, node: int, downstream: Any, upstream: Any) -> d
     filters = [{"name": "manager", "typed_config": manager}]
     queries = {
         "name": "queries",
-        # A busy machine may keep a worker from its sockets.
+        # A worker may be late to its sockets on a busy machine.
         "connect_timeout": "10s",
         "load_assignment": {"cluster_name": "queries", "endpoints": [endpoints([node])]},
     }
@@ -97,7 +97,7 @@ def configuration(library: Path, node: int, downstream: Any, upstream: Any) -> d
 
 
 class ModuleSite:
-    """Of one module; `downstream` and `upstream` are its configurations there."""
+    """Makes Envoys with a module in both positions, in front of one node."""
 
     def __init__(self, stack: ExitStack, directory: Path, version: str = "1.40") -> None:
         self._stack, self._directory, self._program = stack, directory, ENVOYS[version]()
@@ -109,13 +109,13 @@ class ModuleSite:
         return configuration(library, self.node.port, text(downstream), text(upstream))
 
     def envoy(self, config: dict[str, Any]) -> Envoy:
-        """Not started yet."""
+        """An Envoy that is not started yet."""
         envoy = Envoy(self._stack, self._directory, config, 2)
         envoy.command[0] = self._program
         return envoy
 
     def validated(self, config: dict[str, Any], **environment: str) -> tuple[int, str]:
-        """Exit status of `--mode validate`, and what it says."""
+        """Exit status and output of `--mode validate`."""
         envoy = self.envoy(config)
         command = [*envoy.command, "--mode", "validate"]
         env = os.environ | environment
@@ -124,7 +124,7 @@ class ModuleSite:
 
 
 def symbols(program: Path, kind: str) -> set[str]:
-    """Callbacks that a program or a library exports (`defined`), or needs (`undefined`)."""
+    """Names of the callbacks that a program or library exports (`defined`) or needs (`undefined`)."""
     listed = subprocess.run(
         ["nm", "-D", f"--{kind}-only", program], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""The comparison with Envoy's header: what it finds."""
+"""The comparison of the declarations with Envoy's header."""
 
 import pytest
 from check_header import SOURCES, c_declarations, differences, rust_declarations
@@ -53,7 +53,7 @@ def found(rust: str) -> list[str]:
     return differences(c_declarations(HEADER), rust_declarations(rust))
 
 
-def test_what_is_the_same_is_passed():
+def test_equal_declarations_show_no_difference():
     assert not found(RUST)
 
 
@@ -71,12 +71,12 @@ def test_what_is_the_same_is_passed():
         ("*const c_char", "*mut c_char", "text_ptr: is const char*, not char*"),
     ],
 )
-def test_what_is_not_is_told(ours, other, told):
+def test_each_kind_of_difference_is_reported(ours, other, told):
     assert ours in RUST
     assert any(told in line for line in found(RUST.replace(ours, other)))
 
 
-def test_it_reads_all_declarations():
+def test_all_declarations_of_the_crate_are_read():
     text = "\n".join(path.read_text() for path in SOURCES.glob("*.rs"))
     ours = rust_declarations(text)
     assert len(ours.functions) == text.count("fn envoy_dynamic_module_")

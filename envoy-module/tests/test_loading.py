@@ -1,4 +1,4 @@
-"""What Envoy refuses, and what it says then."""
+"""Configurations and modules that Envoy rejects, and the problems that it logs."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ from module_site import TEXT, built, entry, policy
 GOOD = {"cluster": "test", "agents": "agents"}
 UPSTREAM = '{"position": "upstream"}'
 STRUCT = "type.googleapis.com/google.protobuf.Struct"
-# An Envoy of another minor version lacks a callback.
+# Needs a callback that Envoy lacks, as after a change of its minor version.
 TOMORROW = """
 void envoy_dynamic_module_callback_of_tomorrow(void);
 const char* envoy_dynamic_module_on_program_init(void) {
@@ -66,8 +66,8 @@ def test_a_wrong_setting_of_the_load_balancing_policy_is_named(site, text, probl
     assert f"plimsoll: {problem}" in said
 
 
-def test_settings_of_a_listener_that_is_rejected_do_not_come_into_force(site):
-    """They did, where another part of it was wrong."""
+def test_settings_of_a_rejected_listener_do_not_come_into_force(site):
+    """They did if another filter of the listener was wrong."""
 
     def listener(agents: str, second: str) -> dict[str, Any]:
         library = built("libplimsoll.so")
@@ -92,7 +92,7 @@ def test_settings_of_a_listener_that_is_rejected_do_not_come_into_force(site):
     assert "Envoy has no cluster rejected" not in envoy.said()
 
 
-def test_a_callback_that_envoy_lacks_is_named(site, tmp_path):
+def test_a_callback_missing_in_envoy_is_named(site, tmp_path):
     source, library = tmp_path / "tomorrow.c", tmp_path / "libtomorrow.so"
     source.write_text(TOMORROW)
     subprocess.run(["cc", "-shared", "-fPIC", "-Wl,-z,now", "-o", library, source], check=True)
@@ -101,7 +101,7 @@ def test_a_callback_that_envoy_lacks_is_named(site, tmp_path):
     assert "undefined symbol: envoy_dynamic_module_callback_of_tomorrow" in said
 
 
-def test_a_module_that_is_not_there_is_named(site, tmp_path):
+def test_a_missing_module_is_named(site, tmp_path):
     config = site.config(tmp_path / "libnone.so", "", "")
     status, said = site.validated(config)
     assert status == 1

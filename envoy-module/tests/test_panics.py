@@ -11,18 +11,18 @@ OF_STREAMS = ["filter", "request headers", "wake", "response headers", "complete
 
 
 def panics(envoy: Envoy) -> float:
-    """As the module counts them."""
+    """Number of panics, as the module counts them."""
     return sum(envoy.stats("panics").values())
 
 
 @pytest.mark.parametrize("hook", OF_STREAMS)
 @pytest.mark.parametrize("position", ["downstream", "upstream"])
-def test_a_request_passes(site, hook, position):
+def test_a_request_passes_though_the_filter_panics(site, hook, position):
     plans = {"downstream": "none", "upstream": "none"} | {position: hook}
     envoy = site.envoy(site.config(built(LIBRARY), **plans)).start()
     for number in range(5):
         assert envoy.get(f"/{number}")[0] == 200, envoy.tail()
-    # Upstream Envoy does not tell of the end.
+    # Envoy does not call this hook for upstream filters.
     if (position, hook) != ("upstream", "complete"):
         eventually("the panics counted", lambda: panics(envoy) >= 5)
         assert "panics: panicked at" in envoy.said()
@@ -31,8 +31,8 @@ def test_a_request_passes(site, hook, position):
 
 
 @pytest.mark.parametrize("hook", ["request headers", "wake", "response headers", "complete"])
-def test_a_filter_that_panics_again_while_it_is_dropped(site, hook):
-    """The second one ended Envoy."""
+def test_a_second_panic_while_the_filter_is_dropped_is_caught(site, hook):
+    """The second panic ended Envoy."""
     envoy = site.envoy(site.config(built(LIBRARY), f"{hook},drop", "none")).start()
     for number in range(5):
         assert envoy.get(f"/{number}")[0] == 200, envoy.tail()
@@ -53,7 +53,7 @@ def test_a_request_finds_a_host_though_the_load_balancing_policy_panics(site, ho
     assert ("as it was told to" in envoy.said()) == (hook != "none")
 
 
-def test_a_load_balancing_policy_that_cannot_be_made_is_rejected(site):
+def test_a_policy_that_panics_while_it_is_configured_is_rejected(site):
     config = site.config(built(LIBRARY), "none", "none")
     config["static_resources"]["clusters"][0]["load_balancing_policy"] = policy(built(LIBRARY), "config")
     status, said = site.validated(config)
@@ -68,7 +68,7 @@ def test_a_module_that_panics_while_it_starts_is_rejected(site):
 
 
 @pytest.mark.parametrize("hook", ["config wake", "config answer", "config drop", "thread"])
-def test_a_configuration_serves(site, hook):
+def test_a_configuration_serves_though_its_hooks_panic(site, hook):
     envoy = site.envoy(site.config(built(LIBRARY), hook, "none")).start()
     if hook != "config drop":
         envoy.wait_said("as it was told to")
@@ -78,7 +78,7 @@ def test_a_configuration_serves(site, hook):
     assert "as it was told to" in envoy.said()
 
 
-def test_one_that_cannot_be_made_is_rejected(site):
+def test_a_configuration_that_panics_while_it_is_made_is_rejected(site):
     status, said = site.validated(site.config(built(LIBRARY), "config", "none"))
     assert status == 1
     assert "panics: panicked at" in said

@@ -7,7 +7,7 @@ from module_site import built
 
 SETTINGS = json.dumps({"cluster": "test", "agents": "nobody"})
 UPSTREAM = '{"position": "upstream"}'
-# The library's first thread is refused, as where the limit of threads is reached.
+# Refuses the library's first thread, as if the limit on threads were reached.
 REFUSE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,8 +25,8 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *with, void *(*run)(v
 """
 
 
-def test_a_configuration_after_one_without_a_thread_is_woken(site, tmp_path):
-    """It was accepted, and no agent was ever asked for it."""
+def test_a_configuration_is_woken_after_the_thread_failed_to_start_once(site, tmp_path):
+    """The configuration was accepted, but no agent was ever called for it."""
     source, library = tmp_path / "refuse.c", tmp_path / "librefuse.so"
     source.write_text(REFUSE)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
@@ -45,8 +45,8 @@ def test_a_configuration_after_one_without_a_thread_is_woken(site, tmp_path):
     assert envoy.process.wait(30) == 0
 
 
-def test_the_library_stays_loaded_whatever_envoy_does():
-    """Its thread would run on in what is no longer there."""
+def test_the_library_cannot_be_unloaded():
+    """Its thread would go on in unmapped code."""
     command = ["readelf", "--dynamic", built("libplimsoll.so")]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert any("(FLAGS_1)" in line and "NODELETE" in line for line in told.splitlines())

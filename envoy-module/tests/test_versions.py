@@ -1,4 +1,4 @@
-"""The module in each Envoy that it supports."""
+"""The module in each version of Envoy that it supports."""
 
 import json
 import subprocess
@@ -11,13 +11,13 @@ from tests.harness.eventually import eventually
 SETTINGS = json.dumps({"cluster": "test", "agents": "nobody", "key": {"path_segment": 1}, "period": 0.1})
 
 
-def test_each_callback_is_exported(version):
+def test_envoy_exports_each_callback_that_the_module_needs(version):
     needed = symbols(built("libplimsoll.so"), "undefined")
     assert len(needed) > 20
     assert not needed - symbols(executable(version), "defined")
 
 
-def test_a_filter_that_does_nothing_changes_nothing(site_of, version):
+def test_requests_pass_a_filter_that_does_nothing(site_of, version):
     site = site_of(version)
     envoy = site.envoy(site.config(built("examples/libnoop.so"), "", "")).start()
     for number in range(20):
@@ -43,8 +43,8 @@ def test_requests_pass_while_no_agent_answers(site_of, version):
     assert "panicked" not in envoy.said()
 
 
-def test_another_abi_is_told_of(site_of, version):
-    """Envoy only warns; see test_loading.py for what it refuses."""
+def test_another_abi_version_is_logged(site_of, version):
+    """Envoy only warns of another version; test_loading.py has what it rejects."""
     site = site_of(version)
     status, said = site.validated(site.config(built("examples/libnoop.so"), "", ""))
     assert status == 0, said
@@ -54,7 +54,7 @@ def test_another_abi_is_told_of(site_of, version):
 @pytest.mark.parametrize(
     ("told", "warning", "refusal"),
     [
-        # Whatever it says: no hook is there.
+        # Rejected in any case, as the hooks are missing.
         (
             '"v7.0.0"',
             "ABI version v7.0.0 is deprecated",
@@ -63,7 +63,7 @@ def test_another_abi_is_told_of(site_of, version):
         ("0", "", "Failed to initialize dynamic module"),
     ],
 )
-def test_a_module_of_an_abi_of_its_own(site_of, version, tmp_path, told, warning, refusal):
+def test_a_module_without_hooks_or_version_is_rejected(site_of, version, tmp_path, told, warning, refusal):
     source, library = tmp_path / "stub.c", tmp_path / "libstub.so"
     source.write_text(f"const char *envoy_dynamic_module_on_program_init(void) {{ return {told}; }}")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Silence after which a fetcher counts as dead, seconds. Each VM waits longer than the one before by [`FETCHER_STEP`],
-/// so that only one takes over.
+/// so that they do not all try at once.
 const FETCHER_SILENT: f64 = 1.0;
 const FETCHER_STEP: f64 = 0.15;
 /// A VM without any request in this many leases since its start does not belong to a worker: Envoy also has one for its

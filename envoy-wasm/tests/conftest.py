@@ -1,4 +1,4 @@
-"""Fixtures: sites of real programs, one a test or one a file."""
+"""Fixtures: sites of real programs, one per test or one per file."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,7 +13,7 @@ from tests.harness.redis import Redis
 
 @pytest.fixture(scope="module", params=FILTERS)
 def filter_kind(request) -> Filter:
-    """The build of the filter that a test is of; files of one build alone have their own."""
+    """The build of the filter under test; files about a single build override this."""
     kind = KINDS[request.param]
     needs_envoy(kind.envoy())
     return kind
@@ -21,7 +21,7 @@ def filter_kind(request) -> Filter:
 
 @pytest.fixture
 def bounds() -> tuple[int, ...]:
-    """Of the nodes; tests may have others."""
+    """Bounds of the nodes, in items; files may override them."""
     return (3000, 1000)
 
 
@@ -35,20 +35,20 @@ def site(tmp_path, stack, own_redis, bounds, filter_kind) -> Site:
 
 @pytest.fixture(scope="module")
 def shared_bounds() -> tuple[int, ...]:
-    """The same of a file's site."""
+    """Bounds of the nodes of a file's shared site, in items."""
     return (3000, 1000)
 
 
 @pytest.fixture(scope="module")
 def module_stack() -> Iterator[ExitStack]:
-    """What is left when a file's tests have ended."""
+    """Closes what a file's fixtures have opened, after its last test."""
     with ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory, module_stack, shared_bounds, filter_kind) -> Site:
-    """One site for all tests of a file; each has Envoys of its own name."""
+    """One site for all tests of a file; their Envoys differ by name."""
     directory = tmp_path_factory.mktemp("site")
     redis = Redis(module_stack, directory).start().load()
     site = Site(directory, module_stack, redis, shared_bounds, filter_kind)
@@ -58,9 +58,9 @@ def shared(tmp_path_factory, module_stack, shared_bounds, filter_kind) -> Site:
 
 @pytest.fixture(scope="module")
 def fake_site(tmp_path_factory, module_stack, filter_kind) -> tuple[Site, FakeAgent]:
-    """Nodes, and an agent that answers as a test likes."""
+    """A site whose one agent is fake: its answers are up to the test."""
     directory = tmp_path_factory.mktemp("fake")
-    # Nobody starts that Redis.
+    # This Redis is never started.
     site = Site(directory, module_stack, Redis(module_stack, directory), (1, 1), filter_kind)
     site.agents = site.agents[:1]
     addresses = {f"node{i + 1}": f"127.0.0.1:{port}" for i, port in enumerate(site.nodes.ports)}

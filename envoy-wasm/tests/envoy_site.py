@@ -1,4 +1,4 @@
-"""The filter in a real Envoy, with real agents, a real Redis, and nodes that do what they are asked."""
+"""The filter in a real Envoy, with real agents, a real Redis, and nodes that obey each request's query."""
 
 import asyncio
 import http.client
@@ -23,9 +23,10 @@ from tests.harness.redis import Redis
 
 
 class Nodes:
-    """HTTP servers in a thread. The query says what a request wants of them, of one of them by `at`: to wait
-    `seconds`, to `hold` the answer or its second `half` until that is let go, to `reset` the connection
-    `before` the answer or `mid` of it, another `status`, a `location`. The others hold what `then` says.
+    """HTTP servers in a thread. The query of a request controls its answer: `seconds` delays it; `hold` or
+    `half` holds it, or its second half, until `let_go` of that name; `reset` breaks the connection `before`
+    or `mid` of it; `status` and `location` set these. With `at`, this applies to that node only; the other
+    nodes hold the answer by the name in `then`.
     """
 
     def __init__(self, count: int) -> None:
@@ -33,7 +34,7 @@ class Nodes:
         self.seen: list[tuple[str, dict[str, str]]] = []
         self.active: Counter[str] = Counter()
         self.peak: Counter[str] = Counter()
-        # Of every request, where the query does not say.
+        # Delay of requests whose query sets none.
         self.seconds = 0.0
         self._let_go: set[str] = set()
         self._loop = asyncio.new_event_loop()
@@ -62,13 +63,13 @@ class Nodes:
         self._servers[number] = self._wait(bind())
 
     def close(self, number: int) -> None:
-        """Nobody listens any more."""
+        """Stops listening."""
         server = self._servers.pop(number)
         self._loop.call_soon_threadsafe(server.close)
         eventually("a closed port", lambda: not listens(self.ports[number]))
 
     def let_go(self, hold: str) -> None:
-        """Requests with `hold=<hold>` are answered."""
+        """Answers the requests with `hold=<hold>` or `half=<hold>`, present and future."""
         self._let_go.add(hold)
 
     def stop(self) -> None:
@@ -136,7 +137,7 @@ class Nodes:
 
 
 class Client:
-    """One request on a connection of its own, left when the test likes."""
+    """A client with a connection of its own, which the test can close at any time."""
 
     def __init__(self, port: int, path: str) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
@@ -154,7 +155,7 @@ class Client:
         return read
 
     def status(self) -> int:
-        """Of the answer, read to its end."""
+        """Status of the answer, which is read to its end."""
         answer = http.client.HTTPResponse(self._socket)
         answer.begin()
         with suppress(http.client.IncompleteRead, OSError):
@@ -169,7 +170,7 @@ class Client:
 
 
 class Load:
-    """Clients that ask without end, each request by a connection of its own; what they were told."""
+    """Clients that send requests without a pause, each on a new connection; `answers` has the results."""
 
     def __init__(self, envoy: Envoy, clients: int = 1) -> None:
         self.answers: list[int | str] = []
@@ -177,7 +178,7 @@ class Load:
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(clients)]
 
     def _run(self) -> None:
-        # Who gets no answer is told of as well.
+        # A request without an answer counts as well.
         while not self._stopped.is_set():
             try:
                 self.answers.append(self._envoy.get(f"/stock/S{len(self.answers) % 100:04}")[0])
@@ -185,7 +186,7 @@ class Load:
                 self.answers.append(repr(error))
 
     def goes_on(self) -> None:
-        """Until some that begin now are answered."""
+        """Waits until some requests that begin from now on are answered."""
         told = len(self.answers) + len(self._threads)
         eventually("answers", lambda: len(self.answers) > told + 100)
 
@@ -224,7 +225,7 @@ class Site:
         self._running[name] = made.start()
 
     def node(self, name: str, *words: str) -> None:
-        """`plimsoll node …`, to the node's agent."""
+        """Runs `plimsoll node …` for the node's agent."""
         self._running[name].node(*words)
 
     def start(self) -> None:
@@ -237,7 +238,7 @@ class Site:
         eventually("a ring of all", lambda: set(self.cluster.ring_or_none() or ()) == names)
 
     def config(self, **settings: Any) -> dict[str, Any]:
-        """The example's, for this site; `settings` are the filter's."""
+        """The example's configuration, for this site; `settings` change those of the filter."""
         config = example(f"{self.filter_kind.name}-fc-hash.yaml")
         quick = {"cluster": "test", "period": 0.1, "lease": 1.0, "age_limit": 2.0, "timeout": 0.5}
         set_filter(config["static_resources"]["listeners"][0], **(quick | settings))
@@ -265,10 +266,10 @@ class Site:
         return envoy
 
     def wait_in_force(self, envoy: Envoy) -> None:
-        """Until the ring of Redis is the filter's, and every worker decides by it and has its share."""
+        """Waits until every worker places requests by the ring in Redis, and has its full share."""
         eventually("the ring in force", lambda: self._is_in_force(envoy))
         eventually("shares", self._have_all_shares)
-        # A worker looks a moment later than it is granted them, and before the second exchange from now.
+        # A worker takes granted shares with a delay, but before the second exchange from now.
         for _ in range(2):
             leases = self._leases()
             eventually("an exchange", lambda leases=leases: not leases.items() & self._leases().items())
@@ -280,7 +281,7 @@ class Site:
         held: dict[str, list[float]] = {}
         for name, text in self.cluster.server.hgetall(self.cluster.shares).items():
             held.setdefault(name.split()[0].decode(), []).append(float(text.split()[0]))
-        # Without demand they are even, but for their being whole requests.
+        # Without demand shares are equal, up to rounding to whole requests.
         return all(3 * min(shares) > max(shares) for shares in held.values())
 
     def _is_in_force(self, envoy: Envoy) -> bool:
@@ -293,7 +294,7 @@ class Site:
         return every and envoy.stats().get("proxy_ring_version") == self.cluster.ring()[0]
 
     def key_of(self, node: str, number: int = 0) -> str | None:
-        """A key of that node in the ring, another one for each number; none while it has no slots."""
+        """The key with this number, from 0, among those of the node in the ring; `None` without slots."""
         _, _, names, owners = self.cluster.ring()
         keys = (f"S{i:04}" for i in range(10_000))
         return next(

@@ -1,4 +1,4 @@
-"""An agent that answers as a test likes."""
+"""A fake agent, whose answers are up to the test."""
 
 import json
 import socket
@@ -17,7 +17,7 @@ SLOTS = 16
 
 @dataclass
 class Reply:
-    """An answer; `length` is what it says of its body where that is a lie, `endless` never ends it."""
+    """An answer. `length` is a false content length, `endless` a body without an end, `seconds` a delay."""
 
     body: bytes = b""
     status: int = 200
@@ -28,7 +28,7 @@ class Reply:
 
 
 class FakeAgent:
-    """`replies` has what `/v1/observe` and `/v1/ring` answer where it is not the truth."""
+    """Answers `/v1/observe` and `/v1/ring` correctly, except for paths in `replies`."""
 
     def __init__(self, port: int, addresses: dict[str, str]) -> None:
         self.addresses, self.version = addresses, 1
@@ -52,7 +52,7 @@ class FakeAgent:
 
         class Server(ThreadingHTTPServer):
             def handle_error(self, *_: object) -> None:
-                """Envoy may leave at any time."""
+                """Ignores errors, as Envoy may close a connection at any time."""
 
             def process_request(self, request: socket.socket, address: object) -> None:
                 agent.connections.append(request)
@@ -75,7 +75,7 @@ class FakeAgent:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def shares(self, exchange: dict[str, Any]) -> dict[str, Any]:
-        """The truth of `/v1/observe`."""
+        """The correct answer to `/v1/observe`."""
         node = {"bound_jobs": 64, "mean_cost": 80, "jobs": 5, "load": 0.4}
         granted = {"count": 1, "granted": dict.fromkeys(self.addresses, 1e6)}
         return {
@@ -85,7 +85,7 @@ class FakeAgent:
         }
 
     def table(self) -> dict[str, Any]:
-        """The truth of `/v1/ring`."""
+        """The correct answer to `/v1/ring`."""
         names = list(self.addresses)
         each, rest = divmod(SLOTS, len(names))
         owners = [number for i in range(len(names)) for number in (i, each + (rest if i == 0 else 0))]

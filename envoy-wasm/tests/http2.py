@@ -11,12 +11,12 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 
 OK = b"200"
-# Of one connection at a time.
+# Most streams open at once on one connection.
 MAX_STREAMS = 1 << 20
 
 
 class Streams:
-    """One connection's streams; `open` are under way, `answers` the statuses of those that were answered."""
+    """The streams of one connection: `open` are those in flight, `answers` the statuses that came back."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: "Server | None" = None
@@ -58,7 +58,7 @@ class Streams:
                 self.open.discard(stream)
 
     def ask(self, count: int, path: str) -> None:
-        """So many requests at once."""
+        """Sends `count` requests at once."""
         head = [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", path)]
         for _ in range(count):
             stream = self._connection.get_next_available_stream_id()
@@ -83,7 +83,7 @@ class Streams:
 
 
 class Server:
-    """Answers at once, or where it `holds`, not at all until it is told."""
+    """Answers each request at once; while `holds` is set, only when `answer_all` is called."""
 
     def __init__(self) -> None:
         self.holds = False
@@ -103,7 +103,7 @@ class Server:
 
 
 async def connect(port: int) -> tuple[Streams, asyncio.Task[None]]:
-    """A client's connection, and what reads from it."""
+    """A client's connection, and the task that reads from it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     streams = Streams(reader, writer)
     return streams, asyncio.create_task(streams.read())

@@ -1,4 +1,4 @@
-"""What is in flight is counted exactly, for every way a request can end."""
+"""The cost in flight is counted exactly, however a request ends."""
 
 import asyncio
 import itertools
@@ -14,11 +14,11 @@ from tests.harness.envoy import Envoy, manager_of
 from tests.harness.envoy_filter import FILTERS, KINDS, OLDEST, Filter, needs_envoy
 from tests.harness.eventually import eventually
 
-# In flight all the while, one at each node: what is given back twice shows as what is never given back.
+# Cost of requests held at each node during a test; without them a cost released twice would not show.
 HELD = {"node1": 7, "node2": 11}
 MARK = 1000
 HOLDS = itertools.count()
-# The module among the HTTP filters alone.
+# The module among the HTTP filters only, without upstream filters.
 BY_REQUEST = "module by request"
 MODES = [*FILTERS, BY_REQUEST]
 on_each_envoy = pytest.mark.parametrize("mode", [*MODES, OLDEST], indirect=True)
@@ -33,7 +33,7 @@ def forward(prefix: str, **more: Any) -> dict[str, Any]:
 
 
 def retry(on: str, **more: Any) -> dict[str, Any]:
-    # Hosts that were asked before are not asked again.
+    # Never retries at a host that was tried before.
     kind = "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
     others = {"name": "envoy.retry_host_predicates.previous_hosts", "typed_config": {"@type": kind}}
     return {"retry_on": on, "num_retries": 1, "retry_host_predicate": [others], **more}
@@ -79,7 +79,7 @@ def envoy(shared: Site, mode: str) -> Envoy:
 
 
 class Ledger:
-    """What one Envoy has in flight, while something is."""
+    """Checks what one Envoy has in flight."""
 
     def __init__(self, site: Site, envoy: Envoy) -> None:
         self._site, self._envoy = site, envoy
@@ -90,7 +90,7 @@ class Ledger:
         )
 
     def settle(self) -> None:
-        """All that is told is of now: a new request comes to be seen, and goes."""
+        """Waits until the statistics are up to date: until a new request shows in them, and its end, too."""
         base = sum(HELD.values())
         with self.held(MARK):
             self.is_exactly(base + MARK, len(HELD) + 1)
@@ -120,11 +120,11 @@ def arrives(shared: Site, path: str) -> Callable[[], bool]:
     return lambda: any(seen[":path"] == path for _, seen in shared.nodes.seen)
 
 
-def test_an_answer(envoy, ledger):
+def test_an_answered_request_is_released(envoy, ledger):
     assert envoy.get("/stock/S0001?items=60")[0] == 200
 
 
-def test_several_on_one_connection(envoy, ledger):
+def test_several_requests_on_one_connection_are_released(envoy, ledger):
     client = Client(envoy.port, "/stock/S0001?items=60")
     client.read_until(b"0123456789")
     client.send("GET /stock/S0002?items=60 HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -141,7 +141,7 @@ def test_a_client_leaves_before_the_answer(shared, envoy, ledger, reset):
 
 
 @on_each_envoy
-def test_clients_who_leave_do_not_take_a_node_out(shared, envoy, ledger):
+def test_clients_that_leave_do_not_eject_a_node(shared, envoy, ledger):
     before = envoy.stats()["ejections_total"]
     for number in range(10):
         path = f"/stock/S0001?items=60&hold=never&number={number}"
@@ -152,7 +152,7 @@ def test_clients_who_leave_do_not_take_a_node_out(shared, envoy, ledger):
     assert envoy.stats()["ejections_total"] == before
 
 
-def test_clients_who_reset_their_streams_do_not_take_a_node_out(shared, envoy, ledger):
+def test_clients_that_reset_their_streams_do_not_eject_a_node(shared, envoy, ledger):
     before = envoy.stats()["ejections_total"]
     path = "/stock/S0001?items=60&hold=neverreset"
 
@@ -176,7 +176,7 @@ def test_a_client_leaves_at_once(envoy, ledger):
         Client(envoy.port, "/stock/S0001?items=60&hold=never").leave()
 
 
-def test_a_client_leaves_amid_its_headers(envoy, ledger):
+def test_a_client_leaves_within_its_headers(envoy, ledger):
     client = Client(envoy.port, "/stock/S0001?items=60")
     client.read_until(b"0123456789")
     client.send("GET /stock/S0002?items=60 HTTP/1.1\r\nhost:")
@@ -184,7 +184,7 @@ def test_a_client_leaves_amid_its_headers(envoy, ledger):
 
 
 @pytest.mark.parametrize("reset", [True, False])
-def test_a_client_leaves_amid_its_request_body(envoy, ledger, reset):
+def test_a_client_leaves_within_its_request_body(envoy, ledger, reset):
     client = Client(envoy.port, "/stock/S0001?items=60")
     client.read_until(b"0123456789")
     client.send("PUT /stock/S0002?items=60 HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n01234")
@@ -202,7 +202,7 @@ def test_a_client_leaves_during_a_retry(shared, envoy, ledger, reset):
     client.leave(reset)
 
 
-def test_a_client_leaves_mid_body(shared, envoy, ledger):
+def test_a_client_leaves_within_the_response_body(shared, envoy, ledger):
     client = Client(envoy.port, "/stock/S0001?items=60&half=never")
     client.read_until(b"01234")
     ledger.is_exactly(sum(HELD.values()) + 60, len(HELD) + 1)
@@ -214,7 +214,7 @@ def test_a_node_resets_before_its_answer(envoy, ledger):
     assert envoy.get("/again/S0001?items=60&reset=before")[0] == 503
 
 
-def test_a_node_resets_mid_body(envoy, ledger):
+def test_a_node_resets_within_its_response_body(envoy, ledger):
     client = Client(envoy.port, "/stock/S0001?items=60&reset=mid")
     assert client.status() == 200
 
@@ -223,7 +223,7 @@ def test_the_route_times_out(envoy, ledger):
     assert envoy.get("/limited/S0001?items=60&hold=never2")[0] == 504
 
 
-def test_each_try_times_out(envoy, ledger):
+def test_each_attempt_times_out(envoy, ledger):
     assert envoy.get("/again/S0001?items=60&hold=never2")[0] == 504
 
 
@@ -235,25 +235,25 @@ def test_a_retry_goes_to_another_node(shared, envoy, ledger):
         assert (status, headers["x-node"]) == (200, "node2"), fault
 
 
-def test_a_hedged_request(shared, envoy, ledger):
+def test_a_hedged_request_is_released(shared, envoy, ledger):
     key = shared.key_of("node1")
     status, headers = envoy.get(f"/hedged/{key}?items=60&hold=never2&at=node1")
     assert (status, headers["x-node"]) == (200, "node2")
 
 
-def test_answers_of_envoy_itself(envoy, ledger):
+def test_direct_responses_and_redirects_of_envoy_are_released(envoy, ledger):
     assert envoy.get("/direct/S0001?items=60")[0] == 418
     assert envoy.get("/moved/S0001?items=60")[0] == 301
 
 
-def test_a_redirect_inside(envoy, ledger):
+def test_an_internal_redirect_is_released(envoy, ledger):
     to = f"http://127.0.0.1:{envoy.port}/stock/S0002"
     status, headers = envoy.get(f"/inside/S0001?items=60&status=302&location={to}")
     assert status == 200, headers
 
 
 @on_each_envoy
-def test_a_request_without_host(envoy, ledger):
+def test_a_request_without_a_host_header_is_released(envoy, ledger):
     client = Client(envoy.port, "/stock/S0001?items=60")
     client.read_until(b"0123456789")
     client.send("GET /stock/S0002?items=60 HTTP/1.1\r\n\r\n")
@@ -261,14 +261,14 @@ def test_a_request_without_host(envoy, ledger):
 
 
 @on_each_envoy
-def test_a_refused_request(shared, envoy, ledger):
+def test_a_refused_request_holds_nothing(shared, envoy, ledger):
     with ledger.held(900, shared.key_of("node2")), ledger.held(2900, shared.key_of("node1")):
         status, headers = envoy.get("/stock/S0001?items=3000")
         assert (status, headers["plimsoll-reason"], headers["retry-after"]) == (503, "full", "1")
 
 
-def test_nobody_listens(site):
-    """Requests for the node are retried at the other one until it is taken out, and none is lost."""
+def test_a_node_with_a_closed_port_is_ejected_and_loses_no_request(site):
+    """Requests for the node are retried at the other one until it is ejected."""
     config = site.config()
     queries = next(found for found in config["static_resources"]["clusters"] if found["name"] == "queries")
     del queries["health_checks"]
@@ -284,7 +284,7 @@ def test_nobody_listens(site):
     assert refused["cluster.queries.upstream_cx_connect_fail"] >= 5
 
 
-def test_the_end_of_envoy(shared):
+def test_envoy_ends_cleanly_with_requests_in_flight(shared):
     envoy = shared.envoy(name="ends", concurrency=2)
     shared.wait_in_force(envoy)
     path = "/stock/S0001?items=6&hold=never3"

@@ -1,4 +1,4 @@
-"""Agents that are away or slow: the last good state serves on, and when it is old, the fallback policy."""
+"""Agents that are away or slow: the last good state applies, and the fallback policy once that is stale."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ DECIDED, UNDECIDED = (REQUESTS, 0, 0), (0, 0, REQUESTS)
 
 
 def ask(envoy: Envoy) -> tuple[float, ...]:
-    """How requests were decided, none of which may fail."""
+    """Sends requests, none of which may fail, and counts how they were decided."""
     before = envoy.counts()
     for number in range(REQUESTS):
         assert envoy.get(f"/stock/S{number}")[0] == 200
@@ -25,7 +25,7 @@ def ask(envoy: Envoy) -> tuple[float, ...]:
 
 @contextmanager
 def away(site: Site, agent: FakeAgent) -> Iterator[None]:
-    """Nobody listens where the agent did."""
+    """Closes the agent's port for the duration of the block."""
     agent.stop()
     yield
     agent.start()
@@ -33,7 +33,7 @@ def away(site: Site, agent: FakeAgent) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def envoy(fake_site: tuple[Site, FakeAgent]) -> Envoy:
-    """Started while the agent was away."""
+    """An Envoy that was started while the agent was away."""
     site, agent = fake_site
     with away(site, agent):
         envoy = site.envoy(concurrency=2)
@@ -43,7 +43,7 @@ def envoy(fake_site: tuple[Site, FakeAgent]) -> Envoy:
     return envoy
 
 
-def test_an_agent_goes_for_long_and_comes_back(fake_site, envoy):
+def test_requests_fall_back_while_the_agent_is_away_for_long(fake_site, envoy):
     site, agent = fake_site
     with away(site, agent):
         assert ask(envoy) == DECIDED
@@ -55,7 +55,7 @@ def test_an_agent_goes_for_long_and_comes_back(fake_site, envoy):
 @pytest.mark.parametrize(
     "reply", [Reply(seconds=5), Reply(b'{"problem": "Redis: away"}', 503)], ids=["slow", "without Redis"]
 )
-def test_an_agent_that_does_not_help(fake_site, envoy, reply):
+def test_requests_fall_back_while_the_agent_is_slow_or_without_redis(fake_site, envoy, reply):
     _, agent = fake_site
     agent.replies[OBSERVE] = agent.replies[RING] = lambda asked: reply
     assert ask(envoy) == DECIDED
@@ -64,8 +64,8 @@ def test_an_agent_that_does_not_help(fake_site, envoy, reply):
     eventually("decisions", lambda: ask(envoy) == DECIDED, 30)
 
 
-def test_an_agent_that_is_behind(fake_site, envoy):
-    """Its ring is not taken while others have a newer one, but when that one is nowhere any more."""
+def test_an_older_ring_is_refused_unless_all_agents_have_it(fake_site, envoy):
+    """The older ring is refused while another agent has a newer one, and taken once none has."""
     _, agent = fake_site
     agent.version += 10
     newest = agent.version
@@ -91,8 +91,8 @@ def test_an_agent_that_is_behind(fake_site, envoy):
     assert ask(envoy) == DECIDED
 
 
-def test_a_ring_that_an_agent_does_not_tell_of(fake_site, envoy):
-    """An agent that is asked to wait and knows nothing new is not waited for, when others know better."""
+def test_a_new_ring_arrives_though_one_agent_does_not_answer(fake_site, envoy):
+    """A long poll at an agent with nothing new is given up once shares show a newer ring."""
     _, agent = fake_site
     asked = []
 
@@ -107,8 +107,8 @@ def test_a_ring_that_an_agent_does_not_tell_of(fake_site, envoy):
     eventually("the newest ring", lambda: envoy.stats()["proxy_ring_version"] == agent.version)
 
 
-def test_addresses_that_envoy_does_not_have(fake_site, envoy):
-    """The fallback policy takes those requests, at the nodes that there are."""
+def test_addresses_unknown_to_envoy_are_left_to_the_fallback_policy(fake_site, envoy):
+    """It sends those requests to the nodes that Envoy has."""
     _, agent = fake_site
     known = dict(agent.addresses)
     agent.addresses |= dict.fromkeys(known, "192.0.2.1:80")
@@ -119,8 +119,8 @@ def test_addresses_that_envoy_does_not_have(fake_site, envoy):
     eventually("nothing in flight", lambda: envoy.stats()["in_flight_requests"] == 0)
 
 
-def test_redis_goes_and_comes_back(site, own_redis):
-    """Behind real agents, which answer 503 meanwhile."""
+def test_requests_fall_back_while_redis_is_away(site, own_redis):
+    """With real agents, which answer 503 meanwhile."""
     envoy = site.envoy()
     site.wait_in_force(envoy)
     own_redis.kill()

@@ -1,4 +1,4 @@
-"""A setting that is wrong keeps Envoy from starting, and the log names it."""
+"""A wrong setting keeps Envoy from starting, and is named in the log; metrics are as documented."""
 
 import re
 import subprocess
@@ -41,7 +41,7 @@ def test_a_wrong_setting_is_named(ends, field):
     assert f"plimsoll: {WRONG[field][1]}" in log
 
 
-def test_validation_needs_no_start(fake_site, stack):
+def test_validation_mode_names_a_wrong_setting(fake_site, stack):
     """`--mode validate` runs the module as well."""
     site, _ = fake_site
     config = site.config(spill=7)
@@ -65,7 +65,7 @@ def test_settings_must_be_a_string(fake_site, stack):
     assert problem in envoy.said()
 
 
-def test_what_prometheus_reads(shared, filter_kind):
+def test_metrics_for_prometheus_are_those_documented(shared, filter_kind):
     envoy = shared.envoy()
     shared.wait_in_force(envoy)
     with urllib.request.urlopen(f"http://127.0.0.1:{envoy.admin}/stats/prometheus", timeout=5) as answer:

@@ -1,4 +1,4 @@
-"""A node that takes no work gets none, not even from retries past the hosts that were named."""
+"""A node that takes no work gets none, not even from retries beyond the hosts that the filter named."""
 
 from collections.abc import Iterator
 
@@ -30,7 +30,7 @@ def without_node2(shared: Site, envoy: Envoy, request: pytest.FixtureRequest) ->
     shared.node("node2", *request.param)
     key = shared.key_of("node2")
     eventually("nothing at node2", lambda: envoy.node_of(key) == "node1")
-    # The ring may have come before the news of the node, by up to a period.
+    # The ring may arrive up to a period before the node's state.
     again = f"/again/{key}?status=500&at=node1"
     eventually("nor retries", lambda: envoy.get(again)[0] == 500)
     yield
@@ -41,11 +41,11 @@ def without_node2(shared: Site, envoy: Envoy, request: pytest.FixtureRequest) ->
 
 
 @pytest.mark.usefixtures("without_node2")
-def test_a_node_that_is_drained_or_down_gets_nothing(shared, envoy):
+def test_a_node_that_is_drained_or_down_gets_no_request(shared, envoy):
     before = len(shared.nodes.seen)
     for number in range(50):
         assert envoy.node_of(f"S{number:04}") == "node1"
-    # Not even where all else fails, more often than hosts are named.
+    # Not even if all other hosts fail, more often than there are hosts named.
     for number in range(10):
         assert envoy.get(f"/again/S{number:04}?status=500&at=node1")[0] == 500
     assert {node for node, _ in shared.nodes.seen[before:]} == {"node1"}

@@ -1,4 +1,4 @@
-"""Every example is one that Envoy takes."""
+"""Envoy accepts every example."""
 
 import subprocess
 
@@ -10,7 +10,7 @@ from tests.harness.envoy_filter import FILTERS, with_built
 
 
 @pytest.mark.parametrize("example", examples().values(), ids=lambda path: path.stem)
-def test_envoy_takes_it_without_a_warning(example, tmp_path):
+def test_envoy_accepts_the_example_without_a_warning(example, tmp_path):
     text = example.read_text()
     kinds = [kind for kind in FILTERS.values() if kind.installed in text]
     if not programs.are_found(*(kind.built for kind in kinds)):

@@ -1,4 +1,4 @@
-"""Where requests go, and who decides, in a real Envoy."""
+"""Placement of requests by the filter in a real Envoy."""
 
 import pytest
 

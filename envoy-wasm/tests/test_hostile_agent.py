@@ -1,4 +1,4 @@
-"""Whatever an agent answers: it is said, the last good state goes on serving, and nothing is refused."""
+"""Invalid answers of an agent are logged, the last good state stays in force, and no request is refused."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def envoy(fake_site: tuple[Site, FakeAgent]) -> Envoy:
 
 @pytest.fixture
 def agent(fake_site: tuple[Site, FakeAgent], envoy: Envoy) -> Iterator[FakeAgent]:
-    """Told the truth again, the worker acts on it."""
+    """The agent of a test; afterwards it answers correctly, and Envoy must act on that."""
     _, agent = fake_site
     yield agent
     tells_truth(agent, envoy)
@@ -45,7 +45,7 @@ def tells_truth(agent: FakeAgent, envoy: Envoy) -> None:
 
 
 def decided(envoy: Envoy) -> tuple[float, ...]:
-    """How requests were decided, all of which a node answered."""
+    """Sends requests, all of which a node must answer, and counts how they were decided."""
     before = envoy.counts()
     for number in range(REQUESTS):
         assert envoy.get(f"/stock/S{number}")[0] == 200
@@ -53,7 +53,7 @@ def decided(envoy: Envoy) -> tuple[float, ...]:
 
 
 def edited(path: str, change: Callable[[dict[str, Any]], Any]) -> Callable[[FakeAgent], Any]:
-    """The truth with a change."""
+    """The correct answer with a change."""
 
     def lie(agent: FakeAgent, asked: dict[str, Any]) -> Reply:
         truth = agent.table() if path == RING else agent.shares(asked)
@@ -82,7 +82,7 @@ BOTH = {
     "redirect": (always(Reply(b"", 302, {"location": "http://127.0.0.1:1/"})), "answers 302"),
     "no content": (always(Reply(b"", 204)), "answers 204"),
     "closed at once": (always(Reply(status=0)), "answers 503"),
-    # Envoy ends it at 32 MiB.
+    # Envoy ends the call at 32 MiB.
     "without end": (always(Reply(b"{", length=1 << 40, endless=True)), "breaks off"),
     "closed amid the body": (always(Reply(b'{"version": 1', length=1000)), "breaks off"),
 }  # fmt: skip
@@ -166,17 +166,17 @@ def check(agent: FakeAgent, envoy: Envoy, path: str, lie: Callable[..., Reply], 
 
 @pytest.mark.parametrize("path", [OBSERVE, RING])
 @pytest.mark.parametrize("what", BOTH)
-def test_an_answer_that_is_none(envoy, agent, path, what):
+def test_an_unreadable_answer_is_logged_and_ignored(envoy, agent, path, what):
     check(agent, envoy, path, *BOTH[what])
 
 
 @pytest.mark.parametrize("what", SHARES)
-def test_hostile_shares(envoy, agent, what):
+def test_invalid_shares_are_logged_and_ignored(envoy, agent, what):
     change, problem = SHARES[what]
     check(agent, envoy, OBSERVE, edited(OBSERVE, change), problem)
 
 
 @pytest.mark.parametrize("what", RINGS)
-def test_a_hostile_ring(envoy, agent, what):
+def test_an_invalid_ring_is_logged_and_ignored(envoy, agent, what):
     change, problem = RINGS[what]
     check(agent, envoy, RING, edited(RING, change), problem)

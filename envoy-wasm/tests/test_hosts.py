@@ -20,7 +20,7 @@ NODES = ("node1", "node2")
 
 
 class Discovery:
-    """Nodes by a file that Envoy follows."""
+    """Endpoint discovery by a file that Envoy watches."""
 
     def __init__(self, stack: ExitStack, directory: Path, ports: dict[str, int]) -> None:
         self._file, self._ports = directory / "endpoints.yaml", ports
@@ -41,7 +41,7 @@ class Discovery:
 
 
 class Dns:
-    """A server that knows `<node>.test`, all of them at 127.0.0.1."""
+    """A DNS server with the names `<node>.test`, all of them at 127.0.0.1."""
 
     def __init__(self, stack: ExitStack, directory: Path, ports: dict[str, int]) -> None:
         self._names, self._ports = set(NODES), ports
@@ -79,7 +79,7 @@ class Dns:
         self._names = set(names)
 
     def answer(self, query: bytes) -> bytes:
-        """RFC 1035: a header, the question, and one address that holds for no time."""
+        """RFC 1035: a header, the question, and one address with a TTL of 0."""
         end = query.index(b"\0", 12) + 5
         name = query[13 : 13 + query[12]].decode()
         known = name in self._names
@@ -89,7 +89,7 @@ class Dns:
 
 
 @pytest.mark.parametrize("source", [Discovery, Dns])
-def test_hosts_come_and_go_under_load(shared: Site, stack, tmp_path, source):
+def test_no_request_is_lost_while_hosts_come_and_go(shared: Site, stack, tmp_path, source):
     ports = dict(zip(NODES, shared.nodes.ports, strict=True))
     hosts = source(stack, tmp_path, ports)
     config = shared.config()
@@ -109,7 +109,7 @@ def test_hosts_come_and_go_under_load(shared: Site, stack, tmp_path, source):
             hosts.put(NODES)
             eventually(f"{gone} is back", lambda key=keys[gone], gone=gone: envoy.node_of(key) == gone)
             load.goes_on()
-        # Who is at a node that goes is answered all the same.
+        # A request at a node that is removed still gets its answer.
         hosts.put(["node1"])
         eventually("node2 is gone", lambda: envoy.node_of(keys["node2"]) == "node1")
         shared.nodes.let_go(source.__name__)

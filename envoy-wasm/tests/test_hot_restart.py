@@ -1,4 +1,4 @@
-"""One Envoy hands over to another, under load."""
+"""Hot restart of an Envoy under load."""
 
 from envoy_site import Client, Load, Site
 
@@ -8,11 +8,11 @@ from tests.harness.ports import answers
 
 
 def runs(site: Site) -> set[str]:
-    """Envoys, each run by itself, that have shares in Redis."""
+    """The runs of Envoys that have shares in Redis."""
     return {name.decode().rsplit("/", 1)[0] for name in site.redis.client.hkeys(site.cluster.proxies)}
 
 
-def test_one_envoy_hands_over_to_another(site, stack):
+def test_hot_restart_loses_no_request(site, stack):
     base = site.directory / "base-id"
     words = ("--drain-time-s", "2", "--parent-shutdown-time-s", "4")
     envoy = Envoy(stack, site.directory / "envoy1", site.config(), 2, words)

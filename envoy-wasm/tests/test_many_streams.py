@@ -1,4 +1,4 @@
-"""Ten thousand requests at once. By HTTP/2, since twice as many sockets are more than many hosts allow."""
+"""Ten thousand requests at once, over HTTP/2: twice as many sockets are more than many machines allow."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,11 +21,11 @@ def bounds() -> tuple[int, ...]:
 
 
 async def holds(what: str, condition: Callable[[], bool]) -> None:
-    """In a thread: it asks Envoy, and the nodes must not wait for that."""
+    """Waits for a condition in a thread: it calls Envoy, and the nodes must not block meanwhile."""
     await asyncio.to_thread(eventually, what, condition, LOADED_LIMIT_S)
 
 
-def test_ten_thousand_streams(site: Site):
+def test_ten_thousand_streams_are_counted(site: Site):
     asyncio.run(ten_thousand(site))
 
 

@@ -1,4 +1,4 @@
-"""Many workers, and HAProxy's threads beside them: one ring, and bounds that hold together."""
+"""Workers of Envoy and threads of HAProxy share one ring, and keep the bounds together."""
 
 import asyncio
 from contextlib import ExitStack
@@ -17,16 +17,16 @@ THREADS = 2
 
 @pytest.fixture(scope="module")
 def shared_bounds() -> tuple[int, ...]:
-    """A site that little overloads."""
+    """Bounds so low that a little load exceeds them."""
     return tuple(BOUNDS.values())
 
 
 def overload(site: Site, ports: list[int], dispatchers: int, clients: int) -> Load:
-    """Closed-loop clients until all that is under way began with every share in force."""
+    """Overloads the site with closed-loop clients, and checks the bounds once all shares have grown."""
 
     async def run() -> Load:
         async with Load(ports, clients, 0) as load:
-            # Refused clients come back at once: only what was served tells that shares have grown.
+            # Refused clients retry at once, so only requests that were served show that shares have grown.
             await until("shares by demand", lambda: all(map(is_filled, BOUNDS)))
             site.nodes.peak.clear()
             load.answers.clear()
@@ -43,14 +43,14 @@ def overload(site: Site, ports: list[int], dispatchers: int, clients: int) -> Lo
         site.nodes.seconds = 0
     assert not load.lost
     assert set(load.answers) == {"200", "503 full"}, load.answers
-    # What is larger than a dispatcher's whole share is admitted alone.
+    # A dispatcher admits a request larger than its whole share if nothing else of it is in flight.
     for node, bound in BOUNDS.items():
         assert bound / 4 < site.nodes.peak[node] <= bound + dispatchers, site.nodes.peak
     return load
 
 
 @pytest.mark.parametrize("policy", ["fc_prop", "weighted_round_robin", "load_informed"])
-def test_a_policy_places_and_holds_the_bounds(shared, policy):
+def test_each_policy_keeps_the_bounds_under_overload(shared, policy):
     envoy = shared.envoy(name=policy, concurrency=2, policy=policy)
     shared.wait_in_force(envoy)
     overload(shared, [envoy.port], 2, 150)
@@ -73,11 +73,11 @@ def envoy(shared: Site) -> Envoy:
     return envoy
 
 
-def test_haproxy_and_envoy_are_of_one_mind(shared, envoy, haproxy):
+def test_haproxy_and_envoy_place_alike_and_share_the_bounds(shared, envoy, haproxy):
     keys = [f"S{number:04}" for number in range(300)]
     asyncio.run(until("HAProxy's ring", lambda: haproxy_agrees(shared, haproxy)))
     assert [envoy.node_of(key) for key in keys] == [haproxy.server_of(key) for key in keys]
-    # Each has six dispatchers' part of the bounds.
+    # The bounds are shared by six dispatchers.
     load = overload(shared, [envoy.port, haproxy.port], 4 + THREADS, 200)
     assert load.answers["503 full"] > 0
 

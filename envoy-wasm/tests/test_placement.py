@@ -1,4 +1,4 @@
-"""Placement by the filter in real Envoys: no object set runs at two nodes at once, and no request is lost."""
+"""Placement at primaries by Envoy: no object set runs at two nodes at once, and no request is lost."""
 
 import asyncio
 import time
@@ -37,7 +37,7 @@ def test_sets_are_handed_over_under_load(run_site):
     run_site(test)
 
 
-def test_a_primary_that_is_down_is_replaced_by_nobody(run_site):
+def test_requests_for_a_primary_that_is_down_go_to_no_other_node(run_site):
     async def test(site: EnvoySite) -> None:
         await site.start(proxies=1)
         port = site.proxies[0].port
@@ -49,7 +49,7 @@ def test_a_primary_that_is_down_is_replaced_by_nobody(run_site):
         assert {site.nodes.where.get(request) for request in failed} <= {None, "node2"}
         assert site.nodes.twice == []
         assert max(site.nodes.ran.values()) == 1
-        # Who reached no node leaves no doubt.
+        # A request that reached no node is not in doubt.
         assert site.proxies[0].stats()["placement_doubted_total"] <= clients.clients
         assert await ask(port, "s0", "other") == "200"
         await site.nodes.start("node2")
@@ -75,7 +75,7 @@ def test_a_client_that_leaves_blocks_the_hand_over_for_as_long_as_its_request_ma
 
 
 @pytest.mark.parametrize("filter_kind", [*FILTERS, OLDEST], indirect=True)
-def test_held_requests_are_refused_after_their_time_and_wait_for_nobody_who_left(run_site):
+def test_held_requests_are_refused_in_time_and_dropped_when_the_client_leaves(run_site):
     async def test(site: EnvoySite) -> None:
         await site.start(proxies=1, wait=0.5)
         port = site.proxies[0].port
@@ -96,7 +96,7 @@ def test_held_requests_are_refused_after_their_time_and_wait_for_nobody_who_left
 
 
 @pytest.mark.parametrize("when_lost", ["serve", "hold"])
-def test_agents_that_are_away(run_site, when_lost):
+def test_writes_go_on_or_are_refused_while_agents_are_away(run_site, when_lost):
     async def test(site: EnvoySite) -> None:
         await site.start(proxies=1, wait=0.1)
         async with site.clients() as clients:
@@ -116,7 +116,7 @@ def test_agents_that_are_away(run_site, when_lost):
     run_site(test, when_lost=when_lost, lease=1)
 
 
-def test_a_paused_envoy_holds_hand_overs_up_and_breaks_none(run_site):
+def test_a_paused_envoy_delays_hand_overs_but_breaks_none(run_site):
     async def test(site: EnvoySite) -> None:
         await site.start()
         paused = site.proxies[0]
@@ -138,9 +138,9 @@ def test_a_paused_envoy_holds_hand_overs_up_and_breaks_none(run_site):
     run_site(test)
 
 
-def test_what_waits_in_the_queue_of_a_paused_envoy_is_refused_by_the_former_primary(run_site):
+def test_the_former_primary_refuses_requests_queued_in_a_paused_envoy(run_site):
     async def test(site: EnvoySite) -> None:
-        # One request at a time at each node.
+        # Envoy sends one request at a time to each node, and queues the others.
         await site.start(workers=1, connections=1)
         paused, other = site.proxies
         long = asyncio.create_task(ask(paused.port, "s4", "long", "/long"))
@@ -157,14 +157,14 @@ def test_what_waits_in_the_queue_of_a_paused_envoy_is_refused_by_the_former_prim
         paused.resume()
         assert await late == "409 fenced"
         assert site.nodes.where == {"long": "node2", "new": "node3"}
-        # Of the tables by which they were placed.
+        # Each request has the fencing token of the table by which it was placed.
         assert [site.nodes.fence(request) for request in ("late", "new")] == [before, site.keeper.fence()]
         assert await long == "200"
 
     run_site(test, when_lost="hold", lease=1, request_limit=1)
 
 
-def test_names_that_are_none_are_refused_and_nobody_names_a_primary(run_site):
+def test_invalid_names_are_refused_and_clients_cannot_name_a_primary(run_site):
     async def test(site: EnvoySite) -> None:
         await site.start(proxies=1)
         port = site.proxies[0].port
@@ -180,7 +180,7 @@ def test_names_that_are_none_are_refused_and_nobody_names_a_primary(run_site):
     run_site(test)
 
 
-def test_a_node_that_envoy_does_not_have_is_no_primary(run_site):
+def test_requests_for_a_primary_unknown_to_envoy_are_refused(run_site):
     async def test(site: EnvoySite) -> None:
         await site.start(proxies=1)
         site.keeper.leave("=s1")

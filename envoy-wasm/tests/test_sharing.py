@@ -1,4 +1,4 @@
-"""The threads of an Envoy, its listeners and their updates share what they know of a cluster."""
+"""An Envoy's workers, listeners and configuration updates share the state of a cluster."""
 
 import copy
 import time
@@ -16,7 +16,7 @@ PERIOD = 0.2
 
 
 def second_listener(config: dict[str, Any], **settings: Any) -> int:
-    """One more listener with the filter; its port."""
+    """Adds another listener with the filter, and returns its port."""
     listeners = config["static_resources"]["listeners"]
     (port,) = free_ports(1)
     other = copy.deepcopy(listeners[0]) | {"name": "second"}
@@ -30,20 +30,20 @@ def held(port: int, hold: str) -> Client:
     return Client(port, f"/stock/S0001?items=60&hold={hold}")
 
 
-def test_one_exchange_is_for_all_workers(fake_site):
+def test_one_exchange_serves_all_workers(fake_site):
     site, agent = fake_site
     config = site.config(period=PERIOD, proxy="four")
     second_listener(config)
     envoy = site.envoy(name="four", concurrency=4, config=config)
     names = lambda: [told["name"] for told in agent.exchanges[-1]["dispatchers"]]  # noqa: E731
     eventually("every worker's demand", lambda: agent.exchanges and len(names()) >= 4)
-    # The main thread has a VM too: it gets no requests, and leaves again.
+    # Envoy's main thread has a VM, too, which gets no requests and stops reporting.
     for _ in range(100):
         envoy.get("/stock/S0001")
     eventually("only workers", lambda: len(names()) == 4)
     assert len(set(names())) == 4
     assert all(name.startswith("four/") for name in names())
-    # Were there two who ask, they would take half as long.
+    # With two fetchers, ten exchanges would take half as long.
     before, start = len(agent.exchanges), time.monotonic()
     eventually("ten exchanges", lambda: len(agent.exchanges) >= before + 10)
     assert time.monotonic() - start > 9 * 0.9 * PERIOD
@@ -62,7 +62,7 @@ def test_listeners_of_one_cluster_count_together(shared):
 
 
 def test_clusters_do_not_mix(shared):
-    """Not even where both have their shares of one ring."""
+    """Not even if both use the same ring."""
     config = shared.config()
     port = second_listener(config, cluster="other")
     envoy = shared.envoy(name="apart", config=config)
@@ -87,7 +87,7 @@ def updatable(shared: Site) -> Iterator[tuple[Envoy, dict[str, Any]]]:
     envoy = shared.envoy(name="updated", concurrency=2, config=config, words=words)
     shared.wait_in_force(envoy)
     yield envoy, listener
-    # The next one has the same file of listeners.
+    # The next Envoy uses the same file of listeners.
     envoy.kill()
 
 
@@ -95,7 +95,7 @@ def manager_stat(envoy: Envoy, name: str) -> float:
     return envoy.stats(f"listener_manager.{name}")[f"listener_manager.{name}"]
 
 
-def test_updates_under_load_lose_no_request(shared, updatable):
+def test_listener_updates_under_load_lose_no_request(shared, updatable):
     envoy, listener = updatable
     with Load(envoy, clients=4) as load:
         for number in range(1, 4):
@@ -110,7 +110,7 @@ def test_updates_under_load_lose_no_request(shared, updatable):
     eventually("nothing in flight", lambda: shared.in_flight(envoy) == (0, 0))
 
 
-def test_updates_of_the_filter(shared, updatable):
+def test_filter_updates_keep_counts_and_a_rejected_one_has_no_effect(shared, updatable):
     envoy, listener = updatable
     client = held(envoy.port, "three")
     eventually("one in flight", lambda: shared.in_flight(envoy) == (60, 1))
@@ -120,7 +120,7 @@ def test_updates_of_the_filter(shared, updatable):
     eventually("a rejected update", lambda: manager_stat(envoy, "lds.update_rejected") == 1)
     assert "plimsoll: spill: must be a number within 0..1, is 7" in envoy.said()
     assert envoy.get("/stock/S0001")[0] == 200
-    # Workers hand their counts over a moment later.
+    # Workers publish their counts with a delay.
     eventually("the first one alone", lambda: shared.in_flight(envoy) == (60, 1))
 
     set_filter(listener, spill=0.4)
@@ -137,7 +137,7 @@ def test_updates_of_the_filter(shared, updatable):
         return sum(manager_stat(envoy, name) for name in names)
 
     eventually("the end of the old configuration", lambda: draining() == 0)
-    # Its calls to agents went with it; others follow, before what is known is old.
+    # Its calls to agents ended with it; new ones must follow before the shares are stale.
     before, end = envoy.counts(), time.monotonic() + 4
     requests = 0
     while time.monotonic() < end:

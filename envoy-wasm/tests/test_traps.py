@@ -1,4 +1,4 @@
-"""What clients could do with the header in which the wasm filter names hosts, if they were let."""
+"""Clients cannot choose hosts by the header in which the wasm filter names them."""
 
 import pytest
 from envoy_site import Site
@@ -22,7 +22,7 @@ UNFILTERED = {
 
 @pytest.fixture(scope="module")
 def filter_kind() -> Filter:
-    """The others name hosts without a header."""
+    """The wasm build only: the others name hosts without a header."""
     return FILTERS["wasm"]
 
 
@@ -46,7 +46,7 @@ def asked(site: Site, before: int) -> list[tuple[str, dict[str, str]]]:
 
 @pytest.mark.parametrize("spelling", [HEADER, "X-Plimsoll-Hosts"])
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_client_names_no_host(shared, envoy, spelling, times):
+def test_a_clients_header_does_not_choose_the_host(shared, envoy, spelling, times):
     key, other = shared.key_of("node1"), address(shared, "node2")
     before = len(shared.nodes.seen)
     status, answer = envoy.get(f"/stock/{key}", [(spelling, other)] * times)
@@ -54,20 +54,20 @@ def test_a_client_names_no_host(shared, envoy, spelling, times):
     assert all(HEADER not in headers for _, headers in asked(shared, before))
 
 
-def test_a_client_names_no_host_where_the_filter_is_off(shared, envoy):
+def test_a_clients_header_has_no_effect_on_routes_without_the_filter(shared, envoy):
     before = len(shared.nodes.seen)
 
     def both_are_asked() -> bool:
         assert envoy.get("/unfiltered/x", [(HEADER, address(shared, "node2"))])[0] == 200
         return {node for node, _ in asked(shared, before)} == {"node1", "node2"}
 
-    # Envoy may not know yet that the other one is well.
+    # Envoy may not have seen yet that the other node is healthy.
     eventually("both nodes are asked", both_are_asked)
     assert all(HEADER not in headers for _, headers in asked(shared, before))
 
 
-def test_a_client_names_no_host_while_the_filter_names_none(shared):
-    """Nor do requests wait for agents that Envoy does not know."""
+def test_a_clients_header_is_removed_while_the_filter_names_no_hosts(shared):
+    """Nor do requests wait for agents that Envoy does not have."""
     envoy = shared.envoy(name="alone", agents="nobody")
     before = len(shared.nodes.seen)
     for number in range(40):

@@ -1,4 +1,4 @@
-"""A host that Envoy takes for unhealthy, while its agent is well, gets nothing from the module."""
+"""A host that Envoy considers unhealthy gets no request from the module, though its agent is well."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from tests.harness.eventually import eventually
 
 @pytest.fixture(scope="module")
 def filter_kind() -> Filter:
-    """The override-host policy that follows the wasm filter's names asks such hosts all the same."""
+    """The module only: with the wasm filter, the override-host policy uses such hosts all the same."""
     return FILTERS["module"]
 
 
 def config_of(shared: Site, *health: str) -> dict[str, Any]:
-    """What Envoy is told of each node."""
+    """A configuration with the given health status of each node."""
     config = shared.config()
     queries = next(found for found in config["static_resources"]["clusters"] if found["name"] == "queries")
     del queries["health_checks"]
@@ -27,7 +27,7 @@ def config_of(shared: Site, *health: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("health", ["UNHEALTHY", "DRAINING"])
-def test_its_keys_go_to_another_node(shared, health):
+def test_keys_of_an_unhealthy_node_go_to_another(shared, health):
     config = config_of(shared, health, "UNKNOWN")
     envoy = shared.envoy(name=health.lower(), config=config)
     eventually("decisions", lambda: envoy.get("/stock/S0001")[0] == 200 and envoy.counts()[0] > 0)
@@ -39,8 +39,8 @@ def test_its_keys_go_to_another_node(shared, health):
     eventually("nothing in flight", lambda: shared.in_flight(envoy) == (0, 0))
 
 
-def test_where_no_host_is_healthy_envoy_answers(shared):
-    """It has no panic threshold for a module's policy, and takes from it only the index of a healthy host."""
+def test_envoy_answers_503_if_no_host_is_healthy(shared):
+    """Envoy has no panic threshold for a module's policy, and accepts only the index of a healthy host."""
     envoy = shared.envoy(name="none", config=config_of(shared, "UNHEALTHY", "UNHEALTHY"))
     before = len(shared.nodes.seen)
     for number in range(5):

@@ -1,4 +1,4 @@
-"""Stock Envoy with the configuration of an example, real agents, and nodes and peers as tests want them."""
+"""Stock Envoy with the configuration of an example, real agents, and nodes and peers that tests control."""
 
 import http.client
 import json
@@ -19,7 +19,7 @@ HISTOGRAM = 'kind = "prometheus"\nurl = "http://127.0.0.1:{port}/metrics"\nhisto
 
 
 class Work:
-    """Metrics of a service that finishes so many requests of so many seconds between any two scrapes."""
+    """Metrics of a service that ends `requests` requests of `seconds` each between any two scrapes."""
 
     def __init__(self, requests: int, seconds: float) -> None:
         self.requests, self.seconds, self._count, self._lock = requests, seconds, 0, threading.Lock()
@@ -39,7 +39,7 @@ class Work:
 
 
 def seen_by(address: str, admitted: float, ended: float, backlog: float, bound: float) -> bytes:
-    """`/v1/node` of an agent whose node sees this."""
+    """The answer of an agent to `/v1/node`, with these values of its node."""
     flow = {"admitted": admitted, "ended": ended, "backlog": backlog, "bound": bound}
     service = {
         "address": address, "health": "up", "override": {"drain": False, "health": None},
@@ -62,7 +62,7 @@ class NativeSite:
         return server
 
     def node(self, name: str, **where: Any) -> Answering:
-        """Answers with its name."""
+        """A node that answers with its name."""
         return self.answering(lambda _method, _path: (200, name.encode()), **where)
 
     def agent(
@@ -74,7 +74,7 @@ class NativeSite:
         self.agents[name] = made.start().wait_ready()
 
     def config(self, name: str, agents: list[int]) -> dict[str, Any]:
-        """An example with these agents, asked often, and without checks that would compete with theirs."""
+        """An example with these agents, polled often, and without checks that would compete with theirs."""
         config = example(name)
         clusters = {cluster["name"]: cluster for cluster in config["static_resources"]["clusters"]}
         for cluster in clusters.values():
@@ -92,7 +92,7 @@ class NativeSite:
 
 
 def share(envoy: Envoy, requests: int = 100, path: str = "/stock/{}") -> Counter[str]:
-    """Where requests went, each of its own key: the node's name, or the status of what Envoy refused."""
+    """Sends requests with different keys, and counts them by node, or by status if it is not 200."""
     found: Counter[str] = Counter()
     connection = http.client.HTTPConnection("127.0.0.1", envoy.port, timeout=10)
     for number in range(requests):
@@ -105,7 +105,7 @@ def share(envoy: Envoy, requests: int = 100, path: str = "/stock/{}") -> Counter
 
 
 def until_shared(envoy: Envoy, what: str, holds: Callable[[Counter[str]], bool]) -> Counter[str]:
-    """What `share` gives once it is so."""
+    """Repeats `share` until the condition holds, and returns the last counts."""
     found: Counter[str] = Counter()
 
     def is_so() -> bool:

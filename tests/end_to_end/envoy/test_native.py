@@ -17,7 +17,7 @@ def native(tmp_path):
 
 
 def two_nodes(native: NativeSite, bounds: tuple[int, int] = (3000, 1000)):
-    """Two nodes, an agent for each, and the agents' ports."""
+    """Starts two nodes with an agent each, and returns the agents' ports."""
     ports = free_ports(2)
     peers = f"peers = {[f'http://127.0.0.1:{port}' for port in ports]}\nlease = '1s'"
     for name, port, bound in zip(("node1", "node2"), ports, bounds, strict=True):
@@ -58,7 +58,7 @@ def test_the_last_answer_stays_in_force_when_the_agents_die(native):
     assert until_shared(envoy, "a dozen questions without an answer", many_fail) == {"node2": 100}
 
 
-def test_answers_that_cannot_be_leave_the_last_in_force(native):
+def test_the_last_valid_answer_stays_in_force_after_invalid_ones(native):
     (node,) = [native.node("node1")]
     good = {
         "version_info": "1",
@@ -90,7 +90,7 @@ def test_answers_that_cannot_be_leave_the_last_in_force(native):
         assert until_shared(envoy, f"{status} {body!r} fails", fails) == {"node1": 100}
 
 
-def test_an_overload_is_shed_with_503_and_ends(native):
+def test_overload_is_shed_with_503_until_it_ends(native):
     node, second = native.node("node1"), native.node("node2")
     load = [seen_by(f"127.0.0.1:{second.port}", 9e6, 1e6, 9e5, 1e6)]
     peer = native.answering(lambda _method, _path: (200, load[0]))
@@ -120,7 +120,7 @@ def test_load_reports_weigh_nodes(native):
     group = cluster["load_assignment"]["endpoints"][0]
     group["lb_endpoints"] = []
     works = []
-    # As fast as each other, but one of them nine times as long with each request.
+    # Both end as many requests a second, but one takes nine times as long for each.
     for name, host, seconds in [("node1", "127.0.0.2", 0.05), ("node2", "127.0.0.3", 0.45)]:
         native.node(name, host=host, port=port)
         works.append(Work(50, seconds))

@@ -1,6 +1,6 @@
-"""eds-role.yaml on stock Envoy: where it sends what, by what stand-ins for agents say.
+"""eds-role.yaml on stock Envoy: routing of reads and writes, with stand-ins for agents.
 
-Real agents, with databases that die, are in compose/lab/tests/test_master_failover.py."""
+Real agents, with databases that fail, are in compose/lab/tests/test_master_failover.py."""
 
 import http.client
 import json
@@ -19,7 +19,7 @@ KIND = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 
 
 class Site:
-    """Three nodes, what their agents say of them, and Envoy."""
+    """Three nodes, stand-ins for their agents, and Envoy."""
 
     def __init__(self, native: NativeSite) -> None:
         self.primary = "node1"
@@ -58,7 +58,7 @@ class Site:
         return json.dumps({"version_info": version, "type_url": KIND, "resources": [assignment]}).encode()
 
     def ask(self, method: str) -> tuple[int, str]:
-        """Status, and who answered or why nobody did."""
+        """Status, and the name of the node that answered or the reason for a refusal."""
         connection = http.client.HTTPConnection("127.0.0.1", self.envoy.port, timeout=10)
         try:
             connection.request(method, "/entry")
@@ -78,7 +78,7 @@ def site(tmp_path):
         yield Site(NativeSite(tmp_path, stack))
 
 
-def test_what_writes_goes_to_the_primary_and_without_one_to_nobody(site):
+def test_writes_go_to_the_primary_only_and_are_refused_without_one(site):
     for primary in ("node1", "node3"):
         site.primary = primary
         eventually(primary, lambda primary=primary: site.ask("POST") == (200, primary))
@@ -92,7 +92,7 @@ def test_what_writes_goes_to_the_primary_and_without_one_to_nobody(site):
         assert not site.seen
 
 
-def test_reads_keep_to_what_is_fresh_however_little_that_is(site):
+def test_reads_go_to_fresh_nodes_only_even_if_few_or_none_are(site):
     all_nodes = {(200, name) for name in NODES}
     eventually("all", lambda: site.reads() == all_nodes)
     site.stale = {"node1", "node3"}
@@ -103,7 +103,7 @@ def test_reads_keep_to_what_is_fresh_however_little_that_is(site):
     eventually("all again", lambda: site.reads() == all_nodes)
 
 
-def test_a_read_is_asked_for_again_elsewhere_and_a_write_is_sent_once(site):
+def test_a_failed_read_is_retried_elsewhere_and_a_write_is_sent_once(site):
     eventually("all", lambda: len(site.reads()) == len(NODES))
     eventually("a primary", lambda: site.ask("POST") == (200, "node1"))
     site.ailing = {"node1", "node2"}
