@@ -292,6 +292,21 @@ impl PostgreSql {
     }
 
     pub fn start_again(&mut self) {
+        self.spawn();
+        wait_long("PostgreSQL answers", || {
+            let process = self.process.as_mut().unwrap();
+            if process.0.try_wait().unwrap().is_some() {
+                // After `kill` it refuses to start while a backend of before still holds the shared memory.
+                let log = self.log();
+                assert!(log.contains("is still in use"), "{log}");
+                self.spawn();
+            }
+            let output = self.client().args(["-c", "SELECT 1"]).output().unwrap();
+            output.status.success().then_some(())
+        });
+    }
+
+    fn spawn(&mut self) {
         let mut command = unprivileged("postgres");
         command.arg("-D").arg(self.data());
         for setting in [
@@ -306,12 +321,17 @@ impl PostgreSql {
         ] {
             command.args(["-c", setting]);
         }
+        let log = File::create(self.log_path()).unwrap();
         let command = command.stdin(Stdio::null()).stdout(Stdio::null());
-        self.process = Some(Process(command.stderr(Stdio::null()).spawn().unwrap()));
-        wait_long("PostgreSQL answers", || {
-            let output = self.client().args(["-c", "SELECT 1"]).output().unwrap();
-            output.status.success().then_some(())
-        });
+        self.process = Some(Process(command.stderr(log).spawn().unwrap()));
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.path().join("log")
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.log_path()).unwrap()
     }
 
     pub fn socket(&self) -> PathBuf {
