@@ -1,4 +1,4 @@
-//! One worker's share of a cluster's state.
+//! One worker's part of a cluster's state.
 
 use std::sync::{Mutex, MutexGuard};
 

@@ -116,7 +116,7 @@ pub struct Primaries {
     doubts: BTreeMap<(ObjectSet, NodeId), (f64, Ticket)>,
     /// Cost placed since the last report, items.
     loads: BTreeMap<ObjectSet, f64>,
-    /// The same of names within a rest.
+    /// Cost placed since the last report for names within a rest, items.
     sharing: HashMap<String, f64>,
     /// True if a report is to be sent at once.
     due: bool,

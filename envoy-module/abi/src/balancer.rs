@@ -44,8 +44,8 @@ pub struct Hosts<'a> {
 impl<'a> Hosts<'a> {
     /// # Safety
     ///
-    /// Envoy must have passed `balancer` and `context` to the hook that runs, and `'a` must end with it; `context` may
-    /// be null.
+    /// Envoy must have passed `balancer` and `context` to the hook that runs, and `'a` must end with it; `context` may be
+    /// null.
     pub(crate) unsafe fn new(
         healthy: &'a [Host],
         balancer: LbEnvoyPtr,
@@ -95,7 +95,7 @@ unsafe fn address(
     let mut address = EMPTY;
     // SAFETY: `balancer` is good, as the caller promises; Envoy checks the index, and writes to a place that is ours.
     let found = unsafe { get(balancer, priority, index, &mut address) };
-    // SAFETY: it is copied before Envoy is called again.
+    // SAFETY: the bytes are copied before Envoy is called again.
     let address = found.then(|| unsafe { bytes(address) })?;
     Some(String::from_utf8_lossy(address).into_owned())
 }
@@ -107,7 +107,7 @@ unsafe fn address(
 ///
 /// `balancer` must be good for the hook that runs.
 pub(crate) unsafe fn healthy(balancer: LbEnvoyPtr) -> Vec<Host> {
-    // SAFETY: by the caller `balancer` is good, as in all that follows.
+    // SAFETY: `balancer` is good, as the caller promises; the same holds below.
     let priorities =
         unsafe { sys::envoy_dynamic_module_callback_lb_get_priority_set_size(balancer) };
     for priority in 0..priorities as u32 {
@@ -127,7 +127,7 @@ pub(crate) unsafe fn healthy(balancer: LbEnvoyPtr) -> Vec<Host> {
 ///
 /// `balancer` must be good for the hook that runs.
 unsafe fn healthy_of(balancer: LbEnvoyPtr, priority: u32, count: usize) -> Vec<Host> {
-    // SAFETY: by the caller `balancer` is good, as in all that follows.
+    // SAFETY: `balancer` is good, as the caller promises; the same holds below.
     let whole =
         unsafe { sys::envoy_dynamic_module_callback_lb_get_hosts_count(balancer, priority) };
     let indices: HashMap<String, usize> = (0..whole)

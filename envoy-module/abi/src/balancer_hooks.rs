@@ -27,10 +27,10 @@ struct Balancer {
 impl Balancer {
     /// # Safety
     ///
-    /// `lb_new` must have made it, and nobody else may have it before `'a` ends.
+    /// `lb_new` must have made `balancer`, and nothing else may use it before `'a` ends.
     unsafe fn of<'a>(balancer: LbModulePtr) -> &'a mut Balancer {
         let balancer: *mut Balancer = balancer.cast_mut().cast();
-        // SAFETY: by the caller; Envoy calls one worker's hooks one after the other.
+        // SAFETY: as the caller promises; Envoy calls one worker's hooks one after the other.
         unsafe { &mut *balancer }
     }
 
@@ -38,12 +38,12 @@ impl Balancer {
     ///
     /// Envoy must have passed both pointers to the hook that runs.
     unsafe fn choose(&mut self, lb: LbEnvoyPtr, context: LbContextEnvoyPtr) -> Option<(u32, u32)> {
-        // SAFETY: by the caller.
+        // SAFETY: Envoy passed `lb` to this hook, as the caller promises.
         let hosts = self.hosts.get_or_insert_with(|| unsafe { healthy(lb) });
         if hosts.is_empty() {
             return None;
         }
-        // SAFETY: by the caller; it does not outlive this call.
+        // SAFETY: Envoy passed both pointers to this hook, as the caller promises; `offer` does not outlive this call.
         let offer = unsafe { Hosts::new(hosts, lb, context) };
         let policy = &mut self.policy;
         let chosen = guard(|| policy.as_mut()?.choose(&offer)).flatten();
@@ -113,16 +113,16 @@ unsafe extern "C" fn envoy_dynamic_module_on_lb_choose_host(
     result_priority: *mut u32,
     result_index: *mut u32,
 ) -> bool {
-    // SAFETY: it is this worker's, and it is destroyed after its other hooks.
+    // SAFETY: `lb_new` made it for this worker, and Envoy destroys it after its other hooks.
     let balancer = unsafe { Balancer::of(lb_module_ptr) };
-    // SAFETY: both pointers are the hook's.
+    // SAFETY: Envoy passed both pointers to this hook.
     let chosen = guard(|| unsafe { balancer.choose(lb_envoy_ptr, context_envoy_ptr) });
     let Some((priority, index)) = chosen.flatten() else {
         return false;
     };
     // SAFETY: Envoy gives places to write to.
     unsafe { result_priority.write(priority) };
-    // SAFETY: the same.
+    // SAFETY: as above.
     unsafe { result_index.write(index) };
     true
 }
@@ -134,7 +134,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_lb_on_host_membership_update(
     _num_hosts_added: usize,
     _num_hosts_removed: usize,
 ) {
-    // SAFETY: it is this worker's, and it is destroyed after its other hooks.
+    // SAFETY: `lb_new` made it for this worker, and Envoy destroys it after its other hooks.
     let balancer = unsafe { Balancer::of(lb_module_ptr) };
     guard(|| balancer.hosts = None);
 }

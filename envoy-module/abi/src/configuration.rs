@@ -182,7 +182,7 @@ impl ConfigScheduler {
 
 impl Drop for ConfigScheduler {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and nobody has it after this.
+        // SAFETY: the scheduler is ours, and is not used after this.
         unsafe { sys::envoy_dynamic_module_callback_http_filter_config_scheduler_delete(self.0) }
     }
 }

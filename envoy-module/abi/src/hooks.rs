@@ -133,7 +133,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_http_callout_don
     let configuration = unsafe { Configuration::new(filter_config_envoy_ptr) };
     // SAFETY: Envoy keeps the headers for the duration of the hook, or there are none.
     let headers = unsafe { array(headers, headers_size) };
-    // SAFETY: the same of the body.
+    // SAFETY: the same holds for the body.
     let chunks = unsafe { array(body_chunks, body_chunks_size) };
     guard(|| {
         let status = match result {
@@ -169,7 +169,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_http_filter_new(
 ) -> HttpFilterModulePtr {
     // SAFETY: Envoy holds the configuration as long as it has streams.
     let config = unsafe { Config::of(filter_config_ptr) };
-    // SAFETY: the stream is the hook's.
+    // SAFETY: Envoy passed the stream to this hook, and `stream` does not outlive it.
     let stream = unsafe { Stream::new(filter_envoy_ptr) };
     // A stream with an empty slot goes on; with a null pointer Envoy would close it.
     let filter = guard(|| config.0.filter(&stream));
@@ -193,7 +193,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_http_filter_request_headers(
 ) -> OnHttpFilterRequestHeadersStatus {
     // SAFETY: Envoy destroys the filter after its other hooks.
     let slot = unsafe { Slot::of(filter_module_ptr) };
-    // SAFETY: the stream is the hook's.
+    // SAFETY: Envoy passed the stream to this hook, and `stream` does not outlive it.
     let mut stream = unsafe { Stream::new(filter_envoy_ptr) };
     match slot.call(|filter| filter.on_request_headers(&mut stream)) {
         Some(Next::Answer(reply)) => {
@@ -214,7 +214,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_http_filter_scheduled(
 ) {
     // SAFETY: Envoy destroys the filter after its other hooks.
     let slot = unsafe { Slot::of(filter_module_ptr) };
-    // SAFETY: the stream is the hook's.
+    // SAFETY: Envoy passed the stream to this hook, and `stream` does not outlive it.
     let mut stream = unsafe { Stream::new(filter_envoy_ptr) };
     match slot.call(|filter| filter.on_wake(&mut stream)) {
         Some(Next::Answer(reply)) => stream.send(&reply),
@@ -231,7 +231,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_http_filter_response_headers(
 ) -> OnHttpFilterResponseHeadersStatus {
     // SAFETY: Envoy destroys the filter after its other hooks.
     let slot = unsafe { Slot::of(filter_module_ptr) };
-    // SAFETY: the stream is the hook's.
+    // SAFETY: Envoy passed the stream to this hook, and `stream` does not outlive it.
     let mut stream = unsafe { Stream::new(filter_envoy_ptr) };
     slot.call(|filter| filter.on_response_headers(&mut stream));
     OnHttpFilterResponseHeadersStatus::Continue
@@ -244,7 +244,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_http_filter_stream_complete(
 ) {
     // SAFETY: Envoy destroys the filter after its other hooks.
     let slot = unsafe { Slot::of(filter_module_ptr) };
-    // SAFETY: the stream is the hook's.
+    // SAFETY: Envoy passed the stream to this hook, and `stream` does not outlive it.
     let mut stream = unsafe { Stream::new(filter_envoy_ptr) };
     slot.call(|filter| filter.on_complete(&mut stream));
 }

@@ -272,7 +272,7 @@ impl StreamScheduler {
 
 impl Drop for StreamScheduler {
     fn drop(&mut self) {
-        // SAFETY: it is ours, and nobody has it after this.
+        // SAFETY: the scheduler is ours, and is not used after this.
         unsafe { sys::envoy_dynamic_module_callback_http_filter_scheduler_delete(self.0) }
     }
 }

@@ -1,5 +1,5 @@
-//! Envoy's side of the ABI: types, and the callbacks that a module may call. Names are Envoy's without their prefixes,
-//! so that `check_header.py` can compare them with the header of an Envoy.
+//! Envoy's side of the ABI: types, and the callbacks that a module may call. Names are Envoy's without their prefixes, so
+//! that `check_header.py` can compare them with the header of an Envoy.
 
 #![allow(non_upper_case_globals)]
 
