@@ -1,25 +1,33 @@
-//! How long a source has left its questions unanswered.
+//! Time for which a source has not answered.
 
 use std::time::Duration;
 
 use crate::Seconds;
 
-/// Counts from the last answer on, over questions that are given up and asked again. How long a single one is waited
-/// for says little: the agent may be less patient than the clients of the service.
+/// Time since a source's last answer, over questions that were given up and asked again. How long a single question
+/// waits says little: the agent may be less patient than the clients of the service. A source that has never answered
+/// may just need longer than the agent waits, so there is no silence before its first answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silence {
     since: Option<Duration>,
 }
 
 impl Silence {
-    /// There was an answer at `at`, or the certainty that none is on its way. Times count from any one moment.
-    pub fn end(&mut self, at: Duration) {
+    /// An answer came at `at`. Times count from any one moment.
+    pub fn answered(&mut self, at: Duration) {
         self.since = Some(at);
     }
 
-    /// A question of `asked_at` was given up at `at`: how long there has been no answer by then.
-    pub fn go_on(&mut self, asked_at: Duration, at: Duration) -> Seconds {
-        let since = *self.since.get_or_insert(asked_at);
-        Seconds::from(at.saturating_sub(since))
+    /// The source was unreachable or invalid at `at`: no answer is on its way.
+    pub fn failed(&mut self, at: Duration) {
+        self.since = self.since.map(|_| at);
+    }
+
+    /// Length of the silence at `at`, when a question was given up; 0 before the first answer.
+    pub fn length(&self, at: Duration) -> Seconds {
+        Seconds::from(
+            self.since
+                .map_or(Duration::ZERO, |since| at.saturating_sub(since)),
+        )
     }
 }

@@ -38,11 +38,10 @@ fn scrapes_that_time_out_before_the_sla_do_not_hold_the_bound() {
     let (before, mut silence) = (agent.decision(), Silence::default());
     assert!(before.capacity.is_some(), "{before:?}");
     // Asked once a second, each time for half a second.
-    let asked = |second| Duration::from_secs(second);
-    let given_up = |second| asked(second) + Duration::from_millis(500);
-    silence.end(asked(0));
-    let mut late = |second, agent: &mut NodeController| {
-        let waited = silence.go_on(asked(second), given_up(second));
+    let given_up = |second| Duration::from_secs(second) + Duration::from_millis(500);
+    silence.answered(Duration::ZERO);
+    let late = |second, agent: &mut NodeController| {
+        let waited = silence.length(given_up(second));
         assert_eq!(waited, Seconds(second as f64 + 0.5));
         agent.step_late(waited, None)
     };
@@ -62,12 +61,23 @@ fn scrapes_that_time_out_before_the_sla_do_not_hold_the_bound() {
         );
     }
     // An answer that is no observation ends it.
-    silence.end(asked(20));
-    assert_eq!(silence.go_on(asked(21), given_up(21)), Seconds(1.5));
-    // Without any answer yet, the first question counts.
-    let mut never = Silence::default();
-    assert_eq!(never.go_on(asked(5), given_up(5)), Seconds(0.5));
-    assert_eq!(never.go_on(asked(6), given_up(6)), Seconds(1.5));
+    silence.failed(Duration::from_secs(20));
+    assert_eq!(silence.length(given_up(21)), Seconds(1.5));
+}
+
+#[test]
+fn source_that_never_answered_in_time_does_not_throttle_the_node() {
+    let mut agent = controller(None);
+    let before = agent.decision().bound_jobs;
+    // Its exporter may need longer than the scrape's timeout.
+    let mut silence = Silence::default();
+    silence.failed(Duration::ZERO);
+    for second in 1..20 {
+        let waited = silence.length(Duration::from_secs(second));
+        let decision = agent.step_late(waited, None);
+        assert_eq!(decision.reason, Reason::SourceLost);
+        assert_eq!(decision.bound_jobs, before);
+    }
 }
 
 #[test]

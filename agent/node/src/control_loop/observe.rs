@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use plimsoll_core::{BlindWatch, Observation, Seconds, Sight, Silence, Waiting};
@@ -115,7 +115,6 @@ impl Observer {
             self.backlog = self.config.backlog.as_ref().map(open);
         }
         self.own_scrapes.fetch_add(1, Ordering::Relaxed);
-        let asked_at = self.opened.elapsed();
         let (seen, counted) = tokio::join!(source.observe(), jobs.count());
         if !matches!(&seen, Err(error) if error.left_waiting) {
             // Connections are accepted in order: a response means that no earlier one is waiting.
@@ -124,7 +123,7 @@ impl Observer {
                 _ => self.own_scrapes.swap(0, Ordering::Relaxed),
             };
         }
-        self.note_silence(asked_at, matches!(&seen, Err(error) if error.is_late()));
+        self.note_silence(&seen);
         self.look_at_backlog().await;
         let scraped = match &self.config.jobs {
             JobsConfig::Prometheus {
@@ -205,11 +204,13 @@ impl Observer {
         self.late
     }
 
-    fn note_silence(&mut self, asked_at: Duration, is_late: bool) {
+    fn note_silence(&mut self, seen: &Result<Option<Observation>, SourceError>) {
         let now = self.opened.elapsed();
-        self.late = is_late.then(|| self.silence.go_on(asked_at, now));
-        if !is_late {
-            self.silence.end(now);
+        self.late = None;
+        match seen {
+            Ok(_) => self.silence.answered(now),
+            Err(error) if error.is_late() => self.late = Some(self.silence.length(now)),
+            Err(_) => self.silence.failed(now),
         }
     }
 
