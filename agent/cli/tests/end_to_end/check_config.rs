@@ -186,7 +186,7 @@ fn what_was_learned_is_recalled_after_a_restart_and_what_is_broken_is_set_aside(
         "{status}"
     );
     assert!(
-        agent.log().contains("more than the 30 it may be"),
+        agent.log().contains("days old, limit 30"),
         "{}",
         agent.log()
     );
