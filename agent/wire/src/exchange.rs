@@ -168,18 +168,21 @@ impl Exchanged {
         let answer: Exchanged =
             serde_json::from_slice(body).map_err(|problem| problem.to_string())?;
         if answer.nodes.len() > MAX_NODES {
-            return Err(format!("{} nodes: at most {MAX_NODES}", answer.nodes.len()));
+            return Err(format!(
+                "nodes: {}, maximum {MAX_NODES}",
+                answer.nodes.len()
+            ));
         }
         for (name, node) in &answer.nodes {
             if !is_name(name) {
-                return Err("a node's name is none".to_owned());
+                return Err("nodes: malformed name".to_owned());
             }
             let numbers = [node.bound_jobs, node.mean_cost, node.jobs, node.load];
             if !numbers.into_iter().all(is_amount) {
                 return Err(format!("nodes.{name}: numbers must be within 0..1e15"));
             }
             if !node.address.as_deref().is_none_or(is_address) {
-                return Err(format!("nodes.{name}.address: is none"));
+                return Err(format!("nodes.{name}.address: malformed"));
             }
         }
         for (name, dispatcher) in &answer.dispatchers {
@@ -198,7 +201,7 @@ impl Exchanged {
 fn at_most(path: &str, count: usize, most: usize) -> Result<(), String> {
     match count <= most {
         true => Ok(()),
-        false => Err(format!("{path}: may be {most}, are {count}")),
+        false => Err(format!("{path}: {count}, maximum {most}")),
     }
 }
 
@@ -214,6 +217,6 @@ fn check_name(path: &str, text: &str) -> Result<(), String> {
 fn once<'a>(seen: &mut BTreeSet<&'a str>, path: &str, text: &'a str) -> Result<(), String> {
     match seen.insert(text) {
         true => Ok(()),
-        false => Err(format!("{path}: {text:?} is there twice")),
+        false => Err(format!("{path}: duplicate {text:?}")),
     }
 }

@@ -91,15 +91,15 @@ impl RingView {
             ));
         }
         if view.nodes.len() > MAX_NODES {
-            return Err(format!("nodes: {}, at most {MAX_NODES}", view.nodes.len()));
+            return Err(format!("nodes: {}, maximum {MAX_NODES}", view.nodes.len()));
         }
         let mut seen = BTreeSet::new();
         for name in view.nodes.iter().filter(|name| !name.is_empty()) {
             if !is_name(name) {
-                return Err("nodes: a name is none".to_owned());
+                return Err("nodes: malformed name".to_owned());
             }
             if !seen.insert(name) {
-                return Err(format!("nodes: {name} is there twice"));
+                return Err(format!("nodes: duplicate {name}"));
             }
         }
         Ok(view)

@@ -75,15 +75,15 @@ fn a_ring_that_is_none_is_refused_and_why() {
         ),
         (
             json!({"version": 1, "slots": 4, "nodes": ["a", "a"], "owners": [0, 4]}),
-            "a is there twice",
+            "duplicate a",
         ),
         (
             json!({"version": 1, "slots": 4, "nodes": ["a b"], "owners": [0, 4]}),
-            "a name is none",
+            "nodes: malformed name",
         ),
         (
             json!({"version": 1, "slots": 4, "nodes": vec!["a"; 256], "owners": [0, 4]}),
-            "256, at most 255",
+            "256, maximum 255",
         ),
         (
             json!({"version": 1, "slots": 4, "nodes": ["a"]}),

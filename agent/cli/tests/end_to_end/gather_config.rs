@@ -58,7 +58,7 @@ fn each_mistake_names_file_line_and_key() {
         ),
         (
             format!("{NODES}[[partition]]\nname = \"p1\"\nnodes = [\"node1\", \"node1\"]\n"),
-            ":9: partition[0].nodes[1]: node \"node1\" is there twice",
+            ":9: partition[0].nodes[1]: duplicate node \"node1\"",
         ),
         (
             format!("{NODES}[gather]\nmap_file = \"/nowhere\"\n"),

@@ -118,7 +118,7 @@ fn two_hundred_and_fifty_six_at_once() {
         .push(dispatcher("one-more", "i", 1.0));
     assert_eq!(
         problem(&agent, &body.to_string()),
-        (400, "dispatchers: may be 256, are 257".into())
+        (400, "dispatchers: 257, maximum 256".into())
     );
 }
 
@@ -262,15 +262,15 @@ fn bad_input_is_named_by_its_path() {
             swap("60.0", "1e-9"),
             "dispatchers[0].lease_seconds: must be 0, or from 0.1",
         ),
-        (nodes(256), "dispatchers[0].nodes: may be 255, are 256"),
+        (nodes(256), "dispatchers[0].nodes: 256, maximum 255"),
         (
             nodes(2).replace("n1", "n0"),
-            "dispatchers[0].nodes[1].name: \"n0\" is there twice",
+            "dispatchers[0].nodes[1].name: duplicate \"n0\"",
         ),
         (
             json!({"dispatchers": [dispatcher("a", "i", 1.0), dispatcher("a", "j", 1.0)]})
                 .to_string(),
-            "dispatchers[1].name: \"a\" is there twice",
+            "dispatchers[1].name: duplicate \"a\"",
         ),
         (
             swap("{\"dispatchers\"", "{\"service\":7,\"dispatchers\""),

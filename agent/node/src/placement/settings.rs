@@ -82,7 +82,7 @@ pub fn placement(raw: &PlacementSection) -> Checked<PlacementSettings> {
 
 fn pins(raw: &BTreeMap<String, String>) -> Checked<BTreeMap<ObjectSet, String>> {
     if raw.len() > MAX_PINS {
-        let problem = format!("may be {MAX_PINS}, are {}", raw.len());
+        let problem = format!("{} pins, maximum {MAX_PINS}", raw.len());
         return wrong("placement.pins", problem);
     }
     let pin = |(set, node): (&String, &String)| {

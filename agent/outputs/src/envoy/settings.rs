@@ -88,7 +88,7 @@ pub fn envoy(raw: &EnvoySection, period: Duration) -> Checked<EnvoySettings> {
         };
         url.path = "/v1/node".into();
         if peers.contains(&url) {
-            return wrong(key, format!("{peer:?} is there twice"));
+            return wrong(key, format!("duplicate {peer:?}"));
         }
         peers.push(url);
     }

@@ -64,7 +64,7 @@ async fn answer(context: &DiscoveryRoute, body: Body) -> Result<Option<envoy::Re
         return Err(bad(format!("type_url: must be {:?}", envoy::TYPE)));
     }
     if request.resource_names.len() > MAX_NAMES {
-        return Err(bad(format!("resource_names: may be {MAX_NAMES}")));
+        return Err(bad(format!("resource_names: maximum {MAX_NAMES}")));
     }
     let config = context.config.borrow().clone();
     let state = context.state.load();

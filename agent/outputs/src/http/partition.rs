@@ -100,7 +100,7 @@ async fn asked(
     if question.parameters.len() > MAX_PARAMETERS {
         let count = question.parameters.len();
         return Err(bad(format!(
-            "parameters: must be at most {MAX_PARAMETERS}, are {count}"
+            "parameters: {count}, maximum {MAX_PARAMETERS}"
         )));
     }
     if question

@@ -88,7 +88,7 @@ fn check(message: &Message) -> Result<(), String> {
     let Message { busy, loads, .. } = message;
     for (field, count) in [("busy", busy.len()), ("loads", loads.len())] {
         if count > MAX_SETS {
-            return Err(format!("{field}: may be {MAX_SETS}, are {count}"));
+            return Err(format!("{field}: {count}, maximum {MAX_SETS}"));
         }
     }
     for (field, set) in busy

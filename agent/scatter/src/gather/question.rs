@@ -122,7 +122,7 @@ impl Question {
         }
         if body.parameters.len() > MAX_PARAMETERS {
             let count = body.parameters.len();
-            let problem = format!("parameters: must be at most {MAX_PARAMETERS}, are {count}");
+            let problem = format!("parameters: {count}, maximum {MAX_PARAMETERS}");
             return Err(bad(problem));
         }
         let range = 1..=i64::MAX as u64;

@@ -229,7 +229,7 @@ fn written(raw: Vec<Partition>, nodes: &BTreeMap<String, String>) -> Checked<Vec
             let key = key(&format!("nodes[{place}]"));
             let replica = replica(&key, node, nodes)?;
             if replicas.contains(&replica) {
-                return wrong(key, format!("node {:?} is there twice", replica.name));
+                return wrong(key, format!("duplicate node {:?}", replica.name));
             }
             replicas.push(replica);
         }

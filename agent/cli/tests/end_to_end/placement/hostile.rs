@@ -28,7 +28,7 @@ fn hostile_messages_are_refused_by_name() {
             json!({ "op": "join", "id": "lb1/1#z", "zzz": 1 }),
             "unknown field `zzz`",
         ),
-        (report("busy", json!(many)), "busy: may be 1024"),
+        (report("busy", json!(many)), "maximum 1024"),
         (
             report("busy", json!(["=a b"])),
             "busy: \"=a b\" is no object set",
