@@ -10,6 +10,7 @@ pub mod ending;
 pub mod engine;
 pub mod exchanger;
 pub mod naming;
+mod outcome;
 pub mod part;
 pub mod primaries;
 pub mod primary_link;

@@ -6,9 +6,12 @@
 //! `rate · unloaded` and a reserve. If throughput falls with the bound, the bound rises again at once.
 
 mod learning;
+mod recent;
 mod standing;
 
 use serde::{Deserialize, Serialize};
+
+use recent::Recent;
 
 use super::window::Window;
 use crate::{Cost, DelayHistogram, Observation, Reason, Seconds, Sla};
@@ -223,34 +226,6 @@ impl Default for LoadLine {
             jobs_before: None,
             empty_seconds: 0.0,
             empty_periods: 0,
-        }
-    }
-}
-
-/// Throughput over the most recent requests.
-#[derive(Clone, Copy, Debug, Default)]
-struct Recent {
-    ended: f64,
-    seconds: f64,
-}
-
-impl Recent {
-    fn add(&mut self, ended: f64, seconds: f64, samples: f64) {
-        let left = (1.0 - ended / samples).clamp(0.0, 0.9);
-        self.ended = left * self.ended + ended;
-        self.seconds = left * self.seconds + seconds;
-    }
-
-    /// Relative change of the rate that is more than chance.
-    fn noise(&self) -> f64 {
-        (DEVIATIONS / self.ended.max(1.0).sqrt()).max(MIN_CHANGE)
-    }
-
-    fn rate(&self) -> f64 {
-        if self.seconds > 0.0 {
-            self.ended / self.seconds
-        } else {
-            0.0
         }
     }
 }
