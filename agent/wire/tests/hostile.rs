@@ -192,7 +192,7 @@ fn shares_that_are_none_are_refused_and_why() {
             )
         })
         .collect();
-    assert!(with("/nodes", Value::Object(many)).contains("256 nodes"));
+    assert!(with("/nodes", Value::Object(many)).contains("nodes: 256"));
     assert!(
         with(
             "/nodes",

@@ -134,7 +134,7 @@ fn what_is_wrong_is_refused_with_a_reason() {
         (
             json!({"query": "one", "parameters": vec![1; 101]}),
             400,
-            "at most 100",
+            "maximum 100",
         ),
         (
             json!({"query": "one", "order_by": [{"column": "two"}]}),

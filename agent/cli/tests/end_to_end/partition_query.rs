@@ -98,7 +98,7 @@ fn what_is_wrong_is_refused_and_nothing_is_written() {
         (
             json!({"partition": "p1", "query": "named", "parameters": vec![1; 101], "deadline_seconds": 1}),
             400,
-            "at most 100",
+            "maximum 100",
         ),
         (
             json!({"partition": "p1", "query": "above", "deadline_seconds": 9}),

@@ -112,3 +112,19 @@ fn chance_dip_of_throughput_is_not_starvation() {
     let starved = reasons(&mut agent, 60);
     assert!(starved.contains(&Reason::Starved), "{starved:?}");
 }
+
+#[test]
+fn one_drained_period_does_not_end_a_standing_queue_if_refusals_are_unknown() {
+    let mut agent = controller(None);
+    let full = |jobs: f64| observation(1.0, &[0.6; 100], jobs);
+    for _ in 0..6 {
+        agent.step(Some(&full(60.0)));
+    }
+    let standing = agent.decision();
+    assert_eq!(standing.reason, Reason::Standing);
+    // Proxies have not filled their shares of the lower bound yet.
+    let drained = observation(1.0, &[0.02; 50], 0.0);
+    let reasons = [(); 3].map(|()| agent.step(Some(&drained)).reason);
+    // The first one began with a full node.
+    assert_eq!(reasons, [Reason::Standing, Reason::Standing, Reason::Burst]);
+}

@@ -26,6 +26,9 @@ const OPEN_HEADROOM: f64 = 2.0;
 const FULL: f64 = 0.8;
 /// Share of the bound below which the queue is no longer a standing one.
 const DRAINED: f64 = 0.6;
+/// Periods below it that end a standing queue, if refusals are not known: proxies fill their shares of a bound that was
+/// cut with a delay.
+const DRAINED_UNKNOWN: u32 = 2;
 /// Share of requests refused from which the node counts as overloaded.
 const PRESSED: f64 = 0.1;
 /// Share of requests refused below which the overload is over.
@@ -193,6 +196,7 @@ pub(super) struct LoadLine {
     /// Highest recent throughput, decaying, in requests/s.
     shown_rate: f64,
     full_periods: u32,
+    drained_periods: u32,
     since_standing: u32,
     jobs_before: Option<f64>,
     /// Time without a finished request; `empty_periods` counts its periods.
@@ -222,6 +226,7 @@ impl Default for LoadLine {
             best: 0.0,
             shown_rate: 0.0,
             full_periods: 0,
+            drained_periods: 0,
             since_standing: REMEMBERED,
             jobs_before: None,
             empty_seconds: 0.0,

@@ -1,9 +1,9 @@
 //! Detection of a standing queue, and the search for the fewest jobs that keep the node busy.
 
 use super::{
-    CONTENDED, CONTENTION_SEEN, DESCENT, DRAINED, Frame, GROWTH, HARMED, LEVEL_SAMPLES, LOW,
-    LoadLine, MAX_PAUSE, Mode, PRESSED, Period, RATE_SAMPLES, RELEASED, REMEMBERED, RESERVE_DECAY,
-    Recent, STANDING_KNOWN, STANDING_UNKNOWN, STARVED, UNHARMED,
+    CONTENDED, CONTENTION_SEEN, DESCENT, DRAINED, DRAINED_UNKNOWN, Frame, GROWTH, HARMED,
+    LEVEL_SAMPLES, LOW, LoadLine, MAX_PAUSE, Mode, PRESSED, Period, RATE_SAMPLES, RELEASED,
+    REMEMBERED, RESERVE_DECAY, Recent, STANDING_KNOWN, STANDING_UNKNOWN, STARVED, UNHARMED,
 };
 
 impl LoadLine {
@@ -43,10 +43,13 @@ impl LoadLine {
                 false
             }
             Mode::Standing => {
+                let drained = use_of < DRAINED;
+                self.drained_periods = if drained { self.drained_periods + 1 } else { 0 };
                 let is_over = match period.refused {
                     Some(refused) if refused < RELEASED => true,
                     Some(refused) if refused >= PRESSED => false,
-                    _ => use_of < DRAINED,
+                    Some(_) => drained,
+                    None => self.drained_periods >= DRAINED_UNKNOWN,
                 };
                 if is_over {
                     self.mode = Mode::Burst;
