@@ -328,6 +328,12 @@ impl LoadLine {
         let use_of = period.jobs / applied;
         let is_full = use_of >= FULL;
         self.full_periods = if is_full { self.full_periods + 1 } else { 0 };
+        let is_drained = use_of < DRAINED;
+        self.drained_periods = if is_drained {
+            self.drained_periods + 1
+        } else {
+            0
+        };
         self.since_standing = self.since_standing.saturating_add(1);
         // While more than the bound drains, requests end that were begun before: more than the node can go on doing.
         if self.mode == Mode::Standing && is_full && use_of <= DISOBEYED {

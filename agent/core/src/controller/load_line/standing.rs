@@ -43,12 +43,10 @@ impl LoadLine {
                 false
             }
             Mode::Standing => {
-                let drained = use_of < DRAINED;
-                self.drained_periods = if drained { self.drained_periods + 1 } else { 0 };
                 let is_over = match period.refused {
                     Some(refused) if refused < RELEASED => true,
                     Some(refused) if refused >= PRESSED => false,
-                    Some(_) => drained,
+                    Some(_) => use_of < DRAINED,
                     None => self.drained_periods >= DRAINED_UNKNOWN,
                 };
                 if is_over {
