@@ -289,18 +289,17 @@ impl Engine {
     /// Starts an attempt of a request at the host with this address, at `now`, seconds. The first attempt takes the
     /// request's reservation. `None` if the request has ended.
     pub fn attempt(&mut self, ticket: Ticket, address: &str, now: f64) -> Option<Attempt> {
-        let meant = self.reserved(ticket).map(Held::place);
-        let meant = meant.filter(|place| self.dispatcher.address(*place) == address);
-        let place = meant.or_else(|| self.dispatcher.place_of_address(address));
+        let named = self.reserved(ticket).map(Held::place);
+        let named = named.filter(|place| !self.dispatcher.address(*place).is_empty());
+        let taken = named.filter(|place| self.dispatcher.address(*place) == address);
+        let place = taken.or_else(|| self.dispatcher.place_of_address(address));
+        if let Some(named) = named.filter(|named| Some(*named) != place) {
+            self.dispatcher.passed_over(named, now);
+        }
         let request = self.request(ticket)?;
         let (cost, route) = (request.cost, request.route.clone());
         let reserved = request.reserved.take();
         request.attempted = true;
-        let named = reserved.as_ref().map(Held::place);
-        let named = named.filter(|place| !self.dispatcher.address(*place).is_empty());
-        if let Some(named) = named.filter(|named| Some(*named) != place) {
-            self.dispatcher.passed_over(named, now);
-        }
         let held = self.dispatcher.attempt(reserved, place, cost);
         let cost = held.as_ref().map_or(cost, Held::cost);
         self.slots[ticket.index as usize].attempts += 1;

@@ -36,7 +36,6 @@ local RESTS = 64
 -- What follows a lease, and a lease with that and a request's limit.
 local MAX_MARGIN_MS = 2 * MAX_LEASE_MS
 local MAX_WAIT_MS = 4 * MAX_LEASE_MS
--- Of costs.
 -- Of versions and counters: Lua's numbers here are doubles.
 local MAX_VERSION = 2 ^ 53 - 1
 -- As in agent/core.
