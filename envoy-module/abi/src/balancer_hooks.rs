@@ -1,12 +1,10 @@
 //! The hooks of a load balancing policy that Envoy calls. A module must export all of them.
 
-use std::ptr;
-
 use crate::{
-    MODULE,
     balancer::{Host, Hosts, LoadBalancer, LoadBalancerConfig, healthy},
     buffer::bytes,
     guard::guard,
+    made,
     sys::{
         EnvoyBuffer, LbConfigEnvoyPtr, LbConfigModulePtr, LbContextEnvoyPtr, LbEnvoyPtr,
         LbModulePtr,
@@ -65,18 +63,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_lb_config_new(
 ) -> LbConfigModulePtr {
     // SAFETY: Envoy keeps the text for the duration of the hook.
     let text = unsafe { bytes(config) };
-    let made = guard(|| {
-        let module = MODULE.get().ok_or("is not started")?;
-        module.load_balancer(text)
-    });
-    match made {
-        Some(Ok(config)) => Box::into_raw(Box::new(Config(config))).cast(),
-        Some(Err(problem)) => {
-            log::error!("{problem}");
-            ptr::null()
-        }
-        None => ptr::null(),
-    }
+    made(|module| Ok(Config(module.load_balancer(text)?))).cast()
 }
 
 #[unsafe(no_mangle)]

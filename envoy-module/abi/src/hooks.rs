@@ -1,13 +1,13 @@
 //! The hooks of HTTP filters that Envoy calls. Envoy rejects a module if one is missing.
 
-use std::{cell::RefCell, ptr, rc::Rc};
+use std::{cell::RefCell, rc::Rc};
 
 use crate::{
-    MODULE,
     buffer::{array, bytes},
     configuration::Configuration,
     guard::guard,
     http::{Answer, HttpFilter, HttpFilterConfig, Next},
+    made,
     stream::Stream,
     sys::{
         EnvoyBuffer, EnvoyHttpHeader, HttpCalloutResult, HttpFilterConfigEnvoyPtr,
@@ -79,18 +79,7 @@ unsafe extern "C" fn envoy_dynamic_module_on_http_filter_config_new(
     let text = unsafe { bytes(config) };
     // SAFETY: Envoy calls this on its main thread, and `configuration` does not outlive the call.
     let configuration = unsafe { Configuration::new(filter_config_envoy_ptr) };
-    let made = guard(|| {
-        let module = MODULE.get().ok_or("is not started")?;
-        module.http_filter(&configuration, text)
-    });
-    match made {
-        Some(Ok(config)) => Box::into_raw(Box::new(Config(config))).cast(),
-        Some(Err(problem)) => {
-            log::error!("{problem}");
-            ptr::null()
-        }
-        None => ptr::null(),
-    }
+    made(|module| Ok(Config(module.http_filter(&configuration, text)?))).cast()
 }
 
 #[unsafe(no_mangle)]

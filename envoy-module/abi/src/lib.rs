@@ -60,6 +60,19 @@ pub fn start(module: &'static dyn Module) -> *const c_char {
     started.map_or(ptr::null(), |()| sys::VERSION.as_ptr())
 }
 
+/// A configuration for Envoy to hold. Null if the module rejects it, which is logged, or panics.
+fn made<T>(make: impl FnOnce(&dyn Module) -> Result<T, String>) -> *const T {
+    let made = guard(|| make(*MODULE.get().ok_or("is not started")?));
+    match made {
+        Some(Ok(config)) => Box::into_raw(Box::new(config)),
+        Some(Err(problem)) => {
+            log::error!("{problem}");
+            ptr::null()
+        }
+        None => ptr::null(),
+    }
+}
+
 /// Makes a library a dynamic module of Envoy: `envoy_abi::module!(Example);`, where `Example` is a constant [`Module`].
 #[macro_export]
 macro_rules! module {
