@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::Context;
-use plimsoll_core::Learned;
+use plimsoll_core::{Learned, Seconds};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
@@ -70,7 +70,16 @@ impl Known {
 }
 
 fn differs(a: &Learned, b: &Learned) -> bool {
-    let figures = |of: &Learned| [of.rate, of.unloaded.get(), of.spread, of.mean_cost.get()];
+    let figures = |of: &Learned| {
+        let objective = of.unloaded_objective.map_or(0.0, Seconds::get);
+        [
+            of.rate,
+            of.unloaded.get(),
+            of.spread,
+            of.mean_cost.get(),
+            objective,
+        ]
+    };
     let mut pairs = figures(a).into_iter().zip(figures(b));
     pairs.any(|(a, b)| (a - b).abs() > NOISE * b)
 }
@@ -292,7 +301,7 @@ fn usable(value: serde_json::Value, unix: f64) -> anyhow::Result<(Learned, Durat
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use plimsoll_core::{Cost, Seconds};
+    use plimsoll_core::Cost;
     use serde_json::{Value, json};
 
     use super::*;
@@ -303,6 +312,7 @@ mod tests {
             unloaded: Seconds(0.02),
             spread: 2.0,
             mean_cost: Cost(1.0),
+            unloaded_objective: None,
         }
     }
 

@@ -21,7 +21,11 @@ impl NodeController {
                 self.stalled_seconds += observation.period.get().max(0.0);
             }
             let wait = Seconds(oldest.max(self.stalled_seconds));
-            if wait <= sla.target() {
+            let patience = match self.settings.law {
+                Law::LoadLine => self.load_line.patience(&sla),
+                _ => sla.target(),
+            };
+            if wait <= patience {
                 return (self.bound, Reason::FewSamples, Signal::default());
             }
             let error = sla.relative_error(wait);

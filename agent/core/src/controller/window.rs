@@ -2,6 +2,9 @@
 
 use crate::{Cost, DelayHistogram, Objective, Observation, Seconds, Sla};
 
+/// Standard deviations by which more requests must be late than may be, for the objective to be surely missed.
+const SURELY: f64 = 2.0;
+
 /// Measurements since the controller last acted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
@@ -102,6 +105,22 @@ impl Window {
     /// Mean delay of the finished requests, in seconds.
     pub(super) fn mean(&self) -> Option<f64> {
         Some(self.delays.as_ref()?.mean()?.get())
+    }
+
+    /// The objective, if it exceeds this delay by more than chance: by two standard deviations of the number of requests
+    /// that may.
+    pub(super) fn surely_over(&self, delay: Seconds, sla: &Sla) -> Option<Seconds> {
+        let objective = self.objective(sla).filter(|objective| *objective > delay)?;
+        let delays = self.delays.as_ref()?;
+        let count = delays.count() as f64;
+        let is_sure = match sla.objective {
+            Objective::Quantile(quantile) => {
+                let may = (1.0 - quantile) * count;
+                count - delays.within(delay) > may + SURELY * may.sqrt()
+            }
+            Objective::Mean => true,
+        };
+        is_sure.then_some(objective)
     }
 
     fn figure(&self, sla: &Sla, extra: u64, extra_delay: Seconds) -> Option<Seconds> {

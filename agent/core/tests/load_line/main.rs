@@ -4,6 +4,7 @@
 mod learning;
 #[path = "../plants/mod.rs"]
 mod plants;
+mod slow_requests;
 mod unseen;
 
 use plants::{FifoNode, observation, sla};
@@ -239,6 +240,7 @@ fn unsound_state_is_not_recalled() {
         unloaded: Seconds(0.04),
         spread: 1.2,
         mean_cost: Cost(1.0),
+        unloaded_objective: None,
     };
     let broken = [
         Learned {

@@ -1,11 +1,11 @@
 //! Learning from each period: rate, unloaded delay, spread and correction.
 
 use super::{
-    CLEARLY, DISOBEYED, FASTER, FIRST_JOBS, FIRST_RISE, FIRST_SIGN, FULL, LIGHT, LOWERED, LoadLine,
-    MIN_SEEN, Mode, Period, RAISED, RATE_SAMPLES, SAMPLES, SLOWER, SPREAD_WEIGHT, SPREADS,
-    UNHURRIED, UNQUEUED,
+    CLEARLY, DISOBEYED, FASTER, FIRST_JOBS, FIRST_RISE, FIRST_SIGN, FULL, Frame, LIGHT, LOWERED,
+    LoadLine, MIN_SEEN, Mode, PERIODS, Period, RAISED, RATE_SAMPLES, RESTED_PERIODS, SAMPLES,
+    SLOWER, SPREAD_WEIGHT, SPREADS, UNHURRIED, UNQUEUED,
 };
-use crate::{DelayHistogram, Observation, Seconds};
+use crate::{Cost, DelayHistogram, Observation, Seconds, Sla};
 
 impl LoadLine {
     pub(super) fn period(&mut self, seen: &Observation, late: Option<&DelayHistogram>) -> Period {
@@ -34,13 +34,7 @@ impl LoadLine {
     }
 
     /// Updates spread and correction from the objective measured over enough samples.
-    pub(super) fn judge(
-        &mut self,
-        measured: Option<Seconds>,
-        target: f64,
-        use_of: f64,
-        is_applied: bool,
-    ) {
+    pub(super) fn judge(&mut self, measured: Option<Seconds>, use_of: f64, frame: &Frame) {
         let (Some(measured), Some(mean)) = (measured, self.window.mean()) else {
             return;
         };
@@ -51,10 +45,11 @@ impl LoadLine {
         if self.rate.is_none() || use_of > DISOBEYED {
             return;
         }
+        self.is_late = measured > frame.sla.target();
+        let target = self.attainable(&frame.sla);
         let error = ((target - measured.get()) / target).max(-1.0);
-        self.is_late = error < 0.0;
         if error < 0.0 && use_of >= 0.5 * FULL {
-            if is_applied {
+            if frame.is_applied && self.is_measured() {
                 // Stop at the correction that has no more effect on the bound, or it would wind down.
                 let least = self.least_correction(target).min(self.correction);
                 self.correction = (self.correction * (1.0 + LOWERED * error)).max(least);
@@ -64,8 +59,14 @@ impl LoadLine {
         }
     }
 
-    /// Updates rate and unloaded delay.
-    pub(super) fn learn(&mut self, period: &Period, is_full: bool, foretold: f64, target: f64) {
+    /// Updates rate and unloaded delay. Returns whether the node had no queue.
+    pub(super) fn learn(
+        &mut self,
+        period: &Period,
+        is_full: bool,
+        foretold: f64,
+        target: f64,
+    ) -> bool {
         let Some(rate) = self.rate else {
             let unloaded = self.unloaded.unwrap_or(0.0);
             let waits = period.delay.max(foretold);
@@ -73,33 +74,41 @@ impl LoadLine {
             // The bound is filled and requests take clearly longer than in an unloaded node.
             let is_slower = is_full && self.unloaded_seen() && waits > CLEARLY * unloaded;
             let is_late = waits > FIRST_SIGN * target && waits > FIRST_RISE * unloaded;
-            if is_queue && (is_late || is_slower) {
+            let is_known = self.has_shown() || self.periods >= PERIODS;
+            let is_full = is_known && is_queue && (is_late || is_slower);
+            if is_full {
                 self.rate = Some(period.rate.max(self.recent.rate()));
                 self.rate_samples = period.ended;
                 if self
                     .unloaded
                     .is_none_or(|known| known > period.delay / CLEARLY)
                 {
+                    // It may have been measured with a queue.
                     self.unloaded = Some(period.delay / 2.0);
                     self.rested = 0.0;
+                    self.unloaded_objective = None;
                 }
             } else {
                 self.rest(period);
             }
-            return;
+            return !is_full;
         };
         let recent = self.recent.rate();
-        if is_full || foretold > target {
+        let is_queued = foretold > target;
+        if is_full || is_queued {
             let weight = period.ended / (self.rate_samples + period.ended);
             self.rate_samples = (self.rate_samples + period.ended).min(RATE_SAMPLES);
-            if self.mode != Mode::Standing && (recent - rate).abs() > self.recent.noise() * rate {
+            let noise = self.recent.noise() * rate;
+            // The bound may be lower than an unloaded node needs if that is unknown.
+            let is_lower = self.is_measured() && recent < rate - noise;
+            if self.mode != Mode::Standing && (is_lower || recent > rate + noise) {
                 // The change is larger than noise: the node's capacity has changed.
                 self.rate_samples = self.recent.ended;
                 self.rate = Some(recent);
-                return;
+                return false;
             }
             // A rate under a bound that starves the node is not its capacity.
-            if self.mode != Mode::Standing || foretold > target {
+            if self.is_measured() && (self.mode != Mode::Standing || is_queued) {
                 self.rate = Some(rate + weight * (period.rate - rate));
             }
         } else if recent > rate * (1.0 + self.recent.noise()) {
@@ -112,12 +121,39 @@ impl LoadLine {
             // A node that gets no more work than the learned rate could never show a higher one.
             self.rate = Some(recent / UNHURRIED);
         }
-        if period.ended >= MIN_SEEN && period.delay < self.unloaded.unwrap_or(0.0) {
-            self.unloaded = Some(period.delay);
+        // Where delays differ much, few of them may be short by chance.
+        let measured = self.measured.map_or(0.0, Seconds::get);
+        let spread = self.spread.max(measured / period.delay);
+        let chance = (spread - 1.0) / period.ended.sqrt();
+        let delay = period.delay * (1.0 + chance);
+        if period.ended >= MIN_SEEN && delay < self.unloaded.unwrap_or(0.0) {
+            self.unloaded = Some(delay);
         }
-        if !is_full && period.rate < LIGHT * rate {
+        let is_rested = !is_full && period.rate < LIGHT * rate;
+        if is_rested {
             self.rest(period);
         }
+        is_rested
+    }
+
+    /// Updates the objective's unloaded delay from a period without a queue.
+    pub(super) fn rest_objective(
+        &mut self,
+        seen: &Observation,
+        late: Option<&DelayHistogram>,
+        sla: &Sla,
+    ) {
+        self.rested_window.add(seen, late, Cost(0.0));
+        let ended = self.rested_window.ended();
+        let is_enough = ended >= SAMPLES && self.rested_window.periods() >= RESTED_PERIODS;
+        if !is_enough && (ended as f64) < RATE_SAMPLES {
+            return;
+        }
+        if let Some(objective) = self.rested_window.objective(sla).map(Seconds::get) {
+            let known = self.unloaded_objective.unwrap_or(objective);
+            self.unloaded_objective = Some(known + SPREAD_WEIGHT * (objective - known));
+        }
+        self.rested_window.clear();
     }
 
     /// Updates the unloaded delay from a period without a queue.
@@ -129,6 +165,11 @@ impl LoadLine {
             known + weight * share * (delay - known)
         }));
         self.rested += period.ended;
+    }
+
+    /// Whether `unloaded` was measured without a queue, in a node that was not full or had too few jobs.
+    pub(super) fn is_measured(&self) -> bool {
+        self.is_proven || self.unloaded_seen()
     }
 
     /// Whether `unloaded` was measured on a node that was not full, over at least `SAMPLES` requests.

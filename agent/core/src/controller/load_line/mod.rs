@@ -5,6 +5,7 @@
 //! queue only adds delay (CoDel's insight), and the bound falls to the fewest jobs that keep the node busy:
 //! `rate · unloaded` and a reserve. If throughput falls with the bound, the bound rises again at once.
 
+mod bounds;
 mod learning;
 mod recent;
 mod standing;
@@ -72,6 +73,8 @@ const MIN_CHANGE: f64 = 0.05;
 const STARVED: f64 = 1.5;
 /// Factor on the unloaded delay for each attempt with fewer jobs, while it was only seen under load.
 const DESCENT: f64 = 0.9;
+/// Factor on the jobs of a node that is late with the fewest.
+const PROBE: f64 = 1.5;
 /// Maximum periods without such an attempt after throughput fell; the pause about doubles each time.
 const MAX_PAUSE: u32 = 300;
 /// Factor per period on a reserve above 1.
@@ -94,6 +97,9 @@ const HINT_GROWTH: f64 = 2.0;
 const SAMPLES: u64 = 100;
 /// Periods after which it is judged over fewer.
 const PERIODS: u32 = 10;
+/// Periods without a queue after which the objective's unloaded delay is measured over fewer than `RATE_SAMPLES`
+/// requests: fewer are often too few to tell its quantile from the next one.
+const RESTED_PERIODS: u32 = 100;
 /// Share by which the correction falls when the objective exceeds the target by 100 %.
 const LOWERED: f64 = 0.3;
 /// Factor by which the correction rises when the objective is met.
@@ -139,15 +145,19 @@ pub struct Learned {
     pub spread: f64,
     /// Mean cost of a request.
     pub mean_cost: Cost,
+    /// The objective's delay without a queue; `None` if not measured yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unloaded_objective: Option<Seconds>,
 }
 
 impl Learned {
     /// Whether every value is finite and in its range.
     pub fn is_sound(&self) -> bool {
         let positive = |figure: f64| figure.is_finite() && figure > 0.0;
+        let delay = |delay: Seconds| delay.get().is_finite() && delay.get() >= 0.0;
         positive(self.rate)
-            && self.unloaded.get().is_finite()
-            && self.unloaded.get() >= 0.0
+            && delay(self.unloaded)
+            && self.unloaded_objective.is_none_or(delay)
             && (SPREADS.0..=SPREADS.1).contains(&self.spread)
             && positive(self.mean_cost.get())
     }
@@ -162,6 +172,13 @@ enum Mode {
     Standing,
 }
 
+/// State before more jobs were tried: the assumed unloaded delay, and throughput.
+#[derive(Clone, Copy, Debug)]
+struct Probed {
+    unloaded: f64,
+    rate: f64,
+}
+
 /// The state of the law.
 #[derive(Clone, Debug)]
 pub(super) struct LoadLine {
@@ -174,13 +191,22 @@ pub(super) struct LoadLine {
     unloaded: Option<f64>,
     /// Number of requests behind `unloaded` that ended while the node was not full.
     rested: f64,
+    /// Whether `unloaded` was measured while fewer jobs starved the node, so that there was no queue.
+    is_proven: bool,
+    /// The objective's delay without a queue, and the periods since it was last updated that had none.
+    unloaded_objective: Option<f64>,
+    rested_window: Window,
     /// Periods until fewer jobs are tried again; `pauses` is the length of the last pause.
     pause: u32,
     pauses: u32,
     spread: f64,
     /// Mean cost of a request, smoothed over about `RATE_SAMPLES` requests.
     cost: Option<f64>,
+    /// Periods since the start.
+    periods: u32,
     window: Window,
+    /// The objective when requests last ended.
+    measured: Option<Seconds>,
     /// Factor on the bound from the measured objective, `MIN_CORRECTION` to 1.
     correction: f64,
     /// Whether the objective was above the target when last judged.
@@ -191,6 +217,10 @@ pub(super) struct LoadLine {
     burst_rate: Recent,
     /// Throughput while full since the queue counts as standing.
     standing_rate: Recent,
+    /// Delays of the same periods.
+    standing_window: Window,
+    /// State before a probe with more jobs.
+    probed: Option<Probed>,
     /// Highest standing throughput of the current descent, in requests/s.
     best: f64,
     /// Highest recent throughput, decaying, in requests/s.
@@ -213,16 +243,23 @@ impl Default for LoadLine {
             recent: Recent::default(),
             unloaded: None,
             rested: 0.0,
+            is_proven: false,
+            unloaded_objective: None,
+            rested_window: Window::default(),
             pause: 0,
             pauses: 0,
             spread: SPREAD,
             cost: None,
+            periods: 0,
             window: Window::default(),
+            measured: None,
             correction: 1.0,
             is_late: false,
             reserve: 1.0,
             burst_rate: Recent::default(),
             standing_rate: Recent::default(),
+            standing_window: Window::default(),
+            probed: None,
             best: 0.0,
             shown_rate: 0.0,
             full_periods: 0,
@@ -284,6 +321,7 @@ impl From<Option<Learned>> for LoadLine {
             rested: SAMPLES as f64,
             spread: learned.spread,
             cost: Some(learned.mean_cost.get()),
+            unloaded_objective: learned.unloaded_objective.map(Seconds::get),
             ..LoadLine::default()
         }
     }
@@ -296,6 +334,7 @@ impl LoadLine {
             unloaded: Seconds(self.unloaded?),
             spread: self.spread,
             mean_cost: Cost(mean_cost),
+            unloaded_objective: self.unloaded_objective.map(Seconds),
         })
     }
 
@@ -312,7 +351,8 @@ impl LoadLine {
         late: Option<&DelayHistogram>,
         frame: &Frame,
     ) -> Stepped {
-        let target = frame.sla.target().get();
+        let target = self.attainable(&frame.sla);
+        self.periods = self.periods.saturating_add(1);
         let period = self.period(seen, late);
         self.recent
             .add(period.ended, period.seconds, RECENT_SAMPLES);
@@ -338,19 +378,23 @@ impl LoadLine {
         // While more than the bound drains, requests end that were begun before: more than the node can go on doing.
         if self.mode == Mode::Standing && is_full && use_of <= DISOBEYED {
             self.standing_rate
-                .add(period.ended, period.seconds, RECENT_SAMPLES);
+                .add_slowly(period.ended, period.seconds, RECENT_SAMPLES);
+            self.standing_window.add(seen, late, Cost(0.0));
         }
         self.window.add(seen, late, Cost(period.jobs));
         // A blind source misses this delay in every request.
         let unseen = seen.unseen.map_or(0.0, Seconds::get).max(0.0);
         let measured = self.window.objective(&frame.sla);
         let measured = measured.map(|measured| Seconds(measured.get() + unseen));
+        self.measured = measured.or(self.measured);
         if self.window.ended() >= SAMPLES || self.window.periods() >= PERIODS {
-            self.judge(measured, target, use_of, frame.is_applied);
+            self.judge(measured, use_of, frame);
             self.window.clear();
         }
         let foretold = seen.jobs.map_or(0.0, |jobs| jobs / period.rate);
-        self.learn(&period, is_full, foretold, target);
+        if self.learn(&period, is_full, foretold, target) {
+            self.rest_objective(seen, late, &frame.sla);
+        }
         let stepped = |jobs: f64, reason| Stepped {
             jobs,
             reason,
@@ -378,7 +422,7 @@ impl LoadLine {
             Reason::BlindSource
         } else if starved {
             Reason::Starved
-        } else if self.is_late && self.correction < 1.0 {
+        } else if self.is_late && (self.correction < 1.0 || target > frame.sla.target().get()) {
             Reason::OverSla
         } else {
             of_mode
@@ -389,13 +433,20 @@ impl LoadLine {
     /// Discards measurements from before the bound was applied, or stopped being applied.
     pub(super) fn mode_changed(&mut self) {
         self.window.clear();
+        self.restart_standing();
+    }
+
+    /// Discards what the present standing bound has shown.
+    fn restart_standing(&mut self) {
         self.standing_rate = Recent::default();
+        self.standing_window.clear();
     }
 
     /// Records a period in which nothing ended.
     pub(super) fn pass(&mut self, seconds: Seconds) {
         self.empty_seconds += seconds.get().max(0.0);
         self.empty_periods += 1;
+        self.periods = self.periods.saturating_add(1);
         if self.mode == Mode::Standing && self.empty_periods >= EMPTY_PERIODS {
             self.mode = Mode::Burst;
             self.full_periods = 0;
@@ -404,85 +455,11 @@ impl LoadLine {
 
     /// Bound in jobs from what was learned so far, for a period without new measurements.
     pub(super) fn kept(&self, frame: &Frame) -> f64 {
-        let target = frame.sla.target().get();
+        let target = self.attainable(&frame.sla);
         match self.rate {
             Some(rate) if self.mode == Mode::Standing => self.standing(rate, target),
             Some(rate) => self.burst(rate, target) * self.correction,
             None => self.open(frame),
         }
-    }
-
-    /// Bound in jobs while no queue has been seen.
-    fn open(&self, frame: &Frame) -> f64 {
-        let shown = self.shown_rate * frame.sla.target().get();
-        let least = if self.has_shown() {
-            SEEN_JOBS
-        } else {
-            frame.hint_jobs.unwrap_or(OPEN_JOBS)
-        };
-        least.max(OPEN_HEADROOM * frame.peak_jobs).max(shown)
-    }
-
-    /// Whether enough requests are behind the recent rate to use it.
-    fn has_shown(&self) -> bool {
-        self.recent.ended >= FLOOD_SAMPLES
-    }
-
-    /// Fewest jobs that keep the node busy; if unknown, those that finish within the target at the recent rate. `None` if
-    /// nothing has ended yet.
-    pub(super) fn cautious(&self, sla: &Sla) -> Option<f64> {
-        let target = sla.target().get();
-        match self.rate {
-            Some(rate) => Some(self.standing(rate, target)),
-            None if self.recent.ended > 0.0 => Some((self.recent.rate() * target).max(MIN_OF_LATE)),
-            None => None,
-        }
-    }
-
-    /// Whether so many jobs are the first sign of a queue, at the highest recent rate, while there is no limit yet.
-    pub(super) fn is_flooded(&self, jobs: f64, sla: &Sla) -> bool {
-        let within = if self.has_shown() {
-            FIRST_SIGN * self.shown_rate * sla.target().get()
-        } else {
-            0.0
-        };
-        self.rate.is_none() && jobs > within.max(FLOOD_JOBS)
-    }
-
-    /// Bound in jobs for bursts: those that finish within the target at this rate, at least those that keep it busy.
-    fn burst(&self, rate: f64, target: f64) -> f64 {
-        (rate * target / self.spread).max(self.busy(rate, target))
-    }
-
-    /// Fewest jobs that keep the node busy: the needed ones and the reserve.
-    fn busy(&self, rate: f64, target: f64) -> f64 {
-        let need = self.need(rate, target);
-        (need + self.reserve * (RESERVE_JOBS + RESERVE_OF_ROOT * need.sqrt())).max(1.0)
-    }
-
-    /// Bound in jobs for a standing queue: `busy` with the correction, at least `least`.
-    fn standing(&self, rate: f64, target: f64) -> f64 {
-        (self.busy(rate, target) * self.correction).max(self.least(rate, target))
-    }
-
-    /// Correction below which the standing bound no longer falls.
-    fn least_correction(&self, target: f64) -> f64 {
-        match (self.mode, self.rate) {
-            (Mode::Standing, Some(rate)) => {
-                let part = self.least(rate, target) / self.busy(rate, target);
-                part.clamp(MIN_CORRECTION, 1.0)
-            }
-            _ => MIN_CORRECTION,
-        }
-    }
-
-    /// Minimum standing bound in jobs: fewer would make nothing faster.
-    fn least(&self, rate: f64, target: f64) -> f64 {
-        MIN_JOBS.min(rate * target).max(self.need(rate, target))
-    }
-
-    /// Jobs in a node without a queue at this rate.
-    fn need(&self, rate: f64, target: f64) -> f64 {
-        rate * self.unloaded.unwrap_or(target).min(target)
     }
 }

@@ -10,8 +10,17 @@ pub(super) struct Recent {
 }
 
 impl Recent {
+    /// Adds a period. Of what was there before a tenth or more is forgotten.
     pub(super) fn add(&mut self, ended: f64, seconds: f64, samples: f64) {
-        let left = (1.0 - ended / samples).clamp(0.0, 0.9);
+        self.add_to(ended, seconds, (1.0 - ended / samples).clamp(0.0, 0.9));
+    }
+
+    /// Adds a period, and forgets only what exceeds `samples`: for a bound that stays as it is.
+    pub(super) fn add_slowly(&mut self, ended: f64, seconds: f64, samples: f64) {
+        self.add_to(ended, seconds, (1.0 - ended / samples).max(0.0));
+    }
+
+    fn add_to(&mut self, ended: f64, seconds: f64, left: f64) {
         self.ended = left * self.ended + ended;
         self.seconds = left * self.seconds + seconds;
     }

@@ -2,9 +2,11 @@
 
 use super::{
     CONTENDED, CONTENTION_SEEN, DESCENT, DRAINED, DRAINED_UNKNOWN, Frame, GROWTH, HARMED,
-    LEVEL_SAMPLES, LOW, LoadLine, MAX_PAUSE, Mode, PRESSED, Period, RATE_SAMPLES, RELEASED,
-    REMEMBERED, RESERVE_DECAY, Recent, STANDING_KNOWN, STANDING_UNKNOWN, STARVED, UNHARMED,
+    LEVEL_SAMPLES, LOW, LoadLine, MAX_PAUSE, Mode, PRESSED, PROBE, Period, Probed, RATE_SAMPLES,
+    RELEASED, REMEMBERED, RESERVE_DECAY, SAMPLES, STANDING_KNOWN, STANDING_UNKNOWN, STARVED,
+    UNHARMED,
 };
+use crate::Seconds;
 
 impl LoadLine {
     /// Updates the mode and, in [`Mode::Standing`], the reserve. Returns whether the bound starved the node.
@@ -16,7 +18,7 @@ impl LoadLine {
         use_of: f64,
         frame: &Frame,
     ) -> bool {
-        let target = frame.sla.target().get();
+        let target = self.attainable(&frame.sla);
         match self.mode {
             Mode::Burst => {
                 if is_full {
@@ -31,10 +33,12 @@ impl LoadLine {
                 let pressed = period.refused.is_none_or(|refused| refused >= PRESSED);
                 if self.full_periods >= needed && pressed {
                     self.mode = Mode::Standing;
+                    if self.since_standing >= REMEMBERED {
+                        self.restart_standing();
+                        self.best = 0.0;
+                    }
                     self.since_standing = 0;
-                    self.standing_rate = Recent::default();
-                    self.best = 0.0;
-                    if frame.is_applied && !self.unloaded_seen() && self.pauses == 0 {
+                    if frame.is_applied && !self.is_measured() && self.pauses == 0 {
                         // If that is too low, the fall of throughput shows it at once.
                         let low = LOW * target;
                         self.unloaded = Some(self.unloaded.map_or(low, |known| known.min(low)));
@@ -50,6 +54,7 @@ impl LoadLine {
                     None => self.drained_periods >= DRAINED_UNKNOWN,
                 };
                 if is_over {
+                    self.end_probe();
                     self.mode = Mode::Burst;
                     self.full_periods = 0;
                     return false;
@@ -69,9 +74,11 @@ impl LoadLine {
                 let here = self.standing_rate.rate();
                 let starved = here < rate * (1.0 - STARVED * self.standing_rate.noise());
                 if starved {
-                    self.give_back(here, rate, target);
+                    self.give_back(here, rate, frame);
                 } else {
-                    self.descend(here, target);
+                    if !self.probe(here, rate, frame) {
+                        self.descend(here, target);
+                    }
                     if here > rate * (1.0 + self.standing_rate.noise()) {
                         self.rate = Some(here);
                     }
@@ -82,20 +89,80 @@ impl LoadLine {
     }
 
     /// Raises the bound again after throughput fell with it.
-    pub(super) fn give_back(&mut self, here: f64, rate: f64, target: f64) {
-        if self.unloaded_seen() {
+    fn give_back(&mut self, here: f64, rate: f64, frame: &Frame) {
+        let target = self.attainable(&frame.sla);
+        let slow = self
+            .standing_window
+            .surely_over(Seconds(target), &frame.sla);
+        let slow = slow.map(Seconds::get);
+        self.restart_standing();
+        // Too few jobs for a queue, and late all the same: requests take that long by themselves.
+        if let (Some(slow), false) = (slow, self.is_measured()) {
+            self.prove(slow, here, frame);
+            return;
+        }
+        self.unloaded_objective = self.unloaded_objective.or(slow);
+        if self.is_measured() {
             self.reserve *= GROWTH;
         } else {
             let more = (GROWTH - 1.0) * self.busy(rate, target) / rate;
             self.unloaded = self.unloaded.map(|known| known + more);
             self.rest_from_descent();
         }
-        self.standing_rate = Recent::default();
         if self.busy(rate, target) >= rate * target / self.spread {
             // The bound is already that of a burst, so the node itself became slower.
             self.rate = Some(here);
             self.reserve = 1.0;
         }
+    }
+
+    /// Ends a probe without a result.
+    fn end_probe(&mut self) {
+        if let Some(before) = self.probed.take() {
+            self.unloaded = Some(before.unloaded);
+        }
+    }
+
+    /// Records delays of a node that had too few jobs for a queue.
+    fn prove(&mut self, objective: f64, here: f64, frame: &Frame) {
+        self.unloaded = Some(frame.bound_jobs / here);
+        self.unloaded_objective = Some(objective);
+        self.is_proven = true;
+        self.probed = None;
+        self.rest_from_descent();
+    }
+
+    /// Tries more jobs where requests are late although as few are admitted as an assumed unloaded delay needs: if
+    /// throughput rises with them, there was no queue, and requests take that long by themselves. Returns whether a
+    /// probe goes on.
+    fn probe(&mut self, here: f64, rate: f64, frame: &Frame) -> bool {
+        if self.is_measured() || self.standing_rate.ended < SAMPLES as f64 {
+            return self.probed.is_some();
+        }
+        let target = Seconds(self.attainable(&frame.sla));
+        let slow = self.standing_window.surely_over(target, &frame.sla);
+        match self.probed.take() {
+            Some(before) => match slow {
+                Some(slow) if here > before.rate * (1.0 + self.standing_rate.noise()) => {
+                    self.prove(slow.get(), here, frame);
+                }
+                _ => {
+                    self.unloaded = Some(before.unloaded);
+                    self.rest_from_descent();
+                }
+            },
+            None if self.pause == 0 && slow.is_some() => {
+                let unloaded = self.unloaded.unwrap_or(0.0);
+                self.probed = Some(Probed {
+                    unloaded,
+                    rate: here,
+                });
+                self.unloaded = Some(unloaded + (PROBE - 1.0) * frame.bound_jobs / rate);
+            }
+            None => return false,
+        }
+        self.restart_standing();
+        true
     }
 
     /// Tries fewer jobs after throughput did not fall, while the unloaded delay is not known.
@@ -120,7 +187,7 @@ impl LoadLine {
             return;
         };
         self.unloaded = self.unloaded.map(|known| known * by);
-        self.standing_rate = Recent::default();
+        self.restart_standing();
     }
 
     /// Whether the node finishes clearly more with fewer jobs (contention).
