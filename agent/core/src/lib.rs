@@ -8,7 +8,6 @@ mod buckets;
 mod controller;
 pub mod dispatch;
 pub mod freshness;
-pub mod gather;
 mod histogram;
 mod md5;
 mod mpl;

@@ -9,10 +9,11 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use plimsoll_core::{Cost, gather::MAX_HOPS};
+use plimsoll_core::Cost;
 use plimsoll_net::{Bodies, NEEDS_TOKEN, Refusal};
 use plimsoll_node::state::SharedState;
 use plimsoll_scatter::{
+    answer::MAX_HOPS,
     client::HOPS,
     partition::{Asked, MAX_DEADLINE, Partitions, Trouble},
 };

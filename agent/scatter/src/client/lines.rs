@@ -1,7 +1,6 @@
 //! Line-by-line reading of an answer: only the values needed for ordering or reduction are parsed; everything else is
 //! checked and forwarded unchanged.
 
-use plimsoll_core::gather::{Keys, Value};
 use serde::{
     Deserialize, Deserializer,
     de::{Error, IgnoredAny, SeqAccess, Visitor},
@@ -9,6 +8,7 @@ use serde::{
 use tokio_util::bytes::{Buf, Bytes};
 
 use super::plain;
+use crate::answer::{Keys, Value};
 use crate::client::MAX_ROW_BYTES;
 
 /// Line other than a row.

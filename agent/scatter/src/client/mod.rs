@@ -12,11 +12,12 @@ use hyper::{
     body::Incoming,
     header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT},
 };
-use plimsoll_core::gather::MAX_COLUMNS;
 use plimsoll_wire::PartitionQuery;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
+
+use crate::answer::MAX_COLUMNS;
 
 pub use lines::{Lines, Picker, TooLong, Word};
 

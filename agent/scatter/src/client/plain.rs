@@ -1,6 +1,6 @@
 //! Fast path for rows of plain values, without nesting and escapes, as most rows are.
 
-use plimsoll_core::gather::Value;
+use crate::answer::Value;
 
 /// Parses a row with one value per entry of `places`, and stores those that have a place. False if the row is not plain
 /// or malformed: serde_json parses all that this does to the same values, and reports errors of the rest.
@@ -141,7 +141,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use proptest::{collection::vec, prelude::*, sample::Index};
 
-    use plimsoll_core::gather::Keys;
+    use crate::answer::Keys;
 
     use super::{super::lines::Picker, *};
 

@@ -1,4 +1,4 @@
-//! Runs one gather: feeds the partitions' answers to the decisions in `plimsoll_core`, and rows to the caller.
+//! Runs one gather: feeds the partitions' answers to its decisions, and rows to the caller.
 
 use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll};
 
@@ -7,10 +7,7 @@ use futures_util::{
     future::{BoxFuture, poll_immediate},
     stream::{FuturesUnordered, StreamExt},
 };
-use plimsoll_core::{
-    Seconds,
-    gather::{Failure, Gathering, Offer, Plan, PlanError, State, Step},
-};
+use plimsoll_core::Seconds;
 use serde_json::{Value as Json, json};
 use tokio::{
     sync::mpsc,
@@ -24,6 +21,7 @@ use super::{
     question::Question,
     reader::{self, News},
 };
+use crate::answer::{Failure, Gathering, Offer, Plan, PlanError, State, Step};
 use crate::client::{Fault, Lines, MAX_ROW_BYTES, Picker, TooLong, ending};
 
 /// Maximum queued chunks of a partition.

@@ -1,12 +1,13 @@
 //! Output of a gather as JSON lines or as one JSON object, with backpressure by the caller.
 
 use axum::{body::Bytes, http::StatusCode};
-use plimsoll_core::gather::Value;
 use serde_json::{Value as Json, json};
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, timeout_at},
 };
+
+use crate::answer::Value;
 
 /// Size in bytes from which a chunk is sent; it is sent earlier if no row follows at once.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -3,15 +3,13 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
-use plimsoll_core::{
-    Seconds,
-    gather::{Function, How, OrderKey, Plan, Reduction},
-};
+use plimsoll_core::Seconds;
 use plimsoll_net::{Refusal, parse_body};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::answer::{Function, How, OrderKey, Plan, Reduction};
 use crate::{
     client,
     gather::{GatherConfig, Served},

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use hyper::{StatusCode, body::Incoming};
-use plimsoll_core::gather::State;
 use tokio::{sync::mpsc, time::timeout_at};
 use tokio_util::bytes::Bytes;
 
 use super::{nodes::Nodes, question::Question};
+use crate::answer::State;
 use crate::{
     client::{self, Begun, Fault, Word, more},
     gather::{NodeAddress, Served},

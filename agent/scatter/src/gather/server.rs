@@ -17,7 +17,6 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use plimsoll_core::gather::Plan;
 use plimsoll_net::{Bodies, NEEDS_TOKEN, Refusal, is_allowed, scrape, shows_token};
 use prometheus::{IntCounterVec, Registry};
 use serde_json::json;
@@ -35,6 +34,7 @@ use super::{
     out::{CHUNKS, Format, Out},
     question::Question,
 };
+use crate::answer::Plan;
 use crate::{
     client::LAST_WORD,
     gather::{GatherConfig, GatherMetrics},

@@ -8,13 +8,15 @@ use std::{
 };
 
 use ipnet::IpNet;
-use plimsoll_core::{MAX_NAME_BYTES, gather::MAX_PARTITIONS};
+use plimsoll_core::MAX_NAME_BYTES;
+
 use plimsoll_settings::{
     Checked, ConfigError, HttpSection, Level, LogFormat, MILLI, TableReference, at, duration,
     log_format, log_level, networks, token, wrong,
 };
 use serde::Deserialize;
 
+use crate::answer::MAX_PARTITIONS;
 use crate::{map::Map, partition::MAX_DEADLINE};
 
 /// Maximum nodes that serve one partition.

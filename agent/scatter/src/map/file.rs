@@ -5,12 +5,13 @@ use std::{fs, path::Path};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use plimsoll_core::{
-    gather::{Partition, PartitionMap},
     md5_word,
     ring::{DEFAULT_SLOTS, slot_of_hash},
 };
 use plimsoll_science::cluster::MAX_CLUSTERS;
 use serde::{Deserialize, Serialize};
+
+use crate::answer::{Partition, PartitionMap};
 
 /// Number of slots for hashes of keys; fixed by the file format.
 pub const SLOTS: u32 = DEFAULT_SLOTS;

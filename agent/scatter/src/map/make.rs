@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use plimsoll_core::gather::MAX_PARTITIONS;
 use plimsoll_science::cluster::{Clustering, Points, anneal};
 
 use super::{
     file::{By, Map, Part, SLOTS, nearest, slot_of},
     rows::{Rows, word},
 };
+use crate::answer::MAX_PARTITIONS;
 
 /// Maximum rows whose coordinates are held in memory: a random sample of larger files.
 const MAX_POINTS: usize = 1_000_000;

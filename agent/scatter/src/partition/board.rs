@@ -6,8 +6,11 @@ use std::{
     time::Duration,
 };
 
-use plimsoll_core::{Cost, DelayHistogram, Observation, Seconds, gather::Admission};
+use plimsoll_core::{Cost, DelayHistogram, Observation, Seconds};
+
 use tokio::time::Instant;
+
+use crate::answer::Admission;
 
 /// Running queries and measurements of one service.
 #[derive(Debug)]

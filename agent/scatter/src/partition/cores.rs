@@ -5,8 +5,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use plimsoll_core::gather;
 use tokio::sync::oneshot;
+
+use crate::answer;
 
 /// The node's cores, and the queries that wait for one.
 #[derive(Debug)]
@@ -14,7 +15,7 @@ pub struct Cores(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    turns: gather::Cores,
+    turns: answer::Cores,
     /// Wakers by query.
     waiting: HashMap<u64, oneshot::Sender<()>>,
     next: u64,
@@ -24,7 +25,7 @@ impl Cores {
     /// Creates this many cores.
     pub fn new(count: usize) -> Arc<Self> {
         Arc::new(Cores(Mutex::new(State {
-            turns: gather::Cores::new(count),
+            turns: answer::Cores::new(count),
             waiting: HashMap::new(),
             next: 0,
         })))

@@ -20,7 +20,8 @@ use std::{
     time::Duration,
 };
 
-use plimsoll_core::{Cost, DelayHistogram, HistogramError, gather::MAX_HOPS};
+use plimsoll_core::{Cost, DelayHistogram, HistogramError};
+
 use serde_json::Value;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -34,6 +35,8 @@ use connector::Connector;
 use cores::{Core, Cores};
 pub use metrics::{PartitionMetrics, QueryMetrics};
 use out::Out;
+
+use crate::answer::MAX_HOPS;
 
 pub use postgresql::{Driver, login};
 pub use settings::{

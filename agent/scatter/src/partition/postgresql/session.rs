@@ -2,12 +2,12 @@
 
 use std::{error::Error as StdError, time::Duration};
 
-use plimsoll_core::gather::MAX_COLUMNS;
 use plimsoll_net::connect;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::{Client, Config, Error, NoTls, Statement, error::SqlState};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::answer::MAX_COLUMNS;
 use crate::{
     client::MAX_ROW_BYTES,
     partition::{PartitionDatabase, Trouble, kept::Statements, pool::Pooled},

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::MAX_PARTITIONS;
-use crate::MAX_NAME_BYTES;
+use plimsoll_core::MAX_NAME_BYTES;
 
 /// Part of the data, in a database of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, collections::VecDeque};
 
-use plimsoll_core::gather::*;
+use plimsoll_scatter::answer::*;
 use proptest::prelude::{
     Just, ProptestConfig, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest,
 };

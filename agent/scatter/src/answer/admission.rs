@@ -1,6 +1,6 @@
 //! Admission of queries to a node's partitions, within its bound.
 
-use crate::{Cost, dispatch::Costs};
+use plimsoll_core::{Cost, dispatch::Costs};
 
 /// Minimum cost of a query, and that of an unknown one, in rows.
 const FIRST_COST: f64 = 1.0;

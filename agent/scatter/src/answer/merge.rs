@@ -8,7 +8,7 @@ use super::{
     reduce::{Reduced, Unfit},
     report::PartitionReport,
 };
-use crate::Seconds;
+use plimsoll_core::Seconds;
 
 /// Next step of a gathering.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use plimsoll_core::gather::{Cores, MAX_HOPS};
+use plimsoll_scatter::answer::{Cores, MAX_HOPS};
 use rand::{Rng, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
 
 /// Rows of a query, and the number that fits into the buffers between it and its caller.

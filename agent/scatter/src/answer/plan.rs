@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::{MAX_COLUMNS, Value};
-use crate::Seconds;
+use plimsoll_core::Seconds;
 
 /// Column of a sort order.
 #[derive(Clone, Debug, PartialEq, Eq)]

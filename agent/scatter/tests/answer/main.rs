@@ -4,7 +4,8 @@
 mod merged;
 mod outcomes;
 
-use plimsoll_core::{Seconds, gather::*};
+use plimsoll_core::Seconds;
+use plimsoll_scatter::answer::*;
 
 fn plan(how: How) -> Plan {
     Plan {
