@@ -3,6 +3,7 @@
 
 pub mod control_loop;
 pub mod functions;
+pub mod history;
 mod kept_file;
 pub mod learned;
 pub mod overrides;

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use plimsoll_exposition::Catalogue;
 use plimsoll_node::{
     control_loop::{LoopConfig, LoopContext},
+    history::Histories,
     learned::LearnedStore,
     overrides::Overrides,
     placement::PlacementBoard,
@@ -41,6 +42,7 @@ pub struct Shared {
     pub state: SharedState,
     pub overrides: Arc<Overrides>,
     pub learned: Arc<LearnedStore>,
+    pub histories: Arc<Histories>,
     pub proxies: Arc<Proxies>,
     pub rings: Arc<RingBoard>,
     pub placement: Arc<PlacementBoard>,
@@ -76,6 +78,7 @@ impl Shared {
             state: Arc::new(ArcSwap::from_pointee(NodeState::default())),
             overrides: Arc::new(Overrides::load(directory)?),
             learned: Arc::new(LearnedStore::load(directory)),
+            histories: Arc::default(),
             proxies: Arc::default(),
             rings: Arc::default(),
             placement: Arc::default(),
@@ -101,6 +104,7 @@ impl Shared {
             services.remove(service);
             NodeState { services }
         });
+        self.histories.forget(service);
         self.metrics.forget(service);
         self.check_metrics.forget(service);
     }
@@ -129,6 +133,7 @@ impl Shared {
             config,
             kept: Arc::new(Mutex::new(None)),
             learned: Arc::clone(&self.learned),
+            histories: Arc::clone(&self.histories),
             stop,
         }
     }

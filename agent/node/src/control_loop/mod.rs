@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
+    history::Histories,
     learned::LearnedStore,
     overrides::Overrides,
     state::{DelaySummary, SharedState, unix_now},
@@ -82,6 +83,8 @@ pub struct LoopContext {
     pub kept: Arc<Mutex<Option<NodeController>>>,
     /// Figures learned about the node, in this run and earlier ones.
     pub learned: Arc<LearnedStore>,
+    /// Figures of the last ten minutes.
+    pub histories: Arc<Histories>,
     /// Cancels the loop.
     pub stop: CancellationToken,
 }
@@ -365,11 +368,13 @@ impl Service {
             .learned
             .note(service, self.controller.learned(), now);
         self.publish(context);
+        let state = context.state.load();
+        let Some(state) = state.services.get(&self.config.service.name) else {
+            return;
+        };
+        context.histories.note(state);
         if self.last.reason.is_some() {
-            let state = context.state.load();
-            if let Some(state) = state.services.get(&self.config.service.name) {
-                context.metrics.control.stepped(state);
-            }
+            context.metrics.control.stepped(state);
         }
     }
 
@@ -444,6 +449,7 @@ address = "127.0.0.1:8001"
             config: receiver,
             kept: Arc::default(),
             learned: Arc::default(),
+            histories: Arc::default(),
             stop: CancellationToken::new(),
         };
         let mut first = Service::new(config.clone(), &context).unwrap();
