@@ -128,6 +128,7 @@ fn http(shared: &Shared, listener: TcpListener, node: NodeContext) -> Component 
         before_scrape: Arc::new(move || gauges.show_proxies()),
         node,
         rings: Arc::clone(&shared.rings),
+        histories: Arc::clone(&shared.histories),
         config: parts.http.subscribe(),
         exchanges: Arc::new(exchanges),
         exchanged: metrics.agent.exchanges.clone(),

@@ -24,6 +24,7 @@ mod metrics;
 mod notify;
 mod orca;
 mod overrides;
+mod page;
 mod partition_http;
 mod partition_http_hostile;
 mod partition_kept;

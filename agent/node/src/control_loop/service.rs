@@ -235,7 +235,7 @@ pub const SERVICE_REFERENCE: TableReference = (
             "mode",
             "`enforce`, `observe`",
             "`\"enforce\"`",
-            "`observe`: no proxy is told anything that changes anything; what it would be told is shown in `/v1/node`, metrics and `plimsoll top`. HAProxy's agent checks get an answer without weight, `maxconn` or state, Envoy the mean weight and an empty load report; the node is not in the ring in Redis, no update period is made longer, and no partition query is refused for its bound. `/v1/role` answers as ever.",
+            "`observe`: no proxy is told anything that changes anything; what it would be told is shown in `/v1/node`, metrics, `plimsoll top` and the agent's page. HAProxy's agent checks get an answer without weight, `maxconn` or state, Envoy the mean weight and an empty load report; the node is not in the ring in Redis, no update period is made longer, and no partition query is refused for its bound. `/v1/role` answers as ever.",
         ),
         (
             "identities",

@@ -48,6 +48,11 @@ impl Directory {
         known.is_some_and(|(node, at)| node.flow.is_some() && at.elapsed() <= within)
     }
 
+    /// What was heard last of each node, and when, ordered by address.
+    pub fn heard(&self) -> impl Iterator<Item = (&Node, Instant)> {
+        self.heard.values().map(|(node, at)| (node, *at))
+    }
+
     /// All nodes but the own one, ordered by address.
     ///
     /// One silent for a lease is unhealthy, for ten leases gone. Where more than half of all are

@@ -31,9 +31,9 @@ use directory::Directory;
 pub use discovery::{Assignment, Request, Response, TYPE};
 pub use metrics::EnvoyMetrics;
 use names::Names;
-use node::Node;
-pub use node::{Shed, Standing, standing};
+pub use node::{Node, Shed, Standing, Weight, standing};
 use peers::Peers;
+pub use peers::SilentPeer;
 pub use settings::{EnvoyConfig, EnvoySection, EnvoyService, EnvoySettings, REFERENCE, envoy};
 
 /// A proxy that asked within so many periods, and [`MIN_ASKED`], has this agent's fraction in force.
@@ -65,6 +65,8 @@ pub struct EnvoyContext {
 struct Cluster {
     others: Vec<(Node, SocketAddr)>,
     own: Option<SocketAddr>,
+    /// The others, also those whose address is not found, and when each was heard.
+    heard: Vec<(Node, Instant)>,
     shed: f64,
     /// Enough is known for an answer.
     ready: bool,
@@ -75,6 +77,7 @@ struct Cluster {
 #[derive(Debug, Default)]
 pub struct EnvoyBoard {
     clusters: Mutex<BTreeMap<String, Cluster>>,
+    silent: Mutex<Vec<SilentPeer>>,
 }
 
 impl EnvoyBoard {
@@ -91,6 +94,20 @@ impl EnvoyBoard {
                 asked: cluster.asked.is_some_and(|at| at.elapsed() <= lately),
             })
         })
+    }
+
+    /// A service's other nodes, and when each was heard.
+    pub fn heard(&self, service: &str) -> Vec<(Node, Instant)> {
+        self.locked(|all| {
+            let cluster = all.get(service);
+            cluster.map_or_else(Vec::new, |cluster| cluster.heard.clone())
+        })
+    }
+
+    /// The peers that do not answer.
+    pub fn silent(&self) -> Vec<SilentPeer> {
+        let silent = self.silent.lock();
+        silent.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The nodes of a service, under the name that was asked for; `None` until enough is known of them.
@@ -142,6 +159,8 @@ pub async fn run(mut context: EnvoyContext) -> anyhow::Result<()> {
         let began = tokio::time::Instant::now();
         let round = async {
             let heard = peers.ask(&config, &context.metrics).await;
+            let silent = context.board.silent.lock();
+            *silent.unwrap_or_else(PoisonError::into_inner) = peers.silent();
             let at = Instant::now();
             for (service, node) in heard {
                 let service = services.entry(service).or_default();
@@ -203,6 +222,8 @@ async fn publish(
         config.settings.lease,
         Instant::now(),
     );
+    let heard = known.directory.heard();
+    let heard = heard.map(|(node, at)| (node.clone(), at)).collect();
     let state = context.state.load();
     let shed = context.board.shed(name, config.period);
     let own = state.services.get(name);
@@ -230,6 +251,7 @@ async fn publish(
         *cluster = Cluster {
             others: found,
             own: own_at,
+            heard,
             shed,
             ready,
             asked: cluster.asked,

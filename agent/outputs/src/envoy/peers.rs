@@ -34,6 +34,15 @@ struct Peer {
     problem: Option<String>,
 }
 
+/// An agent that was asked and did not answer as it should.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SilentPeer {
+    /// As configured.
+    pub url: String,
+    /// What went wrong.
+    pub problem: String,
+}
+
 /// By URL.
 #[derive(Debug, Default)]
 pub struct Peers {
@@ -92,6 +101,20 @@ impl Peers {
             metrics.peer_asked.with_label_values(&[result]).inc();
         }
         heard
+    }
+
+    /// Those whose last answer was none, or no good one.
+    pub fn silent(&self) -> Vec<SilentPeer> {
+        let silent = |(url, peer): (&String, &Peer)| {
+            let problem = peer.problem.as_deref()?;
+            // Failures to connect name it already.
+            let problem = problem.strip_prefix(&format!("{url}: ")).unwrap_or(problem);
+            Some(SilentPeer {
+                url: url.clone(),
+                problem: problem.to_owned(),
+            })
+        };
+        self.known.iter().filter_map(silent).collect()
     }
 
     /// Whether Envoy can be told who the nodes are: all peers were heard of since the start, or, if it

@@ -1,10 +1,11 @@
-//! `/metrics`, `/healthz`, `/readyz`, `/v1/node`, `/v1/ring`, `/v1/orca`, `/v1/updates`,
+//! `/`, `/metrics`, `/healthz`, `/readyz`, `/v1/node`, `/v1/ring`, `/v1/orca`, `/v1/updates`,
 //! `/v1/role`, `/v1/observe`, `/v1/placement`, `/v1/partition-query` and `/v3/discovery:endpoints`.
 
 mod discovery;
 mod node;
 mod observe;
 mod orca;
+mod page;
 mod partition;
 mod placement;
 mod ring;
@@ -24,6 +25,7 @@ use ipnet::IpNet;
 use plimsoll_core::Cost;
 use plimsoll_net::{Bodies, is_allowed, scrape};
 use plimsoll_node::{
+    history::Histories,
     overrides::Overrides,
     placement::Gate,
     ring::{Exchanges, RingBoard},
@@ -42,7 +44,7 @@ use crate::{agent_check::OutputSettings, envoy::EnvoyConfig, orca::OrcaConfig};
 pub use node::{NodeContext, node_view};
 
 use self::{
-    discovery::DiscoveryRoute, observe::ObserveRoute, partition::PartitionRoute,
+    discovery::DiscoveryRoute, observe::ObserveRoute, page::PageRoute, partition::PartitionRoute,
     placement::PlacementRoute, ring::RingRoute,
 };
 
@@ -93,6 +95,8 @@ pub struct HttpContext {
     pub node: NodeContext,
     /// The rings followed.
     pub rings: Arc<RingBoard>,
+    /// The last ten minutes.
+    pub histories: Arc<Histories>,
     /// The configuration in force.
     pub config: watch::Receiver<Arc<HttpConfig>>,
     /// Proxies' way to Redis.
@@ -175,6 +179,12 @@ fn router(context: HttpContext) -> Router {
         registry: context.registry,
         before_scrape: context.before_scrape,
     };
+    let page = PageRoute {
+        node: node.clone(),
+        histories: context.histories,
+        rings: Arc::clone(&context.rings),
+        config: config.clone(),
+    };
     let ring = RingRoute {
         rings: context.rings,
         permits: Arc::new(Semaphore::new(ring::MAX_WAITING)),
@@ -226,6 +236,7 @@ fn router(context: HttpContext) -> Router {
         .with_state(services);
     of_node
         .merge(of_services)
+        .route("/", get(page::page).with_state(page))
         .route("/metrics", get(show_metrics).with_state(metrics))
         .route("/v1/ring", get(ring::ring).with_state(ring))
         .route("/v1/observe", post(observe::observe).with_state(observe))
@@ -267,9 +278,14 @@ async fn readyz(State(context): State<NodeContext>) -> (StatusCode, String) {
     )
 }
 
+/// A control loop silent for longer is stuck.
+fn silence_limit(period: Duration) -> Duration {
+    (period * STALE_PERIODS).max(MIN_STALE)
+}
+
 /// What is wrong with control loops that are stuck.
 pub fn stuck(state: &NodeState, settings: &OutputSettings) -> Vec<String> {
-    let limit = (settings.period * STALE_PERIODS).max(MIN_STALE);
+    let limit = silence_limit(settings.period);
     let services = settings.services().iter();
     let stepped = services.filter_map(|service| state.services.get(&service.name));
     let silent = stepped.map(|known| (&known.service, known.stepped.elapsed()));

@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    agent_check::{Proxies, SharedOutputSettings},
+    agent_check::{OutputSettings, Proxies, SharedOutputSettings},
     envoy::EnvoyBoard,
 };
 
@@ -46,15 +46,7 @@ pub fn node_view(context: &NodeContext) -> NodeView<NodeService> {
     let now = Instant::now();
     let state = context.state.load();
     let service = |(name, state): (&String, &Arc<ServiceState>)| {
-        let (jobs, lease) = (state.decision.bound_jobs, settings.agent_check.proxy_lease);
-        let view = NodeService {
-            learned: context.learned.view(name, now).map(learned),
-            shed: context.envoy.shed(name, settings.period),
-            set: context.overrides.of(name).into(),
-            proxies: context.proxies.view(name, jobs, now, lease),
-            ..service(state)
-        };
-        (name.clone(), view)
+        (name.clone(), service_view(context, &settings, state, now))
     };
     let listener = |key: &str, address: SocketAddr, allow: &Option<Vec<IpNet>>| {
         let networks = allow
@@ -79,8 +71,26 @@ pub fn node_view(context: &NodeContext) -> NodeView<NodeService> {
     }
 }
 
+/// One service now.
+pub(super) fn service_view(
+    context: &NodeContext,
+    settings: &OutputSettings,
+    state: &ServiceState,
+    now: Instant,
+) -> NodeService {
+    let (name, jobs) = (&state.service, state.decision.bound_jobs);
+    let lease = settings.agent_check.proxy_lease;
+    NodeService {
+        learned: context.learned.view(name, now).map(learned),
+        shed: context.envoy.shed(name, settings.period),
+        set: context.overrides.of(name).into(),
+        proxies: context.proxies.view(name, jobs, now, lease),
+        ..service(state)
+    }
+}
+
 /// What its state says of a service.
-fn service(state: &ServiceState) -> NodeService {
+pub(super) fn service(state: &ServiceState) -> NodeService {
     let (sla, decision) = (&state.settings.sla, &state.decision);
     NodeService {
         address: state.address.clone(),
