@@ -27,6 +27,18 @@ from dashboards.sla import KEYS, late
 EACH = "{{instance}} {{service}}"
 
 
+def as_obeyed(expr: str, name: str) -> Query:
+    """By another name for services that are only observed."""
+    observed = f"{by(KEYS, of('plimsoll_observes'), 'max')} == 1"
+
+    def named(chosen: str, name: str) -> str:
+        return f'label_replace({chosen}, "as", "{name}", "", "")'
+
+    every = named(f"({expr}) unless {observed}", name)
+    would = named(f"({expr}) and {observed}", f"{name}, if obeyed")
+    return Query(f"{every} or {would}", f"{EACH} {{{{as}}}}")
+
+
 def most(metric: str, name: str = "") -> Query:
     return Query(by(KEYS, of(metric), "max"), f"{EACH} {name}".strip())
 
@@ -104,10 +116,11 @@ def dashboard() -> Dashboard:
         ),
         graph(
             "Bound and backlog",
-            "The most work that the node may hold, and what it holds, in cost units. Dashed: the least that "
-            "the bound may be, and what it is while nothing is known.",
+            "The most work that the node may hold, and what it holds, in cost units; if obeyed: that of a "
+            "service that is only observed. Dashed: the least that the bound may be, and what it is while "
+            "nothing is known.",
             "short",
-            most("plimsoll_bound", "bound"),
+            as_obeyed(by(KEYS, of("plimsoll_bound"), "max"), "bound"),
             most("plimsoll_backlog", "backlog"),
             most("plimsoll_recent_peak", "recent peak"),
             Query(by("service", of("plimsoll_bound_min"), "max"), "least {{service}}"),
@@ -133,7 +146,7 @@ def dashboard() -> Dashboard:
             "Requests in the node, and how many the bound comes to at their mean cost, once that is known.",
             "short",
             most("plimsoll_jobs", "jobs"),
-            Query(f"{by(KEYS, of('plimsoll_bound_jobs'), 'max')} and {known}", f"{EACH} bound"),
+            as_obeyed(f"{by(KEYS, of('plimsoll_bound_jobs'), 'max')} and {known}", "bound"),
         ),
         graph(
             "Requests by result",
@@ -203,9 +216,10 @@ def dashboard() -> Dashboard:
         ),
         graph(
             "Weight",
-            "What the proxies are told, in percent of the weight that they have configured.",
+            "What the proxies are told, in percent of the weight that they have configured; if obeyed: what "
+            "they would be told.",
             "percent",
-            most("plimsoll_weight_percent"),
+            as_obeyed(by(KEYS, of("plimsoll_weight_percent"), "max"), "weight"),
             width=8,
         ),
         graph(

@@ -168,7 +168,8 @@ def dashboard() -> Dashboard:
             "Which node, and why",
             "A row a node, the latest first. The reason is that of most of the controller's last steps; "
             "docs/control.md has them all. A backlog at its bound means that the node is as full as it may "
-            "be, one far over it that a proxy does not obey. Last seen: when the agent last observed it.",
+            'be, one far over it that a proxy does not obey, or that none is told (`mode = "observe"`). '
+            "Last seen: when the agent last observed it.",
             {"instance": "Node", "service": "Service"},
             Column("p95 / SLA", late(), "percentunit", SLA_STEPS),
             Column("Timely", timely(keys=KEYS), "percentunit", TIMELY_STEPS, width=90),

@@ -193,6 +193,39 @@ def test_provisioning_has_a_prometheus_source_and_a_file_provider() -> None:
     assert provider["type"] == "file"
 
 
+def test_what_nobody_obeys_has_a_name_of_its_own(tmp_path: Path) -> None:
+    labels = 'instance="a",service="{service}"'
+    values = {"plimsoll_bound": 40, "plimsoll_weight_percent": 60, "plimsoll_bound_jobs": 20}
+    shown = {"Bound and backlog": "plimsoll_bound", "Weight": "plimsoll_weight_percent"}
+    shown["Jobs"] = "plimsoll_bound_jobs"
+    series, cases = [], []
+    for service, observes in (("obeyed", 0), ("observed", 1)):
+        named = labels.format(service=service)
+        known = values | {"plimsoll_observes": observes, "plimsoll_mean_delay_seconds": 1}
+        series += [{"series": f"{name}{{{named}}}", "values": str(value)} for name, value in known.items()]
+    for title, metric in shown.items():
+        panel = next(panel for panel in panels(BUILT["node"]) if panel["title"] == title)
+        (expr,) = (one["expr"] for one in panel["targets"] if f"{metric}{{" in one["expr"])
+        name = metric.removeprefix("plimsoll_").split("_")[0]
+        told = {"obeyed": name, "observed": f"{name}, if obeyed"}
+        samples = [
+            {"labels": f'{{as="{told}",{labels.format(service=service)}}}', "value": values[metric]}
+            for service, told in told.items()
+        ]
+        expr = re.sub(r'=~"\$\w+"', '=~".*"', expr)
+        cases.append({"expr": expr, "eval_time": "0m", "exp_samples": samples})
+    file = tmp_path / "observed.yaml"
+    file.write_text(yaml.safe_dump({"tests": [{"input_series": series, "promql_expr_test": cases}]}))
+    done = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_reasons_read_as_on_the_agents_page() -> None:
+    source = (ROOT / "agent/outputs/src/http/page/reasons.rs").read_text()
+    found = re.findall(r'Reason::(\w+) => "(.*)",', source)
+    assert {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): words for name, words in found} == REASONS
+
+
 def test_every_reason_has_words() -> None:
     catalogue = (ROOT / "docs" / "metrics.md").read_text()
     (line,) = re.findall(r"^\| `plimsoll_steps_total` .*`reason`: ([^|]+)\|", catalogue, re.MULTILINE)
