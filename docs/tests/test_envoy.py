@@ -9,6 +9,8 @@ from docs.tests.host import HERE
 from tests.harness import programs
 
 AGENT = "1. An agent on every node"
+WATCH = "3. Watch before Envoy obeys"
+OBEY = "4. Let Envoy obey"
 
 
 def shape(text: str) -> str:
@@ -42,7 +44,14 @@ def test_docs_envoy_md(network):
         proxy.wait("answers of both nodes", lambda: served_by() == {"node1", "node2"})
         # None of these nodes has a database, so there is no primary.
         assert proxy.status("-X POST http://127.0.0.1/x") == "503"
-        node1.run(guide.says("plimsoll node drain"))
+        drain = guide.says("plimsoll node drain")
+        said = node1.run(guide.take(WATCH, "sh"))
+        assert "mode      observe: no proxy is told this; it would refuse " in said
+        assert node1.run(f"{drain} 2>&1 || true").endswith("no proxy would be told\n")
+        assert "observed only" in node1.curl("http://192.0.2.11:9464/")
+        nodes.run(guide.take(OBEY, "sh"))
+        node1.wait("the mode", lambda: "  mode " not in node1.run("plimsoll node status"))
+        node1.run(drain)
         proxy.wait("the drain", lambda: served_by() == {"node2"})
 
         orca = guide.take("Load reports (ORCA)", "indented")
