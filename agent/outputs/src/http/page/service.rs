@@ -238,7 +238,13 @@ fn facts(state: &ServiceState, view: &NodeService) -> Vec<(&'static str, String)
     }
     if view.shed.asked || view.shed.fraction > 0.0 {
         let part = percent(view.shed.fraction);
-        facts.push(("Envoy refuses", format!("{part} of the traffic")));
+        facts.push(match view.shed.asked {
+            true => ("Envoy is told to refuse", format!("{part} of the traffic")),
+            false => (
+                "Envoy would be told to refuse",
+                format!("{part} of the traffic; none has asked of late"),
+            ),
+        });
     }
     facts
 }
@@ -449,6 +455,24 @@ mod tests {
             assert!(chart.beside.starts_with(beside), "{}", chart.beside);
             assert_eq!(chart.is_bad, factor > 1.0);
         }
+    }
+
+    #[test]
+    fn what_no_envoy_was_told_is_not_shown_as_if_it_were_in_force() {
+        let state = state(1.0, 100);
+        let told = |asked| {
+            let mut view = service(&state);
+            view.shed.fraction = 0.25;
+            view.shed.asked = asked;
+            facts(&state, &view).pop()
+        };
+        let part = "25\u{a0}% of the traffic";
+        assert_eq!(told(true), Some(("Envoy is told to refuse", part.into())));
+        let expected = format!("{part}; none has asked of late");
+        assert_eq!(
+            told(false),
+            Some(("Envoy would be told to refuse", expected))
+        );
     }
 
     #[test]
