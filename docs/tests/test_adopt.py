@@ -38,7 +38,7 @@ def test_docs_adopt_md(network):
 
         write = guide.take("3. Write", "sh")
         proxy.run(write)
-        wait_servers(proxy, status="UP", weight="100", agent_status="L7OK")
+        wait_servers(proxy, status="UP", weight="100", agent_status="CHECKED", slim="500")
         assert "# Both have the same size.\n" in proxy.read(CONFIG)
         assert {node_of(proxy, "/x") for _ in range(4)} == {"node1", "node2"}
         node1 = nodes.hosts[0]
@@ -49,13 +49,20 @@ def test_docs_adopt_md(network):
             return re.search(seen, node1.run("plimsoll node status"), re.MULTILINE) is not None
 
         node1.wait("a delay from the log", sees_the_delay)
+        nodes.run(guide.take("4. Let HAProxy obey", "sh"))
+        wait_servers(proxy, agent_status="L7OK")
+        assert "Nothing to change" in proxy.run(write)
+        enforce = guide.take("4. Let HAProxy obey", "sh")
+        proxy.run(enforce)
+        assert "maxconn" not in proxy.read(CONFIG).split("backend queries")[1]
+        wait_servers(proxy, status="UP", weight="100", agent_status="L7OK")
         node1.run("plimsoll node force weight 30 && plimsoll node force bound 8")
         proxy.wait(
             "weight and maxconn",
             lambda: (rows(proxy)["node1"]["weight"], rows(proxy)["node1"]["slim"]) == ("30", "8"),
         )
         assert rows(proxy)["node2"]["weight"] == "100"
-        assert "Nothing to change" in proxy.run(write)
+        assert "Nothing to change" in proxy.run(enforce)
 
         undo = guide.take("Undo", "sh")
         proxy.run(undo)

@@ -8,8 +8,12 @@ use toml::Value;
 pub const LOG_PORT: u16 = 5514;
 /// Port of an agent's agent-check listener.
 pub const CHECK_PORT: u16 = 9101;
+/// Mode of a service until the proxies obey; the guide's command changes it to `enforce`.
+pub const OBSERVE: &str = "mode = \"observe\" # proxies are told nothing yet";
+/// Where an agent keeps what it learned.
+pub const STATE: &str = "state_directory = \"/var/lib/plimsoll\"";
 /// Placeholder for an unknown address.
-const UNKNOWN: &str = "ADDRESS";
+pub const UNKNOWN: &str = "ADDRESS";
 
 /// Source of delays for the agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +26,8 @@ pub enum Source {
         url: String,
         /// Name of the metric.
         name: String,
+        /// Gauge of requests in progress.
+        gauge: Option<String>,
     },
 }
 
@@ -44,7 +50,16 @@ pub struct Service {
     pub identity: String,
 }
 
-/// Configuration of a host's agent. `address` is `None` if only HAProxy knows it, at run time.
+/// Comment on an address: empty unless it is not known.
+pub fn placeholder(unknown: bool) -> &'static str {
+    match unknown {
+        true => " # this node's address in its place",
+        false => "",
+    }
+}
+
+/// Configuration of a host's agent. `address` is `None` if only HAProxy knows it, at run time; without `enforce` the
+/// agent begins by observing.
 pub fn agent(
     host: String,
     file: String,
@@ -52,20 +67,17 @@ pub fn agent(
     services: &[Service],
     sla: &str,
     source: &Source,
+    enforce: bool,
 ) -> Agent {
     let at = match address {
         Some(address) if address.contains(':') => format!("[{address}]"),
         Some(address) => address.to_owned(),
         None => UNKNOWN.to_owned(),
     };
-    let note = if address.is_none() {
-        " # this node's address in its place"
-    } else {
-        ""
-    };
+    let note = placeholder(address.is_none());
     let quoted = |text: &str| Value::from(text).to_string();
     let mut text = format!(
-        "[agent]\nstate_directory = \"/var/lib/plimsoll\"\n\n[http]\nlisten = {}{note}\n\n[agent_check]\nlisten = {}{note}\n\n\
+        "[agent]\n{STATE}\n\n[http]\nlisten = {}{note}\n\n[agent_check]\nlisten = {}{note}\n\n\
          [control]\nsocket = \"/run/plimsoll/control.sock\"\n",
         quoted(&format!("{at}:9464")),
         quoted(&format!("{at}:{CHECK_PORT}")),
@@ -75,6 +87,9 @@ pub fn agent(
         let _ = write!(text, "\n[[service]]\nname = {}\n", quoted(&service.name));
         if service.name != service.identity {
             let _ = writeln!(text, "identities = [{identity}]");
+        }
+        if !enforce {
+            let _ = writeln!(text, "{OBSERVE}");
         }
         let _ = write!(
             text,
@@ -87,12 +102,19 @@ pub fn agent(
                 "kind = \"haproxy-log\"\nlisten = {}{note}\nnode = {identity}\n",
                 quoted(&format!("udp://{at}:{port}")),
             ),
-            Source::Histogram { url, name } => write!(
-                text,
-                "kind = \"prometheus\"\nurl = {}\nhistogram = {}\n",
-                quoted(url),
-                quoted(name),
-            ),
+            Source::Histogram { url, name, gauge } => {
+                let (url, name) = (quoted(url), quoted(name));
+                let jobs = gauge.as_ref().map_or(String::new(), |gauge| {
+                    format!(
+                        "\n[service.jobs]\nkind = \"prometheus\"\ngauge = {}\n",
+                        quoted(gauge)
+                    )
+                });
+                write!(
+                    text,
+                    "kind = \"prometheus\"\nurl = {url}\nhistogram = {name}\n{jobs}"
+                )
+            }
         };
     }
     Agent { host, file, text }

@@ -71,12 +71,13 @@ proptest! {
                 sla: "1s",
                 sla_milliseconds: 1000.0,
                 source: source.clone(),
+                enforce: *source == Source::Log,
                 environment: &environment,
                 resolve: &|_| None,
             };
             plan(&config, &wish).map(|it| String::from_utf8_lossy(&it.edits.apply(bytes)).into_owned())
         };
-        let histogram = Source::Histogram { url: "http://127.0.0.1/".to_owned(), name: "x".to_owned() };
+        let histogram = Source::Histogram { url: "http://127.0.0.1/".to_owned(), name: "x".to_owned(), gauge: None };
         for source in [Source::Log, histogram] {
             if let Ok(once) = read(text.as_bytes(), &source) {
                 prop_assert_eq!(read(once.as_bytes(), &source), Ok(once.clone()));

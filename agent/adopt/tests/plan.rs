@@ -16,6 +16,7 @@ fn planned(text: &str, source: Source) -> Result<Plan, Vec<Problem>> {
         sla: "1s",
         sla_milliseconds: 1000.0,
         source,
+        enforce: true,
         environment: &environment,
         resolve: &|name| (name == "known").then(|| [192, 0, 2, 14].into()),
     };
@@ -26,6 +27,7 @@ fn histogram() -> Source {
     Source::Histogram {
         url: "http://127.0.0.1:8080/metrics".to_owned(),
         name: "seconds".to_owned(),
+        gauge: None,
     }
 }
 
@@ -411,15 +413,6 @@ fn other_sections_are_noted() {
             .iter()
             .any(|it| it.contains("seen at run time"))
     );
-}
-
-#[test]
-fn minconn_of_defaults_is_taken_back() {
-    let text = format!("{TOP}backend app\n{SERVERS}").replace(
-        "mode http\n",
-        "mode http\n    default-server minconn 2 maxconn 9\n",
-    );
-    assert!(adopt(&text).0.contains("agent-inter 250ms minconn 0\n"));
 }
 
 #[test]

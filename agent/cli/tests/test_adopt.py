@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli.tests.adopting import HISTOGRAM, adopt
 from tests.harness import programs
 
 DEFAULTS = """\
@@ -24,7 +25,6 @@ WEB = "frontend web\n    bind 127.0.0.1:8081\n    default_backend app\n"
 TEMPLATE = "    server-template chat 4 backend:8080 check resolvers d init-addr none\n"
 SERVERS = "    server a 192.0.2.11:80 check\n    server b 192.0.2.12:80 check\n"
 PLAIN = f"global\n    log 127.0.0.1 local0\n{DEFAULTS}{WEB}backend app\n    balance roundrobin\n{SERVERS}"
-HISTOGRAM = ["--metrics", "http://127.0.0.1:8080/metrics", "--histogram", "http_request_duration_seconds"]
 
 
 def site(body: str, *, top: str = "global\n    daemon\n" + DEFAULTS, web: str = WEB) -> str:
@@ -50,7 +50,7 @@ TRAITS: dict[str, tuple[str | None, str, list[str], str]] = {
     "limits and weights on server lines": (
         "28youth/docker-mysql-cluster",
         site("    server a 192.0.2.11:80 weight 3 maxconn 1000 check\n    server b 192.0.2.12:80 check\n"),
-        [],
+        ["--enforce"],
         '+    server a 192.0.2.11:80 check agent-send "app/a\\n"',
     ),
     "timeout queue 1m and redispatch in defaults": (
@@ -218,18 +218,6 @@ TRAITS: dict[str, tuple[str | None, str, list[str], str]] = {
 }  # fmt: skip
 
 
-def adopt(file: Path, *words: str, fails: bool = False, program: str | None = None, **other) -> str:
-    """What it says; by default for backend `app` and 1 s."""
-    known = [] if {"--undo", "--backend"} & set(words) else ["--backend", "app", "--sla", "1s"]
-    check = ["--haproxy", program] if program and "--no-check" not in words else []
-    command = [programs.agent(), "adopt", str(file), *known, *check, *words]
-    done = subprocess.run(
-        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False, **other
-    )
-    assert (done.returncode != 0) == fails, done.stdout + done.stderr
-    return done.stderr if fails else done.stdout
-
-
 @pytest.fixture
 def config(tmp_path) -> Path:
     file = tmp_path / "haproxy.cfg"
@@ -323,9 +311,40 @@ def test_no_room_leaves_the_file(config: Path):
     words = f"adopt {config} --backend app --sla 1s --no-check --write"
     full = f"trap '' XFSZ; ulimit -f 1; exec {programs.agent()} {words}"
     done = subprocess.run(["bash", "-c", full], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "could not be written, and is as it was" in done.stderr, done.stderr
+    assert done.returncode == 1 and "could not be written; all files are as they were" in done.stderr, (
+        done.stderr
+    )
     assert config.read_text() == large
-    assert {it.name for it in config.parent.iterdir()} <= {config.name, f"{config.name}.before-plimsoll"}
+    assert [it.name for it in config.parent.iterdir()] == [config.name]
+
+
+def test_agents_and_proxy_are_written_together_or_not_at_all(config: Path, tmp_path):
+    agents = tmp_path / "agents"
+    adopt(config, "--agents", str(agents))
+    (agents / "a.toml").write_text("mine\n")
+    (agents / "a.toml").chmod(0o600)
+    (agents / "b.toml").unlink()
+    (agents / "b.toml").mkdir()
+    said = adopt(config, "--agents", str(agents), "--write", fails=True)
+    assert f"{agents}/b.toml could not be written; all files are as they were" in said
+    assert (agents / "a.toml").read_text() == "mine\n"
+    assert sorted(it.name for it in agents.iterdir()) == ["a.toml", "b.toml"]
+    assert config.read_text() == PLAIN and sorted(tmp_path.iterdir()) == [agents, config]
+
+    (agents / "b.toml").rmdir()
+    adopt(config, "--agents", str(agents), "--write")
+    assert stat.S_IMODE((agents / "a.toml").stat().st_mode) == 0o600
+    assert stat.S_IMODE((agents / "b.toml").stat().st_mode) == 0o644
+    assert "agent-send" in config.read_text()
+
+
+def test_agents_begin_by_observing(config: Path):
+    said = adopt(config)
+    assert said.count('\nmode = "observe" ') == 2
+    switch = re.search(r"^  sed -i '(.*)' /etc/plimsoll/agent.toml && systemctl reload plimsoll$", said, re.M)
+    obeyed = subprocess.run(["sed", switch[1]], input=said, capture_output=True, text=True, check=True).stdout
+    assert obeyed.count('\nmode = "enforce" ') == 2
+    assert "mode =" not in adopt(config, "--enforce")
 
 
 def test_files_that_cannot_be_adopted(config: Path, tmp_path):

@@ -9,9 +9,11 @@ use crate::{
 
 /// The same as in haproxy/snippets/refusal.cfg.
 const REFUSAL: &str = r#"http-error status 503 content-type text/plain string "no node may carry more\n" hdr retry-after 1 hdr plimsoll-reason full"#;
-/// Server keywords that the agent's decisions replace.
-const DECIDED: [&str; 3] = ["weight", "maxconn", "minconn"];
+/// Server keywords that limit a server; the agent's decisions replace them once they are obeyed.
+const LIMITS: [&str; 2] = ["maxconn", "minconn"];
 const WEIGHT: &str = "100";
+/// Values that stay where they are set.
+const KEPT: [(&str, &str); 2] = [("weight", WEIGHT), ("minconn", "0")];
 
 impl Server<'_> {
     /// Present or future `agent-send` text of the server.
@@ -71,7 +73,24 @@ impl Draft<'_> {
         }
     }
 
+    /// Own limit of a server, which stays as long as the agents are not obeyed.
+    fn limited(&self) -> Option<&Server<'_>> {
+        let limits = |it: &&Server| it.effective.get("maxconn").is_some_and(|it| it != "0");
+        let mut found = self.servers.iter().filter(|_| !self.wish.enforce);
+        found.find(limits)
+    }
+
     fn timeout_queue(&mut self) -> Option<String> {
+        if let Some(server) = self.limited() {
+            let (line, maxconn) = (server.line.number, server.effective.get("maxconn"));
+            let text = format!(
+                "maxconn {} stays, and `timeout queue` as it was, while the agents only observe: when they are obeyed, \
+                 run this again with --enforce",
+                maxconn.unwrap_or_default()
+            );
+            self.note(line, text);
+            return None;
+        }
         let wanted = if self.wish.sla_milliseconds < 100.0 {
             format!("{}ms", (self.wish.sla_milliseconds / 2.0).ceil())
         } else {
@@ -260,10 +279,9 @@ impl Draft<'_> {
             .iter()
             .filter(|it| !it.without_agent(&self.servers))
             .collect();
-        if asked.iter().all(|it| it.adopted()) {
-            return None;
-        }
-        let lacks = |keyword: &str| asked.iter().any(|it| it.effective.get(keyword).is_none());
+        let adopted = asked.iter().all(|it| it.adopted());
+        let lacks =
+            |keyword: &str| !adopted && asked.iter().any(|it| it.effective.get(keyword).is_none());
         let mut words = Vec::new();
         if asked.iter().any(|it| !it.effective.on("agent-check")) {
             words.push("agent-check".to_owned());
@@ -274,7 +292,7 @@ impl Draft<'_> {
         if lacks("agent-inter") {
             words.push("agent-inter 250ms".to_owned());
         }
-        let (mut weighted, mut minconn) = (false, false);
+        let (mut weighted, mut minconn) = (adopted, false);
         for part in config.chain(section) {
             for line in config
                 .body(part)
@@ -284,13 +302,14 @@ impl Draft<'_> {
                 let weight = settings.get("weight");
                 if !config.owns(section, line) || line.condition.is_some() {
                     minconn |= settings.get("minconn").is_some_and(|it| it != "0");
-                    weighted = weight.map_or(weighted, |it| it == WEIGHT);
+                    weighted = adopted || weight.map_or(weighted, |it| it == WEIGHT);
                     continue;
                 }
+                minconn &= settings.get("minconn") != Some("0");
                 if line.number < first {
-                    weighted = weight.map_or(weighted, |it| it == WEIGHT);
+                    weighted = adopted || weight.map_or(weighted, |it| it == WEIGHT);
                 }
-                if self.strip(line, &settings) == settings.len() {
+                if self.strip(line, &settings, adopted) == settings.len() {
                     self.edits.replace(line.span.clone(), "");
                 }
             }
@@ -298,7 +317,7 @@ impl Draft<'_> {
         if !weighted {
             words.insert(0, format!("weight {WEIGHT}"));
         }
-        if minconn {
+        if minconn && self.wish.enforce {
             words.push("minconn 0".to_owned());
         }
         if words.is_empty() {
@@ -308,14 +327,16 @@ impl Draft<'_> {
         }
     }
 
-    /// Removes the keywords that the agent decides. Returns their number; edits nothing if the line has no others.
-    fn strip(&mut self, line: &Line, settings: &Settings) -> usize {
-        let places: Vec<_> = DECIDED
-            .iter()
+    /// Removes the keywords that the agent decides: limits once it is obeyed, and the weight of a server that had no
+    /// agent. Returns their number; edits nothing if the line has no others.
+    fn strip(&mut self, line: &Line, settings: &Settings, adopted: bool) -> usize {
+        let limits = LIMITS.iter().filter(|_| self.wish.enforce);
+        let places: Vec<_> = limits
+            .chain(["weight"].iter().filter(|_| !adopted))
             .flat_map(|keyword| {
                 settings
                     .places(keyword)
-                    .filter(move |(value, _)| (*keyword, *value) != ("weight", WEIGHT))
+                    .filter(|(value, _)| !KEPT.contains(&(*keyword, *value)))
             })
             .map(|(_, span)| span)
             .collect();
@@ -345,7 +366,9 @@ impl Draft<'_> {
             }
             return;
         }
+        let own = server.own.clone();
         if server.adopted() {
+            self.strip(line, &own, true);
             return;
         }
         let mut added = String::new();
@@ -354,8 +377,7 @@ impl Draft<'_> {
         }
         let identity = server.identity(&self.section.name);
         added.push_str(&format!(" agent-send \"{identity}\\n\""));
-        let own = server.own.clone();
-        self.strip(line, &own);
+        self.strip(line, &own, false);
         self.edits.insert(end, added);
     }
 }

@@ -25,6 +25,8 @@ pub struct Wish<'a> {
     pub sla_milliseconds: f64,
     /// Source of delays for the agents.
     pub source: Source,
+    /// Whether HAProxy obeys the agents at once. Otherwise they begin by observing, and servers keep their limits.
+    pub enforce: bool,
     /// Environment of HAProxy.
     pub environment: Environment<'a>,
     /// Resolver of host names; `None` for names unknown here.

@@ -166,6 +166,7 @@ pub fn agents(nodes: &[Node], wish: &Wish) -> Vec<Agent> {
                 &node.services,
                 wish.sla,
                 &wish.source,
+                wish.enforce,
             )
         })
         .collect()

@@ -1,6 +1,7 @@
 //! `plimsoll adopt`: puts the agents into an existing haproxy.cfg.
 
 mod ask;
+mod batch;
 mod haproxy;
 mod store;
 
@@ -15,9 +16,13 @@ use anyhow::{Context, bail};
 use clap::Args;
 use plimsoll_adopt::{Agent, Config, Note, Problem, Source, Wish, plan, unified_diff};
 
+use batch::Batch;
 use haproxy::Haproxy;
 use store::Original;
 
+/// Said where the agents begin by observing.
+const OBEY: &str = "The agents only observe: what they would do is in `plimsoll node status`. To have them obeyed, on \
+    every node:\n  sed -i 's/^mode = \"observe\" /mode = \"enforce\" /' /etc/plimsoll/agent.toml && systemctl reload plimsoll\n";
 /// After so many the file is hardly a haproxy.cfg.
 const MAX_PROBLEMS: usize = 10;
 
@@ -42,14 +47,20 @@ pub struct AdoptArgs {
     /// The histogram of delays among these metrics.
     #[arg(long, value_name = "NAME", requires = "metrics")]
     pub histogram: Option<String>,
+    /// The gauge of requests in progress among these metrics, by which agents see a burst sooner.
+    #[arg(long, value_name = "NAME")]
+    pub gauge: Option<String>,
     /// Write the agents' configurations into this directory, one file a host, and do not print them.
     #[arg(long, value_name = "DIR")]
     pub agents: Option<PathBuf>,
+    /// The proxy obeys the agents, which otherwise begin by observing: limits of the servers' own go.
+    #[arg(long)]
+    pub enforce: bool,
     /// Write the change; the file as it was stays beside it, for `--undo`.
     #[arg(long)]
     pub write: bool,
     /// Put the file back as it was before `--write`.
-    #[arg(long, conflicts_with_all = ["write", "backend", "sla", "metrics", "agents"])]
+    #[arg(long, conflicts_with_all = ["write", "backend", "sla", "metrics", "gauge", "agents", "enforce"])]
     pub undo: bool,
     /// The HAProxy that checks the file before and after; otherwise the installed one.
     #[arg(long, value_name = "PATH", conflicts_with = "no_check")]
@@ -63,7 +74,7 @@ pub struct AdoptArgs {
 pub fn run(args: AdoptArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let original = Original::read(&args.file)?;
     if args.undo {
-        return store::undo(&original, out);
+        return store::undo(&original, "Reload HAProxy", out);
     }
     let environment = |name: &str| std::env::var(name).ok();
     let config = Config::parse(&original.bytes, &environment);
@@ -73,7 +84,11 @@ pub fn run(args: AdoptArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let backend = ask::backend(args.backend, &config)?;
     let (sla, duration) = ask::sla(args.sla)?;
     let source = match (args.metrics, args.histogram) {
-        (Some(url), Some(name)) => Source::Histogram { url, name },
+        (Some(url), Some(name)) => Source::Histogram {
+            url,
+            name,
+            gauge: args.gauge,
+        },
         _ => Source::Log,
     };
     let wish = Wish {
@@ -81,6 +96,7 @@ pub fn run(args: AdoptArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         sla: &sla,
         sla_milliseconds: duration.as_secs_f64() * 1e3,
         source,
+        enforce: args.enforce,
         environment: &environment,
         resolve: &resolve,
     };
@@ -99,27 +115,42 @@ pub fn run(args: AdoptArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 
     let name = args.file.display().to_string();
     out.write_all(&unified_diff(&name, &original.bytes, &after))?;
-    match &args.agents {
-        Some(directory) => write_agents(directory, &plan.agents, out)?,
-        None => print_agents(&plan.agents, out)?,
+    if args.agents.is_none() {
+        print_agents(&plan.agents, out)?;
     }
     print_notes(&plan.notes, out)?;
     write!(out, "\n{checked}")?;
-    if plan.edits.is_empty() {
-        writeln!(
-            out,
-            "Nothing to change: \"{backend}\" has what the guide says."
-        )?;
-    } else if args.write {
-        let backup = store::write(&original, &after)?;
-        writeln!(
+
+    let mut batch = Batch::default();
+    let changed = !plan.edits.is_empty();
+    let added = match &args.agents {
+        Some(directory) => add_agents(directory, &plan.agents, &mut batch)?,
+        None => Vec::new(),
+    };
+    let backup = match changed && args.write {
+        true => Some(store::write(&original, &after, &mut batch)?),
+        false => None,
+    };
+    batch.commit()?;
+
+    for line in added {
+        writeln!(out, "{line}")?;
+    }
+    if !args.enforce && !plan.agents.is_empty() {
+        write!(out, "{OBEY}")?;
+    }
+    match backup {
+        Some(backup) => writeln!(
             out,
             "Written: {}. The file as it was is {} (--undo). Reload HAProxy when the agents run.",
             original.path.display(),
             backup.display()
-        )?;
-    } else {
-        writeln!(out, "Nothing is written yet (--write).")?;
+        )?,
+        None if changed => writeln!(out, "Nothing is written yet (--write).")?,
+        None => writeln!(
+            out,
+            "Nothing to change: \"{backend}\" has what the guide says."
+        )?,
     }
     Ok(())
 }
@@ -155,20 +186,24 @@ fn print_agents(agents: &[Agent], out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn write_agents(directory: &Path, agents: &[Agent], out: &mut dyn Write) -> anyhow::Result<()> {
+/// Adds the agents' files to a batch; says what each is.
+fn add_agents(
+    directory: &Path,
+    agents: &[Agent],
+    batch: &mut Batch,
+) -> anyhow::Result<Vec<String>> {
     fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    writeln!(out)?;
+    let mut added = Vec::new();
     for agent in agents {
         let path = directory.join(&agent.file);
-        fs::write(&path, &agent.text).with_context(|| path.display().to_string())?;
-        writeln!(
-            out,
+        batch.add(&path, agent.text.as_bytes(), None)?;
+        added.push(format!(
             "{}: /etc/plimsoll/agent.toml on {}",
             path.display(),
             agent.host
-        )?;
+        ));
     }
-    Ok(())
+    Ok(added)
 }
 
 fn print_notes(notes: &[Note], out: &mut dyn Write) -> anyhow::Result<()> {

@@ -4,16 +4,17 @@ use std::{
     ffi::OsString,
     fs::{self, File, Metadata},
     io::{Read, Write},
-    os::unix::fs::{MetadataExt, fchown},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, bail};
-use tempfile::NamedTempFile;
+
+use super::batch::Batch;
 
 /// Larger than any configuration that people maintain.
 const MAX_BYTES: u64 = 16 << 20;
-/// Beside the file: as it was before, and as it was written. HAProxy reads neither from a directory.
+/// Beside the file: as it was before, and as it was written. Neither name ends like a configuration's.
 const BEFORE: &str = ".before-plimsoll";
 const WRITTEN: &str = ".with-plimsoll";
 
@@ -61,30 +62,6 @@ impl Original {
         PathBuf::from(name)
     }
 
-    /// Whole or not at all, with the file's owner and mode.
-    fn replace(&self, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-        let directory = path.parent().unwrap_or(Path::new("/"));
-        let written = NamedTempFile::new_in(directory).and_then(|mut file| {
-            file.write_all(bytes)?;
-            let own = file.as_file().metadata()?;
-            if (own.uid(), own.gid()) != (self.metadata.uid(), self.metadata.gid()) {
-                fchown(
-                    file.as_file(),
-                    Some(self.metadata.uid()),
-                    Some(self.metadata.gid()),
-                )?;
-            }
-            // After the owner, whose change takes bits away.
-            file.as_file()
-                .set_permissions(self.metadata.permissions())?;
-            file.as_file().sync_all()?;
-            file.persist(path).map_err(|error| error.error)?;
-            File::open(directory)?.sync_all()
-        });
-        written
-            .with_context(|| format!("{} could not be written, and is as it was", path.display()))
-    }
-
     /// Nobody wrote to it meanwhile.
     fn still_the_same(&self) -> anyhow::Result<()> {
         if fs::read(&self.path).is_ok_and(|now| now == self.bytes) {
@@ -97,8 +74,8 @@ impl Original {
     }
 }
 
-/// Puts other bytes into the file; says where it is kept as it was.
-pub fn write(original: &Original, after: &[u8]) -> anyhow::Result<PathBuf> {
+/// Adds to a batch what puts other bytes into the file; says where it is kept as it was.
+pub fn write(original: &Original, after: &[u8], batch: &mut Batch) -> anyhow::Result<PathBuf> {
     if original.metadata.nlink() > 1 {
         bail!(
             "{} has {} names (hard links), of which only one would change",
@@ -110,16 +87,16 @@ pub fn write(original: &Original, after: &[u8]) -> anyhow::Result<PathBuf> {
     // A second backend: what was before the first one stays the backup.
     let again = before.exists() && fs::read(&written).is_ok_and(|it| it == original.bytes);
     if !again {
-        original.replace(&before, &original.bytes)?;
+        batch.add(&before, &original.bytes, Some(&original.metadata))?;
     }
-    original.replace(&written, after)?;
+    batch.add(&written, after, Some(&original.metadata))?;
+    batch.add(&original.path, after, Some(&original.metadata))?;
     original.still_the_same()?;
-    original.replace(&original.path, after)?;
     Ok(before)
 }
 
 /// Puts the file back as it was.
-pub fn undo(original: &Original, out: &mut dyn Write) -> anyhow::Result<()> {
+pub fn undo(original: &Original, reload: &str, out: &mut dyn Write) -> anyhow::Result<()> {
     let path = original.path.display();
     let (before, written) = (original.beside(BEFORE), original.beside(WRITTEN));
     let kept = match fs::read(&before) {
@@ -139,8 +116,10 @@ pub fn undo(original: &Original, out: &mut dyn Write) -> anyhow::Result<()> {
                 before.display()
             );
         }
+        let mut batch = Batch::default();
+        batch.add(&original.path, &kept, Some(&original.metadata))?;
         original.still_the_same()?;
-        original.replace(&original.path, &kept)?;
+        batch.commit()?;
     }
     for leftover in [&before, &written] {
         fs::remove_file(leftover)
@@ -153,6 +132,6 @@ pub fn undo(original: &Original, out: &mut dyn Write) -> anyhow::Result<()> {
             })
             .with_context(|| leftover.display().to_string())?;
     }
-    writeln!(out, "{path} is as it was. Reload HAProxy.")?;
+    writeln!(out, "{path} is as it was. {reload}.")?;
     Ok(())
 }
