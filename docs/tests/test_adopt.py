@@ -4,6 +4,8 @@ import re
 
 from docs.tests.cluster import CONFIG, FRONTEND, INSTALL, Nodes, configure, node_of, rows, wait_servers
 from docs.tests.guide import Guide
+from docs.tests.host import HERE, Network
+from tests.harness import programs
 
 BACKEND = """\
 backend queries
@@ -12,6 +14,23 @@ backend queries
     option httpchk GET /healthz
     server node1 192.0.2.11:8080 check weight 10 maxconn 500   # the old one
     server node2 192.0.2.12:8080 check weight 10 maxconn 500
+"""
+ENVOY = "/etc/envoy/envoy.yaml"
+CLUSTERS = """\
+  clusters:
+    # Both have the same size.
+    - name: queries
+      connect_timeout: 1s
+      load_assignment:
+        cluster_name: queries
+        endpoints:
+          - lb_endpoints:
+              - endpoint: { address: { socket_address: { address: 192.0.2.11, port_value: 8080 } } }
+              - endpoint: { address: { socket_address: { address: 192.0.2.12, port_value: 8080 } } }
+      health_checks:
+        - { timeout: 0.5s, interval: 1s, unhealthy_threshold: 2, healthy_threshold: 2, tcp_health_check: {} }
+    - name: writes
+      load_assignment: { cluster_name: writes }
 """
 
 
@@ -68,3 +87,43 @@ def test_docs_adopt_md(network):
         proxy.run(undo)
         assert proxy.read(CONFIG) == before and FRONTEND in before
         wait_servers(proxy, status="UP", weight="10", agent_status="", slim="500")
+
+        adopt_envoy(network, guide, nodes)
+
+
+def adopt_envoy(network: Network, guide: Guide, nodes: Nodes) -> None:
+    """The page's second part, on the same nodes."""
+    proxy = network.host("lb2", "192.0.2.3")
+    proxy.run(Guide("haproxy.md").take(INSTALL, "sh"))
+    proxy.run(f"ln -s {programs.envoy()} /usr/local/bin/envoy && mkdir -p /etc/envoy")
+    unit = "[Service]\nExecStart=/usr/local/bin/envoy -c /etc/envoy/envoy.yaml --log-level warning\n"
+    proxy.write("/etc/systemd/system/envoy.service", unit)
+    before = (HERE / "envoy.yaml").read_text() + CLUSTERS
+    proxy.write(ENVOY, before)
+    proxy.run("systemctl start envoy")
+
+    def served_by() -> set[str]:
+        return {node_of(proxy, "/x") for _ in range(6)}
+
+    both = {"node1", "node2"}
+    proxy.wait("answers of both nodes", lambda: served_by() == both)
+    said = proxy.run(guide.take("Look at Envoy's file", "sh"))
+    assert "Checked: " in said and "Nothing is written yet" in said and proxy.read(ENVOY) == before
+    nodes.run("systemctl stop plimsoll")
+    for host in nodes.hosts:
+        host.write("/etc/plimsoll/agent.toml", proxy.read(f"/root/agents/{host.address}.toml"))
+    nodes.run(Guide("adopt.md").take("2. Start the agents", "sh"))
+    nodes.ready()
+
+    write = guide.take("Write Envoy's file", "sh")
+    proxy.run(write)
+    assert "# Both have the same size.\n" in proxy.read(ENVOY)
+    proxy.wait("answers of both nodes, by the agents", lambda: served_by() == both)
+    nodes.run(Guide("adopt.md").take("4. Let HAProxy obey", "sh"))
+    node1 = nodes.hosts[0]
+    node1.run("plimsoll node drain")
+    proxy.wait("the drain", lambda: served_by() == {"node2"})
+
+    proxy.run(guide.take("Undo in Envoy's file", "sh"))
+    assert proxy.read(ENVOY) == before
+    proxy.wait("answers of both nodes again", lambda: served_by() == both)

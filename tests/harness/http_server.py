@@ -7,6 +7,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from tests.harness.ports import free_ports
 
 
+class _Server(ThreadingHTTPServer):
+    # All of a test's clients may connect at once.
+    request_queue_size = 128
+
+
 class HttpServer:
     """Serves by a handler until it is stopped."""
 
@@ -14,7 +19,7 @@ class HttpServer:
         handler.log_message = lambda *_: None
         handler.protocol_version = "HTTP/1.1"
         self.port = port or free_ports(1)[0]
-        self._server = ThreadingHTTPServer((host, self.port), handler)
+        self._server = _Server((host, self.port), handler)
         self._server.daemon_threads = True
         # A proxy may leave at any time.
         self._server.handle_error = lambda *_: None

@@ -1,10 +1,11 @@
-//! Adds Plimsoll to an existing haproxy.cfg: parses the file by HAProxy's grammar, and plans the edits that
-//! docs/haproxy.md describes and the agents' configurations. No I/O.
+//! Adds Plimsoll to an existing haproxy.cfg, or Envoy's bootstrap (`envoy`): parses the file with positions, and plans
+//! the edits that docs/haproxy.md and docs/envoy.md describe and the agents' configurations. No I/O.
 
 mod address;
 mod agents;
 mod config;
 mod edits;
+pub mod envoy;
 mod keywords;
 mod lexer;
 mod plan;

@@ -32,7 +32,7 @@ pub struct Cli {
 pub enum Command {
     /// Run the agent of this node.
     Agent(AgentArgs),
-    /// Put the agents into an existing haproxy.cfg.
+    /// Put the agents into an existing haproxy.cfg or Envoy bootstrap.
     Adopt(AdoptArgs),
     /// Look at or override a running agent's node.
     Node(NodeArgs),

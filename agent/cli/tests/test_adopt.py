@@ -305,17 +305,18 @@ def test_undo_takes_two_backends_back(config: Path):
     assert config.read_text() == before
 
 
-def test_no_room_leaves_the_file(config: Path):
+def test_no_room_leaves_all_files_as_they_were(config: Path, tmp_path):
     large = PLAIN + "# much to say\n" * 100
     config.write_text(large)
-    words = f"adopt {config} --backend app --sla 1s --no-check --write"
+    # Files of 1 KiB: enough for those of the agents.
+    words = f"adopt {config} --backend app --sla 1s --no-check --write --agents {tmp_path}/agents"
     full = f"trap '' XFSZ; ulimit -f 1; exec {programs.agent()} {words}"
     done = subprocess.run(["bash", "-c", full], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "could not be written; all files are as they were" in done.stderr, (
         done.stderr
     )
     assert config.read_text() == large
-    assert [it.name for it in config.parent.iterdir()] == [config.name]
+    assert list(tmp_path.iterdir()) == [config]
 
 
 def test_agents_and_proxy_are_written_together_or_not_at_all(config: Path, tmp_path):

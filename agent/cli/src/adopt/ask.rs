@@ -6,7 +6,6 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use plimsoll_adopt::{Config, adoptable};
 
 fn terminal() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
@@ -22,33 +21,52 @@ fn line(question: &str) -> anyhow::Result<String> {
     Ok(answer.trim().to_owned())
 }
 
-/// The backend's name.
-pub fn backend(given: Option<String>, config: &Config) -> anyhow::Result<String> {
+/// The name of a backend or cluster, of those that are there with what is to know of them.
+pub fn name(
+    given: Option<String>,
+    what: &str,
+    choices: &[(String, String)],
+) -> anyhow::Result<String> {
     if let Some(name) = given {
         return Ok(name);
     }
-    let found = adoptable(config);
-    if found.is_empty() {
-        bail!("no backend of this file has servers");
+    if choices.is_empty() {
+        bail!("this file has no {what} with servers");
     }
-    let list = || {
-        found
-            .iter()
-            .map(|(section, line, mode)| format!("  {} (line {line}, mode {mode})\n", section.name))
-    };
+    let list: String = choices
+        .iter()
+        .map(|(name, detail)| format!("  {name} ({detail})\n"))
+        .collect();
     if !terminal() {
-        bail!(
-            "--backend: name one of\n{}",
-            list().collect::<String>().trim_end()
-        );
+        bail!("--{what}: name one of\n{}", list.trim_end());
     }
-    eprint!("Backends:\n{}", list().collect::<String>());
+    eprint!("There are:\n{list}");
     loop {
-        let answer = line("Which one gets agents?")?;
-        if found.iter().any(|(section, ..)| section.name == answer) {
+        let answer = line(&format!("Which {what} gets agents?"))?;
+        if choices.iter().any(|(name, _)| *name == answer) {
             return Ok(answer);
         }
         eprintln!("There is no \"{answer}\".");
+    }
+}
+
+/// A text; `missing` is said where nobody can be asked.
+pub fn text(
+    given: Option<String>,
+    question: &str,
+    missing: &'static str,
+) -> anyhow::Result<String> {
+    if let Some(text) = given {
+        return Ok(text);
+    }
+    if !terminal() {
+        bail!(missing);
+    }
+    loop {
+        let answer = line(question)?;
+        if !answer.is_empty() {
+            return Ok(answer);
+        }
     }
 }
 

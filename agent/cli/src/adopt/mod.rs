@@ -1,54 +1,57 @@
-//! `plimsoll adopt`: puts the agents into an existing haproxy.cfg.
+//! `plimsoll adopt`: puts the agents into an existing haproxy.cfg, or Envoy's bootstrap.
 
 mod ask;
 mod batch;
-mod haproxy;
+mod check;
 mod store;
+mod targets;
 
 use std::{
     fs,
     io::Write,
-    net::{IpAddr, ToSocketAddrs},
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, bail};
 use clap::Args;
-use plimsoll_adopt::{Agent, Config, Note, Problem, Source, Wish, plan, unified_diff};
+use plimsoll_adopt::{Agent, Note, Problem, unified_diff};
 
 use batch::Batch;
-use haproxy::Haproxy;
+use check::Checker;
 use store::Original;
 
 /// Said where the agents begin by observing.
-const OBEY: &str = "The agents only observe: what they would do is in `plimsoll node status`. To have them obeyed, on \
-    every node:\n  sed -i 's/^mode = \"observe\" /mode = \"enforce\" /' /etc/plimsoll/agent.toml && systemctl reload plimsoll\n";
+const OBEY: &str = r#"The agents only observe: what they would do is in `plimsoll node status`. To have them obeyed, on every node:
+  sed -i 's/^mode = "observe" /mode = "enforce" /' /etc/plimsoll/agent.toml && systemctl reload plimsoll
+"#;
 /// After so many the file is hardly a haproxy.cfg.
 const MAX_PROBLEMS: usize = 10;
 
-/// Put the agents into an existing haproxy.cfg: print what docs/haproxy.md changes in it, what the
-/// agents are told, and what stays as it is; write it with `--write`.
+/// Put the agents into an existing haproxy.cfg, or Envoy's bootstrap: print what docs/haproxy.md or
+/// docs/envoy.md changes in it, what the agents are told, and what stays as it is; write it with `--write`.
 ///
-/// Variables in the file are those of this command's own environment, as they are in HAProxy.
+/// A file that ends in .yaml or .yml is Envoy's: its cluster gets its nodes from the agents. Variables in haproxy.cfg
+/// are those of this command's own environment, as they are in HAProxy.
 #[derive(Args, Debug)]
 pub struct AdoptArgs {
-    /// HAProxy's configuration.
+    /// HAProxy's configuration, or Envoy's bootstrap in YAML.
     #[arg(default_value = "/etc/haproxy/haproxy.cfg")]
     pub file: PathBuf,
-    /// The backend whose nodes get agents; asked for on a terminal.
-    #[arg(long, value_name = "NAME")]
+    /// The backend, or Envoy's cluster, whose nodes get agents; asked for on a terminal.
+    #[arg(long, visible_alias = "cluster", value_name = "NAME")]
     pub backend: Option<String>,
     /// The delay that its clients were promised, as 500ms or 1s; asked for on a terminal.
     #[arg(long, value_name = "DELAY")]
     pub sla: Option<String>,
-    /// Let agents read the service's own metrics at this URL, as its node reaches them, and not HAProxy's log.
+    /// Let agents read the service's own metrics at this URL, as its node reaches them, and not HAProxy's log. Needed
+    /// for Envoy, which tells agents nothing of delays; asked for on a terminal.
     #[arg(long, value_name = "URL", requires = "histogram")]
     pub metrics: Option<String>,
     /// The histogram of delays among these metrics.
     #[arg(long, value_name = "NAME", requires = "metrics")]
     pub histogram: Option<String>,
     /// The gauge of requests in progress among these metrics, by which agents see a burst sooner.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "metrics")]
     pub gauge: Option<String>,
     /// Write the agents' configurations into this directory, one file a host, and do not print them.
     #[arg(long, value_name = "DIR")]
@@ -65,73 +68,98 @@ pub struct AdoptArgs {
     /// The HAProxy that checks the file before and after; otherwise the installed one.
     #[arg(long, value_name = "PATH", conflicts_with = "no_check")]
     pub haproxy: Option<PathBuf>,
-    /// Do not let HAProxy check it.
+    /// The Envoy that checks its file before and after; otherwise the installed one.
+    #[arg(long, value_name = "PATH", conflicts_with = "no_check")]
+    pub envoy: Option<PathBuf>,
+    /// Do not let the proxy check it.
     #[arg(long)]
     pub no_check: bool,
+}
+
+/// Whose file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proxy {
+    Haproxy,
+    Envoy,
+}
+
+impl Proxy {
+    /// By the end of the file's name, as Envoy itself does it.
+    fn of(args: &AdoptArgs) -> anyhow::Result<Self> {
+        let file = args.file.display();
+        let end = args.file.extension().and_then(|end| end.to_str());
+        let proxy = match end.unwrap_or_default().to_ascii_lowercase().as_str() {
+            "yaml" | "yml" => Proxy::Envoy,
+            "json" | "pb" | "pb_text" | "prototxt" | "textproto" => bail!(
+                "{file}: of Envoy's bootstraps only one in YAML, .yaml or .yml, can be changed in its place"
+            ),
+            _ => Proxy::Haproxy,
+        };
+        if proxy == Proxy::Haproxy && args.envoy.is_some() {
+            bail!(
+                "--envoy: {file} does not end in .yaml or .yml, so Envoy would not read it as YAML"
+            );
+        }
+        if proxy == Proxy::Envoy && args.haproxy.is_some() {
+            bail!("--haproxy: {file} ends like a bootstrap of Envoy's");
+        }
+        Ok(proxy)
+    }
+
+    fn program(self) -> &'static str {
+        match self {
+            Proxy::Haproxy => "haproxy",
+            Proxy::Envoy => "envoy",
+        }
+    }
+
+    /// How it reads its file again.
+    fn reload(self) -> &'static str {
+        match self {
+            Proxy::Haproxy => "Reload HAProxy",
+            Proxy::Envoy => "Restart Envoy",
+        }
+    }
 }
 
 /// Runs the command.
 pub fn run(args: AdoptArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let original = Original::read(&args.file)?;
+    let proxy = Proxy::of(&args)?;
+    let reload = proxy.reload();
     if args.undo {
-        return store::undo(&original, "Reload HAProxy", out);
+        return store::undo(&original, reload, out);
     }
-    let environment = |name: &str| std::env::var(name).ok();
-    let config = Config::parse(&original.bytes, &environment);
-    if !config.problems.is_empty() {
-        bail!(refusal(&args.file, &config.problems));
-    }
-    let backend = ask::backend(args.backend, &config)?;
-    let (sla, duration) = ask::sla(args.sla)?;
-    let source = match (args.metrics, args.histogram) {
-        (Some(url), Some(name)) => Source::Histogram {
-            url,
-            name,
-            gauge: args.gauge,
-        },
-        _ => Source::Log,
+    let (name, plan) = match proxy {
+        Proxy::Haproxy => targets::haproxy(&original, &args)?,
+        Proxy::Envoy => targets::envoy(&original, &args)?,
     };
-    let wish = Wish {
-        backend: &backend,
-        sla: &sla,
-        sla_milliseconds: duration.as_secs_f64() * 1e3,
-        source,
-        enforce: args.enforce,
-        environment: &environment,
-        resolve: &resolve,
-    };
-    let plan = plan(&config, &wish)
-        .map_err(|problems| anyhow::Error::msg(refusal(&args.file, &problems)))?;
     let after = plan.edits.apply(&original.bytes);
-    let haproxy = if args.no_check {
-        None
-    } else {
-        Haproxy::find(args.haproxy)?
+    let checker = match args.no_check {
+        true => None,
+        false => Checker::find(proxy, args.haproxy.or(args.envoy))?,
     };
-    let checked = match &haproxy {
-        Some(haproxy) => haproxy.check(&args.file, &original.bytes, &after)?,
-        None => "Not checked: no haproxy was run (--haproxy).\n".to_owned(),
+    let checked = match &checker {
+        Some(checker) => checker.check(&args.file, &original.bytes, &after)?,
+        None => format!("Not checked: no {0} was run (--{0}).\n", proxy.program()),
     };
 
-    let name = args.file.display().to_string();
-    out.write_all(&unified_diff(&name, &original.bytes, &after))?;
+    let file = args.file.display().to_string();
+    out.write_all(&unified_diff(&file, &original.bytes, &after))?;
     if args.agents.is_none() {
         print_agents(&plan.agents, out)?;
     }
     print_notes(&plan.notes, out)?;
     write!(out, "\n{checked}")?;
 
-    let mut batch = Batch::default();
     let changed = !plan.edits.is_empty();
-    let added = match &args.agents {
-        Some(directory) => add_agents(directory, &plan.agents, &mut batch)?,
-        None => Vec::new(),
-    };
-    let backup = match changed && args.write {
-        true => Some(store::write(&original, &after, &mut batch)?),
-        false => None,
-    };
-    batch.commit()?;
+    let agents = args.agents.as_deref().map(|it| (it, &*plan.agents));
+    let file = (changed && args.write).then_some((&original, &*after));
+    let new = args.agents.as_deref().filter(|it| !it.exists());
+    let (added, backup) = write_all(agents, file).inspect_err(|_| {
+        // It stays where there is something in it.
+        let _ = new.map(fs::remove_dir);
+    })?;
 
     for line in added {
         writeln!(out, "{line}")?;
@@ -142,14 +170,14 @@ pub fn run(args: AdoptArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     match backup {
         Some(backup) => writeln!(
             out,
-            "Written: {}. The file as it was is {} (--undo). Reload HAProxy when the agents run.",
+            "Written: {}. The file as it was is {} (--undo). {reload} when the agents run.",
             original.path.display(),
-            backup.display()
+            backup.display(),
         )?,
         None if changed => writeln!(out, "Nothing is written yet (--write).")?,
         None => writeln!(
             out,
-            "Nothing to change: \"{backend}\" has what the guide says."
+            "Nothing to change: \"{name}\" has what the guide says."
         )?,
     }
     Ok(())
@@ -170,11 +198,6 @@ fn refusal(file: &Path, problems: &[Problem]) -> String {
     lines.join("\n  ")
 }
 
-fn resolve(name: &str) -> Option<IpAddr> {
-    let found = (name, 0).to_socket_addrs().ok()?;
-    found.map(|it| it.ip()).min_by_key(IpAddr::is_ipv6)
-}
-
 fn print_agents(agents: &[Agent], out: &mut dyn Write) -> anyhow::Result<()> {
     for agent in agents {
         writeln!(
@@ -184,6 +207,25 @@ fn print_agents(agents: &[Agent], out: &mut dyn Write) -> anyhow::Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// Writes the agents' files into a directory, and the proxy's; says what each of the agents' is, and where the
+/// proxy's is kept as it was.
+fn write_all(
+    agents: Option<(&Path, &[Agent])>,
+    file: Option<(&Original, &[u8])>,
+) -> anyhow::Result<(Vec<String>, Option<PathBuf>)> {
+    let mut batch = Batch::default();
+    let added = match agents {
+        Some((directory, agents)) => add_agents(directory, agents, &mut batch)?,
+        None => Vec::new(),
+    };
+    let backup = match file {
+        Some((original, after)) => Some(store::write(original, after, &mut batch)?),
+        None => None,
+    };
+    batch.commit()?;
+    Ok((added, backup))
 }
 
 /// Adds the agents' files to a batch; says what each is.
