@@ -145,8 +145,10 @@ test: tools apps build test-lua ## Run all tests, and print the slowest twenty
 test-rust:
 	$(NEXTEST) --workspace
 
+# HAProxys are built with either.
 test-lua:
 	busted --lua=/usr/bin/lua5.3 lua/spec
+	busted --lua=/usr/bin/lua5.4 lua/spec
 
 test-python:
 	@# A short directory: the paths of sockets are bounded. It stays where a test fails. Files with many tests, which
