@@ -208,6 +208,7 @@ def test_a_reload_under_load_loses_nothing(run_site, when_lost):
                 await site.proxies[0].up()
             await until("dispatchers", lambda: len(site.keeper.read()[0]) == 4)
             await site.keeper.move_by_chance(3)
+            await until("load", lambda: clients.answers["200"] > 100)
         clients.check(site.nodes)
         assert set(clients.answers) <= {"200", "503 moving", "503 suspended"}
         assert clients.answers["200"] > 100
