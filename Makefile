@@ -27,6 +27,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 SYSCONFDIR ?= /etc
 BINARY ?= target/release/plimsoll
+MATRIX ?=
 
 CARGO ?= cargo
 WASM := wasm32-wasip1
@@ -46,7 +47,7 @@ APP_OPTIONS = --app "$(APP)" $(if $(filter file,$(origin SCENARIO)),,--scenario 
 	$(if $(VALUE),--value "$(VALUE)")
 NOT_WITH_APP = CLIENTS NODES PROXIES MIX DURATION REDIS_AWAY OBSERVE DB
 
-.PHONY: help tools apps build install package package-test fresh-test lab sweep report scatter-bench preview docs simulate check test test-rust test-lua test-python bench soak lint fmt clean
+.PHONY: help tools apps build install package package-test fresh-test lab sweep report scatter-bench preview docs simulate check matrix test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -67,6 +68,7 @@ help: ## Show this help
 	@echo '               POLICIES="rr static static-4 fc-prop" (loadtests/app-policies.toml)'
 	@echo '               scatter-bench: QUICK=1 SEED=7 ROWS=500000 REPEATS=7 PAGE_DELAY=100, in microseconds'
 	@echo '               preview: PROMETHEUS=url, as OBSERVE=1 prints it; VIEW="--policy fc-prop --dashboard sla"'
+	@echo '               matrix: MATRIX="haproxy-3.0 envoy-1.36"'
 
 tools: ## Install what the lab and the tests need (Debian packages, k6, HAProxys, a virtual environment)
 	@scripts/install-tools
@@ -141,6 +143,9 @@ test: tools apps build test-lua ## Run all tests, and print the slowest twenty
 	@rm -f $(REPORTS)
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-rust test-python
 	@$(PYTHON) -m tests.slowest $(REPORTS)
+
+matrix: tools build ## Run the tests about a program, and a quick lab, on each of its versions (docs/compatibility.md)
+	@$(PYTHON) -m tests.matrix $(MATRIX)
 
 test-rust:
 	$(NEXTEST) --workspace

@@ -58,7 +58,11 @@ def _packaged(name: str) -> str:
 
 
 def postgres(name: str) -> str:
-    """A program of the newest PostgreSQL: Debian keeps them off the PATH, one directory a version."""
+    """A program beside the server on the PATH, or else of the newest PostgreSQL: Debian keeps them off it,
+    one directory a version."""
+    server = shutil.which("postgres")
+    if server and (beside := Path(server).resolve().parent / name).exists():
+        return str(beside)
     found = [
         path
         for path in Path("/usr/lib/postgresql").glob(f"*/bin/{name}")

@@ -7,12 +7,19 @@ from pathlib import Path
 import pytest
 from module_site import ModuleSite
 
-from tests.harness.envoy_filter import ENVOYS, needs_envoy
+from tests.harness.envoy_filter import ENVOYS, FILTERS, needs_envoy
+
+OLDEST = FILTERS["module"].oldest
 
 
-@pytest.fixture(params=ENVOYS)
+@pytest.fixture(autouse=True)
+def _is_new_enough() -> None:
+    needs_envoy(ENVOYS["path"](), OLDEST)
+
+
+@pytest.fixture(params=["path", pytest.param("1.39", marks=pytest.mark.other_version)])
 def version(request: pytest.FixtureRequest) -> str:
-    needs_envoy(ENVOYS[request.param]())
+    needs_envoy(ENVOYS[request.param](), OLDEST)
     return request.param
 
 

@@ -99,7 +99,7 @@ def configuration(library: Path, node: int, downstream: Any, upstream: Any) -> d
 class ModuleSite:
     """Makes Envoys with a module in both positions, in front of one node."""
 
-    def __init__(self, stack: ExitStack, directory: Path, version: str = "1.40") -> None:
+    def __init__(self, stack: ExitStack, directory: Path, version: str = "path") -> None:
         self._stack, self._directory, self._program = stack, directory, ENVOYS[version]()
         self.node = Answering(lambda _, path: (200, path.encode()))
         stack.callback(self.node.stop)

@@ -15,7 +15,7 @@ from tests.harness.redis import Redis
 def filter_kind(request) -> Filter:
     """The build of the filter under test; files about a single build override this."""
     kind = KINDS[request.param]
-    needs_envoy(kind.envoy())
+    needs_envoy(kind.envoy(), kind.oldest)
     return kind
 
 

@@ -11,7 +11,7 @@ from envoy_site import Client, Site
 from http2 import connect
 
 from tests.harness.envoy import Envoy, manager_of
-from tests.harness.envoy_filter import FILTERS, KINDS, OLDEST, Filter, needs_envoy
+from tests.harness.envoy_filter import FILTERS, KINDS, ON_OLDEST, Filter, needs_envoy
 from tests.harness.eventually import eventually
 
 # Cost of requests held at each node during a test; without them a cost released twice would not show.
@@ -21,7 +21,7 @@ HOLDS = itertools.count()
 # The module among the HTTP filters only, without upstream filters.
 BY_REQUEST = "module by request"
 MODES = [*FILTERS, BY_REQUEST]
-on_each_envoy = pytest.mark.parametrize("mode", [*MODES, OLDEST], indirect=True)
+on_each_envoy = pytest.mark.parametrize("mode", [*MODES, ON_OLDEST], indirect=True)
 
 
 def route(prefix: str, **action: Any) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def filter_kind(mode: str) -> Filter:
     kind = KINDS["module" if mode == BY_REQUEST else mode]
-    needs_envoy(kind.envoy())
+    needs_envoy(kind.envoy(), kind.oldest)
     return kind
 
 

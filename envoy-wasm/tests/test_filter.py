@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.harness.envoy_filter import FILTERS, OLDEST
+from tests.harness.envoy_filter import FILTERS, ON_OLDEST
 from tests.harness.functions import owner
 
 
-@pytest.mark.parametrize("filter_kind", [*FILTERS, OLDEST], indirect=True)
+@pytest.mark.parametrize("filter_kind", [*FILTERS, ON_OLDEST], indirect=True)
 def test_a_key_goes_to_the_owner_of_its_slot(site):
     envoy = site.envoy(concurrency=2)
     site.wait_in_force(envoy)

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.harness import programs
-from tests.harness.envoy_filter import FILTERS, OLDEST
+from tests.harness.envoy_filter import FILTERS, ON_OLDEST
 from tests.harness.envoy_placement import WORKERS, EnvoySite
 from tests.harness.eventually import eventually, until
 from tests.harness.placement import runner
@@ -21,7 +21,7 @@ def run_site(tmp_path, own_redis, filter_kind):
     return runner(kind, tmp_path, own_redis.start().load())
 
 
-@pytest.mark.parametrize("filter_kind", [*FILTERS, OLDEST], indirect=True)
+@pytest.mark.parametrize("filter_kind", [*FILTERS, ON_OLDEST], indirect=True)
 def test_sets_are_handed_over_under_load(run_site):
     async def test(site: EnvoySite) -> None:
         await site.start()
@@ -74,7 +74,7 @@ def test_a_client_that_leaves_blocks_the_hand_over_for_as_long_as_its_request_ma
     run_site(test, request_limit=2)
 
 
-@pytest.mark.parametrize("filter_kind", [*FILTERS, OLDEST], indirect=True)
+@pytest.mark.parametrize("filter_kind", [*FILTERS, ON_OLDEST], indirect=True)
 def test_held_requests_are_refused_in_time_and_dropped_when_the_client_leaves(run_site):
     async def test(site: EnvoySite) -> None:
         await site.start(proxies=1, wait=0.5)

@@ -5,14 +5,16 @@ from typing import Any
 import pytest
 from envoy_site import Site
 
-from tests.harness.envoy_filter import FILTERS, Filter
+from tests.harness.envoy_filter import FILTERS, Filter, needs_envoy
 from tests.harness.eventually import eventually
 
 
 @pytest.fixture(scope="module")
 def filter_kind() -> Filter:
     """The module only: with the wasm filter, the override-host policy uses such hosts all the same."""
-    return FILTERS["module"]
+    kind = FILTERS["module"]
+    needs_envoy(kind.envoy(), kind.oldest)
+    return kind
 
 
 def config_of(shared: Site, *health: str) -> dict[str, Any]:

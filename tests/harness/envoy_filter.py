@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from compose.lab import machine
 from tests.harness import ROOT, programs
 
-# Each that the module supports, by its minor version.
-ENVOYS = {"1.40": programs.envoy, "1.39": lambda: str(ROOT / ".tools" / "envoy-1.39" / "program")}
+# Oldest with load reports out of band.
+WITH_LOAD_REPORTS = (1, 39)
+# Each that the module supports: that of requirements.txt, or what `make matrix` puts on the PATH; the oldest.
+ENVOYS = {"path": programs.envoy, "1.39": lambda: str(ROOT / ".tools" / "envoy-1.39" / "bin" / "envoy")}
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class Filter:
     label: str
     # Dispatchers of a process besides its workers'.
     more_dispatchers: int
+    # Oldest version of Envoy, major and minor.
+    oldest: tuple[int, int]
     envoy: Callable[[], str] = programs.envoy
 
     @property
@@ -48,6 +53,7 @@ FILTERS = {
             label=".cluster.",
             # The main thread has a VM as well.
             more_dispatchers=1,
+            oldest=machine.ENVOY_NEEDED,
         ),
         Filter(
             name="module",
@@ -57,6 +63,7 @@ FILTERS = {
             prefix="dynamicmodulescustom.plimsoll_",
             label=".plimsoll_cluster.",
             more_dispatchers=0,
+            oldest=(1, 39),
         ),
     )
 }
@@ -64,14 +71,17 @@ FILTERS = {
 
 # The same on the oldest Envoy that it supports, for the tests that use most of Envoy's interface.
 OLDEST = "module on 1.39"
+ON_OLDEST = pytest.param(OLDEST, marks=pytest.mark.other_version)
 KINDS = FILTERS | {OLDEST: replace(FILTERS["module"], envoy=ENVOYS["1.39"])}
 
 
-def needs_envoy(program: str) -> str:
-    """The program; skips where it is not there."""
+def needs_envoy(program: str, oldest: tuple[int, int]) -> None:
+    """Skips where the program is not there, or older."""
     if not Path(program).exists():
-        pytest.skip("scripts/install-envoys has that Envoy for x86_64 only")
-    return program
+        pytest.skip("scripts/install-versions has that Envoy for x86_64 only")
+    path, version = machine.found_envoy()
+    if program == path and tuple(map(int, version.split("."))) < oldest:
+        pytest.skip(f"needs Envoy {'.'.join(map(str, oldest))}, not {version}")
 
 
 def with_built(text: str) -> str:

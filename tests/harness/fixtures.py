@@ -12,8 +12,12 @@ from tests.harness.haproxy_placement import HAProxySite
 from tests.harness.placement import runner
 from tests.harness.redis import Redis
 
-# By where they are from: Debian 12, PyPI, Debian 13, and Debian testing, whose version moves.
-HAPROXYS = ("machine", "2.8", "3.0", "testing")
+# By where they are from: the first on the PATH, which is Debian 12's or what `make matrix` puts there; PyPI,
+# Debian 13, and Debian testing, whose version moves.
+HAPROXYS = (
+    "machine",
+    *(pytest.param(name, marks=pytest.mark.other_version) for name in ("2.8", "3.0", "testing")),
+)
 
 
 @pytest.fixture
@@ -25,15 +29,15 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.fixture(params=HAPROXYS)
 def haproxy(request: pytest.FixtureRequest) -> str:
-    """Each of the HAProxys: the machine's, and those of scripts/install-haproxys."""
+    """Each of the HAProxys: the machine's, and those of scripts/install-versions."""
     if request.param == "machine":
         return programs.haproxy()
     if platform.machine() != "x86_64":
-        pytest.skip("scripts/install-haproxys has HAProxys for x86_64 only")
+        pytest.skip("scripts/install-versions has HAProxys for x86_64 only")
     directory = ROOT / ".tools" / f"haproxy-{request.param}"
     if (directory / "absent").exists():
         pytest.skip((directory / "absent").read_text().strip())
-    program = directory / "haproxy"
+    program = directory / "bin" / "haproxy"
     assert program.exists(), f"{program} is missing; run `make tools`"
     return str(program)
 

@@ -9,6 +9,7 @@ from compose.lab.machine import (
     binary,
     dynamic_module,
     envoy,
+    envoy_version,
     etcd,
     haproxy,
     k6,
@@ -20,8 +21,9 @@ from compose.lab.machine import (
 )  # fmt: skip
 
 __all__ = [
-    "agent", "are_found", "binary", "database", "dynamic_module", "envoy", "etcd", "haproxy", "k6", "needs",
-    "needs_lab", "needs_partitions", "patroni", "postgres", "prometheus", "redis", "stocks", "wasm",
+    "agent", "are_found", "binary", "database", "dynamic_module", "envoy", "envoy_version", "etcd", "haproxy",
+    "k6", "needs", "needs_lab", "needs_partitions", "patroni", "postgres", "prometheus", "redis", "stocks",
+    "wasm",
 ]  # fmt: skip
 
 

@@ -45,3 +45,17 @@ def test_missing_envoy_is_reported_with_the_versions_found(tmp_path, monkeypatch
     monkeypatch.setattr(machine, "ROOT", tmp_path)
     with pytest.raises(LabError, match=r"path/envoy is 1\.29\.0; 1\.34 or later is needed: run `make tools`"):
         machine.envoy()
+
+
+def test_the_postgresql_on_the_path_comes_first(tmp_path, monkeypatch):
+    # On the PATH by a link, as other versions are.
+    programs = tmp_path / "17" / "bin"
+    programs.mkdir(parents=True)
+    (tmp_path / "bin").symlink_to(programs)
+    for name in ("postgres", "initdb"):
+        (programs / name).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    assert [machine.postgres(name) for name in ("postgres", "initdb")] == [
+        str(programs / "postgres"),
+        str(programs / "initdb"),
+    ]

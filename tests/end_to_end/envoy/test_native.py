@@ -6,7 +6,9 @@ from contextlib import ExitStack
 import pytest
 
 from tests.end_to_end.envoy.native_site import NativeSite, Work, seen_by, share, until_shared
+from tests.harness import programs
 from tests.harness.envoy import endpoints, manager_of
+from tests.harness.envoy_filter import WITH_LOAD_REPORTS, needs_envoy
 from tests.harness.ports import free_ports
 
 
@@ -109,6 +111,7 @@ def test_overload_is_shed_with_503_until_it_ends(native):
 
 
 def test_load_reports_weigh_nodes(native):
+    needs_envoy(programs.envoy(), WITH_LOAD_REPORTS)
     orca, port = free_ports(2)
     config = native.config("orca-cswrr.yaml", [])
     cluster = next(c for c in config["static_resources"]["clusters"] if c["name"] == "queries")

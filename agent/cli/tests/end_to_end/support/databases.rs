@@ -11,7 +11,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::support::{Agent, PATIENCE, Process, Service, free_port, wait_for};
+use crate::support::{Agent, PATIENCE, Process, Service, free_port, on_path, wait_for};
 
 /// What the agent logs in with.
 pub const PASSWORD: &str = "a secret of 32 bytes, or about it";
@@ -200,8 +200,11 @@ pub struct PostgreSql {
     process: Option<Process>,
 }
 
-/// The newest of Debian's versions.
+/// Beside the server on the PATH, or else the newest of Debian's versions, which are off it.
 fn program(name: &str) -> PathBuf {
+    if let Some(server) = on_path("postgres") {
+        return server.with_file_name(name);
+    }
     let versions = fs::read_dir("/usr/lib/postgresql").expect("needs Debian's postgresql");
     let newest = versions.filter_map(|entry| {
         let entry = entry.ok()?;

@@ -80,6 +80,12 @@ pub fn leave_at_random(queries: u64, begin: impl Fn(&str, u64) -> TcpStream + Sy
     });
 }
 
+/// The first program of this name, without links.
+pub fn on_path(name: &str) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).find_map(|directory| directory.join(name).canonicalize().ok())
+}
+
 /// A free port of loopback, below those of outgoing connections: none takes it before it is used. Each is given once.
 pub fn free_port() -> u16 {
     static GIVEN: AtomicU16 = AtomicU16::new(0);
