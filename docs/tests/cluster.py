@@ -16,6 +16,7 @@ INSTALL = "1. Install the agent on every node"
 CONFIGURE = "2. Configure the agent"
 OBEY = "6. Let HAProxy obey"
 OBSERVED = re.compile(r'^mode = "observe" .*\n', re.MULTILINE)
+HAPROXYS = sorted(ROOT.glob(".tools/haproxy-*/bin/haproxy"))
 FRONTEND = "frontend web\n    bind :80\n    default_backend queries\n"
 
 
@@ -96,9 +97,13 @@ def wait_servers(proxy: Host, backend: str = "queries", **expected: str) -> None
 
 
 def configure(proxy: Host, backend: str, frontend: str = "", rest: str = "", more: str = "") -> None:
-    """The package's configuration of HAProxy, with `more` in `global` and these sections."""
+    """The package's configuration of HAProxy, with `more` in `global` and these sections.
+
+    No version warns of it."""
     packaged = proxy.read("/usr/share/packaged/haproxy.cfg").replace("global\n", f"global\n{more}", 1)
     proxy.write(CONFIG, f"{packaged}\n{FRONTEND}{frontend}\n{backend}\n{rest}")
+    said = proxy.run("".join(f"{program} -c -f {CONFIG} 2>&1\n" for program in ("haproxy", *HAPROXYS)))
+    assert not re.search("warning|alert", said, re.IGNORECASE), said
 
 
 def node_of(proxy: Host, path: str) -> str:

@@ -55,9 +55,9 @@ def try_writes(site: Site, primaries: Guide) -> None:
     lines = site.lines.replace(old + "\n", guide.take("How load is learned", "haproxy"))
     servers = "".join(f"    server {host.name} {host.address}:8080\n" for host in site.nodes.hosts)
     backend = "\nbackend transactions\n" + guide.take("Writes at primaries", "haproxy") + servers
-    site.configure(lines, "    use_backend transactions if METH_POST\n", backend)
     alone = guide.take("Writes at primaries", "lua")
     proxy.write(LUA, alone.replace("  placement =", '  backend = "queries",\n  placement ='))
+    site.configure(lines, "    use_backend transactions if METH_POST\n", backend)
     site.reload()
 
     nameless = "-X POST http://127.0.0.1/buy"

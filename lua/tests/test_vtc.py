@@ -27,6 +27,9 @@ TOLD = """\
 HEAD = """\
     global
         nbthread 1
+    .if version_atleast(3.2)
+        tune.lua.bool-sample-conversion normal
+    .endif
         lua-prepend-path {root}/lua/?.lua
         lua-prepend-path {root}/lua/?/init.lua
         {load} {lua}
@@ -139,19 +142,19 @@ def config(load: str, threads: int, directory: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_the_snippet_is_accepted_without_a_warning(tmp_path, threads):
+# From 3.0 on more threads than processors are a warning.
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_snippet_is_accepted_without_a_warning(tmp_path, haproxy, threads):
     file = config("lua-load-per-thread", threads, tmp_path)
     done = subprocess.run(
-        [programs.haproxy(), "-dW", "-c", "-f", str(file)], capture_output=True, text=True, check=False
+        [haproxy, "-dW", "-c", "-f", str(file)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_one_lua_for_all_threads_is_refused(tmp_path):
-    file = config("lua-load", 2, tmp_path)
-    done = subprocess.run(
-        [programs.haproxy(), "-c", "-f", str(file)], capture_output=True, text=True, check=False
-    )
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_lua_for_all_threads_is_refused(tmp_path, haproxy, threads):
+    file = config("lua-load", threads, tmp_path)
+    done = subprocess.run([haproxy, "-c", "-f", str(file)], capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "plimsoll: load it with lua-load-per-thread, not with lua-load" in done.stderr
