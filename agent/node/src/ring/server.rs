@@ -167,7 +167,7 @@ fn chain(problem: &anyhow::Error) -> String {
 }
 
 /// By what Redis or TLS say.
-const HINTS: [(&str, &str); 7] = [
+const HINTS: [(&str, &str); 8] = [
     (
         "UnknownIssuer",
         "its certificate is of no trusted authority, see redis.ca_file",
@@ -178,8 +178,10 @@ const HINTS: [(&str, &str); 7] = [
     ),
     ("NOAUTH", "see redis.password_file"),
     ("NoPerm", RIGHTS),
+    // Of a function's own commands, before Redis 7.2 and from it on.
     ("can't run this command", RIGHTS),
     ("can't publish", RIGHTS),
+    ("ACL failure in script", RIGHTS),
     ("OOM", "Redis is full, see its maxmemory"),
 ];
 const RIGHTS: &str = "the user lacks a right, docs/redis.md has the rule";
