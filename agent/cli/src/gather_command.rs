@@ -1,12 +1,12 @@
 //! `plimsoll gather`: its life, from the configuration to the last answer.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
 use clap::Args;
 use plimsoll_exposition::Catalogue;
-use plimsoll_net::bind;
+use plimsoll_net::{bind, get, http_url};
 use plimsoll_scatter::gather::{
     GatherConfig, GatherContext, GatherMetrics, REFERENCE as GATHER_REFERENCE,
     serve as serve_gathers,
@@ -36,7 +36,14 @@ pub struct GatherArgs {
     /// Check the configuration and exit.
     #[arg(long, env = "PLIMSOLL_CHECK_CONFIG")]
     check_config: bool,
+    /// Ask the one that runs with this configuration whether it is ready, and exit.
+    #[arg(long, conflicts_with = "check_config")]
+    check_health: bool,
 }
+
+/// A server that answers later is not healthy.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_HEALTH_BODY: usize = 4096;
 
 /// The reference of its configuration, in Markdown.
 pub fn reference() -> String {
@@ -54,6 +61,9 @@ pub fn run(args: GatherArgs) -> anyhow::Result<()> {
     if args.check_config {
         return Ok(());
     }
+    if args.check_health {
+        return check_health(config.listen);
+    }
     let log_level = logging::start(config.log_level, config.log_format);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -61,6 +71,20 @@ pub fn run(args: GatherArgs) -> anyhow::Result<()> {
     let ended = runtime.block_on(serve(args.config, config, log_level));
     runtime.shutdown_background();
     ended
+}
+
+/// Fails unless the one that listens there says that it is ready.
+fn check_health(listen: SocketAddr) -> anyhow::Result<()> {
+    let url = format!("http://{listen}/readyz");
+    let parsed = http_url(&url).map_err(anyhow::Error::msg)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (status, _) = runtime.block_on(get(&parsed, HEALTH_TIMEOUT, MAX_HEALTH_BODY))?;
+    if status != 200 {
+        bail!("{url}: the answer is {status}, not 200");
+    }
+    Ok(())
 }
 
 /// Until a signal ends it.

@@ -93,6 +93,15 @@ fn each_mistake_names_file_line_and_key() {
 }
 
 #[test]
+fn health_is_that_of_the_one_that_runs() {
+    let mut gather = Gather::start(&format!("{NODES}{PARTITION}"));
+    assert_eq!(gather.said("--check-health"), "");
+    gather.stop();
+    let error = gather.said("--check-health");
+    assert!(error.contains("Connection refused"), "{error}");
+}
+
+#[test]
 fn a_map_of_partitions_is_read_and_a_bad_one_refused() {
     let mut gather = Gather::unstarted(&format!("{NODES}[gather]\nmap_file = \"DIR/map.json\"\n"));
     let make = |nodes: &str| {

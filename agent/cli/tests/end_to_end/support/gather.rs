@@ -79,8 +79,15 @@ impl Gather {
 
     /// What a check of its configuration says.
     pub fn checked(&self) -> String {
-        let output = self.command().arg("--check-config").output().unwrap();
-        String::from_utf8(output.stderr).unwrap()
+        self.said("--check-config")
+    }
+
+    /// What another one says that is run with this option.
+    pub fn said(&self, option: &str) -> String {
+        let output = self.command().arg(option).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.success(), said.is_empty(), "{said}");
+        said
     }
 
     pub fn log(&self) -> String {
