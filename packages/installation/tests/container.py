@@ -5,10 +5,9 @@ import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.harness import ROOT
 from tests.harness.eventually import eventually
+from tests.harness.podman import PODMAN, ContainerError, podman
 
-PODMAN = ROOT / "scripts/podman"
 # They are slow where others use the cores.
 LIMIT_S = 60
 # What apt, dpkg and systemd keep or change by themselves when packages, users or logs come and go.
@@ -16,10 +15,6 @@ KEPT = (
     *("/var/lib/apt", "/var/lib/dpkg", "/var/cache", "/var/log", "/var/tmp", "/var/lib/systemd"),
     *("/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/etc/.pwd.lock"),
 )
-
-
-class ContainerError(AssertionError):
-    """A command in a container."""
 
 
 class Container:
@@ -79,13 +74,6 @@ class Container:
         """Of its own disk, without what programs keep by themselves."""
         found = self.run("find / -xdev -not -type d -print; find / -xdev -type d -printf '%p/\\n'")
         return {name for name in found.splitlines() if not name.startswith(KEPT)}
-
-
-def podman(*arguments: str) -> str:
-    ran = subprocess.run([PODMAN, *arguments], capture_output=True, text=True, check=False)
-    if ran.returncode != 0:
-        raise ContainerError(f"podman {' '.join(arguments)}: {ran.stderr}")
-    return ran.stdout
 
 
 def booted(packages: Path) -> Container:

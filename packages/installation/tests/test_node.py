@@ -19,8 +19,11 @@ KILLS = 8
 
 @pytest.fixture(scope="module")
 def configuration():
-    """Of docs/haproxy.md's node 1."""
-    return blocks("haproxy.md", "### 2. Configure the agent", "toml")[0]
+    """Of docs/haproxy.md's node 1, past the time in which it is only observed."""
+    observed = blocks("haproxy.md", "### 2. Configure the agent", "toml")[0]
+    enforced = observed.replace('mode = "observe" ', 'mode = "enforce" ')
+    assert enforced != observed
+    return enforced
 
 
 def pid(host):
