@@ -47,7 +47,7 @@ APP_OPTIONS = --app "$(APP)" $(if $(filter file,$(origin SCENARIO)),,--scenario 
 	$(if $(VALUE),--value "$(VALUE)")
 NOT_WITH_APP = CLIENTS NODES PROXIES MIX DURATION REDIS_AWAY OBSERVE DB
 
-.PHONY: help tools apps build install package package-test fresh-test lab sweep report scatter-bench preview docs simulate check matrix test test-rust test-lua test-python bench soak lint fmt clean
+.PHONY: help tools apps build install package package-test compose-test fresh-test lab sweep report scatter-bench preview docs simulate check matrix test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -98,6 +98,11 @@ package: tools ## Make Debian packages, archives, SBOM and checksums in dist/ (d
 package-test: package ## Install, run, upgrade and remove the packages on a fresh Debian 12 with systemd, in containers (root)
 	@scripts/install-containers
 	@$(PYTHON) -m pytest --basetemp "$$(mktemp -d /tmp/pt-XXXX)" packages/installation/tests
+
+compose-test: tools build ## Run the lab in containers, for each proxy and database, beside the lab without (root)
+	@scripts/install-containers
+	@compose/images/stand-ins
+	@$(PYTHON) -m pytest --basetemp "$$(mktemp -d /tmp/pt-XXXX)" compose/images/tests
 
 fresh-test: ## Run the README's two commands in a container that has what the README names and nothing else (root; hours)
 	@scripts/install-containers
@@ -185,7 +190,7 @@ lint: tools ## Check formatting and lints
 	luacheck -q lua haproxy tests
 	for library in plimsoll plimsoll_placement; do $(PYTHON) -m lua.redis.library $$library | \
 		luacheck -q --no-config --std lua51 --read-globals redis --max-line-length 120 --filename $$library.lua - || exit 1; done
-	.venv/bin/shellcheck scripts/* packages/debian/*/p* packages/fresh/run .ci/run compose/apps/install dashboards/preview/install compose/images/healthy compose/postgres/start docs/tests/boot
+	.venv/bin/shellcheck scripts/* packages/debian/*/p* packages/fresh/run .ci/run compose/apps/install dashboards/preview/install compose/images/healthy compose/images/stand-ins compose/postgres/start docs/tests/boot
 	for script in $(wildcard loadtests/k6/*.js compose/apps/*.js); do .tools/bin/k6 inspect "$$script" >/dev/null || exit 1; done
 
 fmt: tools ## Format the sources
