@@ -104,6 +104,13 @@ class Project:
     def state(self, service: str) -> dict[str, Any]:
         return json.loads(podman("inspect", "--format", "{{json .State}}", self.container(service)))
 
+    def pid(self, service: str) -> int:
+        """Of its first process; 0 where there is none, or where it ends while podman looks."""
+        try:
+            return self.state(service)["Pid"]
+        except ContainerError:
+            return 0
+
     def is_healthy(self, service: str) -> bool:
         command = [PODMAN, "healthcheck", "run", self.container(service)]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -126,7 +133,7 @@ class Project:
 
     def kill(self, service: str) -> int:
         """Its first process, as a crash does: the engine is not told. Returns which it was."""
-        pid = self.state(service)["Pid"]
+        pid = self.pid(service)
         os.kill(pid, signal.SIGKILL)
         return pid
 

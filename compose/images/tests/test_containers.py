@@ -87,7 +87,7 @@ def scraped_s(node):
 def comes_back(project, service):
     """Killed, it is started again and healthy."""
     killed = project.kill(service)
-    eventually(f"the next {service}", lambda: project.state(service)["Pid"] not in {0, killed}, READY_S)
+    eventually(f"the next {service}", lambda: project.pid(service) not in {0, killed}, READY_S)
     project.wait(service)
 
 
