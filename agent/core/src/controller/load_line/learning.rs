@@ -99,8 +99,8 @@ impl LoadLine {
             let weight = period.ended / (self.rate_samples + period.ended);
             self.rate_samples = (self.rate_samples + period.ended).min(RATE_SAMPLES);
             let noise = self.recent.noise() * rate;
-            // The bound may be lower than an unloaded node needs if that is unknown.
-            let is_lower = self.is_measured() && recent < rate - noise;
+            let may_lower = self.is_rate_of_node(target);
+            let is_lower = may_lower && recent < rate - noise;
             if self.mode != Mode::Standing && (is_lower || recent > rate + noise) {
                 // The change is larger than noise: the node's capacity has changed.
                 self.rate_samples = self.recent.ended;
@@ -108,7 +108,7 @@ impl LoadLine {
                 return false;
             }
             // A rate under a bound that starves the node is not its capacity.
-            if self.is_measured() && (self.mode != Mode::Standing || is_queued) {
+            if may_lower && (self.mode != Mode::Standing || is_queued) {
                 self.rate = Some(rate + weight * (period.rate - rate));
             }
         } else if recent > rate * (1.0 + self.recent.noise()) {
@@ -165,6 +165,13 @@ impl LoadLine {
             known + weight * share * (delay - known)
         }));
         self.rested += period.ended;
+    }
+
+    /// Whether a lower throughput under a filled bound is the node's, and not that of a bound below what an unloaded node
+    /// needs: that is known, or requests are in time.
+    fn is_rate_of_node(&self, target: f64) -> bool {
+        let is_in_time = |measured: Seconds| measured.get() <= target;
+        self.is_measured() || self.measured.is_some_and(is_in_time)
     }
 
     /// Whether `unloaded` was measured without a queue, in a node that was not full or had too few jobs.
