@@ -4,6 +4,7 @@ import gzip
 import time
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 from compose.applab.capacity import MEAN_MS
 from compose.applab.scenario import SLA_S, Step
@@ -23,6 +24,26 @@ def due(steps: tuple[Step, ...], rates: list[float]) -> list[float]:
     return times
 
 
+class Record(NamedTuple):
+    """One request: when it was sent, in seconds since the clients started, and what became of it."""
+
+    number: int
+    sent: float
+    delay: float
+    status: str
+    outcome: str
+    items: float
+    node: str
+
+    @property
+    def is_timely(self) -> bool:
+        return self.outcome == "ok" and self.delay <= SLA_S
+
+    def row(self) -> str:
+        """What follows the time in requests.csv.gz."""
+        return f"{self.delay:.4f},{self.status},query,{self.outcome},{self.items:.4f},{self.node},"
+
+
 class Arrivals:
     """Reads along while k6 writes, makes requests.csv.gz, and counts for the progress display."""
 
@@ -34,7 +55,7 @@ class Arrivals:
         self.counts: Counter[str] = Counter()
         self.unit = "requests"
         self._timely: Counter[int] = Counter()
-        self._rows: list[tuple[int, float, str]] = []
+        self.records: list[Record] = []
 
     def now(self) -> float:
         """Seconds since the clients started; 0 before."""
@@ -58,14 +79,14 @@ class Arrivals:
         if len(words) != FIELDS:
             raise LabError(f"{self._console}: {line!r} is no record")
         number, sent, delay = int(words[0]), float(words[1]) / 1000, float(words[2]) / 1000
-        status, outcome, node = words[3], words[4], self._names.get(words[6], words[6])
         # An item is the work of a mean request.
-        items = float(words[5]) / MEAN_MS
+        items, node = float(words[5]) / MEAN_MS, self._names.get(words[6], words[6])
+        record = Record(number, sent, delay, words[3], words[4], items, node)
         # As the display has it: who gave up was failed.
-        self.counts["error" if outcome == "timeout" else outcome] += 1
-        if outcome == "ok" and delay <= SLA_S:
+        self.counts["error" if record.outcome == "timeout" else record.outcome] += 1
+        if record.is_timely:
             self._timely[int(sent)] += 1
-        self._rows.append((number, sent, f"{delay:.4f},{status},query,{outcome},{items:.4f},{node},"))
+        self.records.append(record)
 
     def timely(self, begin: float, end: float) -> float:
         """Requests sent within whole seconds that were answered in time, a second."""
@@ -77,12 +98,12 @@ class Arrivals:
         self.poll()
         if self._file is not None:
             self._file.close()
-        late = [sent - due_at[number] for number, sent, _ in self._rows if number < len(due_at)]
+        late = [one.sent - due_at[one.number] for one in self.records if one.number < len(due_at)]
         # k6 starts its clock before it has made its clients.
         started = min(late, default=0.0)
         with gzip.open(path, "wt", compresslevel=3) as file:
             file.write(HEADER)
             file.writelines(
-                f"{max(0.0, sent - started):.4f},{rest}\n" for _, sent, rest in sorted(self._rows)
+                f"{max(0.0, one.sent - started):.4f},{one.row()}\n" for one in sorted(self.records)
             )
         return sorted(value - started for value in late)
