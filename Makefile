@@ -47,7 +47,7 @@ APP_OPTIONS = --app "$(APP)" $(if $(filter file,$(origin SCENARIO)),,--scenario 
 	$(if $(VALUE),--value "$(VALUE)")
 NOT_WITH_APP = CLIENTS NODES PROXIES MIX DURATION REDIS_AWAY OBSERVE DB
 
-.PHONY: help tools apps build install package package-test compose-test fresh-test lab sweep report scatter-bench preview docs simulate check matrix test test-rust test-lua test-python bench soak lint fmt clean
+.PHONY: help tools apps build install package package-test compose-test fresh-test demo lab sweep report scatter-bench preview docs simulate check matrix test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -107,6 +107,10 @@ compose-test: tools build ## Run the lab in containers, for each proxy and datab
 fresh-test: ## Run the README's two commands in a container that has what the README names and nothing else (root; hours)
 	@scripts/install-containers
 	@packages/fresh/run
+
+demo: ## Watch round robin beside Plimsoll in overload, for a minute, after `make tools apps build` (root)
+	@test -x $(PYTHON) || { echo "$(PYTHON) is not there; run \`make tools apps build\` first" >&2; exit 1; }
+	@$(PYTHON) -m compose.applab.demo
 
 lab: tools build $(if $(APP),apps) ## Run the main job: every policy on the same work, then a table and a report
 	@$(foreach option,$(if $(APP),$(NOT_WITH_APP),LOAD VALUE),$(if $($(option)),$(error $(option)=$($(option)): \

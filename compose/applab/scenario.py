@@ -33,6 +33,8 @@ class Scenario:
     outage: Outage | None = None
     # Factor on the last node's quota.
     last: float = 1.0
+    # CPU quota of each node, in cores.
+    quota: float = QUOTA
 
     @property
     def duration(self) -> float:
@@ -44,7 +46,7 @@ class Scenario:
     def quotas(self) -> dict[str, float]:
         """CPU quota in cores, by node."""
         names = [f"node{number + 1}" for number in range(NODES)]
-        return {name: QUOTA * (self.last if name == names[-1] else 1.0) for name in names}
+        return {name: self.quota * (self.last if name == names[-1] else 1.0) for name in names}
 
     def event_text(self) -> str | None:
         return self.outage and self.outage.text(f"node{NODES}", self.steps[1].seconds)
