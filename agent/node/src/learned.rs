@@ -313,6 +313,7 @@ mod tests {
             spread: 2.0,
             mean_cost: Cost(1.0),
             unloaded_objective: None,
+            is_measured: true,
         }
     }
 

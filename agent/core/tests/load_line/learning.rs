@@ -35,6 +35,7 @@ fn recalled_unloaded_delay_stays_valid_after_a_light_period() {
         spread: 2.0,
         mean_cost: Cost(1.0),
         unloaded_objective: None,
+        is_measured: true,
     });
     agent.step(Some(&observation(1.0, &[0.2; 5], 1.0)));
     let mut full = observation(1.0, &[0.5; 20], 10.0);

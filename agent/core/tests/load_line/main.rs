@@ -241,6 +241,7 @@ fn unsound_state_is_not_recalled() {
         spread: 1.2,
         mean_cost: Cost(1.0),
         unloaded_objective: None,
+        is_measured: true,
     };
     let broken = [
         Learned {

@@ -131,6 +131,28 @@ fn restarted_agent_knows_that_the_delays_are_no_queue() {
 }
 
 #[test]
+fn agent_restarted_before_it_found_out_tries_again() {
+    for service in SERVICES {
+        let done = |seed| {
+            let (mut node, mut agent) = (node(service, seed), controller(None));
+            run(&mut node, &mut agent, 2.0, 4);
+            let mut restarted = controller(None);
+            if let Some(learned) = agent.learned() {
+                restarted.recall(learned);
+            }
+            run(&mut node, &mut restarted, 2.0, 60);
+            let held = run(&mut node, &mut restarted, 2.0, 120);
+            admitted(&node, &held)
+        };
+        let (mean, worst) = over_seeds(done, f64::min);
+        assert!(
+            mean > 0.9 && worst > 0.6,
+            "{service:?}: {mean}, at worst {worst}"
+        );
+    }
+}
+
+#[test]
 fn objective_that_is_missed_by_itself_is_over_sla() {
     let (mut node, mut agent) = (node(SERVICES[0], 79), controller(None));
     run(&mut node, &mut agent, 0.5, 120);

@@ -148,6 +148,14 @@ pub struct Learned {
     /// The objective's delay without a queue; `None` if not measured yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unloaded_objective: Option<Seconds>,
+    /// Whether `unloaded` was measured without a queue, and is not a guess under load.
+    #[serde(default = "measured")]
+    pub is_measured: bool,
+}
+
+/// Earlier versions took each for measured.
+fn measured() -> bool {
+    true
 }
 
 impl Learned {
@@ -318,7 +326,11 @@ impl From<Option<Learned>> for LoadLine {
             // A low weight, so that new measurements soon replace the saved rate.
             rate_samples: RATE_SAMPLES / 6.0,
             unloaded: Some(learned.unloaded.get()),
-            rested: SAMPLES as f64,
+            rested: if learned.is_measured {
+                SAMPLES as f64
+            } else {
+                0.0
+            },
             spread: learned.spread,
             cost: Some(learned.mean_cost.get()),
             unloaded_objective: learned.unloaded_objective.map(Seconds::get),
@@ -335,6 +347,7 @@ impl LoadLine {
             spread: self.spread,
             mean_cost: Cost(mean_cost),
             unloaded_objective: self.unloaded_objective.map(Seconds),
+            is_measured: self.is_measured(),
         })
     }
 
