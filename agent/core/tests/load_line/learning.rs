@@ -54,6 +54,19 @@ fn overloaded(count: usize, delay: f64, jobs: f64) -> Observation {
 }
 
 #[test]
+fn queue_that_stands_from_the_first_request_on_is_not_taken_for_unloaded_delays() {
+    let mut agent = controller(None);
+    // The first requests are too few for a rate.
+    let reasons: Vec<Reason> = (0..5)
+        .map(|_| agent.step(Some(&observation(1.0, &[1.2; 8], 10.0))).reason)
+        .collect();
+    assert_eq!(reasons[..2], [Reason::Open; 2]);
+    assert!(!reasons[3..].contains(&Reason::Open), "{reasons:?}");
+    let bound = agent.decision().bound_jobs;
+    assert!(bound < 10.0, "{bound} jobs: no fewer than were there");
+}
+
+#[test]
 fn draining_flood_does_not_raise_the_rate() {
     let mut agent = controller(None);
     for _ in 0..3 {

@@ -74,9 +74,11 @@ impl LoadLine {
             // The bound is filled and requests take clearly longer than in an unloaded node.
             let is_slower = is_full && self.unloaded_seen() && waits > CLEARLY * unloaded;
             let is_late = waits > FIRST_SIGN * target && waits > FIRST_RISE * unloaded;
-            let is_known = self.has_shown() || self.periods >= PERIODS;
-            let is_full = is_known && is_queue && (is_late || is_slower);
-            if is_full {
+            if !(is_queue && (is_late || is_slower)) {
+                self.rest(period);
+                return true;
+            }
+            if self.has_shown() || self.periods >= PERIODS {
                 self.rate = Some(period.rate.max(self.recent.rate()));
                 self.rate_samples = period.ended;
                 if self
@@ -88,10 +90,8 @@ impl LoadLine {
                     self.rested = 0.0;
                     self.unloaded_objective = None;
                 }
-            } else {
-                self.rest(period);
             }
-            return !is_full;
+            return false;
         };
         let recent = self.recent.rate();
         let is_queued = foretold > target;
