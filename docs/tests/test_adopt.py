@@ -81,7 +81,12 @@ def test_docs_adopt_md(network):
             lambda: (rows(proxy)["node1"]["weight"], rows(proxy)["node1"]["slim"]) == ("30", "8"),
         )
         assert rows(proxy)["node2"]["weight"] == "100"
+        # The next reload must not come amid this one.
+        worker = re.compile(r"^Pid: (\d+)$", re.MULTILINE)
+        asked = "echo 'show info' | socat stdio /run/haproxy/admin.sock"
+        last = worker.findall(proxy.run(asked))
         assert "Nothing to change" in proxy.run(enforce)
+        proxy.wait("a new worker", lambda: worker.findall(proxy.run(asked)) != last)
 
         undo = guide.take("Undo", "sh")
         proxy.run(undo)
