@@ -66,7 +66,7 @@ fn wish_of_new(name: &str) -> Wish {
         demand: 0.0,
         // A worker that knows nothing of it may have been granted a share that it has not seen yet.
         held: MAX_NUMBER,
-        observation: "2 0 0 0 0 - -".to_owned(),
+        observation: "3 0 0 0 0 - - 0 0 0".to_owned(),
     }
 }
 

@@ -54,7 +54,7 @@ fn an_exchange_asks_for_every_live_node() {
                 name: "node1".to_owned(),
                 demand: 3.5,
                 held: 80.0,
-                observation: "2 1 0.5 0 80 35:1 -".to_owned(),
+                observation: "3 1 0.5 0 80 35:1 - 1 0 0".to_owned(),
             }
             .into(),
         ],
@@ -68,8 +68,8 @@ fn an_exchange_asks_for_every_live_node() {
         json!({"service": "s", "dispatchers": [{
             "name": "envoy1/1", "instance": "ab", "lease_seconds": 3.0,
             "nodes": [
-                {"name": "node1", "demand": 3.5, "held": 80.0, "observation": "2 1 0.5 0 80 35:1 -"},
-                {"name": "node2", "demand": 0.0, "held": 1e15, "observation": "2 0 0 0 0 - -"},
+                {"name": "node1", "demand": 3.5, "held": 80.0, "observation": "3 1 0.5 0 80 35:1 - 1 0 0"},
+                {"name": "node2", "demand": 0.0, "held": 1e15, "observation": "3 0 0 0 0 - - 0 0 0"},
             ],
         }]})
     );

@@ -52,6 +52,7 @@ function M.new(settings, servers, random)
     board = board_of.new(settings.news)
   end
   local self = { refused = 0, abandoned = 0, undecided = 0 }
+  local placed = 0
   local dispatchers, news_at = 1, -huge
   local ring, ring_owners, ring_slots, ring_places = nil, "", 0, {}
 
@@ -272,6 +273,7 @@ function M.new(settings, servers, random)
       return refuse(asked, cost)
     end
     want(asked, cost)
+    placed = placed + 1
     in_flight[place] = in_flight[place] + cost
     requests[place] = requests[place] + 1
     local slot
@@ -451,7 +453,7 @@ function M.new(settings, servers, random)
         local held = max(in_flight[place], node.known and node.granted or 0)
         flat[#flat + 1] = servers[place]
         flat[#flat + 1] = ("%.6g/%.6g"):format(node.demand, held)
-        flat[#flat + 1] = observed[place]:text()
+        flat[#flat + 1] = observed[place]:text(placed + self.refused, self.refused, requests[place])
       end)
     end
     return flat

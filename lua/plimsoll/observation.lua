@@ -67,10 +67,14 @@ local function text_of(counts)
   return #pairs_of > 0 and table.concat(pairs_of, ",") or "-"
 end
 
---- "2 <count> <sum s> <failed> <cost> <delays> <ages of those who left>"
-function Observation:text()
-  return ("2 %d %.6f %d %.0f %s %s"):format(
-    self.count, max(self.sum, 0), self.failed, self.cost, text_of(self.delays), text_of(self.ages)
+--- "3 <count> <sum s> <failed> <cost> <delays> <ages of those who left> <asked> <refused> <jobs>"
+-- @param asked integer decisions of the dispatcher, for all nodes
+-- @param refused integer those of them that found no room
+-- @param jobs integer requests of the dispatcher that are in the node, or nil if it does not know
+function Observation:text(asked, refused, jobs)
+  return ("3 %d %.6f %d %.0f %s %s %d %d %s"):format(
+    self.count, max(self.sum, 0), self.failed, self.cost, text_of(self.delays), text_of(self.ages),
+    asked, refused, jobs or "-"
   )
 end
 

@@ -145,7 +145,7 @@ describe("accounting", function()
     end
     all_returned(dispatcher)
     assert.equal(5, dispatcher.abandoned)
-    assert.matches("^2 5 5.0+ 5 5 ", dispatcher.report()[3])
+    assert.matches("^3 5 5.0+ 5 5 ", dispatcher.report()[3])
   end)
 
   it("releases only requests whose streams are gone", function()
@@ -158,7 +158,7 @@ describe("accounting", function()
     -- They were last seen alive at 0.5 s; that they left is no failure of the node's.
     assert.is_true(dispatcher.collect(0.5))
     assert.equal(6, select(2, dispatcher.usage("node1")))
-    assert.equal("2 0 0.000000 0 0 - 35:4", dispatcher.report()[3])
+    assert.equal("3 0 0.000000 0 0 - 35:4 10 0 6", dispatcher.report()[3])
     for i = 5, 10 do
       dispatcher.finish(holders[i], 1, "node1", 200)
     end
@@ -182,7 +182,7 @@ describe("accounting", function()
     collectgarbage()
     dispatcher.collect(0)
     assert.equal(4, select(2, dispatcher.usage("node1")))
-    assert.matches("^2 1 ", dispatcher.report()[3])
+    assert.matches("^3 1 ", dispatcher.report()[3])
     assert.equal(1, dispatcher.abandoned)
   end)
 
@@ -227,8 +227,8 @@ describe("accounting", function()
     dispatcher.admit(0, nil, 1, holder)
     dispatcher.finish(holder, 0.5, "node2", 200, 7)
     local flat = dispatcher.report()
-    assert.matches("^2 0 ", flat[3])
-    assert.matches("^2 1 0.5%d+ 0 7 ", flat[6])
+    assert.matches("^3 0 ", flat[3])
+    assert.matches("^3 1 0.5%d+ 0 7 ", flat[6])
     all_returned(dispatcher)
   end)
 
@@ -245,9 +245,9 @@ describe("accounting", function()
     assert.equal("node1", flat[1])
     -- Half of three, and one is still under way of a share of two.
     assert.equal("1.5/2", flat[2])
-    assert.equal("2 1 0.250000 0 80 31:1 -", flat[3])
+    assert.equal("3 1 0.250000 0 80 31:1 - 3 1 1", flat[3])
     -- 1 ms · 1.2^31 is 0.285 s, and 1.2^30 is 0.237 s.
-    assert.equal("2 1 0.250000 0 80 31:1 -", dispatcher.report()[3])
+    assert.equal("3 1 0.250000 0 80 31:1 - 3 1 1", dispatcher.report()[3])
   end)
 
   it("holds the known share, and the cost in flight of a larger former one", function()
@@ -292,7 +292,7 @@ describe("accounting", function()
     local holder = {}
     dispatcher.admit(0, nil, 1, holder)
     dispatcher.finish(holder, 0.001, "node1", 503, nil)
-    assert.equal("2 0 0.000000 1 0 - -", dispatcher.report()[3])
+    assert.equal("3 0 0.000000 1 0 - - 1 0 0", dispatcher.report()[3])
   end)
 
   it("returns the items to learn for a route", function()

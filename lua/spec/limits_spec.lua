@@ -36,7 +36,7 @@ local function told(limiter, now_there)
   for i = 1, #flat, 3 do
     local demand, held = flat[i + 1]:match("^(%S+)/(%S+)$")
     by_name[flat[i]] = { demand = tonumber(demand), held = tonumber(held) }
-    assert.equal("2 0 0.000000 0 0 - -", flat[i + 2])
+    assert.equal("3 0 0.000000 0 0 - - 0 0 -", flat[i + 2])
   end
   return by_name
 end

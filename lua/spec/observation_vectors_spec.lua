@@ -29,7 +29,8 @@ describe("the observation's vectors", function()
       for _, event in ipairs(case.events) do
         take[event[1]](seen, event[2], event[3])
       end
-      assert.equal(case.text, seen:text(), "case " .. number)
+      local jobs = case.jobs ~= json.null and case.jobs or nil
+      assert.equal(case.text, seen:text(case.asked, case.refused, jobs), "case " .. number)
     end
   end)
 end)

@@ -184,7 +184,7 @@ fn leaving_clients_eject_no_node() {
     assert_eq!(dispatcher.counts().ejections, 0);
     assert_eq!(
         dispatcher.report()[0].observation,
-        "2 0 0.000000 0 0 - 30:100"
+        "3 0 0.000000 0 0 - 30:100 0 0 0"
     );
 }
 

@@ -5,13 +5,16 @@
 
 mod vectors;
 
-use plimsoll_core::{Seconds, dispatch::Observed};
+use plimsoll_core::{
+    Seconds,
+    dispatch::{Decisions, Observed},
+};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::{Value, json};
 use vectors::compare;
 
-/// Events, and the resulting line.
-fn case(events: &[Value]) -> Value {
+/// Events, what the dispatcher knows besides, and the resulting line.
+fn case(events: &[Value], besides: Option<(Decisions, u64)>) -> Value {
     let mut observed = Observed::default();
     let (mut answers, mut left, mut failures) = (0, 0, 0);
     for event in events {
@@ -31,6 +34,9 @@ fn case(events: &[Value]) -> Value {
             }
         }
     }
+    if let Some((decisions, jobs)) = besides {
+        observed = observed.with(decisions, jobs);
+    }
     let text = observed.text();
     // The reader takes what the writer wrote.
     let read = Observed::parse(&text).unwrap_or_else(|| panic!("{text} cannot be read"));
@@ -40,7 +46,10 @@ fn case(events: &[Value]) -> Value {
         (delays.count(), ages.count(), read.failures()),
         (answers, left, failures)
     );
-    json!({ "events": events, "text": text })
+    let jobs = besides.map(|(_, jobs)| jobs);
+    assert_eq!(read.jobs(), jobs.map(|jobs| jobs as f64));
+    let decisions = besides.map(|(decisions, _)| decisions).unwrap_or_default();
+    json!({ "events": events, "asked": decisions.asked, "refused": decisions.refused, "jobs": jobs, "text": text })
 }
 
 #[test]
@@ -50,15 +59,13 @@ fn observation_lines_match_vectors() {
         vec![json!(["answered", 0.5, 1]); 100],
         vec![json!(["answered", 60, 1])],
     ];
-    let mut cases = vec![case(&[]), case(&slow_one.concat())];
+    let mut cases = vec![case(&[], None), case(&slow_one.concat(), None)];
     // About the ends of the first bucket and of the last one that has an end, 22.6 s.
     for seconds in [
         0.0, 0.00099, 0.00101, 0.0012, 22.6, 22.7, 27.1, 27.3, 86_000.0,
     ] {
-        cases.push(case(&[
-            json!(["answered", seconds, 80]),
-            json!(["left", seconds]),
-        ]));
+        let events = [json!(["answered", seconds, 80]), json!(["left", seconds])];
+        cases.push(case(&events, None));
     }
     for _ in 0..20 {
         let events: Vec<Value> = (0..random.random_range(1..40))
@@ -71,9 +78,12 @@ fn observation_lines_match_vectors() {
                 }
             })
             .collect();
-        cases.push(case(&events));
+        let asked = random.random_range(0..1_000_000_000);
+        let refused = random.random_range(0..=asked);
+        let jobs = random.random_range(0..1000);
+        cases.push(case(&events, Some((Decisions { asked, refused }, jobs))));
     }
-    let what = "the line that a dispatcher tells of a node, after these events: [answered, delay in s, items], [left, age in s], [failed]";
+    let what = "the line that a dispatcher tells of a node, after these events: [answered, delay in s, items], [left, age in s], [failed]; and its decisions for all nodes, and its requests in this one (null: unknown)";
     compare("observations.json", what, cases);
 }
 
@@ -82,6 +92,7 @@ fn delay_above_the_last_bucket_survives_parsing() {
     for version in [
         "1 101 110.000000 0 101 35:100,56:1",
         "2 101 110.000000 0 101 35:100,56:1 -",
+        "3 101 110.000000 0 101 35:100,56:1 - 101 0 0",
     ] {
         let delays = Observed::parse(version).unwrap().delays().unwrap();
         assert_eq!(delays.count(), 101);
@@ -118,6 +129,17 @@ fn hostile_lines_are_refused() {
         "2 1 0 0 0 0:1 0:-1",
         "2 1 0 0 0 0:1 - more",
         "2 18446744073709551615 0 0 0 0:18446744073709551615 -",
+        "2 0 0 0 0 - - 0 0 -",
+        "3 0 0 0 0 - - 0 -",
+        "3 0 0 0 0 - - 3 4 -",
+        "3 0 0 0 0 - - 3 -1 -",
+        "3 0 0 0 0 - - nan 0 -",
+        "3 0 0 0 0 - - 18446744073709551615 0 -",
+        "3 0 0 0 0 - - - 0 0",
+        "3 0 0 0 0 - - 0 0 -1",
+        "3 0 0 0 0 - - 0 0 1e3",
+        "3 0 0 0 0 - - 0 0 0 more",
+        "4 0 0 0 0 - - 0 0 -",
     ] {
         assert_eq!(Observed::parse(line), None, "{line}");
     }

@@ -85,8 +85,8 @@ fn exchanges() {
         nodes,
     };
     let wishes = vec![
-        wish("node1", 3.5, 80.0, "2 1 0.500000 0 80 35:1 -"),
-        wish("node3", 0.0, 1e15, "2 0 0 0 0 - -"),
+        wish("node1", 3.5, 80.0, "3 1 0.500000 0 80 35:1 - 1 0 0"),
+        wish("node3", 0.0, 1e15, "3 0 0 0 0 - - 0 0 0"),
     ];
     let exchange = Exchange {
         service: Some("stocks".to_owned()),

@@ -22,7 +22,7 @@ local KEPT_DEMAND, MIN_DEMAND = 0.5, 1e-3
 local GIVEN_UP = 0.1
 
 -- Empty observation, as this policy sees no requests.
-local NOTHING_SEEN = observation_of.new():text()
+local NOTHING_SEEN = observation_of.new():text(0, 0)
 
 --- A share in requests, at least one: for HAProxy 0 would be no limit, and a node without requests gives no
 -- measurements.

@@ -16,7 +16,7 @@ use crate::{
 
 pub use costs::Costs;
 use node::Node;
-pub use observed::Observed;
+pub use observed::{Decisions, Observed};
 
 /// Relative fall of all shares above which the dispatcher reports at once: others wait for what it gives up.
 const GIVEN_UP: f64 = 0.1;

@@ -2,7 +2,10 @@
 
 use crate::schedule::NodeNews;
 
-use super::{DEMAND_SMOOTHING, NodeReport, NodeShare, observed::Observed};
+use super::{
+    DEMAND_SMOOTHING, NodeReport, NodeShare,
+    observed::{Decisions, Observed},
+};
 
 /// Consecutive attempts without a response after which a node is ejected.
 const FAILURES: u32 = 5;
@@ -215,12 +218,12 @@ impl Node {
         self.rest.wanted = 0.0;
     }
 
-    pub(super) fn report(&self) -> NodeReport {
+    pub(super) fn report(&self, decisions: Decisions) -> NodeReport {
         NodeReport {
             name: self.rest.name.clone(),
             demand: self.rest.demand,
             held: self.in_flight.max(self.granted()),
-            observation: self.rest.observed.text(),
+            observation: self.rest.observed.with(decisions, self.requests).text(),
         }
     }
 }

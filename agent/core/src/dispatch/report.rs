@@ -1,6 +1,6 @@
 //! Reports and statistics of a dispatcher.
 
-use super::{DispatchCounts, Dispatcher, MIN_DEMAND, Node, NodeReport};
+use super::{Decisions, DispatchCounts, Dispatcher, MIN_DEMAND, Node, NodeReport};
 use crate::ring::RingTable;
 
 impl Dispatcher {
@@ -46,7 +46,12 @@ impl Dispatcher {
     /// Reports on all nodes, for Redis: once a period, and when [`Dispatcher::on_shares`] returns true.
     pub fn report(&self) -> Vec<NodeReport> {
         let nodes = self.nodes.iter().filter(|node| !node.is_gone());
-        nodes.map(Node::report).collect()
+        let DispatchCounts {
+            admitted, refused, ..
+        } = self.counts;
+        let asked = admitted + refused;
+        let decisions = Decisions { asked, refused };
+        nodes.map(|node| node.report(decisions)).collect()
     }
 
     /// Version of the ring, if there is one.

@@ -155,9 +155,13 @@ impl ProxiesSource {
         let period = at.saturating_duration_since(before).as_secs_f64();
         let ended = delays.count() + left.count();
         let in_node = delays.sum().get() + left.sum().get();
+        // Of a proxy that is new or was restarted, too.
+        let jobs: Option<f64> = self.base.values().map(Observed::jobs).sum();
         Ok(Some(Observation {
             // A hanging node and an idle one are equally silent.
             mean_jobs: (ended > 0 && period > 0.0).then(|| in_node / period),
+            refused_share: added.refused_share(),
+            jobs: jobs.filter(|_| !self.base.is_empty()),
             failed: added.failures(),
             left: Some(left),
             finished_cost: Some(Cost(added.cost())),
@@ -207,6 +211,35 @@ mod tests {
         assert_eq!(seen.delays.count(), 4);
         assert!((seen.delays.mean().unwrap().get() - 0.751 / 4.0).abs() < 1e-9);
         assert_eq!((seen.failed, seen.finished_cost), (3, Some(Cost(320.0))));
+    }
+
+    #[test]
+    fn refusals_and_jobs_of_all_proxies_count() {
+        let (mut source, board) = source();
+        put(
+            &board,
+            &[("a", "3 5 1 0 5 30:5 - 9 4 2"), ("b", "3 0 0 0 0 - - 70 0 0")],
+        );
+        source.observe().unwrap();
+        put(
+            &board,
+            &[
+                ("a", "3 5 1 0 5 30:5 - 15 7 3"),
+                ("b", "3 0 0 0 0 - - 76 0 4"),
+                ("new", "3 0 0 0 0 - - 500 400 5"),
+            ],
+        );
+        let seen = source.observe().unwrap().unwrap();
+        // Nothing ended, and yet it is known what is there.
+        assert_eq!(seen.delays.count(), 0);
+        assert_eq!((seen.refused_share, seen.jobs), (Some(0.25), Some(12.0)));
+        // A proxy of an earlier version does not know its jobs, so the sum is unknown.
+        put(
+            &board,
+            &[("a", "3 5 1 0 5 30:5 - 16 7 3"), ("b", "2 0 0 0 0 - -")],
+        );
+        let seen = source.observe().unwrap().unwrap();
+        assert_eq!((seen.refused_share, seen.jobs), (Some(0.0), None));
     }
 
     #[test]
