@@ -25,6 +25,10 @@ const GIVEN_UP: f64 = 0.1;
 pub const MAX_COST: f64 = 1e9;
 /// Maximum nodes of a dispatcher. A ring has at most 255; without a ring there may be more.
 const MAX_PLACES: usize = 1024;
+/// A linear congruential sequence of 32 bits (Numerical Recipes, chapter 7.1), from one random number a request.
+const NOISE_FACTOR: u32 = 1_664_525;
+const NOISE_INCREMENT: u32 = 1_013_904_223;
+const NOISE_RANGE: f64 = 4_294_967_296.0;
 /// Weight of the newest period in a node's demand.
 const DEMAND_SMOOTHING: f64 = 0.5;
 /// Demand, as a multiple of the least cost, below which it is 0: otherwise dispatchers whose demand decays would
@@ -36,7 +40,8 @@ const MIN_DEMAND: f64 = 1e-3;
 pub enum Placement {
     /// On the owner of the key's slot or, if that node is full, on the owner of a re-hashed slot.
     FcHash,
-    /// On the node with the lowest backlog relative to its share.
+    /// On the node with the lowest backlog relative to its share; idle nodes of about the same share
+    /// take turns at random.
     FcProp,
     /// By one of the thesis' schedulers.
     Scheduled(Policy),
@@ -299,14 +304,14 @@ impl Dispatcher {
             (Some(hash), true) => match self.by_ring(hash, cost) {
                 // No node of the ring is open, but others may have room.
                 (None, None) => {
-                    let place = self.least_filled(cost);
+                    let place = self.least_filled(cost, random());
                     (place, place)
                 }
                 found => found,
             },
             _ if self.scheduler.is_some() => self.by_scheduler(cost, random),
             _ => {
-                let place = self.least_filled(cost);
+                let place = self.least_filled(cost, random());
                 (place, place)
             }
         };
@@ -365,16 +370,23 @@ impl Dispatcher {
                 return (Some(place), asked);
             }
         }
-        let place = self.least_filled(cost);
+        let place = self.least_filled(cost, random());
         (place, asked.or(place))
     }
 
-    /// The node with the lowest backlog relative to its share, among those with room for the cost.
-    fn least_filled(&self, cost: f64) -> Option<usize> {
+    /// The node with the lowest backlog relative to its share, among those with room for the cost. Of the cost itself a
+    /// random part counts at each, at least a quarter: idle nodes of about the same share take turns, and come before busy
+    /// ones. Otherwise all dispatchers would prefer the same node, which has the largest share by chance.
+    fn least_filled(&self, cost: f64, random: u32) -> Option<usize> {
         let (mut best, mut least) = (None, f64::INFINITY);
+        let mut noise = random;
         for (place, node) in self.nodes.iter().enumerate() {
             if node.takes(cost, 1.0) {
-                let filled = node.filled(cost);
+                noise = noise
+                    .wrapping_mul(NOISE_FACTOR)
+                    .wrapping_add(NOISE_INCREMENT);
+                let part = 0.25 + 0.75 * f64::from(noise) / NOISE_RANGE;
+                let filled = node.filled(cost * part);
                 if best.is_none() || filled < least {
                     (best, least) = (Some(place), filled);
                 }

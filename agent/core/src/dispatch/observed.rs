@@ -132,7 +132,8 @@ impl Observed {
             text_of(&self.left),
             self.decisions.asked,
             self.decisions.refused,
-            self.jobs.map_or_else(|| "-".to_owned(), |jobs| jobs.to_string()),
+            self.jobs
+                .map_or_else(|| "-".to_owned(), |jobs| jobs.to_string()),
         )
     }
 

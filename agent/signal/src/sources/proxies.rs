@@ -218,7 +218,10 @@ mod tests {
         let (mut source, board) = source();
         put(
             &board,
-            &[("a", "3 5 1 0 5 30:5 - 9 4 2"), ("b", "3 0 0 0 0 - - 70 0 0")],
+            &[
+                ("a", "3 5 1 0 5 30:5 - 9 4 2"),
+                ("b", "3 0 0 0 0 - - 70 0 0"),
+            ],
         );
         source.observe().unwrap();
         put(
