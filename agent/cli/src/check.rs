@@ -15,7 +15,7 @@ use plimsoll_settings::ConfigError;
 use plimsoll_signal::{
     jobs::{Jobs, JobsConfig},
     source_error::SourceError,
-    sources::{self, Source, SourceConfig, SourceContext},
+    sources::{self, Source, SourceContext},
 };
 use prometheus::Registry;
 use tokio::time::{Instant, sleep};
@@ -85,16 +85,6 @@ fn state_directory(path: &Path, config: &Config) -> Result<(), ConfigError> {
 /// A service in one line.
 fn summary(config: &Config, service: &ServiceConfig) -> String {
     let sla = &service.settings.sla;
-    let source = match &service.source {
-        SourceConfig::Prometheus(source) => {
-            format!("histogram {} at {}", source.histogram, source.url)
-        }
-        SourceConfig::HaproxyLog { listen, node } => {
-            format!("HAProxy's log of {node} at {listen}")
-        }
-        SourceConfig::Proxies => "what proxies tell Redis".to_owned(),
-        SourceConfig::Partitions => "its partitions' queries".to_owned(),
-    };
     let mut outputs = vec![
         format!("agent-check {}", config.agent_check.listen),
         format!("HTTP {}", config.http_listen),
@@ -110,8 +100,9 @@ fn summary(config: &Config, service: &ServiceConfig) -> String {
         Objective::Quantile(quantile) => format!("{} %", 100.0 * quantile),
     };
     format!(
-        "{}: source: {source}; SLA: {} s for {whom}; outputs: {}",
+        "{}: source: {}; SLA: {} s for {whom}; outputs: {}",
         service.name,
+        service.source,
         sla.delay.get(),
         outputs.join(", ")
     )
@@ -170,54 +161,41 @@ fn in_use(problem: &str, kind: io::ErrorKind, is_running: bool) -> Result<String
 }
 
 async fn source(service: &ServiceConfig, context: &SourceContext, is_running: bool) -> Tried {
-    let what = |of: &str| format!("{} source: {of}", service.name);
-    match &service.source {
-        SourceConfig::HaproxyLog { listen, .. } => {
-            let result = match sources::check_listen(listen) {
-                Ok(()) => Ok("free".to_owned()),
-                Err(_) if is_running => Ok("in use, by the running agent".to_owned()),
-                Err(error) => Err(format!("{error}; `ss -lnp` as root says who listens where")),
-            };
-            Tried::new(what(&listen.to_string()), result)
-        }
-        SourceConfig::Proxies => {
-            let found = "by way of Redis".to_owned();
-            Tried::new(what("proxies"), Ok(found))
-        }
-        SourceConfig::Partitions => {
-            let found = "counted by the agent itself".to_owned();
-            Tried::new(what("partitions"), Ok(found))
-        }
-        SourceConfig::Prometheus(config) => {
-            let result = scrape(service, context).await;
-            let result = result.map_err(|error| advice(&error, &config.url.to_string()));
-            Tried::new(what(&config.url.to_string()), result)
-        }
+    let what = format!("{} source: {}", service.name, service.source);
+    if let Some(listen) = service.source.log_listen() {
+        let result = match sources::check_listen(listen) {
+            Ok(()) => Ok("free".to_owned()),
+            Err(_) if is_running => Ok("in use, by the running agent".to_owned()),
+            Err(error) => Err(format!("{error}; `ss -lnp` as root says who listens where")),
+        };
+        return Tried::new(what, result);
     }
+    let Some(url) = service.source.scraped() else {
+        return Tried::new(what, Ok("nothing to try here".to_owned()));
+    };
+    let result = scrape(service, context).await;
+    let result = result.map_err(|error| advice(&error, &url.to_string()));
+    Tried::new(what, result)
 }
 
 async fn scrape(service: &ServiceConfig, context: &SourceContext) -> Result<String, SourceError> {
     let (sla, jobs) = (service.settings.sla, service.jobs.in_scrape());
     let mut source = Source::open(&service.name, &service.source, sla, jobs, context)?;
     source.observe().await?;
-    let SourceConfig::Prometheus(config) = &service.source else {
-        return Ok("opened".to_owned());
-    };
-    let histogram = format!("histogram {} is there", config.histogram);
     let JobsConfig::Prometheus {
         gauge, url: None, ..
     } = &service.jobs
     else {
-        return Ok(histogram);
+        return Ok("is there".to_owned());
     };
     // A first scrape only gives what the next one is compared with.
     sleep(COUNT_PAUSE).await;
     match source.observe().await? {
         Some(sample) if sample.jobs.is_none() => Err(SourceError::new(
             "no_series",
-            format!("{histogram}, but no series of gauge {gauge}"),
+            format!("the histogram is there, but no series of gauge {gauge}"),
         )),
-        _ => Ok(format!("{histogram}, and so is gauge {gauge}")),
+        _ => Ok(format!("is there, and so is gauge {gauge}")),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use plimsoll_signal::sources::{self, SourceConfig};
+use plimsoll_signal::sources;
 
 use crate::config::Config;
 
@@ -44,11 +44,9 @@ pub fn check_log_listeners(
     running: Option<&Config>,
 ) -> anyhow::Result<()> {
     let listens = |config: &Config| -> Vec<_> {
-        let of = config.services.iter().map(|service| match &service.source {
-            SourceConfig::HaproxyLog { listen, .. } => Some(listen.clone()),
-            SourceConfig::Prometheus(_) | SourceConfig::Proxies | SourceConfig::Partitions => None,
-        });
-        of.collect()
+        let of = config.services.iter();
+        of.map(|service| service.source.log_listen().cloned())
+            .collect()
     };
     let held = running.map(listens).unwrap_or_default();
     for (index, listen) in listens(new).into_iter().enumerate() {

@@ -2,7 +2,6 @@
 
 use plimsoll_scatter::partition::PartitionServer;
 use plimsoll_settings::{Checked, wrong};
-use plimsoll_signal::sources::SourceConfig;
 
 use super::Config;
 
@@ -15,7 +14,7 @@ pub fn services(config: &Config) -> Checked<()> {
         let key = format!("partition[{index}].service");
         match config.services.iter().find(|service| service.name == *name) {
             None => return wrong(key, format!("there is no service {name:?}")),
-            Some(service) if service.source != SourceConfig::Partitions => {
+            Some(service) if !service.source.counts_queries() => {
                 let problem = format!("the source of service {name:?} must be \"partitions\"");
                 return wrong(key, problem);
             }

@@ -11,7 +11,7 @@ use plimsoll_outputs::{agent_check, envoy::envoy};
 use plimsoll_settings::{
     Checked, MILLI, at, duration, log_format, log_level, networks, number, token, wrong,
 };
-use plimsoll_signal::sources::{LogListen, SourceConfig};
+use plimsoll_signal::sources::LogListen;
 
 use super::{Config, partitions, raw};
 
@@ -78,7 +78,7 @@ fn rings(config: &Config) -> Checked<()> {
     let mut seen = BTreeMap::new();
     for (index, service) in config.services.iter().enumerate() {
         let Some(ring) = &service.ring else {
-            if service.source == SourceConfig::Proxies {
+            if service.source.needs_ring() {
                 return wrong(
                     format!("service[{index}].source.kind"),
                     "\"proxies\" needs [service.ring]",
@@ -131,7 +131,7 @@ fn unique_addresses(config: &Config) -> Checked<()> {
         paths.insert(socket, "control.socket".to_owned());
     }
     for (index, service) in config.services.iter().enumerate() {
-        let SourceConfig::HaproxyLog { listen, .. } = &service.source else {
+        let Some(listen) = service.source.log_listen() else {
             continue;
         };
         let key = format!("service[{index}].source.listen");

@@ -2,11 +2,7 @@
 
 use plimsoll_core::{Observation, Seconds};
 use plimsoll_exposition::Catalogue;
-use plimsoll_signal::{
-    role::RoleMetrics,
-    sources::{SourceConfig, SourceMetrics},
-    updates::UpdateMetrics,
-};
+use plimsoll_signal::{role::RoleMetrics, sources::SourceMetrics, updates::UpdateMetrics};
 
 use super::{ControlMetrics, RequestMetrics, ServiceConfig};
 use crate::{overrides::ServiceOverride, state::ServiceState};
@@ -40,7 +36,7 @@ impl LoopMetrics {
 
     /// Creates the counters of a service's loop with value 0.
     pub fn announce(&self, service: &ServiceConfig) {
-        let from_log = matches!(service.source, SourceConfig::HaproxyLog { .. });
+        let from_log = service.source.log_listen().is_some();
         self.control.services.announce(&service.name);
         self.requests.announce(&service.name);
         self.source.announce(&service.name, from_log);

@@ -9,7 +9,7 @@ use plimsoll_core::{BlindWatch, Observation, Seconds, Sight, Silence, Waiting};
 use plimsoll_signal::{
     jobs::{BacklogConfig, JobCount, Jobs, JobsConfig, OwnScrapes, Sockets, Wanted},
     source_error::SourceError,
-    sources::{Source, SourceConfig, SourceContext},
+    sources::{Source, SourceContext},
 };
 use tracing::{info, warn};
 
@@ -71,7 +71,7 @@ impl Observer {
     /// Applies a new configuration. Sources that changed are closed; the others keep their counts.
     pub fn reconfigure(&mut self, config: ServiceConfig) {
         let jobs_changed = config.jobs != self.config.jobs;
-        let is_scrape = matches!(config.source, SourceConfig::Prometheus(_));
+        let is_scrape = config.source.scraped().is_some();
         // Its buckets were checked against the SLA.
         let sla_changed = is_scrape && config.settings.sla != self.config.settings.sla;
         if config.source != self.config.source || jobs_changed || sla_changed {
@@ -145,7 +145,7 @@ impl Observer {
         };
         // Delays alone suffice for a step.
         let counted = counted.unwrap_or_default();
-        if matches!(self.config.source, SourceConfig::Prometheus(_)) {
+        if self.config.source.scraped().is_some() {
             self.add_waiting(&mut seen, counted);
         } else {
             seen.mean_jobs = counted.mean.or(seen.mean_jobs);

@@ -154,11 +154,8 @@ pub fn service(
     }
     let source = source(&format!("{path}.source"), &raw.source, period)?;
     let delays = DelaySource {
-        scraped: match &source {
-            SourceConfig::Prometheus(scrape) => Some(&scrape.url),
-            _ => None,
-        },
-        counts_jobs: source == SourceConfig::Partitions,
+        scraped: source.scraped(),
+        counts_jobs: source.counts_queries(),
     };
     Ok(ServiceConfig {
         settings,

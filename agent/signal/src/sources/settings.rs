@@ -28,6 +28,50 @@ pub enum SourceConfig {
     Partitions,
 }
 
+impl SourceConfig {
+    /// URL of the service's own metrics, if they are the source.
+    pub fn scraped(&self) -> Option<&HttpUrl> {
+        match self {
+            SourceConfig::Prometheus(scrape) => Some(&scrape.url),
+            _ => None,
+        }
+    }
+
+    /// Socket that the source listens on.
+    pub fn log_listen(&self) -> Option<&LogListen> {
+        match self {
+            SourceConfig::HaproxyLog { listen, .. } => Some(listen),
+            _ => None,
+        }
+    }
+
+    /// Whether what it sees comes through the ring in Redis.
+    pub fn needs_ring(&self) -> bool {
+        *self == SourceConfig::Proxies
+    }
+
+    /// Whether it counts the agent's own partition queries, which nothing else does.
+    pub fn counts_queries(&self) -> bool {
+        *self == SourceConfig::Partitions
+    }
+}
+
+/// What is read, for people.
+impl std::fmt::Display for SourceConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SourceConfig::Prometheus(scrape) => {
+                write!(f, "histogram {} at {}", scrape.histogram, scrape.url)
+            }
+            SourceConfig::HaproxyLog { listen, node } => {
+                write!(f, "HAProxy's log of {node} at {listen}")
+            }
+            SourceConfig::Proxies => f.write_str("what proxies tell Redis"),
+            SourceConfig::Partitions => f.write_str("its partitions' queries"),
+        }
+    }
+}
+
 /// Configuration of a scrape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PrometheusConfig {
