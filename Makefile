@@ -175,6 +175,7 @@ bench: tools build ## Measure the agent (step, agent-check, CPU, memory), what a
 	$(CARGO) bench --locked -p plimsoll-core
 	$(CARGO) bench --locked -p plimsoll --bench agent_check
 	$(CARGO) bench --locked -p plimsoll --bench gather
+	$(PYTHON) -m loadtests.bench.agent
 	$(PYTHON) -m loadtests.bench haproxy
 	$(PYTHON) -m lua.bench
 	$(PYTHON) -m lua.bench_redis

@@ -12,7 +12,7 @@ READS = """\
 local n = 0
 request = function()
   n = n + 1
-  return wrk.format("GET", "/stock/S" .. n % 3000 .. "?items=80")
+  return wrk.format("GET", ("/stock/S%04d?items=80"):format(n % 3000))
 end
 """
 # In milliseconds, evenly between nothing and twice the mean.
@@ -39,10 +39,10 @@ def closed(
     return _run(port, cores, connections, requests, seconds)
 
 
-def paced(port: int, cores: str | None, per_second: float) -> Seen:
+def paced(port: int, cores: str | None, per_second: float, seconds: int = SECONDS) -> Seen:
     """About this many requests a second."""
     twice = max(1, round(2e3 * PAUSING / per_second))
-    return _run(port, cores, PAUSING, READS + PAUSE.format(twice=twice), SECONDS)
+    return _run(port, cores, PAUSING, READS + PAUSE.format(twice=twice), seconds)
 
 
 def _run(port: int, cores: str | None, connections: int, script: str, seconds: int) -> Seen:
