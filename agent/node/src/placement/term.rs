@@ -143,7 +143,7 @@ impl<'a> Term<'a> {
         let version = first_of_term(self.known.version.max(ahead), lot);
         let version = version.or(first_of_term(0, lot)).unwrap_or(1);
         let generation = generation_after(&self.known.generation);
-        let entries = self.known.entries.settled();
+        let entries = self.known.entries.words();
         let mut wait = self.settings.lease + self.settings.request_limit;
         if self.settings.when_lost == WhenLost::Hold {
             wait += self.standing.margin;
@@ -161,13 +161,12 @@ impl<'a> Term<'a> {
         opened.await?;
         self.answered = Instant::now();
         self.calls.replicated(self.standing.replicas).await?;
-        let words: Vec<String> = entries.split(' ').map(str::to_owned).collect();
-        self.known.entries = Entries::of(&words);
         (self.known.generation, self.known.version) = (generation, version);
         let Some(table) = self.known.entries.table(version, &mut self.nodes) else {
             bail!("the table cannot be read");
         };
-        self.steward = Steward::new(table, self.settings.steward());
+        // A dispatcher that is cut off may act on a lost change by which a set in hand-over has moved.
+        self.steward = Steward::resumed(table, self.settings.steward(), 0, true);
         self.is_sure = true;
         self.context.board.put(self.known.clone());
         if !is_new {

@@ -92,10 +92,10 @@ impl Entries {
         true
     }
 
-    /// "set state …" with everything where it is or was.
-    pub fn settled(&self) -> String {
+    /// "set state …".
+    pub fn words(&self) -> String {
         let words = self.0.iter();
-        let words = words.map(|(set, state)| format!("{set} {}", node_of(state)));
+        let words = words.map(|(set, state)| format!("{set} {state}"));
         words.collect::<Vec<_>>().join(" ")
     }
 
@@ -186,9 +186,8 @@ mod tests {
         assert!(
             matches!(rest, Some(State::Leaving(node)) if nodes.name(u64::from(node)) == "node0")
         );
-        let words: Vec<String> = entries.settled().split(' ').map(str::to_owned).collect();
-        let settled = Entries::of(&words);
-        assert_eq!((settled.moving(), settled.per_node()["node2"]), (0, 1));
+        let words: Vec<String> = entries.words().split(' ').map(str::to_owned).collect();
+        assert_eq!(Entries::of(&words), entries);
     }
 
     #[test]

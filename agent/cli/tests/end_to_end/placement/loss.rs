@@ -107,6 +107,68 @@ fn a_version_that_redis_lost_is_not_taken_for_a_later_one_of_its_number() {
 }
 
 #[test]
+fn a_set_in_hand_over_stays_so_in_another_generation_until_all_are_heard() {
+    let words = ["--repl-diskless-sync-delay", "0"];
+    let (service, mut old) = (Service::start(), Redis::start(&words));
+    let new = Redis::replica_of(&old);
+    let more = "moves = false\ninitial = \"node1\"";
+    let both = ["node1", "node2"];
+    let mut former = both.map(|node| patient(&service, &old, node, more));
+    redis::wait_nodes(&former[0], &both);
+    let ids = ["lb1/1#a", "lb2/1#a"];
+    let mut dispatchers = ids.map(|id| Dispatcher::join(&former[0], id));
+    assert_eq!(moved(&former[0], "*5", "node2").0, 200);
+    for dispatcher in &mut dispatchers {
+        wait_for("*5 leaves", || {
+            assert!(dispatcher.report(&former[0], &["*5"], &json!({})));
+            (dispatcher.table["*5"] == ">node1").then_some(())
+        });
+    }
+    wait_for("the replica has it", || {
+        let state = new.cli(&["HGET", "plimsoll:{c}:placement:table", "*5"]);
+        (state.trim() == ">node1").then_some(())
+    });
+    new.cli(&["REPLICAOF", "NO", "ONE"]);
+    for dispatcher in &mut dispatchers {
+        assert!(dispatcher.idle(&former[0]));
+    }
+    for dispatcher in &mut dispatchers {
+        dispatcher.until(&former[0], "*5", "node2");
+    }
+    former.iter_mut().for_each(Agent::kill);
+    old.kill();
+    // One of them reports to the server that lacks the move before there is a keeper; the other is cut off.
+    let [cut_off, heard] = &mut dispatchers;
+    let parts = [
+        "",
+        ":table",
+        ":log",
+        ":dispatchers",
+        ":busy",
+        ":loads",
+        ":gone",
+    ];
+    let keys = parts.map(|part| format!("plimsoll:{{c}}:placement{part}"));
+    let mut call = vec!["FCALL", "plimsoll_placement_report", "7"];
+    call.extend(keys.iter().map(String::as_str));
+    let version = heard.version.to_string();
+    call.extend([&heard.id, &heard.generation, &version, "-", "-"]);
+    assert!(new.cli(&call).contains("UNKNOWN"));
+    let agents = both.map(|node| patient(&service, &new, node, more));
+    wait_show(&agents[0], "another generation", |shown| {
+        shown["generation"].as_str() > Some(&heard.generation)
+    });
+    let mut next = Dispatcher::join(&agents[0], "lb2/1#b");
+    wait_show(&agents[0], "the doubt is over", |shown| {
+        next.idle(&agents[0]) && shown["gone"] == json!([])
+    });
+    assert_eq!(next.table["*5"], ">node1", "lb1 may send it to node2");
+    assert!(!cut_off.idle(&agents[0]));
+    Dispatcher::join(&agents[0], "lb1/1#b");
+    next.until(&agents[0], "*5", "node1");
+}
+
+#[test]
 fn an_exhausted_numbering_starts_another_generation() {
     let (service, redis) = (Service::start(), Redis::start(&[]));
     let mut agent = started(&service, &redis, "node1", "");
