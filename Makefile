@@ -47,7 +47,7 @@ APP_OPTIONS = --app "$(APP)" $(if $(filter file,$(origin SCENARIO)),,--scenario 
 	$(if $(VALUE),--value "$(VALUE)")
 NOT_WITH_APP = CLIENTS NODES PROXIES MIX DURATION REDIS_AWAY OBSERVE DB
 
-.PHONY: help tools apps build install package package-test compose-test fresh-test demo lab sweep report scatter-bench preview docs simulate check matrix test test-rust test-lua test-python bench soak lint fmt clean
+.PHONY: help tools apps build install package package-test compose-test fresh-test demo lab sweep report scatter-bench preview docs simulate check model matrix test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -152,6 +152,9 @@ test: tools apps build test-lua ## Run all tests, and print the slowest twenty
 	@rm -f $(REPORTS)
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going test-rust test-python
 	@$(PYTHON) -m tests.slowest $(REPORTS)
+
+model: ## Check larger models of hand-overs and shares, in every order of events (docs/reliability.md)
+	$(CARGO) test --locked --release -p plimsoll-core --test models -- --ignored --nocapture --test-threads 2
 
 matrix: tools build ## Run the tests about a program, and a quick lab, on each of its versions (docs/compatibility.md)
 	@$(PYTHON) -m tests.matrix $(MATRIX)
