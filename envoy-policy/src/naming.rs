@@ -95,7 +95,9 @@ fn is_ambiguous(path: &[u8]) -> bool {
     let hides = |pair: &[u8]| matches!(pair, b"2f" | b"5c") || is_control(pair);
     let dots: [&[u8]; 6] = [b".", b"%2e", b"..", b".%2e", b"%2e.", b"%2e%2e"];
     lower.windows(2).any(|pair| pair == b"//")
-        || lower.iter().any(|byte| b"\\;#".contains(byte))
+        || lower
+            .iter()
+            .any(|byte| byte.is_ascii_control() || b"\\;#".contains(byte))
         || encoded.map(|word| &word[1..]).any(hides)
         || lower
             .split(|byte| *byte == b'/')
@@ -175,6 +177,14 @@ mod tests {
             ("/x//a", None),
         ] {
             assert_eq!(named(&part, path).as_deref(), name, "{path}");
+        }
+    }
+
+    #[test]
+    fn control_character_names_no_object_set_encoded_or_not() {
+        let part = Part::PathSegment(2.0);
+        for path in ["/x/A%0f", "/x/A\u{f}", "/x/A%7F", "/x/A\u{7f}"] {
+            assert_eq!(named(&part, path), None, "{path:?}");
         }
     }
 

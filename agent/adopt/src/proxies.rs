@@ -12,25 +12,34 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     found: Vec<(String, String, Range<usize>)>,
+    lacking: Option<String>,
 }
 
 impl Settings {
     /// Parses the keywords of a line.
     pub fn read(words: &[Word]) -> Self {
-        let mut found = Vec::new();
+        let (mut found, mut lacking) = (Vec::new(), None);
         let mut rest = words.iter();
         while let Some(word) = rest.next() {
             let mut span = word.span.clone();
             let mut value = String::new();
-            if SERVER_VALUES.contains(&word.text.as_str())
-                && let Some(next) = rest.next()
-            {
-                value.clone_from(&next.text);
-                span.end = next.span.end;
+            if SERVER_VALUES.contains(&word.text.as_str()) {
+                match rest.next() {
+                    Some(next) => {
+                        value.clone_from(&next.text);
+                        span.end = next.span.end;
+                    }
+                    None => lacking = Some(word.text.clone()),
+                }
             }
             found.push((word.text.clone(), value, span));
         }
-        Settings { found }
+        Settings { found, lacking }
+    }
+
+    /// Keyword at the end of the line that lacks its value.
+    pub fn lacking(&self) -> Option<&str> {
+        self.lacking.as_deref()
     }
 
     /// Last value of a keyword; empty for a keyword without a value.
@@ -93,7 +102,11 @@ pub fn servers<'a>(config: &'a Config, section: &'a Section) -> Vec<Server<'a>> 
             let template = line.word(0) == "server-template";
             if line.word(0) == "default-server" {
                 defaults.extend(&Settings::read(&line.words[1..]));
-            } else if (line.word(0) == "server" || template) && line.condition.is_none() {
+            } else if (line.word(0) == "server" || template)
+                && line.condition.is_none()
+                // HAProxy takes none in `defaults`.
+                && config.owns(section, line)
+            {
                 let at = if template { 3 } else { 2 };
                 let Some(address) = line.words.get(at) else {
                     continue;

@@ -1,6 +1,6 @@
 //! Parsing and printing reproduces any file byte for byte.
 
-use plimsoll_adopt::{Config, Edits, Kind, Source, Wish, plan, unified_diff};
+use plimsoll_adopt::{Config, Edits, Kind, Source, Wish, plan, servers, unified_diff};
 use proptest::prelude::*;
 
 /// Pieces of haproxy.cfg, so that random files reach the planning of edits.
@@ -43,7 +43,7 @@ fn piece() -> impl Strategy<Value = String> {
         "server v 192.0.2.3:81 weight 1 maxconn 2 minconn 3 # d",
         "server w 192.0.2.4:80 agent-send \"b/other\\n\"",
         "server x \"$A\" backup weight 9",
-        "server y ::1:80 check weight",
+        "server y ::1:80 check weight 7",
     ])
     .prop_map(str::to_owned)
 }
@@ -109,6 +109,35 @@ fn sections_begin_by_their_word_and_inherit() {
     );
     let mode = config.in_force(&config.sections[3], |line| line.word(0) == "mode");
     assert_eq!(mode.map(|line| line.number), Some(5));
+}
+
+#[test]
+fn servers_in_defaults_are_no_servers_of_a_backend() {
+    let text = "defaults\nserver x 192.0.2.1:80\nbackend a\nserver y 192.0.2.2:80\nbackend b\n";
+    let config = Config::parse(text.as_bytes(), &|_| None);
+    let names = |at: usize| -> Vec<&str> {
+        let found = servers(&config, &config.sections[at]);
+        found.iter().map(|it| it.name).collect()
+    };
+    assert_eq!((names(1), names(2)), (vec!["y"], vec![]));
+}
+
+#[test]
+fn server_whose_last_keyword_has_no_value_is_refused() {
+    let text = "defaults\nmode http\nbackend b\nserver y 192.0.2.2:80 maxconn # 9\n";
+    let config = Config::parse(text.as_bytes(), &|_| None);
+    let wish = Wish {
+        backend: "b",
+        sla: "1s",
+        sla_milliseconds: 1000.0,
+        source: Source::Log,
+        enforce: false,
+        environment: &|_| None,
+        resolve: &|_| None,
+    };
+    let problems = plan(&config, &wish).err().unwrap_or_default();
+    let found: Vec<_> = problems.iter().map(|it| (it.line, &*it.text)).collect();
+    assert_eq!(found, [(4, "server \"y\": maxconn has no value")]);
 }
 
 #[test]

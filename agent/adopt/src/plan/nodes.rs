@@ -50,6 +50,10 @@ impl Draft<'_> {
             if !plain(server.name) {
                 self.refuse(line, "HAProxy takes letters, digits and -_.: in names only");
             }
+            if let Some(keyword) = server.own.lacking() {
+                let text = format!("server \"{}\": {keyword} has no value", server.name);
+                self.refuse(line, text);
+            }
             if server.without_agent(&servers) {
                 continue;
             }
