@@ -28,6 +28,9 @@ DESTDIR ?=
 SYSCONFDIR ?= /etc
 BINARY ?= target/release/plimsoll
 MATRIX ?=
+FUZZ_SECONDS ?= 300
+TARGETS ?=
+NIGHTLY ?= nightly
 
 CARGO ?= cargo
 WASM := wasm32-wasip1
@@ -47,7 +50,7 @@ APP_OPTIONS = --app "$(APP)" $(if $(filter file,$(origin SCENARIO)),,--scenario 
 	$(if $(VALUE),--value "$(VALUE)")
 NOT_WITH_APP = CLIENTS NODES PROXIES MIX DURATION REDIS_AWAY OBSERVE DB
 
-.PHONY: help tools apps build install package package-test compose-test fresh-test demo lab sweep report scatter-bench preview docs simulate check model matrix test test-rust test-lua test-python bench soak lint fmt clean
+.PHONY: help tools apps build install package package-test compose-test fresh-test demo lab sweep report scatter-bench preview docs simulate check model matrix fuzz test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -69,6 +72,7 @@ help: ## Show this help
 	@echo '               scatter-bench: QUICK=1 SEED=7 ROWS=500000 REPEATS=7 PAGE_DELAY=100, in microseconds'
 	@echo '               preview: PROMETHEUS=url, as OBSERVE=1 prints it; VIEW="--policy fc-prop --dashboard sla"'
 	@echo '               matrix: MATRIX="haproxy-3.0 envoy-1.36"'
+	@echo '               fuzz: FUZZ_SECONDS=300 TARGETS="exposition log_line" NIGHTLY=nightly, the toolchain'
 
 tools: ## Install what the lab and the tests need (Debian packages, k6, HAProxys, a virtual environment)
 	@scripts/install-tools
@@ -159,6 +163,9 @@ model: ## Check larger models of hand-overs and shares, in every order of events
 matrix: tools build ## Run the tests about a program, and a quick lab, on each of its versions (docs/compatibility.md)
 	@$(PYTHON) -m tests.matrix $(MATRIX)
 
+fuzz: ## Feed random input to whatever reads what comes from outside, FUZZ_SECONDS a target (nightly Rust; docs/reliability.md)
+	@FUZZ_SECONDS="$(FUZZ_SECONDS)" TARGETS="$(TARGETS)" NIGHTLY="$(NIGHTLY)" scripts/fuzz
+
 test-rust:
 	$(NEXTEST) --workspace
 
@@ -207,4 +214,4 @@ fmt: tools ## Format the sources
 	.venv/bin/ruff check --fix .
 
 clean: ## Remove what the build and the lab made
-	rm -rf target dist .venv .tools compose/apps/express/node_modules loadtests/results
+	rm -rf target fuzz/target fuzz/artifacts dist .venv .tools compose/apps/express/node_modules loadtests/results

@@ -19,6 +19,7 @@ CRATES = {
     "envoy-module": ROOT / "envoy-module",
     "envoy-policy": ROOT / "envoy-policy",
     "envoy-wasm": ROOT / "envoy-wasm",
+    "fuzz-checks": ROOT / "fuzz" / "checks",
     "stocks": ROOT / "compose" / "stocks",
 }
 # What puts the others together.

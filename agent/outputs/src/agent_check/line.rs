@@ -34,15 +34,16 @@ pub struct LineBuffer {
     filled: usize,
 }
 
-impl LineBuffer {
-    /// An empty one.
-    pub fn new() -> Self {
+impl Default for LineBuffer {
+    fn default() -> Self {
         LineBuffer {
             bytes: [0; MAX_LINE + 2],
             filled: 0,
         }
     }
+}
 
+impl LineBuffer {
     /// Where the next read goes.
     pub fn space(&mut self) -> &mut [u8] {
         &mut self.bytes[self.filled..]
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_line_may_come_in_pieces() {
-        let mut buffer = LineBuffer::new();
+        let mut buffer = LineBuffer::default();
         for piece in [&b"quer"[..], b"ies/node1 l", b"b2"] {
             buffer.space()[..piece.len()].copy_from_slice(piece);
             assert_eq!(buffer.took(piece.len()), None);
@@ -138,14 +139,14 @@ mod tests {
         buffer.space()[0] = b'\n';
         assert_eq!(buffer.took(1), Some(line("queries/node1", Some("lb2"))));
 
-        let mut buffer = LineBuffer::new();
+        let mut buffer = LineBuffer::default();
         buffer.space()[..4].copy_from_slice(b"quer");
         assert_eq!(buffer.took(4), None);
         assert_eq!(buffer.took(0), Some(line("quer", None)));
 
-        assert_eq!(LineBuffer::new().took(0), Some(Received::Closed));
+        assert_eq!(LineBuffer::default().took(0), Some(Received::Closed));
 
-        let mut buffer = LineBuffer::new();
+        let mut buffer = LineBuffer::default();
         let all = buffer.space().len();
         buffer.space().fill(b'x');
         assert_eq!(buffer.took(all), Some(Received::TooLong));

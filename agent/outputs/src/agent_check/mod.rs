@@ -18,6 +18,7 @@ use plimsoll_node::{overrides::Overrides, state::SharedState};
 
 #[cfg(test)]
 pub(crate) use answer::tests as answer_tests;
+pub use line::{LineBuffer, MAX_LINE, Received};
 pub use metrics::AgentCheckMetrics;
 pub use proxies::Proxies;
 pub use server::serve;

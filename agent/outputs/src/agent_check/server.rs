@@ -136,7 +136,7 @@ impl Server {
         }
         let most = settings.agent_check.max_connections.max(1);
         drop(settings);
-        let mut buffer = LineBuffer::new();
+        let mut buffer = LineBuffer::default();
         // As tokio's it would refuse to read before the runtime saw it readable.
         let stream = match stream.into_std() {
             Ok(stream) => stream,

@@ -1,6 +1,6 @@
 //! Sources of the number of jobs in the node.
 
-mod database;
+pub mod database;
 mod gauge;
 mod settings;
 mod sock_diag;

@@ -3,7 +3,7 @@
 mod haproxy_log;
 mod log_connections;
 mod log_jobs;
-mod log_line;
+pub mod log_line;
 mod log_listener;
 mod log_stamp;
 mod metrics;

@@ -1,8 +1,8 @@
 //! Queries a database once a period, over one persistent connection, for its number of jobs or its role.
 
-mod mysql;
+pub mod mysql;
 mod postgresql;
-mod stream;
+pub mod stream;
 
 use std::{sync::Arc, time::Duration};
 

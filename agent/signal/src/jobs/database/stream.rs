@@ -37,14 +37,20 @@ pub struct Stream {
 
 /// Connects, with a full budget.
 pub async fn open(address: &DatabaseAddress) -> Result<Stream, String> {
-    Ok(Stream {
-        socket: connect(address).await?,
-        budget: Budget(Arc::new(AtomicUsize::new(MAX_BYTES))),
-        is_local: matches!(address, DatabaseAddress::Unix(_)),
-    })
+    let is_local = matches!(address, DatabaseAddress::Unix(_));
+    Ok(Stream::new(connect(address).await?, is_local))
 }
 
 impl Stream {
+    /// Wraps a connected socket, with a full budget. `is_local` is true for a unix socket.
+    pub fn new(socket: Box<dyn Socket>, is_local: bool) -> Self {
+        Stream {
+            socket,
+            budget: Budget(Arc::new(AtomicUsize::new(MAX_BYTES))),
+            is_local,
+        }
+    }
+
     /// Handle to renew the budget of this stream.
     pub fn budget(&self) -> Budget {
         self.budget.clone()
