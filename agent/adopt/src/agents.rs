@@ -46,8 +46,10 @@ pub struct Agent {
 pub struct Service {
     /// Name of the service in the agent.
     pub name: String,
-    /// HAProxy's `agent-send` text, and the server's name in the log.
+    /// HAProxy's `agent-send` text.
     pub identity: String,
+    /// The server's name in HAProxy's log.
+    pub node: String,
 }
 
 /// Comment on an address: empty unless it is not known.
@@ -99,8 +101,9 @@ pub fn agent(
         let _ = match source {
             Source::Log => write!(
                 text,
-                "kind = \"haproxy-log\"\nlisten = {}{note}\nnode = {identity}\n",
+                "kind = \"haproxy-log\"\nlisten = {}{note}\nnode = {}\n",
                 quoted(&format!("udp://{at}:{port}")),
+                quoted(&service.node),
             ),
             Source::Histogram { url, name, gauge } => {
                 let (url, name) = (quoted(url), quoted(name));

@@ -1,5 +1,7 @@
 use plimsoll_adopt::{Config, Plan, Source, Wish, plan};
 
+use crate::adopt_envoy::check_agents;
+
 const BACKEND: &str = "app";
 
 /// A haproxy.cfg whose backend `app` is adopted.
@@ -13,6 +15,7 @@ pub fn adopt_haproxy(data: &[u8]) {
         let Some(planned) = planned(data, &source, enforce) else {
             continue;
         };
+        check_agents(&planned.agents);
         let after = planned.edits.apply(data);
         // Whoever adopts twice changes nothing more.
         let again = self::planned(&after, &source, enforce).expect("a plan");

@@ -6,6 +6,9 @@ use crate::{
     agents::{self, Agent, LOG_PORT, Service, Source},
 };
 
+/// Of an `agent-send` text, as the agent takes it.
+const MAX_IDENTITY_BYTES: usize = 120;
+
 /// Host with an agent.
 pub struct Node {
     /// `None` if only HAProxy resolves it, at run time.
@@ -27,6 +30,11 @@ impl Node {
             .zip(&self.services)
             .map(move |(port, _)| format!("{at}:{port}"))
     }
+}
+
+fn is_identity(text: &str) -> bool {
+    let is_good = |byte: u8| byte.is_ascii_graphic();
+    (1..=MAX_IDENTITY_BYTES).contains(&text.len()) && text.bytes().all(is_good)
 }
 
 impl Draft<'_> {
@@ -71,10 +79,21 @@ impl Draft<'_> {
             let Some(host) = self.host(server) else {
                 continue;
             };
+            let backend = &self.section.name;
             let service = Service {
-                name: self.section.name.clone(),
-                identity: server.identity(&self.section.name),
+                name: backend.clone(),
+                identity: server.identity(backend),
+                node: format!("{backend}/{}", server.name),
             };
+            let identity = &service.identity;
+            if !is_identity(identity) {
+                let text = format!(
+                    "server \"{}\": an agent takes up to {MAX_IDENTITY_BYTES} printable ASCII characters for the \
+                     text of agent-send, not {identity:?}",
+                    server.name
+                );
+                self.refuse(line, text);
+            }
             match nodes
                 .iter_mut()
                 .find(|node| host.is_some() && node.host == host)
