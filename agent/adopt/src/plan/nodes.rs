@@ -62,6 +62,15 @@ impl Draft<'_> {
                 let text = format!("server \"{}\": {keyword} has no value", server.name);
                 self.refuse(line, text);
             }
+            // It would escape what is added behind it.
+            let last = server.line.words.last();
+            if last.is_some_and(|word| word.text.ends_with('\\')) {
+                let text = format!(
+                    "server \"{}\": its last word ends in a backslash",
+                    server.name
+                );
+                self.refuse(line, text);
+            }
             if server.without_agent(&servers) {
                 continue;
             }
