@@ -81,7 +81,7 @@ fn a_probe_tries_ports_and_sources_before_the_start_and_beside_the_running_agent
     assert!(said.contains(&free), "{said}");
     let found = said
         .lines()
-        .find(|line| line.contains("source: histogram work_seconds at http://"));
+        .find(|line| line.starts_with("ok    stocks source: histogram work_seconds at http://"));
     assert!(
         found.is_some_and(|line| line.ends_with("/metrics: is there")),
         "{said}"
