@@ -174,15 +174,17 @@ fn millis(duration: Duration) -> u64 {
 }
 
 impl Calls {
-    /// Connects, and sees to the library.
+    /// Connects, and sees to the libraries.
     pub async fn open(settings: &LinkSettings, cluster: &str) -> anyhow::Result<Self> {
         let mut server = Server::open(settings).await?;
-        let keys = placement_keys(cluster);
+        let (keys, ring_keys) = (placement_keys(cluster), ring_keys(cluster));
         server.load(&functions::PLACEMENT, &keys[0]).await?;
+        // Of its nodes it asks the ring's, which the ring's own link may not have loaded yet.
+        server.load(&functions::RING, &ring_keys[0]).await?;
         Ok(Calls {
             server,
             keys,
-            ring_keys: ring_keys(cluster),
+            ring_keys,
             mode: settings.mode,
             timeout: settings.timeout,
         })
