@@ -1,6 +1,6 @@
 //! What prevents two primaries, each taken out in turn: the model then finds them.
 
-use super::{Config, ONE_PRIMARY, ONE_TABLE, breaks, is_broken, world::Left};
+use super::{Config, ONE_PRIMARY, ONE_TABLE, breaks, breaks_in, world::Left};
 
 /// What is taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,5 +178,5 @@ fn model_finds_two_primaries_if_a_proxy_joins_at_a_former_master_and_serves() {
         joined: 1,
         ..FORK
     };
-    is_broken(ONE_PRIMARY, config);
+    breaks_in(ONE_PRIMARY, config);
 }

@@ -14,10 +14,11 @@ mod seen;
 mod table;
 mod world;
 
-use std::{collections::BTreeMap, time::Instant};
+use std::collections::BTreeMap;
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
+use crate::{holds, is_broken};
 pub use mends::Mend;
 use mends::{FAILOVER, HOLD};
 use world::{Action, Left, World};
@@ -102,6 +103,7 @@ impl Config {
     }
 }
 
+#[derive(Debug)]
 struct HandOver(Config);
 
 fn one_primary(_: &HandOver, world: &World) -> bool {
@@ -208,55 +210,20 @@ impl Model for HandOver {
     }
 }
 
-/// Checks all states.
 fn holds_in(config: Config) {
-    let began = Instant::now();
-    let checker = HandOver(config).checker();
-    let checker = checker.spawn_bfs().join();
-    println!(
-        "{} states, {} of them different, {} steps deep, {:.1} s",
-        checker.state_count(),
-        checker.unique_state_count(),
-        checker.max_depth(),
-        began.elapsed().as_secs_f64()
-    );
-    for (name, path) in checker.discoveries() {
-        let property = checker.model().property(name);
-        if property.expectation.discovery_is_failure() {
-            panic!("not so: {name}: {:?}", path.into_actions());
-        }
-    }
-    checker.assert_properties();
+    holds(HandOver(config));
 }
 
 /// Checks that what is promised does not hold if the mend is lacking.
 fn breaks(without: Mend, promise: &'static str, config: Config) {
-    is_broken(
-        promise,
-        Config {
-            without: Some(without),
-            ..config
-        },
-    );
+    let without = Some(without);
+    breaks_in(promise, Config { without, ..config });
 }
 
-fn is_broken(promise: &'static str, config: Config) {
+fn breaks_in(promise: &'static str, config: Config) {
+    // Whether hand-overs end is not asked.
     let config = Config { rests: 0, ..config };
-    let began = Instant::now();
-    let promises = [promise].into();
-    let checker = HandOver(config).checker();
-    let checker = checker.finish_when(HasDiscoveries::AnyOf(promises));
-    let checker = checker.spawn_bfs().join();
-    println!(
-        "{} states, {} deep, {:.1} s",
-        checker.unique_state_count(),
-        checker.max_depth(),
-        began.elapsed().as_secs_f64()
-    );
-    match checker.discovery(promise) {
-        Some(path) => println!("{:?}", path.into_actions()),
-        None => panic!("{config:?}: it still is so: {promise}"),
-    }
+    is_broken(HandOver(config), promise);
 }
 
 #[test]

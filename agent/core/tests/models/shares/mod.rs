@@ -5,15 +5,12 @@
 
 mod grant;
 
-use std::{
-    hash::{Hash, Hasher},
-    time::Instant,
-};
+use std::hash::{Hash, Hasher};
 
 use serde_json::json;
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
 
-use crate::vectors;
+use crate::{holds, is_broken, vectors};
 use grant::{DISPATCHERS, Node};
 
 const WITHIN: &str = "dispatchers together never exceed the bounds of their shares";
@@ -183,6 +180,7 @@ enum Action {
     Begin(usize),
 }
 
+#[derive(Debug)]
 struct Shares(Config);
 
 impl Model for Shares {
@@ -339,53 +337,28 @@ impl Model for Shares {
     }
 }
 
-fn holds_in(config: Config) {
-    let began = Instant::now();
-    let checker = Shares(config).checker().spawn_bfs().join();
-    println!(
-        "{} states, {} of them different, {} steps deep, {:.1} s",
-        checker.state_count(),
-        checker.unique_state_count(),
-        checker.max_depth(),
-        began.elapsed().as_secs_f64()
-    );
-    if let Some(path) = checker.discovery(WITHIN) {
-        panic!("not so: {WITHIN}: {:?}", path.into_actions());
-    }
-    checker.assert_properties();
-}
-
 fn breaks(without: Mend) {
+    let without = Some(without);
     let config = Config {
-        without: Some(without),
+        without,
         ..Config::PAIR
     };
-    let found = HasDiscoveries::AnyOf([WITHIN].into());
-    let checker = Shares(config).checker().finish_when(found);
-    let checker = checker.spawn_bfs().join();
-    match checker.discovery(WITHIN) {
-        Some(path) => println!(
-            "{} states: {:?}",
-            checker.unique_state_count(),
-            path.into_actions()
-        ),
-        None => panic!("without {without:?} it still is so: {WITHIN}"),
-    }
+    is_broken(Shares(config), WITHIN);
 }
 
 #[test]
 fn shares_stay_within_the_bound() {
-    holds_in(Config::PAIR);
+    holds(Shares(Config::PAIR));
 }
 
 #[test]
 #[ignore = "takes a minute: `make model`"]
 fn shares_stay_within_the_bound_for_longer() {
-    holds_in(Config {
+    holds(Shares(Config {
         dithers: &[0.0, 0.9],
         reports: 4,
         ..Config::PAIR
-    });
+    }));
 }
 
 #[test]
