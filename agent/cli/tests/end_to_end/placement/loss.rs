@@ -1,6 +1,19 @@
 //! What a Redis loses, and dispatchers that hold.
 
+use plimsoll_wire::placement_keys;
+
 use super::*;
+
+const BOTH: [&str; 2] = ["node1", "node2"];
+/// All sets are at one node, and none moves by a plan.
+const STILL: &str = "moves = false\ninitial = \"node1\"";
+
+/// A master and its replica.
+fn replicated() -> (Redis, Redis) {
+    let master = Redis::start(&["--repl-diskless-sync-delay", "0"]);
+    let replica = Redis::replica_of(&master);
+    (master, replica)
+}
 
 #[test]
 fn those_that_hold_are_taken_for_gone() {
@@ -25,9 +38,8 @@ fn those_that_hold_are_taken_for_gone() {
 
 #[test]
 fn hold_is_refused_where_redis_goes_on_when_it_is_cut_off() {
-    let words = ["--repl-diskless-sync-delay", "0"];
-    let (service, redis) = (Service::start(), Redis::start(&words));
-    let replica = Redis::replica_of(&redis);
+    let service = Service::start();
+    let (redis, replica) = replicated();
     let set = |name: &str, value: &str| redis.cli(&["CONFIG", "SET", name, value]);
     let agent = patient(&service, &redis, "node1", "when_lost = \"hold\"");
     wait_logged(
@@ -61,13 +73,10 @@ fn hold_is_refused_where_redis_goes_on_when_it_is_cut_off() {
 
 #[test]
 fn a_version_that_redis_lost_is_not_taken_for_a_later_one_of_its_number() {
-    let words = ["--repl-diskless-sync-delay", "0"];
-    let (service, mut old) = (Service::start(), Redis::start(&words));
-    let new = Redis::replica_of(&old);
-    let more = "moves = false\ninitial = \"node1\"";
-    let both = ["node1", "node2"];
-    let mut former = both.map(|node| patient(&service, &old, node, more));
-    redis::wait_nodes(&former[0], &both);
+    let service = Service::start();
+    let (mut old, new) = replicated();
+    let mut former = BOTH.map(|node| patient(&service, &old, node, STILL));
+    redis::wait_nodes(&former[0], &BOTH);
     let mut dispatcher = Dispatcher::join(&former[0], "lb1/1#a");
     let kept = dispatcher.version;
     assert_eq!(old.cli(&["WAIT", "1", "10000"]).trim(), "1");
@@ -80,8 +89,8 @@ fn a_version_that_redis_lost_is_not_taken_for_a_later_one_of_its_number() {
     // The master, the keeper and all who knew of it die together, but for one dispatcher.
     former.iter_mut().for_each(Agent::kill);
     old.kill();
-    let agents = both.map(|node| patient(&service, &new, node, more));
-    redis::wait_nodes(&agents[0], &both);
+    let agents = BOTH.map(|node| patient(&service, &new, node, STILL));
+    redis::wait_nodes(&agents[0], &BOTH);
     wait_for("another keeps", || {
         agents.iter().any(is_keeper).then_some(())
     });
@@ -108,13 +117,10 @@ fn a_version_that_redis_lost_is_not_taken_for_a_later_one_of_its_number() {
 
 #[test]
 fn a_set_in_hand_over_stays_so_in_another_generation_until_all_are_heard() {
-    let words = ["--repl-diskless-sync-delay", "0"];
-    let (service, mut old) = (Service::start(), Redis::start(&words));
-    let new = Redis::replica_of(&old);
-    let more = "moves = false\ninitial = \"node1\"";
-    let both = ["node1", "node2"];
-    let mut former = both.map(|node| patient(&service, &old, node, more));
-    redis::wait_nodes(&former[0], &both);
+    let service = Service::start();
+    let (mut old, new) = replicated();
+    let mut former = BOTH.map(|node| patient(&service, &old, node, STILL));
+    redis::wait_nodes(&former[0], &BOTH);
     let ids = ["lb1/1#a", "lb2/1#a"];
     let mut dispatchers = ids.map(|id| Dispatcher::join(&former[0], id));
     assert_eq!(moved(&former[0], "*5", "node2").0, 200);
@@ -139,22 +145,13 @@ fn a_set_in_hand_over_stays_so_in_another_generation_until_all_are_heard() {
     old.kill();
     // One of them reports to the server that lacks the move before there is a keeper; the other is cut off.
     let [cut_off, heard] = &mut dispatchers;
-    let parts = [
-        "",
-        ":table",
-        ":log",
-        ":dispatchers",
-        ":busy",
-        ":loads",
-        ":gone",
-    ];
-    let keys = parts.map(|part| format!("plimsoll:{{c}}:placement{part}"));
+    let keys = placement_keys("c");
     let mut call = vec!["FCALL", "plimsoll_placement_report", "7"];
     call.extend(keys.iter().map(String::as_str));
     let version = heard.version.to_string();
     call.extend([&heard.id, &heard.generation, &version, "-", "-"]);
     assert!(new.cli(&call).contains("UNKNOWN"));
-    let agents = both.map(|node| patient(&service, &new, node, more));
+    let agents = BOTH.map(|node| patient(&service, &new, node, STILL));
     wait_show(&agents[0], "another generation", |shown| {
         shown["generation"].as_str() > Some(&heard.generation)
     });
