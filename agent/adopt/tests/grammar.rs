@@ -123,30 +123,6 @@ fn servers_in_defaults_are_no_servers_of_a_backend() {
 }
 
 #[test]
-fn server_to_which_nothing_can_be_added_is_refused() {
-    for (end, problem) in [
-        ("maxconn # 9", "maxconn has no value"),
-        ("cookie a\\", "its last word ends in a backslash"),
-    ] {
-        let text = format!("defaults\nmode http\nbackend b\nserver y 192.0.2.2:80 {end}\n");
-        let config = Config::parse(text.as_bytes(), &|_| None);
-        let wish = Wish {
-            backend: "b",
-            sla: "1s",
-            sla_milliseconds: 1000.0,
-            source: Source::Log,
-            enforce: false,
-            environment: &|_| None,
-            resolve: &|_| None,
-        };
-        let problems = plan(&config, &wish).err().unwrap_or_default();
-        let found: Vec<_> = problems.iter().map(|it| (it.line, &*it.text)).collect();
-        let expected = format!("server \"y\": {problem}");
-        assert_eq!(found, [(4, &*expected)]);
-    }
-}
-
-#[test]
 fn problems_name_their_line() {
     for (text, line, words) in [
         ("server a\n", 1, "in no section"),

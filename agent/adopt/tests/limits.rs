@@ -90,31 +90,10 @@ fn limits_stay_until_the_agents_are_obeyed() {
 
 #[test]
 fn the_log_is_read_by_the_name_of_the_server_whatever_agent_send_says() {
-    let server = |identity: &str| {
-        format!(
-            "    server a 192.0.2.11:80 agent-check agent-port 9101 agent-send \"{identity}\\n\"\n"
-        )
-    };
-    let text = format!("{TOP}backend app\n{}", server("other"));
+    let text = format!(
+        "{TOP}backend app\n    server a 192.0.2.11:80 agent-check agent-port 9101 agent-send \"other\\n\"\n"
+    );
     let agent = &planned(&text, true).agents[0].text;
     assert!(agent.contains("identities = [\"other\"]\n"), "{agent}");
     assert!(agent.contains("node = \"app/a\"\n"), "{agent}");
-
-    let text = format!("{TOP}backend app\n{}", server("\u{e9}"));
-    let config = Config::parse(text.as_bytes(), &|_| None);
-    let wish = Wish {
-        backend: "app",
-        sla: "1s",
-        sla_milliseconds: 1000.0,
-        source: Source::Log,
-        enforce: true,
-        environment: &|_| None,
-        resolve: &|_| None,
-    };
-    let problems = plan(&config, &wish).err().unwrap_or_default();
-    assert!(
-        problems
-            .iter()
-            .any(|it| it.text.contains("printable ASCII"))
-    );
 }

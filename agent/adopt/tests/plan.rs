@@ -478,3 +478,18 @@ fn refusals_name_line_and_cause() {
         assert!(found[0].starts_with(wanted), "{wanted}: {found:?}");
     }
 }
+
+#[test]
+fn server_to_which_nothing_can_be_added_is_refused() {
+    let identity = "agent-check agent-port 9101 agent-send \"\u{e9}\\n\"";
+    let taken = "an agent takes up to 120 printable ASCII characters for the text of agent-send, not \"\u{e9}\"";
+    for (end, problem) in [
+        ("maxconn # 9", "maxconn has no value"),
+        ("cookie a\\", "its last word ends in a backslash"),
+        (identity, taken),
+    ] {
+        let text = format!("{TOP}backend app\n    server a 192.0.2.11:80 {end}\n");
+        let wanted = format!("14: server \"a\": {problem}");
+        assert_eq!(refused(&text, Source::Log), [wanted]);
+    }
+}
