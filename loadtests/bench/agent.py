@@ -6,6 +6,7 @@ reports to Redis by the full policy, so every source sees the same load. Agents 
 
 import argparse
 import getpass
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from compose.lab.patroni import Member
 from compose.lab.processes import cpu_seconds, tied
 from loadtests.bench import load
+from loadtests.bench.haproxy import SNIPPETS
 from tests.harness import agent, haproxy, programs
 from tests.harness.agent import Agent
 from tests.harness.eventually import eventually
@@ -33,9 +35,6 @@ NODE = "node1"
 BOUND = 100_000
 SETTLE_S = 3
 MARIADB = "/usr/sbin/mariadbd"
-LOG_FORMAT = (
-    "plimsoll %b/%s %Tw %Tc %Tr %Td %TR/%Ta @%[date(0,ms)]/%rt/%sc/%H/%pid %ST %ts %[var(txn.plimsoll_items)]"
-)
 
 
 class Site:
@@ -60,7 +59,8 @@ class Site:
     def _start_haproxy(self) -> HAProxy:
         directory = self.directory / "haproxy"
         text = haproxy.configuration(directory, {NODE: self.node_port})
-        logged = f'    log 127.0.0.1:{self.log_port} format raw local0\n    log-format "{LOG_FORMAT}"\n'
+        (log_format,) = re.findall(r"^ +log-format .*\n", (SNIPPETS / "log-format.cfg").read_text(), re.M)
+        logged = f"    log 127.0.0.1:{self.log_port} format raw local0\n{log_format}"
         text = text.replace("frontend web\n", f"frontend web\n{logged}")
         directory.mkdir()
         settings = haproxy.SETTINGS.format(name="haproxy1", policy="fc_prop", age=10, redis=self.redis.port)
