@@ -9,6 +9,8 @@ use plimsoll_net::{DatabaseAddress, HttpUrl, database_address, http_url};
 use plimsoll_node::ring::{LinkSettings, RedisSection, redis};
 use serde_json::json;
 
+use crate::caller_args::CallerArgs;
+
 /// Exit statuses.
 const FINDINGS: u8 = 1;
 const NOT_ASKED: u8 = 2;
@@ -49,6 +51,8 @@ pub struct DoctorArgs {
     /// Print one object of JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    caller: CallerArgs,
 }
 
 fn socket(text: &str) -> Result<DatabaseAddress, String> {
@@ -121,6 +125,7 @@ fn targets(args: &DoctorArgs, link: Option<LinkSettings>) -> anyhow::Result<Targ
         haproxy_config: config,
         envoys: args.envoy.clone(),
         agents: args.agent.clone(),
+        caller: args.caller.caller()?,
         redis: link,
     };
     let is_nobody = targets.haproxys.is_empty()

@@ -101,8 +101,8 @@ async fn serve(path: PathBuf, config: GatherConfig, log_level: LogLevel) -> anyh
     let process = ProcessMetrics::new(&mut catalogue)?;
     let current = Arc::new(ArcSwap::from_pointee(config.clone()));
     let metrics = GatherMetrics::new(&mut catalogue)?;
-    let closed = process.http_closed.clone();
-    let context = GatherContext::new(Arc::clone(&current), metrics, registry, closed);
+    let (closed, refused) = (process.http_closed.clone(), process.http_refused.clone());
+    let context = GatherContext::new(Arc::clone(&current), metrics, registry, closed, refused);
     info!(
         version = env!("CARGO_PKG_VERSION"),
         http = %config.listen,

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod build;
+mod caller_args;
 mod check;
 mod cli;
 mod cli_docs;

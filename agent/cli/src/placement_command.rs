@@ -1,13 +1,15 @@
 //! `plimsoll placement`: the table of primaries, for people and scripts.
 
-use std::{io::Write, path::PathBuf, time::Duration};
+use std::{io::Write, time::Duration};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 use plimsoll_core::placement::ObjectSet;
-use plimsoll_net::{HttpUrl, get, post};
+use plimsoll_net::{HttpUrl, get_as, post_as};
 use plimsoll_wire::PlacementView;
 use serde_json::{Value, json};
+
+use crate::caller_args::CallerArgs;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Of thousands of dispatchers an answer stays below this.
@@ -55,9 +57,8 @@ struct Where {
         default_value = "http://127.0.0.1:9464"
     )]
     url: String,
-    /// File with the token of http.token_file, where the agent has one.
-    #[arg(long, env = "PLIMSOLL_TOKEN_FILE", value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    caller: CallerArgs,
 }
 
 /// Runs the command.
@@ -88,20 +89,15 @@ fn ask(at: &Where, body: Option<&Value>) -> anyhow::Result<Vec<u8>> {
     let parsed: HttpUrl = url
         .parse()
         .map_err(|problem: String| anyhow!("--url: {problem}"))?;
-    let read = |file: &PathBuf| {
-        let token = std::fs::read_to_string(file);
-        token.with_context(|| format!("--token-file: {}", file.display()))
-    };
-    let token = at.token_file.as_ref().map(read).transpose()?;
-    let token = token.as_deref().map(str::trim);
+    let caller = at.caller.caller()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let (status, answer) = match body {
-        None => runtime.block_on(get(&parsed, TIMEOUT, MAX_BODY))?,
+        None => runtime.block_on(get_as(&caller, &parsed, TIMEOUT, MAX_BODY))?,
         Some(body) => {
             let body = body.to_string();
-            runtime.block_on(post(&parsed, token, body, TIMEOUT, MAX_BODY))?
+            runtime.block_on(post_as(&caller, &parsed, body, TIMEOUT, MAX_BODY))?
         }
     };
     if status != 200 {

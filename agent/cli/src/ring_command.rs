@@ -10,8 +10,10 @@ use std::{
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use plimsoll_core::ring::{DEFAULT_SLOTS, MAX_SLOTS, NOBODY, key_hash, slot_of_hash};
-use plimsoll_net::{HttpUrl, get};
+use plimsoll_net::{Caller, HttpUrl, get_as};
 use plimsoll_wire::{Ring, RingView};
+
+use crate::caller_args::CallerArgs;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// A table of the most slots, each a run of its own, stays below this.
@@ -36,6 +38,8 @@ enum RingCommand {
         a: String,
         /// The other one.
         b: String,
+        #[command(flatten)]
+        caller: CallerArgs,
     },
     /// Print the slot of each key: KEY, a tab, SLOT.
     Slot {
@@ -109,13 +113,18 @@ struct Where {
     /// Whose ring, where the agent follows several.
     #[arg(long, env = "PLIMSOLL_SERVICE", value_name = "NAME")]
     service: Option<String>,
+    #[command(flatten)]
+    caller: CallerArgs,
 }
 
 /// Runs the command.
 pub fn run(args: RingArgs, out: &mut impl Write) -> anyhow::Result<()> {
     match args.command {
         RingCommand::Show(at) => show(&live(&at)?, out)?,
-        RingCommand::Diff { a, b } => diff(&read(&a)?, &read(&b)?, out)?,
+        RingCommand::Diff { a, b, caller } => {
+            let caller = caller.caller()?;
+            diff(&read(&caller, &a)?, &read(&caller, &b)?, out)?;
+        }
         RingCommand::Slot { slots, keys } => {
             keys.tell(out, |key| Ok(slot_of_hash(key_hash(key), slots)))?;
         }
@@ -148,17 +157,18 @@ fn live(at: &Where) -> anyhow::Result<Ring> {
         .service
         .as_ref()
         .map_or(String::new(), |service| format!("?service={service}"));
-    fetch(&format!("{}/v1/ring{query}", at.url.trim_end_matches('/')))
+    let url = format!("{}/v1/ring{query}", at.url.trim_end_matches('/'));
+    fetch(&at.caller.caller()?, &url)
 }
 
-fn fetch(url: &str) -> anyhow::Result<Ring> {
+fn fetch(caller: &Caller, url: &str) -> anyhow::Result<Ring> {
     let parsed: HttpUrl = url
         .parse()
         .map_err(|problem: String| anyhow!("--url: {problem}"))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let (status, body) = runtime.block_on(get(&parsed, TIMEOUT, MAX_BODY))?;
+    let (status, body) = runtime.block_on(get_as(caller, &parsed, TIMEOUT, MAX_BODY))?;
     if status != 200 {
         bail!(
             "{url}: status {status}: {}",
@@ -168,15 +178,15 @@ fn fetch(url: &str) -> anyhow::Result<Ring> {
     parse(&body).with_context(|| url.to_owned())
 }
 
-fn read(place: &str) -> anyhow::Result<Ring> {
+fn read(caller: &Caller, place: &str) -> anyhow::Result<Ring> {
     if place.starts_with("http://") {
         let place = place.trim_end_matches('/');
         let has_path = place.trim_start_matches("http://").contains('/');
-        return fetch(&if has_path {
-            place.to_owned()
-        } else {
-            format!("{place}/v1/ring")
-        });
+        let url = match has_path {
+            true => place.to_owned(),
+            false => format!("{place}/v1/ring"),
+        };
+        return fetch(caller, &url);
     }
     let text = std::fs::read(Path::new(place)).with_context(|| place.to_owned())?;
     parse(&text).with_context(|| place.to_owned())

@@ -7,7 +7,7 @@ use hyper::{
     Request,
     body::Bytes,
     client::conn::http1,
-    header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT},
+    header::{ACCEPT, CONNECTION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::HttpUrl;
+use crate::{Caller, HttpUrl};
 
 /// Limits how much of its own text a peer can get into a log.
 const MAX_MESSAGE: usize = 400;
@@ -82,23 +82,31 @@ pub async fn get(
     timeout: Duration,
     max_body: usize,
 ) -> Result<(u16, Bytes), FetchError> {
-    let request = Request::get(&url.path).body(Full::default());
-    within(url, request, timeout, max_body).await
+    get_as(&Caller::default(), url, timeout, max_body).await
 }
 
-/// Sends a POST request with a JSON body and an optional token; otherwise as [`get`].
-pub async fn post(
+/// As [`get`], for a caller that shows who it is.
+pub async fn get_as(
+    caller: &Caller,
     url: &HttpUrl,
-    token: Option<&str>,
+    timeout: Duration,
+    max_body: usize,
+) -> Result<(u16, Bytes), FetchError> {
+    let request = caller.authorize(Request::get(&url.path));
+    within(url, request.body(Full::default()), timeout, max_body).await
+}
+
+/// Sends a POST request with a JSON body; otherwise as [`get_as`].
+pub async fn post_as(
+    caller: &Caller,
+    url: &HttpUrl,
     body: String,
     timeout: Duration,
     max_body: usize,
 ) -> Result<(u16, Bytes), FetchError> {
-    let mut request = Request::post(&url.path).header(CONTENT_TYPE, "application/json");
-    if let Some(token) = token {
-        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
-    }
-    within(url, request.body(Full::from(body)), timeout, max_body).await
+    let request = Request::post(&url.path).header(CONTENT_TYPE, "application/json");
+    let request = caller.authorize(request).body(Full::from(body));
+    within(url, request, timeout, max_body).await
 }
 
 type Asked = Result<Request<Full<Bytes>>, hyper::http::Error>;

@@ -1,8 +1,10 @@
 //! Addresses, backoff, an HTTP client, and listeners and HTTP servers with connection limits that evict idle clients.
 
+mod access;
 mod address;
 mod backoff;
 mod body;
+mod caller;
 mod client;
 mod connection;
 mod http;
@@ -10,14 +12,16 @@ mod places;
 mod server;
 mod socket;
 
+pub use access::{Endpoint, Guard, REFUSED, Role, Tokens};
 pub use address::{
     DatabaseAddress, HttpUrl, address, database_address, host_port, http_url, network, without_user,
 };
 pub use backoff::{Backoff, backoff};
 pub use body::{Bodies, Refusal, Whole};
-pub use client::{FetchError, FetchFailure, get, post, printable};
+pub use caller::Caller;
+pub use client::{FetchError, FetchFailure, get, get_as, post_as, printable};
 pub use connection::{CLOSED, Connection, Door, Heads, bind, is_allowed};
-pub use http::{NEEDS_TOKEN, parse_body, scrape, shows_token};
+pub use http::{parse_body, scrape};
 pub use places::{Entered, Place, Places};
 pub use server::serve;
 pub use socket::{Socket, connect};

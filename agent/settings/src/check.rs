@@ -3,9 +3,9 @@
 use std::{ops::RangeInclusive, path::Path, time::Duration};
 
 use ipnet::IpNet;
-use plimsoll_net::network;
+use plimsoll_net::{Role, Tokens, network};
 
-use crate::{Level, LogFormat, Wrong, one_of};
+use crate::{HttpSection, Level, LogFormat, Wrong, one_of};
 
 /// The checked value, or its error.
 pub type Checked<T> = Result<T, Wrong>;
@@ -145,6 +145,39 @@ pub fn token(key: &str, file: Option<&Path>) -> Checked<Option<String>> {
         );
     }
     Ok(Some(token))
+}
+
+/// The tokens of an HTTP server.
+pub fn tokens(http: &HttpSection) -> Checked<Tokens> {
+    let files = [
+        ("http.token_file", Role::Write, &http.token_file),
+        ("http.tokens.read_file", Role::Read, &http.tokens.read_file),
+        (
+            "http.tokens.observe_file",
+            Role::Observe,
+            &http.tokens.observe_file,
+        ),
+        (
+            "http.tokens.write_file",
+            Role::Write,
+            &http.tokens.write_file,
+        ),
+    ];
+    let mut found: Vec<(&str, Role, String)> = Vec::new();
+    for (key, role, file) in files {
+        let Some(token) = token(key, file.as_deref())? else {
+            continue;
+        };
+        let same = found
+            .iter()
+            .find(|(_, other, text)| *text == token && *other != role);
+        if let Some((other, ..)) = same {
+            return wrong(key, format!("has the token of {other}, of another role"));
+        }
+        found.push((key, role, token));
+    }
+    let tokens = found.into_iter().map(|(_, role, token)| (role, token));
+    Ok(Tokens::new(tokens.collect()))
 }
 
 /// A metric name that Prometheus accepts.

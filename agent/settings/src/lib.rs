@@ -7,8 +7,8 @@ mod values;
 
 pub use check::{
     Checked, MAX_NAME, MILLI, READ_TIMEOUT, at, duration, log_format, log_level, metric_name,
-    networks, number, only_for, required, secret, token, word, wrong,
+    networks, number, only_for, required, secret, token, tokens, word, wrong,
 };
 pub use locate::{ConfigError, Wrong, deserialize, expected, point_at};
-pub use reference::{KeyReference, TableReference, markdown};
-pub use values::{HttpSection, Level, LogFormat, Secret, bytes, one_of};
+pub use reference::{KeyReference, TOKENS_REFERENCE, TableReference, markdown};
+pub use values::{HttpSection, Level, LogFormat, Secret, TokensSection, bytes, one_of};

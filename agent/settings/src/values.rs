@@ -12,8 +12,23 @@ pub struct HttpSection {
     pub listen: Option<String>,
     /// Networks that may connect.
     pub allow: Option<Vec<String>>,
-    /// File with the bearer token that clients must send.
+    /// File with a bearer token of every role.
     pub token_file: Option<PathBuf>,
+    /// Bearer tokens by role.
+    #[serde(default)]
+    pub tokens: TokensSection,
+}
+
+/// `[http.tokens]` table as in the file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokensSection {
+    /// File with the token of the role `read`.
+    pub read_file: Option<PathBuf>,
+    /// File with the token of the role `observe`.
+    pub observe_file: Option<PathBuf>,
+    /// File with the token of the role `write`.
+    pub write_file: Option<PathBuf>,
 }
 
 /// The least severe level that is logged.

@@ -14,6 +14,7 @@ use std::{
 };
 
 use ipnet::IpNet;
+use plimsoll_net::Tokens;
 use plimsoll_node::{
     control_loop::ServiceConfig, placement::PlacementSettings, ring::LinkSettings,
 };
@@ -41,8 +42,8 @@ pub struct Config {
     pub http_listen: SocketAddr,
     /// Who may connect to them, and for load reports; everybody without.
     pub http_allow: Option<Vec<IpNet>>,
-    /// What a proxy must show to exchange observations for shares.
-    pub http_token: Option<String>,
+    /// What callers must show.
+    pub http_tokens: Tokens,
     /// Agent checks.
     pub agent_check: AgentCheckSettings,
     /// Operators' socket.

@@ -75,7 +75,7 @@ impl Config {
         };
         HttpConfig {
             allow: self.http_allow.clone(),
-            token: self.http_token.clone(),
+            tokens: self.http_tokens.clone(),
             partitions: self.partitions.clone(),
             envoy: Arc::clone(envoy),
             orca: Arc::clone(orca),

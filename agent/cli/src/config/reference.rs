@@ -3,7 +3,7 @@
 use plimsoll_node::{control_loop, placement, ring};
 use plimsoll_outputs::{agent_check, envoy};
 use plimsoll_scatter::partition;
-use plimsoll_settings::TableReference;
+use plimsoll_settings::{TOKENS_REFERENCE, TableReference};
 use plimsoll_signal::{
     health_probe, host_load, jobs, role,
     sources::{self, log_lines},
@@ -67,7 +67,7 @@ const HTTP: TableReference = (
             "token_file",
             "path",
             "none",
-            "File with 16 to 4096 printable characters, read at start and reload. `POST` to `/v1/observe`, `/v1/placement` and `/v1/partition-query` must carry them as `Authorization: Bearer …`. Without it whoever reaches `listen` can take shares of every node's bound, and ask the partitions' queries.",
+            "File with a token of every role, as `[http.tokens]` `write_file`; both are accepted if both are given. Without any token whoever reaches `listen` can take shares of every node's bound, and ask the partitions' queries.",
         ),
     ],
 );
@@ -84,10 +84,11 @@ const CONTROL: TableReference = (
 );
 
 /// Of every table, in the order of the reference.
-fn tables() -> [TableReference; 21] {
+fn tables() -> [TableReference; 22] {
     [
         AGENT,
         HTTP,
+        TOKENS_REFERENCE,
         agent_check::REFERENCE,
         CONTROL,
         ring::REDIS_REFERENCE,
@@ -150,12 +151,10 @@ mod tests {
     fn has_every_key_and_no_other() {
         for (table, _, rows) in tables() {
             let mut documented: Vec<_> = rows.iter().map(|row| row.0.to_owned()).collect();
-            if table == "[[service]]" {
-                let inner = tables()
-                    .into_iter()
-                    .filter_map(|t| t.0.strip_prefix("[service."));
-                documented.extend(inner.map(|name| name.trim_end_matches(']').to_owned()));
-            }
+            let within = format!("[{}.", table.trim_matches(['[', ']']));
+            let inner = tables().into_iter();
+            let inner = inner.filter_map(|(name, ..)| name.strip_prefix(&within));
+            documented.extend(inner.map(|name| name.trim_end_matches(']').to_owned()));
             documented.sort();
             assert_eq!(documented, known(table), "{table}");
         }
@@ -165,6 +164,7 @@ mod tests {
     const COMPLETE: [&str; 4] = [
         r#"[agent]
         [http]
+        [http.tokens]
         [agent_check]
         [redis]
         urls = ["redis://192.0.2.5:6379"]

@@ -9,7 +9,7 @@ use plimsoll_node::{
 };
 use plimsoll_outputs::{agent_check, envoy::envoy};
 use plimsoll_settings::{
-    Checked, MILLI, at, duration, log_format, log_level, networks, number, token, wrong,
+    Checked, MILLI, at, duration, log_format, log_level, networks, number, tokens, wrong,
 };
 use plimsoll_signal::sources::LogListen;
 
@@ -34,7 +34,8 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         10 * MILLI,
     )?;
     let http_listen = http.listen.as_deref().unwrap_or("127.0.0.1:9464");
-    let has_token = http.token_file.is_some();
+    let http_tokens = tokens(&http)?;
+    let has_token = !http_tokens.is_empty();
     let mut config = Config {
         period,
         jitter: number("agent.jitter", agent.jitter.unwrap_or(0.05), 0.0..=0.5)?,
@@ -43,7 +44,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         state_directory: agent.state_directory,
         http_listen: at("http.listen", plimsoll_net::address(http_listen))?,
         http_allow: networks("http.allow", http.allow.as_deref())?,
-        http_token: token("http.token_file", http.token_file.as_deref())?,
+        http_tokens,
         agent_check: agent_check::agent_check(&raw_agent_check)?,
         control_socket: control.socket,
         redis: raw_redis.as_ref().map(redis).transpose()?,

@@ -11,6 +11,7 @@ use clap::Args;
 use plimsoll_net::{HttpUrl, http_url};
 use plimsoll_science::identify;
 
+use crate::caller_args::CallerArgs;
 use report::Report;
 use trace::Columns;
 
@@ -55,6 +56,8 @@ pub struct IdentifyArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    caller: CallerArgs,
 }
 
 fn lasting(text: &str) -> Result<Duration, String> {
@@ -76,6 +79,7 @@ pub fn run(args: IdentifyArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let trace = match (&args.record, &args.trace) {
         (Some(url), _) => {
             let recorded = record::record(
+                &args.caller.caller()?,
                 url,
                 args.service.as_deref(),
                 args.lasting,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail};
-use plimsoll_net::{HttpUrl, get};
+use plimsoll_net::{Caller, HttpUrl, get_as};
 use plimsoll_wire::{NodeService, NodeView};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -23,6 +23,7 @@ const COLUMNS: &str = "time,delay,backlog,jobs,bound,finished\n";
 
 /// Asks the agent until the time is over; returns the trace as CSV.
 pub fn record(
+    caller: &Caller,
     url: &HttpUrl,
     service: Option<&str>,
     lasting: Duration,
@@ -37,10 +38,11 @@ pub fn record(
         }
         None => None,
     };
-    runtime.block_on(watch(url, service, lasting, &mut file))
+    runtime.block_on(watch(caller, url, service, lasting, &mut file))
 }
 
 async fn watch(
+    caller: &Caller,
     url: &HttpUrl,
     service: Option<&str>,
     lasting: Duration,
@@ -62,7 +64,7 @@ async fn watch(
     let (mut heard, mut last_step) = (None::<Instant>, f64::NEG_INFINITY);
     while began.elapsed() < lasting {
         let mut pause = MAX_PAUSE;
-        match ask(&url, service).await? {
+        match ask(caller, &url, service).await? {
             Ok(said) => {
                 heard = Some(Instant::now());
                 let period = said.observed_seconds.unwrap_or(1.0).max(0.0);
@@ -82,8 +84,12 @@ async fn watch(
 }
 
 /// An answer, or why there is none just now; fails where there will never be one.
-async fn ask(url: &HttpUrl, service: Option<&str>) -> anyhow::Result<Result<NodeService, String>> {
-    let body = match get(url, TIMEOUT, MAX_BYTES).await {
+async fn ask(
+    caller: &Caller,
+    url: &HttpUrl,
+    service: Option<&str>,
+) -> anyhow::Result<Result<NodeService, String>> {
+    let body = match get_as(caller, url, TIMEOUT, MAX_BYTES).await {
         Ok((200, body)) => body,
         Ok((status, _)) => return Ok(Err(format!("answers with status {status}"))),
         Err(error) => return Ok(Err(error.to_string())),

@@ -1,7 +1,7 @@
 //! The agent itself.
 
 use plimsoll_exposition::{Catalogue, Label};
-use plimsoll_net::CLOSED;
+use plimsoll_net::{CLOSED, REFUSED};
 use prometheus::{Gauge, IntCounterVec, Result};
 
 use crate::build;
@@ -13,6 +13,8 @@ pub struct ProcessMetrics {
     last_reload: Gauge,
     /// HTTP connections closed by us, by reason.
     pub http_closed: IntCounterVec,
+    /// HTTP requests refused for their token, by status.
+    pub http_refused: IntCounterVec,
 }
 
 impl ProcessMetrics {
@@ -48,6 +50,12 @@ impl ProcessMetrics {
                 "connections",
                 "HTTP and gRPC connections that were closed, by reason (docs/http-api.md).",
                 &[Label::one_of("reason", CLOSED)],
+            )?,
+            http_refused: catalogue.counters(
+                "plimsoll_http_requests_refused_total",
+                "requests",
+                "HTTP requests that were refused for their token, by status: none that is valid, or one of a lesser role (docs/http-api.md).",
+                &[Label::one_of("status", REFUSED)],
             )?,
         };
         metrics.last_reload.set(1.0);

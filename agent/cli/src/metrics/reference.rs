@@ -11,7 +11,7 @@ const INTRODUCTION: &str = "# Metrics
 
 Written by `plimsoll metrics-reference`; change it there.
 
-An agent serves them at `/metrics` of `http.listen`, in Prometheus' text format. Scrape the agents as job `plimsoll`: the rules in [`dashboards/rules/plimsoll.yaml`](../dashboards/rules/plimsoll.yaml) ask for that name to notice an agent that is gone. [runbook.md](runbook.md) tells what to do about each alert. `plimsoll gather` serves what is under [Gathers](#gathers), and of the agent's `plimsoll_build_info`, `plimsoll_config_…` and `plimsoll_http_connections_closed_total`.
+An agent serves them at `/metrics` of `http.listen`, in Prometheus' text format. Scrape the agents as job `plimsoll`: the rules in [`dashboards/rules/plimsoll.yaml`](../dashboards/rules/plimsoll.yaml) ask for that name to notice an agent that is gone. [runbook.md](runbook.md) tells what to do about each alert. `plimsoll gather` serves what is under [Gathers](#gathers), and of the agent's `plimsoll_build_info`, `plimsoll_config_…` and `plimsoll_http_…`.
 
 Costs, bounds and backlogs are in *cost units*: items where the source tells the cost, else requests. A counter is there with 0 before the first event, but for those whose labels are not known beforehand; a gauge is absent until its value is known. `service` is the `name` of a `[[service]]`. All series of a service go when it is removed from the configuration. One service has under 210 series.
 ";

@@ -131,6 +131,7 @@ fn http(shared: &Shared, listener: TcpListener, node: NodeContext) -> Component 
         histories: Arc::clone(&shared.histories),
         config: parts.http.subscribe(),
         exchanges: Arc::new(exchanges),
+        refused: metrics.agent.process.http_refused.clone(),
         exchanged: metrics.agent.exchanges.clone(),
         discovered: metrics.envoy.discoveries.clone(),
         gate: Arc::new(gate),

@@ -17,9 +17,10 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
-use plimsoll_net::{HttpUrl, http_url};
+use plimsoll_net::{Caller, HttpUrl, http_url};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::caller_args::CallerArgs;
 use snapshot::Snapshot;
 
 /// Asking agents more often is of no use: they decide once a period.
@@ -53,6 +54,8 @@ pub struct TopArgs {
     /// Print one look as text and exit; for scripts and pipes.
     #[arg(long)]
     once: bool,
+    #[command(flatten)]
+    caller: CallerArgs,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -65,11 +68,12 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 /// Shows the cluster until told to stop.
 pub fn run(args: TopArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let caller = args.caller.caller()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     if args.once {
-        let seen = runtime.block_on(snapshot::take(&args.urls, args.service.as_deref()));
+        let seen = runtime.block_on(snapshot::take(&caller, &args.urls, args.service.as_deref()));
         out.write_all(table::text(&seen).as_bytes())?;
         if seen.rows.is_empty() {
             bail!("no agent answers");
@@ -85,7 +89,7 @@ pub fn run(args: TopArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let watcher = thread::Builder::new().name("agents".to_owned());
     watcher
         .spawn(move || {
-            if let Err(error) = runtime.block_on(watch(&args, &sender)) {
+            if let Err(error) = runtime.block_on(watch(&args, &caller, &sender)) {
                 tracing::debug!("{error:#}");
             }
             watched.store(true, Ordering::Relaxed);
@@ -95,14 +99,18 @@ pub fn run(args: TopArgs, out: &mut impl Write) -> anyhow::Result<()> {
 }
 
 /// Asks the agents once an interval until a signal comes, or nobody looks any more.
-async fn watch(args: &TopArgs, sender: &mpsc::SyncSender<Snapshot>) -> anyhow::Result<()> {
+async fn watch(
+    args: &TopArgs,
+    caller: &Caller,
+    sender: &mpsc::SyncSender<Snapshot>,
+) -> anyhow::Result<()> {
     let mut terminated = signal(SignalKind::terminate())?;
     let mut hung_up = signal(SignalKind::hangup())?;
     let mut ticks = tokio::time::interval(args.interval);
     loop {
         let look = async {
             ticks.tick().await;
-            snapshot::take(&args.urls, args.service.as_deref()).await
+            snapshot::take(caller, &args.urls, args.service.as_deref()).await
         };
         tokio::select! {
             seen = look => {

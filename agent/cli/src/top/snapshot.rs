@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use plimsoll_exposition::{Exposition, Labels, Selector};
-use plimsoll_net::{HttpUrl, get, printable};
+use plimsoll_net::{Caller, HttpUrl, get_as, printable};
 use plimsoll_outputs::envoy::{Standing, standing};
 use plimsoll_wire::{NodeService, NodeView};
 use serde_json::Value;
@@ -71,11 +71,11 @@ fn problem(said: &NodeService) -> Option<String> {
 }
 
 /// Asks all agents at once.
-pub async fn take(urls: &[HttpUrl], service: Option<&str>) -> Snapshot {
+pub async fn take(caller: &Caller, urls: &[HttpUrl], service: Option<&str>) -> Snapshot {
     let mut asked = JoinSet::new();
     for (place, url) in urls.iter().enumerate() {
-        let url = url.clone();
-        asked.spawn(async move { (place, url.authority.clone(), ask(&url).await) });
+        let (caller, url) = (caller.clone(), url.clone());
+        asked.spawn(async move { (place, url.authority.clone(), ask(&caller, &url).await) });
     }
     let mut answers = BTreeMap::new();
     // The tasks cannot panic, and none is cancelled.
@@ -95,15 +95,15 @@ pub async fn take(urls: &[HttpUrl], service: Option<&str>) -> Snapshot {
     seen
 }
 
-async fn ask(url: &HttpUrl) -> Result<Vec<Row>, String> {
+async fn ask(caller: &Caller, url: &HttpUrl) -> Result<Vec<Row>, String> {
     let at = |path: &str| HttpUrl {
         path: path.to_owned(),
         ..url.clone()
     };
     let (node, metrics) = (at("/v1/node"), at("/metrics"));
     let (node, metrics) = tokio::join!(
-        get(&node, TIMEOUT, MAX_BYTES),
-        get(&metrics, TIMEOUT, MAX_BYTES)
+        get_as(caller, &node, TIMEOUT, MAX_BYTES),
+        get_as(caller, &metrics, TIMEOUT, MAX_BYTES)
     );
     let (status, body) = node.map_err(|error| error.to_string())?;
     if status != 200 {

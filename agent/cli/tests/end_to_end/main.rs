@@ -1,6 +1,7 @@
 //! The program as its users run it, with the real servers it talks to.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod access;
 mod agent_check_haproxy;
 mod agent_check_hostile;
 mod check_config;

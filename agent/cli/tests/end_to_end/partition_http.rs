@@ -156,7 +156,7 @@ fn rows_come_by_way_of_a_service_as_of_a_database() {
     assert_eq!(nodes.outer.reload(), "applied");
     let (status, lines) = nodes.query("items", json!([0]));
     assert_eq!(status, 422);
-    assert!(problem(&lines).contains("needs the token"), "{lines:?}");
+    assert!(problem(&lines).contains("needs a token"), "{lines:?}");
     nodes.outer.write_config(&config);
     assert_eq!(nodes.outer.reload(), "applied");
     assert_eq!(nodes.query("items", json!([0])).0, 200);

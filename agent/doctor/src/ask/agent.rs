@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use plimsoll_net::{HttpUrl, get};
+use plimsoll_net::{Caller, HttpUrl, get_as};
 use plimsoll_wire::{NodeService, NodeView, PlacementView};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -12,19 +12,23 @@ use crate::snapshot::{Agent, Clock, Service};
 
 const MAX_BYTES: usize = 4 << 20;
 
-pub async fn ask(url: HttpUrl, patience: Duration) -> (String, Result<Agent, String>) {
+pub async fn ask(
+    caller: Caller,
+    url: HttpUrl,
+    patience: Duration,
+) -> (String, Result<Agent, String>) {
     let at = url.authority.clone();
-    let answer = heard(&url, patience).await;
+    let answer = heard(&caller, &url, patience).await;
     (at, answer)
 }
 
-async fn heard(url: &HttpUrl, patience: Duration) -> Result<Agent, String> {
+async fn heard(caller: &Caller, url: &HttpUrl, patience: Duration) -> Result<Agent, String> {
     let at = |path: &str| HttpUrl {
         path: path.to_owned(),
         ..url.clone()
     };
     let asked = Instant::now();
-    let (status, body) = get(&at("/v1/node"), patience, MAX_BYTES)
+    let (status, body) = get_as(caller, &at("/v1/node"), patience, MAX_BYTES)
         .await
         .map_err(|error| error.to_string())?;
     let (now, took) = (unix_now(), asked.elapsed().as_secs_f64());
@@ -35,7 +39,7 @@ async fn heard(url: &HttpUrl, patience: Duration) -> Result<Agent, String> {
         .and_then(|node| agent(node, &url.authority, now, took))
         .map_err(|problem| format!("/v1/node is not what an agent answers: {problem}"))?;
     // Agents without placement answer 404; where Redis is gone, others tell of it.
-    if let Ok((200, body)) = get(&at("/v1/placement"), patience, MAX_BYTES).await {
+    if let Ok((200, body)) = get_as(caller, &at("/v1/placement"), patience, MAX_BYTES).await {
         found.hold = hold(&body);
     }
     Ok(found)

@@ -8,7 +8,7 @@ mod redis;
 
 use std::{future::Future, time::Duration};
 
-use plimsoll_net::{DatabaseAddress, HttpUrl, printable};
+use plimsoll_net::{Caller, DatabaseAddress, HttpUrl, printable};
 use plimsoll_node::ring::LinkSettings;
 use tokio::task::JoinSet;
 
@@ -37,6 +37,8 @@ pub struct Targets {
     pub envoys: Vec<HttpUrl>,
     /// HTTP addresses of agents.
     pub agents: Vec<HttpUrl>,
+    /// What they are shown.
+    pub caller: Caller,
     /// Redis.
     pub redis: Option<LinkSettings>,
 }
@@ -103,15 +105,18 @@ impl Asked {
 
     /// Agents before and after the proxies: what they say in between may change.
     async fn look(&mut self, targets: &Targets, is_first: bool) {
-        let agents = targets.agents.iter().cloned();
-        let before = all(agents.clone().map(|url| agent::ask(url, TIMEOUT))).await;
+        let agents = || {
+            let agents = targets.agents.iter().cloned();
+            agents.map(|url| agent::ask(targets.caller.clone(), url, TIMEOUT))
+        };
+        let before = all(agents()).await;
         let sockets = targets.haproxys.iter().cloned();
         let haproxys = all(sockets.map(|socket| haproxy::ask(socket, TIMEOUT))).await;
         let envoys = targets.envoys.iter().cloned();
         let envoys = all(envoys.map(|url| envoy::ask(url, TIMEOUT))).await;
         let after = match targets.haproxys.is_empty() {
             true => Vec::new(),
-            false => all(agents.map(|url| agent::ask(url, TIMEOUT))).await,
+            false => all(agents()).await,
         };
         self.take_agents(before, is_first);
         // Into the same look.

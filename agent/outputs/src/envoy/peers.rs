@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use plimsoll_net::{HttpUrl, printable};
+use plimsoll_net::{HttpUrl, get_as, printable};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -65,8 +65,9 @@ impl Peers {
             let peer = self.known.entry(url.to_string()).or_default();
             if peer.next.is_none_or(|next| next <= Instant::now()) {
                 let url: HttpUrl = url.clone();
+                let caller = config.settings.caller.clone();
                 asked.spawn(async move {
-                    let answer = plimsoll_net::get(&url, timeout, MAX_BYTES).await;
+                    let answer = get_as(&caller, &url, timeout, MAX_BYTES).await;
                     (url.to_string(), answer)
                 });
             }

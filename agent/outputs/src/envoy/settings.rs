@@ -1,9 +1,9 @@
 //! `[envoy]`.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use plimsoll_net::HttpUrl;
-use plimsoll_settings::{Checked, TableReference, at, duration, wrong};
+use plimsoll_net::{Caller, HttpUrl};
+use plimsoll_settings::{Checked, TableReference, at, duration, token, wrong};
 use serde::Deserialize;
 
 /// More peers than this are refused.
@@ -14,6 +14,8 @@ const MAX_PEERS: usize = 256;
 pub struct EnvoySettings {
     /// `/v1/node` of the cluster's agents.
     pub peers: Vec<HttpUrl>,
+    /// What they are shown.
+    pub caller: Caller,
     /// A node silent for longer is unhealthy.
     pub lease: Duration,
     /// Load reports over gRPC.
@@ -61,6 +63,7 @@ impl EnvoyConfig {
 pub struct EnvoySection {
     #[serde(default)]
     peers: Vec<String>,
+    token_file: Option<PathBuf>,
     orca_listen: Option<String>,
     #[serde(default, with = "humantime_serde")]
     lease: Option<Duration>,
@@ -100,6 +103,9 @@ pub fn envoy(raw: &EnvoySection, period: Duration) -> Checked<EnvoySettings> {
     let orca_listen = orca_listen.map(|text| at("envoy.orca_listen", plimsoll_net::address(text)));
     Ok(EnvoySettings {
         peers,
+        caller: Caller {
+            token: token("envoy.token_file", raw.token_file.as_deref())?,
+        },
         lease,
         orca_listen: orca_listen.transpose()?,
     })
@@ -121,6 +127,12 @@ pub const REFERENCE: TableReference = (
             "up to 256 of `http://host:port`",
             "`[]`",
             "The agents of the cluster's nodes, by their `http.listen`; this one may be among them, so that the list can be the same everywhere.",
+        ),
+        (
+            "token_file",
+            "path",
+            "none",
+            "File with a token of the peers with the role `read`, read at start and reload; needed if their `[http.tokens]` has `read_file`.",
         ),
         (
             "lease",

@@ -1,6 +1,7 @@
 //! `/`, `/metrics`, `/healthz`, `/readyz`, `/v1/node`, `/v1/ring`, `/v1/orca`, `/v1/updates`,
 //! `/v1/role`, `/v1/observe`, `/v1/placement`, `/v1/partition-query` and `/v3/discovery:endpoints`.
 
+mod access;
 mod discovery;
 mod node;
 mod observe;
@@ -23,7 +24,7 @@ use axum::{
 };
 use ipnet::IpNet;
 use plimsoll_core::Cost;
-use plimsoll_net::{Bodies, is_allowed, scrape};
+use plimsoll_net::{Bodies, Guard, Tokens, is_allowed, scrape};
 use plimsoll_node::{
     history::Histories,
     overrides::Overrides,
@@ -41,11 +42,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{agent_check::OutputSettings, envoy::EnvoyConfig, orca::OrcaConfig};
 
+pub use access::ENDPOINTS;
 pub use node::{NodeContext, node_view};
 
 use self::{
-    discovery::DiscoveryRoute, observe::ObserveRoute, page::PageRoute, partition::PartitionRoute,
-    placement::PlacementRoute, ring::RingRoute,
+    access::{OBSERVE, PARTITION_QUERY, PLACEMENT, refuse},
+    discovery::DiscoveryRoute,
+    observe::ObserveRoute,
+    page::PageRoute,
+    partition::PartitionRoute,
+    placement::PlacementRoute,
+    ring::RingRoute,
 };
 
 /// A control loop silent for this many periods, and at least [`MIN_STALE`], is stuck.
@@ -58,8 +65,8 @@ const MIN_STALE: Duration = Duration::from_secs(5);
 pub struct HttpConfig {
     /// Networks that may connect; all without.
     pub allow: Option<Vec<IpNet>>,
-    /// What a proxy must show to exchange observations for shares.
-    pub token: Option<String>,
+    /// What callers must show.
+    pub tokens: Tokens,
     /// This node's.
     pub partitions: Vec<Arc<PartitionConfig>>,
     /// For discovery.
@@ -101,6 +108,8 @@ pub struct HttpContext {
     pub config: watch::Receiver<Arc<HttpConfig>>,
     /// Proxies' way to Redis.
     pub exchanges: Arc<Exchanges>,
+    /// Requests refused for their token, by status.
+    pub refused: IntCounterVec,
     /// Exchanges, by result.
     pub exchanged: IntCounterVec,
     /// Discoveries, by result.
@@ -175,6 +184,13 @@ pub async fn serve(
 fn router(context: HttpContext) -> Router {
     let HttpContext { node, config, .. } = context;
     let bodies = Arc::<Bodies>::default();
+    let (tokens, exchanged) = (config.clone(), context.exchanged.clone());
+    let guard = Guard {
+        endpoints: &ENDPOINTS,
+        check: Arc::new(move |role, headers| tokens.borrow().tokens.check(role, headers)),
+        refuse: Arc::new(move |path, refusal| refuse(path, refusal, &exchanged)),
+        refused: context.refused.clone(),
+    };
     let metrics = MetricsRoute {
         registry: context.registry,
         before_scrape: context.before_scrape,
@@ -205,6 +221,7 @@ fn router(context: HttpContext) -> Router {
         config: config.clone(),
         bodies: Arc::clone(&bodies),
         gate: context.gate,
+        refused: context.refused,
         permits: Arc::new(Semaphore::new(placement::MAX_MESSAGES)),
     };
     let partition = PartitionRoute {
@@ -234,26 +251,27 @@ fn router(context: HttpContext) -> Router {
         .route("/v1/updates", get(updates::updates))
         .route("/v1/role", get(role::role))
         .with_state(services);
-    of_node
+    let router = of_node
         .merge(of_services)
         .route("/", get(page::page).with_state(page))
         .route("/metrics", get(show_metrics).with_state(metrics))
         .route("/v1/ring", get(ring::ring).with_state(ring))
-        .route("/v1/observe", post(observe::observe).with_state(observe))
+        .route(OBSERVE, post(observe::observe).with_state(observe))
         .route(
-            "/v1/placement",
+            PLACEMENT,
             get(placement::show)
                 .post(placement::carry)
                 .with_state(placement),
         )
         .route(
-            "/v1/partition-query",
+            PARTITION_QUERY,
             post(partition::query).with_state(partition),
         )
         .route(
             "/v3/discovery:endpoints",
             post(discovery::discover).with_state(discovery),
-        )
+        );
+    guard.before(router)
 }
 
 async fn show_metrics(State(route): State<MetricsRoute>) -> Response {

@@ -6,10 +6,10 @@ use axum::{
     Json,
     body::Body,
     extract::State,
-    http::{HeaderMap, StatusCode, header},
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use plimsoll_net::{Bodies, NEEDS_TOKEN, Refusal, Whole, parse_body, shows_token};
+use plimsoll_net::{Bodies, Refusal, Whole, parse_body};
 use plimsoll_node::ring::{ExchangeError, Exchanges};
 use plimsoll_wire::Exchange;
 use prometheus::IntCounterVec;
@@ -39,16 +39,11 @@ pub struct ObserveRoute {
 }
 
 /// One exchange.
-pub async fn observe(
-    State(context): State<ObserveRoute>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
-    let (result, response) = match exchange(&context, &headers, body).await {
+pub async fn observe(State(context): State<ObserveRoute>, body: Body) -> Response {
+    let (result, response) = match exchange(&context, body).await {
         Ok(response) => ("carried", response),
         Err((status, problem)) => {
             let result = match status {
-                StatusCode::UNAUTHORIZED => "unauthorized",
                 StatusCode::TOO_MANY_REQUESTS => "busy",
                 StatusCode::SERVICE_UNAVAILABLE => "redis",
                 _ => "refused",
@@ -73,14 +68,9 @@ pub fn refused((status, problem): Refusal) -> Response {
     response
 }
 
-async fn exchange(
-    context: &ObserveRoute,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<Response, Refusal> {
+async fn exchange(context: &ObserveRoute, body: Body) -> Result<Response, Refusal> {
     let entrance = Entrance {
         permits: &context.permits,
-        config: &context.config,
         bodies: &context.bodies,
         what: "exchanges",
         most: MAX_EXCHANGES,
@@ -94,7 +84,7 @@ async fn exchange(
         }
     };
     // Held to the end, for what was read of it is as large.
-    let (asked, _permit) = entrance.pass(headers, is_there, body).await?;
+    let (asked, _permit) = entrance.pass(is_there, body).await?;
     let bad = |problem| (StatusCode::BAD_REQUEST, problem);
     let asked: Exchange = parse_body(&asked).map_err(bad)?;
     asked.check().map_err(bad)?;
@@ -121,10 +111,8 @@ async fn exchange(
     }
 }
 
-/// Who may ask, how many at once, and how much.
+/// How many may ask at once, and how much.
 pub struct Entrance<'a> {
-    /// With the token.
-    pub config: &'a watch::Receiver<Arc<HttpConfig>>,
     /// Bodies of all requests.
     pub bodies: &'a Arc<Bodies>,
     /// As many as `most`.
@@ -142,13 +130,9 @@ impl<'a> Entrance<'a> {
     /// there that could be asked.
     pub async fn pass(
         self,
-        headers: &HeaderMap,
         is_there: impl FnOnce() -> Result<(), Refusal>,
         body: Body,
     ) -> Result<(Whole, SemaphorePermit<'a>), Refusal> {
-        if !may_observe(self.config, headers) {
-            return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
-        }
         is_there()?;
         // Before the place, which bodies that never come would keep.
         let body = self.bodies.read(body, self.max_bytes).await?;
@@ -159,9 +143,4 @@ impl<'a> Entrance<'a> {
         };
         Ok((body, permit))
     }
-}
-
-/// Whether it shows the token, where there is one.
-pub fn may_observe(config: &watch::Receiver<Arc<HttpConfig>>, headers: &HeaderMap) -> bool {
-    shows_token(config.borrow().token.as_deref(), headers)
 }

@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use plimsoll_core::Cost;
-use plimsoll_net::{Bodies, NEEDS_TOKEN, Refusal};
+use plimsoll_net::{Bodies, Refusal};
 use plimsoll_node::state::SharedState;
 use plimsoll_scatter::{
     answer::MAX_HOPS,
@@ -22,7 +22,7 @@ use serde_json::json;
 use tokio::{sync::watch, time::Instant};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
-use super::{HttpConfig, observe::may_observe};
+use super::HttpConfig;
 
 const MAX_BYTES: usize = 1 << 20;
 const MAX_PARAMETERS: usize = 100;
@@ -46,13 +46,9 @@ pub async fn query(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let refused = |status: StatusCode, state: &str, problem: String| {
-        let error = json!({ "state": state, "problem": problem });
-        (status, Json(json!({ "error": error }))).into_response()
-    };
     let asked = match asked(&context, &headers, body).await {
         Ok(asked) => asked,
-        Err((status, problem)) => return refused(status, "refused", problem),
+        Err((status, problem)) => return refused((status, problem)),
     };
     match context.partitions.ask(asked).await {
         Ok(lines) => {
@@ -67,9 +63,19 @@ pub async fn query(
                 Trouble::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
                 Trouble::Down(_) => StatusCode::BAD_GATEWAY,
             };
-            refused(status, trouble.state(), trouble.to_string())
+            error(status, trouble.state(), trouble.to_string())
         }
     }
+}
+
+/// A request that is not answered, as a response.
+pub fn refused((status, problem): Refusal) -> Response {
+    error(status, "refused", problem)
+}
+
+fn error(status: StatusCode, state: &str, problem: String) -> Response {
+    let error = json!({ "state": state, "problem": problem });
+    (status, Json(json!({ "error": error }))).into_response()
 }
 
 async fn asked(
@@ -79,9 +85,6 @@ async fn asked(
 ) -> Result<Asked, Refusal> {
     // The clock runs while the question is read.
     let now = Instant::now();
-    if !may_observe(&context.config, headers) {
-        return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
-    }
     if context.config.borrow().partitions.is_empty() {
         let problem = "partition: this node has none";
         return Err((StatusCode::NOT_FOUND, problem.into()));

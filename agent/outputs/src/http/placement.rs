@@ -12,11 +12,13 @@ use axum::{
 use plimsoll_net::{Bodies, Refusal, parse_body};
 use plimsoll_node::placement::{Gate, GateError, Message};
 use plimsoll_wire::MAX_NUMBER;
+use prometheus::IntCounterVec;
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 
 use super::{
     HttpConfig,
+    access::role_of,
     observe::{Entrance, refused},
 };
 
@@ -36,6 +38,8 @@ pub struct PlacementRoute {
     pub bodies: Arc<Bodies>,
     /// The way to the table of primaries.
     pub gate: Arc<Gate>,
+    /// Requests refused for their token, by status.
+    pub refused: IntCounterVec,
     /// One for each message under way, [`MAX_MESSAGES`].
     pub permits: Arc<Semaphore>,
 }
@@ -66,7 +70,6 @@ async fn exchange(
     body: Body,
 ) -> Result<Response, Refusal> {
     let entrance = Entrance {
-        config: &context.config,
         bodies: &context.bodies,
         permits: &context.permits,
         what: "messages",
@@ -74,9 +77,15 @@ async fn exchange(
         max_bytes: MAX_BYTES,
     };
     let is_there = || context.gate.is_there().map_err(refusal);
-    let (asked, _permit) = entrance.pass(headers, is_there, body).await?;
+    let (asked, _permit) = entrance.pass(is_there, body).await?;
     let bad = |problem| (StatusCode::BAD_REQUEST, problem);
     let message: Message = parse_body(&asked).map_err(bad)?;
+    let role = role_of(message.op);
+    let allowed = context.config.borrow().tokens.check(role, headers);
+    allowed.inspect_err(|(status, _)| {
+        let refused = context.refused.with_label_values(&[status.as_str()]);
+        refused.inc();
+    })?;
     check(&message).map_err(bad)?;
     let answer = context.gate.carry(&message).await;
     let answer = answer.map_err(refusal)?;

@@ -17,7 +17,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use plimsoll_net::{Bodies, NEEDS_TOKEN, Refusal, is_allowed, scrape, shows_token};
+use plimsoll_net::{Bodies, Endpoint, Guard, Refusal, Role, is_allowed, scrape};
 use prometheus::{IntCounterVec, Registry};
 use serde_json::json;
 use tokio::{
@@ -42,6 +42,14 @@ use crate::{
 
 /// Maximum length of a query's body in bytes, as for agents.
 const MAX_BYTES: usize = 1 << 20;
+const GATHER: &str = "/v1/gather";
+/// All endpoints, and the roles that they need. Probes carry no token.
+const ENDPOINTS: [Endpoint; 4] = [
+    Endpoint("GET", "/metrics", Some(Role::Read)),
+    Endpoint("GET", "/healthz", None),
+    Endpoint("GET", "/readyz", None),
+    Endpoint("POST", GATHER, Some(Role::Write)),
+];
 
 /// State shared by all requests.
 #[derive(Clone)]
@@ -60,6 +68,8 @@ pub struct GatherContext {
     bodies: Arc<Bodies>,
     /// Counter of closed connections, by reason.
     closed: IntCounterVec,
+    /// Counter of requests refused for their token, by status.
+    refused: IntCounterVec,
 }
 
 impl GatherContext {
@@ -69,6 +79,7 @@ impl GatherContext {
         metrics: GatherMetrics,
         registry: Registry,
         closed: IntCounterVec,
+        refused: IntCounterVec,
     ) -> Self {
         GatherContext {
             config,
@@ -78,6 +89,7 @@ impl GatherContext {
             registry,
             bodies: Arc::default(),
             closed,
+            refused,
         }
     }
 }
@@ -111,14 +123,27 @@ pub async fn serve(
 ) -> anyhow::Result<()> {
     let (config, closed) = (Arc::clone(&context.config), context.closed.clone());
     let allows = move |address| is_allowed(config.load().allow.as_deref(), address);
+    let tokens = Arc::clone(&context.config);
+    let turned_away = context.metrics.clone();
+    let guard = Guard {
+        endpoints: &ENDPOINTS,
+        check: Arc::new(move |role, headers| tokens.load().tokens.check(role, headers)),
+        refuse: Arc::new(move |path, refusal| {
+            if path == GATHER {
+                turned_away.turned_away();
+            }
+            refused(refusal)
+        }),
+        refused: context.refused.clone(),
+    };
     let fine = async || "ok\n";
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(fine))
         .route("/readyz", get(fine))
-        .route("/v1/gather", post(gather))
+        .route(GATHER, post(gather))
         .with_state(context);
-    plimsoll_net::serve(listener, router, allows, closed, stop).await;
+    plimsoll_net::serve(listener, guard.before(router), allows, closed, stop).await;
     Ok(())
 }
 
@@ -127,25 +152,26 @@ async fn metrics(State(context): State<GatherContext>) -> Response {
 }
 
 async fn gather(State(context): State<GatherContext>, headers: HeaderMap, body: Body) -> Response {
-    match asked(&context, &headers, body).await {
+    match asked(&context, body).await {
         Ok((question, plan, place)) => answer(&context, &headers, question, plan, place).await,
-        Err((status, problem)) => {
+        Err(refusal) => {
             context.metrics.turned_away();
-            let error = json!({ "state": "refused", "problem": problem });
-            (status, Json(json!({ "error": error }))).into_response()
+            refused(refusal)
         }
     }
 }
 
+fn refused((status, problem): Refusal) -> Response {
+    let error = json!({ "state": "refused", "problem": problem });
+    (status, Json(json!({ "error": error }))).into_response()
+}
+
 type Asked = (Arc<Question>, Plan, Place);
 
-async fn asked(context: &GatherContext, headers: &HeaderMap, body: Body) -> Result<Asked, Refusal> {
+async fn asked(context: &GatherContext, body: Body) -> Result<Asked, Refusal> {
     // The deadline's clock includes reading the body.
     let now = Instant::now();
     let config = context.config.load_full();
-    if !shows_token(config.token.as_deref(), headers) {
-        return Err((StatusCode::UNAUTHORIZED, NEEDS_TOKEN.into()));
-    }
     // Read the body first: one that never arrives must not occupy a place.
     let body = context.bodies.read(body, MAX_BYTES).await?;
     let place = context.limits.take(config.at_once).ok_or_else(|| {
@@ -171,8 +197,7 @@ async fn answer(
         Ok(answer) => answer,
         Err(problem) => {
             context.metrics.turned_away();
-            let error = json!({ "state": "refused", "problem": problem.to_string() });
-            return (StatusCode::BAD_REQUEST, Json(json!({ "error": error }))).into_response();
+            return refused((StatusCode::BAD_REQUEST, problem.to_string()));
         }
     };
     let (chunks, receiver) = mpsc::channel(CHUNKS);

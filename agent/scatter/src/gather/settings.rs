@@ -9,10 +9,10 @@ use std::{
 
 use ipnet::IpNet;
 use plimsoll_core::MAX_NAME_BYTES;
-
+use plimsoll_net::Tokens;
 use plimsoll_settings::{
-    Checked, ConfigError, HttpSection, Level, LogFormat, MILLI, TableReference, at, duration,
-    log_format, log_level, networks, token, wrong,
+    Checked, ConfigError, HttpSection, Level, LogFormat, MILLI, TOKENS_REFERENCE, TableReference,
+    at, duration, log_format, log_level, networks, token, tokens, wrong,
 };
 use serde::Deserialize;
 
@@ -29,8 +29,8 @@ pub struct GatherConfig {
     pub listen: SocketAddr,
     /// Networks whose clients may connect; `None` for all.
     pub allow: Option<Vec<IpNet>>,
-    /// Bearer token that callers must send.
-    pub token: Option<String>,
+    /// Bearer tokens that callers must send.
+    pub tokens: Tokens,
     /// Bearer token for the agents.
     pub agents_token: Option<String>,
     /// Lowest level that is logged.
@@ -166,9 +166,9 @@ fn resolve(file: File) -> Checked<GatherConfig> {
         let problem = "must not be longer than gather.max_deadline";
         return wrong("gather.deadline", problem);
     }
-    let has_token = http.token_file.is_some();
-    if gather.free_sql && !has_token {
-        let problem = "needs http.token_file: not everybody may ask anything";
+    let tokens = tokens(&http)?;
+    if gather.free_sql && tokens.is_empty() {
+        let problem = "needs http.token_file or [http.tokens]: not everybody may ask anything";
         return wrong("gather.free_sql", problem);
     }
     let listen = http.listen.as_deref().unwrap_or("127.0.0.1:9470");
@@ -176,7 +176,7 @@ fn resolve(file: File) -> Checked<GatherConfig> {
     Ok(GatherConfig {
         listen: at("http.listen", plimsoll_net::address(listen))?,
         allow: networks("http.allow", http.allow.as_deref())?,
-        token: token("http.token_file", http.token_file.as_deref())?,
+        tokens,
         agents_token: token("agents.token_file", agents.token_file.as_deref())?,
         log_level: log_level("gather.log_level", gather.log_level.as_deref())?,
         log_format: log_format("gather.log_format", gather.log_format.as_deref())?,
@@ -273,7 +273,8 @@ fn replica(key: &str, name: String, nodes: &BTreeMap<String, String>) -> Checked
 }
 
 /// Reference of the configuration.
-pub const REFERENCE: [TableReference; 5] = [HTTP, AGENTS, NODES, PARTITION, GATHER];
+pub const REFERENCE: [TableReference; 6] =
+    [HTTP, TOKENS_REFERENCE, AGENTS, NODES, PARTITION, GATHER];
 
 const HTTP: TableReference = (
     "[http]",
@@ -295,7 +296,7 @@ const HTTP: TableReference = (
             "token_file",
             "path",
             "none",
-            "File with 16 to 4096 printable characters, read at start and reload, that `POST /v1/gather` must carry as `Authorization: Bearer …`.",
+            "File with a token of every role, as `[http.tokens]` `write_file`; both are accepted if both are given.",
         ),
     ],
 );
@@ -307,7 +308,7 @@ const AGENTS: TableReference = (
         "token_file",
         "path",
         "none",
-        "File with the token of the agents' `http.token_file`, read at start and reload.",
+        "File with a token of the agents with the role `write`, read at start and reload.",
     )],
 );
 
@@ -355,7 +356,7 @@ const GATHER: TableReference = (
             "free_sql",
             "`true`, `false`",
             "`false`",
-            "Whether callers may ask `sql`; the agents must let them, too. Needs `http.token_file`.",
+            "Whether callers may ask `sql`; the agents must let them, too. Needs `http.token_file` or `[http.tokens]`.",
         ),
         (
             "at_once",
@@ -410,8 +411,9 @@ mod tests {
     #[test]
     fn the_reference_has_every_key_and_no_other() {
         let names = REFERENCE.map(|(header, ..)| header.trim_matches(['[', ']']));
+        let outer = names.iter().copied().filter(|name| !name.contains('.'));
         assert_eq!(
-            BTreeSet::from(names),
+            outer.collect::<BTreeSet<_>>(),
             known("zzz = 1\n").iter().map(String::as_str).collect()
         );
         for (header, _, rows) in REFERENCE {
@@ -420,6 +422,8 @@ mod tests {
                 continue;
             }
             let mut documented: Vec<_> = rows.iter().map(|row| row.0).collect();
+            let within = format!("{}.", header.trim_matches(['[', ']']));
+            documented.extend(names.iter().filter_map(|name| name.strip_prefix(&within)));
             documented.sort_unstable();
             assert_eq!(
                 documented,

@@ -115,7 +115,7 @@ pub fn partitions(
             return wrong(format!("{path}.queries"), problem);
         }
         if raw.free_sql && !has_token {
-            let problem = "needs http.token_file: not everybody may ask anything";
+            let problem = "needs http.token_file or [http.tokens]: not everybody may ask anything";
             return wrong(format!("{path}.free_sql"), problem);
         }
         partition(path, raw)
@@ -276,7 +276,7 @@ pub const REFERENCE: TableReference = (
             "free_sql",
             "`true`, `false`",
             "`false`",
-            "Answer any SQL query that only reads; needs `http.token_file`. Functions that `user` may call may still do more than read.",
+            "Answer any SQL query that only reads; needs `http.token_file` or `[http.tokens]`. Functions that `user` may call may still do more than read.",
         ),
     ],
 );
