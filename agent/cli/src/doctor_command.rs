@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, io::Write, path::PathBuf, process::ExitCode};
 use anyhow::{Context, ensure};
 use clap::Args;
 use plimsoll_doctor::{Asked, Code, Finding, HaproxyConfig, Targets, ask, findings};
-use plimsoll_net::{DatabaseAddress, HttpUrl, database_address, http_url};
+use plimsoll_net::{DatabaseAddress, HttpUrl, database_address, http_or_https_url, http_url};
 use plimsoll_node::ring::{LinkSettings, RedisSection, redis};
 use serde_json::json;
 
@@ -36,7 +36,7 @@ pub struct DoctorArgs {
         env = "PLIMSOLL_URLS",
         value_name = "URL",
         value_delimiter = ',',
-        value_parser = http_url
+        value_parser = http_or_https_url
     )]
     agent: Vec<HttpUrl>,
     /// Redis without a password, such as redis://192.0.2.5:6379.
@@ -125,7 +125,7 @@ fn targets(args: &DoctorArgs, link: Option<LinkSettings>) -> anyhow::Result<Targ
         haproxy_config: config,
         envoys: args.envoy.clone(),
         agents: args.agent.clone(),
-        caller: args.caller.caller()?,
+        caller: args.caller.caller(&args.agent)?,
         redis: link,
     };
     let is_nobody = targets.haproxys.is_empty()

@@ -1,12 +1,17 @@
 //! `plimsoll gather`: its life, from the configuration to the last answer.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
 use clap::Args;
 use plimsoll_exposition::Catalogue;
-use plimsoll_net::{bind, get, http_url};
+use plimsoll_net::{Caller, HttpUrl, bind, get_as};
 use plimsoll_scatter::gather::{
     GatherConfig, GatherContext, GatherMetrics, REFERENCE as GATHER_REFERENCE,
     serve as serve_gathers,
@@ -62,7 +67,7 @@ pub fn run(args: GatherArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     if args.check_health {
-        return check_health(config.listen);
+        return check_health(&config);
     }
     let log_level = logging::start(config.log_level, config.log_format);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -74,13 +79,29 @@ pub fn run(args: GatherArgs) -> anyhow::Result<()> {
 }
 
 /// Fails unless the one that listens there says that it is ready.
-fn check_health(listen: SocketAddr) -> anyhow::Result<()> {
-    let url = format!("http://{listen}/readyz");
-    let parsed = http_url(&url).map_err(anyhow::Error::msg)?;
+fn check_health(config: &GatherConfig) -> anyhow::Result<()> {
+    let mut address = config.listen;
+    let scheme = match config.health_tls {
+        Some(_) => "https",
+        None => "http",
+    };
+    // The certificate names an address that can be connected to.
+    match address.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    let url = format!("{scheme}://{address}/readyz");
+    let parsed: HttpUrl = url.parse().map_err(anyhow::Error::msg)?;
+    let caller = Caller {
+        token: None,
+        tls: config.health_tls.clone(),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let (status, _) = runtime.block_on(get(&parsed, HEALTH_TIMEOUT, MAX_HEALTH_BODY))?;
+    let (status, _) =
+        runtime.block_on(get_as(&caller, &parsed, HEALTH_TIMEOUT, MAX_HEALTH_BODY))?;
     if status != 200 {
         bail!("{url}: the answer is {status}, not 200");
     }

@@ -89,7 +89,7 @@ fn ask(at: &Where, body: Option<&Value>) -> anyhow::Result<Vec<u8>> {
     let parsed: HttpUrl = url
         .parse()
         .map_err(|problem: String| anyhow!("--url: {problem}"))?;
-    let caller = at.caller.caller()?;
+    let caller = at.caller.caller([&parsed])?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

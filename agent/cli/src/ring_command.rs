@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use plimsoll_core::ring::{DEFAULT_SLOTS, MAX_SLOTS, NOBODY, key_hash, slot_of_hash};
-use plimsoll_net::{Caller, HttpUrl, get_as};
+use plimsoll_net::{HttpUrl, get_as};
 use plimsoll_wire::{Ring, RingView};
 
 use crate::caller_args::CallerArgs;
@@ -122,7 +122,6 @@ pub fn run(args: RingArgs, out: &mut impl Write) -> anyhow::Result<()> {
     match args.command {
         RingCommand::Show(at) => show(&live(&at)?, out)?,
         RingCommand::Diff { a, b, caller } => {
-            let caller = caller.caller()?;
             diff(&read(&caller, &a)?, &read(&caller, &b)?, out)?;
         }
         RingCommand::Slot { slots, keys } => {
@@ -158,17 +157,18 @@ fn live(at: &Where) -> anyhow::Result<Ring> {
         .as_ref()
         .map_or(String::new(), |service| format!("?service={service}"));
     let url = format!("{}/v1/ring{query}", at.url.trim_end_matches('/'));
-    fetch(&at.caller.caller()?, &url)
+    fetch(&at.caller, &url)
 }
 
-fn fetch(caller: &Caller, url: &str) -> anyhow::Result<Ring> {
+fn fetch(caller: &CallerArgs, url: &str) -> anyhow::Result<Ring> {
     let parsed: HttpUrl = url
         .parse()
         .map_err(|problem: String| anyhow!("--url: {problem}"))?;
+    let caller = caller.caller([&parsed])?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let (status, body) = runtime.block_on(get_as(caller, &parsed, TIMEOUT, MAX_BODY))?;
+    let (status, body) = runtime.block_on(get_as(&caller, &parsed, TIMEOUT, MAX_BODY))?;
     if status != 200 {
         bail!(
             "{url}: status {status}: {}",
@@ -178,15 +178,12 @@ fn fetch(caller: &Caller, url: &str) -> anyhow::Result<Ring> {
     parse(&body).with_context(|| url.to_owned())
 }
 
-fn read(caller: &Caller, place: &str) -> anyhow::Result<Ring> {
-    if place.starts_with("http://") {
-        let place = place.trim_end_matches('/');
-        let has_path = place.trim_start_matches("http://").contains('/');
-        let url = match has_path {
-            true => place.to_owned(),
-            false => format!("{place}/v1/ring"),
+fn read(caller: &CallerArgs, place: &str) -> anyhow::Result<Ring> {
+    if let Ok(url) = place.parse::<HttpUrl>() {
+        return match &*url.path {
+            "/" => fetch(caller, &format!("{}/v1/ring", place.trim_end_matches('/'))),
+            _ => fetch(caller, place),
         };
-        return fetch(caller, &url);
     }
     let text = std::fs::read(Path::new(place)).with_context(|| place.to_owned())?;
     parse(&text).with_context(|| place.to_owned())

@@ -7,9 +7,11 @@ use std::{
 
 use ipnet::IpNet;
 
-/// A parsed `http://` address.
+/// A parsed `http://` or `https://` address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpUrl {
+    /// Whether it is `https://`.
+    pub is_tls: bool,
     /// Host and port to connect to.
     pub connect: String,
     /// Value of the `host` header.
@@ -20,7 +22,8 @@ pub struct HttpUrl {
 
 impl std::fmt::Display for HttpUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "http://{}{}", self.authority, self.path)
+        let scheme = if self.is_tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority, self.path)
     }
 }
 
@@ -28,7 +31,7 @@ impl std::str::FromStr for HttpUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        http_url(text)
+        http_or_https_url(text)
     }
 }
 
@@ -125,23 +128,44 @@ pub fn host_port(text: &str) -> Result<String, String> {
 
 /// Parses `http://host[:port]/path`.
 pub fn http_url(text: &str) -> Result<HttpUrl, String> {
-    let problem = || {
+    let url = parsed_url(text).filter(|url| !url.is_tls);
+    url.ok_or_else(|| {
         format!(
             "must be an address such as \"http://127.0.0.1:8001/metrics\" (no TLS, no user), is {:?}",
             without_user(text)
         )
+    })
+}
+
+/// Parses `http://host[:port]/path`, or the same with `https://`.
+pub fn http_or_https_url(text: &str) -> Result<HttpUrl, String> {
+    parsed_url(text).ok_or_else(|| {
+        format!(
+            "must be an address such as \"http://192.0.2.11:9464\", or with https:// (no user), is {:?}",
+            without_user(text)
+        )
+    })
+}
+
+fn parsed_url(text: &str) -> Option<HttpUrl> {
+    let uri: hyper::Uri = text.parse().ok()?;
+    let authority = uri.authority()?;
+    let is_tls = match uri.scheme_str() {
+        Some("http") => false,
+        Some("https") => true,
+        _ => return None,
     };
-    let uri: hyper::Uri = text.parse().map_err(|_| problem())?;
-    let authority = uri.authority().ok_or_else(problem)?;
-    if uri.scheme_str() != Some("http") || authority.as_str().contains('@') {
-        return Err(problem());
+    if authority.as_str().contains('@') {
+        return None;
     }
     let port = match (authority.port(), authority.as_str().rsplit_once(':')) {
-        (Some(_), _) => authority.port_u16().ok_or_else(problem)?,
-        (None, Some((_, after))) if !after.ends_with(']') => return Err(problem()),
+        (Some(_), _) => authority.port_u16()?,
+        (None, Some((_, after))) if !after.ends_with(']') => return None,
+        (None, _) if is_tls => 443,
         (None, _) => 80,
     };
-    Ok(HttpUrl {
+    Some(HttpUrl {
+        is_tls,
         connect: format!("{}:{port}", authority.host()),
         authority: authority.to_string(),
         path: uri.path_and_query().map_or("/".into(), |p| p.to_string()),
@@ -186,6 +210,9 @@ mod tests {
             Ok("localhost:80".into())
         );
         assert_eq!(connect("http://[::1]:81/x?y"), Ok("[::1]:81".into()));
+        let both =
+            ["http://a", "https://a"].map(|text| http_or_https_url(text).map(|it| it.connect));
+        assert_eq!(both, [Ok("a:80".into()), Ok("a:443".into())]);
         for text in [
             "https://a/",
             "http://u@a/",

@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{Caller, HttpUrl};
+use crate::{Caller, HttpStream, HttpUrl};
 
 /// Limits how much of its own text a peer can get into a log.
 const MAX_MESSAGE: usize = 400;
@@ -93,7 +93,14 @@ pub async fn get_as(
     max_body: usize,
 ) -> Result<(u16, Bytes), FetchError> {
     let request = caller.authorize(Request::get(&url.path));
-    within(url, request.body(Full::default()), timeout, max_body).await
+    within(
+        caller,
+        url,
+        request.body(Full::default()),
+        timeout,
+        max_body,
+    )
+    .await
 }
 
 /// Sends a POST request with a JSON body; otherwise as [`get_as`].
@@ -106,12 +113,13 @@ pub async fn post_as(
 ) -> Result<(u16, Bytes), FetchError> {
     let request = Request::post(&url.path).header(CONTENT_TYPE, "application/json");
     let request = caller.authorize(request).body(Full::from(body));
-    within(url, request, timeout, max_body).await
+    within(caller, url, request, timeout, max_body).await
 }
 
 type Asked = Result<Request<Full<Bytes>>, hyper::http::Error>;
 
 async fn within(
+    caller: &Caller,
     url: &HttpUrl,
     request: Asked,
     timeout: Duration,
@@ -132,7 +140,11 @@ async fn within(
             return Err(FetchError::new(FetchFailure::Unreachable, silent));
         }
     };
-    let exchange = exchange(url, stream, request, max_body);
+    let exchange = async {
+        let stream = caller.secure(url, stream).await;
+        let stream = stream.map_err(|problem| unreachable(url, &problem))?;
+        exchange(url, stream, request, max_body).await
+    };
     timeout_at(deadline, exchange).await.unwrap_or_else(|_| {
         let late = format!("{url}: no whole answer within {shown}");
         Err(FetchError {
@@ -170,7 +182,7 @@ fn is_of_this_node(address: &SocketAddr) -> bool {
 
 async fn exchange(
     url: &HttpUrl,
-    stream: TcpStream,
+    stream: HttpStream,
     request: Asked,
     max_body: usize,
 ) -> Result<(u16, Bytes), FetchError> {
@@ -240,6 +252,7 @@ mod tests {
     async fn asked(listener: &TcpListener) -> FetchError {
         let connect = listener.local_addr().unwrap().to_string();
         let url = HttpUrl {
+            is_tls: false,
             authority: connect.clone(),
             connect,
             path: "/metrics".to_owned(),
@@ -276,6 +289,7 @@ mod tests {
         assert!(!is_of_this_node(&SocketAddr::from(([192, 0, 2, 1], 80))));
         drop(gone);
         let url = HttpUrl {
+            is_tls: false,
             connect: port.to_string(),
             authority: port.to_string(),
             path: "/".into(),

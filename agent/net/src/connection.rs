@@ -30,7 +30,7 @@ use crate::{Entered, Place, Places};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Reasons for closing connections, as in the metric.
-pub const CLOSED: [&str; 4] = ["crowded", "full", "not_allowed", "late"];
+pub const CLOSED: [&str; 5] = ["crowded", "full", "not_allowed", "late", "tls"];
 
 /// Listen backlog. A full queue costs a client a second, the time until it tries again.
 const BACKLOG: u32 = 4096;
@@ -203,10 +203,13 @@ impl Connection {
         head.map(|head| head.heads.clone()).unwrap_or_default()
     }
 
-    /// It is the peer's turn if it is slow to read an answer, or was sent all of it.
+    /// It is the peer's turn if it is slow to read an answer, or was sent all of it. What is written before the first
+    /// request is of a TLS handshake, which proves nothing.
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        let is_answered = |head: &Head| head.heads.get().is_multiple_of(2);
-        let is_its_turn = |head: &Head| written.is_pending() || is_answered(head);
+        let is_its_turn = |head: &Head| {
+            let heads = head.heads.get();
+            heads > 0 && (written.is_pending() || heads.is_multiple_of(2))
+        };
         if self.head.as_ref().is_some_and(is_its_turn) {
             self.place.waits_for_peer();
         }

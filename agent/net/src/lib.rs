@@ -9,19 +9,24 @@ mod client;
 mod connection;
 mod http;
 mod places;
+mod reread;
 mod server;
 mod socket;
+mod tls;
 
 pub use access::{Endpoint, Guard, REFUSED, Role, Tokens};
 pub use address::{
-    DatabaseAddress, HttpUrl, address, database_address, host_port, http_url, network, without_user,
+    DatabaseAddress, HttpUrl, address, database_address, host_port, http_or_https_url, http_url,
+    network, without_user,
 };
 pub use backoff::{Backoff, backoff};
 pub use body::{Bodies, Refusal, Whole};
-pub use caller::Caller;
+pub use caller::{Caller, HttpStream};
 pub use client::{FetchError, FetchFailure, get, get_as, post_as, printable};
 pub use connection::{CLOSED, Connection, Door, Heads, bind, is_allowed};
 pub use http::{parse_body, scrape};
 pub use places::{Entered, Place, Places};
-pub use server::serve;
+pub use reread::Reread;
+pub use server::{Rules, serve};
 pub use socket::{Socket, connect};
+pub use tls::{ClientTls, ServerTls, TlsFile, TlsFiles, TlsProblem};

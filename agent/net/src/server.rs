@@ -1,6 +1,7 @@
 //! An HTTP/1.1 server that clients cannot block with requests that never arrive.
 
 use std::{
+    io,
     net::IpAddr,
     pin::Pin,
     task::{Context, Poll},
@@ -23,11 +24,15 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use prometheus::IntCounterVec;
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::{Connection, Door, Heads, Place, Places};
+use crate::{Connection, Door, Heads, Place, Places, ServerTls};
 
 /// Maximum of open connections. With agent checks and logs it stays under 1024, the default limit of open files
 /// for a process.
@@ -39,19 +44,28 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 /// Timeout for a head, from the start of the connection or of the head.
 const MAX_HEAD_TIME: Duration = Duration::from_secs(5);
 
+/// How a server takes connections, by the configuration in force.
+pub struct Rules {
+    /// Whether this address may connect.
+    pub allows: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    /// Its TLS; without, it speaks HTTP in clear text.
+    pub tls: Box<dyn Fn() -> Option<ServerTls> + Send + Sync>,
+    /// Counts closed connections by reason.
+    pub closed: IntCounterVec,
+}
+
 /// Serves until `stop`, then completes the requests in progress.
-pub async fn serve(
-    listener: TcpListener,
-    router: Router,
-    allows: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
-    closed: IntCounterVec,
-    stop: CancellationToken,
-) {
+pub async fn serve(listener: TcpListener, router: Router, rules: Rules, stop: CancellationToken) {
+    let Rules {
+        allows,
+        tls,
+        closed,
+    } = rules;
     let door = Door {
         listener,
         places: Places::new(MAX_CONNECTIONS),
-        allows: Box::new(allows),
-        closed,
+        allows,
+        closed: closed.clone(),
         silence: MAX_SILENCE,
         head: Some(MAX_HEAD_TIME),
     };
@@ -64,7 +78,22 @@ pub async fn serve(
             () = stop.cancelled() => break,
             Some(_) = connections.join_next() => {}
             connection = door.accept() => {
-                connections.spawn(answer(connection, service.clone(), graceful.watcher()));
+                let (tls, closed) = (tls(), closed.clone());
+                let (service, watcher) = (service.clone(), graceful.watcher());
+                connections.spawn(async move {
+                    let turn = Turn::of(&connection);
+                    let peer = connection.peer();
+                    let ended = match tls {
+                        None => answer(connection, turn, service, watcher).await,
+                        Some(tls) => match tls.acceptor().accept(connection).await {
+                            Ok(stream) => answer(stream, turn, service, watcher).await,
+                            Err(error) => Err(refused(error, &closed)),
+                        },
+                    };
+                    if let Err(error) = ended {
+                        debug!(%peer, "HTTP connection broke off: {error}");
+                    }
+                });
                 // A flood must not keep this worker from its other tasks.
                 tokio::task::consume_budget().await;
             }
@@ -74,8 +103,21 @@ pub async fn serve(
     graceful.shutdown().await;
 }
 
-async fn answer(connection: Connection, service: TowerToHyperService<Router>, watcher: Watcher) {
-    let (peer, turn) = (connection.peer(), Turn::of(&connection));
+/// Counts a failed handshake, unless the connection just ended, was late or gave way.
+fn refused(error: io::Error, closed: &IntCounterVec) -> String {
+    if error.kind() == io::ErrorKind::InvalidData {
+        closed.with_label_values(&["tls"]).inc();
+    }
+    format!("TLS: {error}")
+}
+
+/// Answers requests until the connection ends.
+async fn answer(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    turn: Turn,
+    service: TowerToHyperService<Router>,
+    watcher: Watcher,
+) -> Result<(), String> {
     let service = service_fn(move |request: Request<Incoming>| {
         let (turn, service) = (turn.clone(), service.clone());
         async move {
@@ -87,10 +129,11 @@ async fn answer(connection: Connection, service: TowerToHyperService<Router>, wa
     });
     let served = http1::Builder::new()
         .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(connection), service);
-    if let Err(error) = watcher.watch(served).await {
-        debug!(%peer, %error, "HTTP connection broke off");
-    }
+        .serve_connection(TokioIo::new(stream), service);
+    watcher
+        .watch(served)
+        .await
+        .map_err(|error| error.to_string())
 }
 
 /// Tracks whether the peer or the server has to act next.

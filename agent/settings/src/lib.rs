@@ -3,6 +3,7 @@
 mod check;
 mod locate;
 mod reference;
+mod tls;
 mod values;
 
 pub use check::{
@@ -11,4 +12,8 @@ pub use check::{
 };
 pub use locate::{ConfigError, Wrong, deserialize, expected, point_at};
 pub use reference::{KeyReference, TOKENS_REFERENCE, TableReference, markdown};
+pub use tls::{
+    SERVER_TLS_REFERENCE, ServerTlsSection, SharedTls, TLS_REFERENCE, TlsSection, at_file,
+    client_files, server_tls,
+};
 pub use values::{HttpSection, Level, LogFormat, Secret, TokensSection, bytes, one_of};

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use crate::ServerTlsSection;
+
 /// `[http]` table as in the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -17,6 +19,8 @@ pub struct HttpSection {
     /// Bearer tokens by role.
     #[serde(default)]
     pub tokens: TokensSection,
+    /// TLS of the server.
+    pub tls: Option<ServerTlsSection>,
 }
 
 /// `[http.tokens]` table as in the file.

@@ -14,7 +14,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use plimsoll_net::Tokens;
+use plimsoll_net::{ServerTls, Tokens};
 use plimsoll_node::{
     control_loop::ServiceConfig, placement::PlacementSettings, ring::LinkSettings,
 };
@@ -44,6 +44,8 @@ pub struct Config {
     pub http_allow: Option<Vec<IpNet>>,
     /// What callers must show.
     pub http_tokens: Tokens,
+    /// TLS of the HTTP server.
+    pub http_tls: Option<ServerTls>,
     /// Agent checks.
     pub agent_check: AgentCheckSettings,
     /// Operators' socket.

@@ -76,6 +76,7 @@ impl Config {
         HttpConfig {
             allow: self.http_allow.clone(),
             tokens: self.http_tokens.clone(),
+            tls: self.http_tls.clone(),
             partitions: self.partitions.clone(),
             envoy: Arc::clone(envoy),
             orca: Arc::clone(orca),

@@ -7,7 +7,7 @@ use plimsoll_node::{
 };
 use plimsoll_outputs::{agent_check::AgentCheckSection, envoy::EnvoySection};
 use plimsoll_scatter::partition::PartitionSection;
-use plimsoll_settings::HttpSection;
+use plimsoll_settings::{HttpSection, TlsSection};
 use serde::Deserialize;
 
 /// The whole file.
@@ -22,6 +22,8 @@ pub struct File {
     pub agent_check: AgentCheckSection,
     #[serde(default)]
     pub control: Control,
+    #[serde(default)]
+    pub tls: TlsSection,
     pub redis: Option<RedisSection>,
     pub placement: Option<PlacementSection>,
     #[serde(default)]

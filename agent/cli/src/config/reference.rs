@@ -3,7 +3,7 @@
 use plimsoll_node::{control_loop, placement, ring};
 use plimsoll_outputs::{agent_check, envoy};
 use plimsoll_scatter::partition;
-use plimsoll_settings::{TOKENS_REFERENCE, TableReference};
+use plimsoll_settings::{SERVER_TLS_REFERENCE, TLS_REFERENCE, TOKENS_REFERENCE, TableReference};
 use plimsoll_signal::{
     health_probe, host_load, jobs, role,
     sources::{self, log_lines},
@@ -84,13 +84,15 @@ const CONTROL: TableReference = (
 );
 
 /// Of every table, in the order of the reference.
-fn tables() -> [TableReference; 22] {
+fn tables() -> [TableReference; 24] {
     [
         AGENT,
         HTTP,
         TOKENS_REFERENCE,
+        SERVER_TLS_REFERENCE,
         agent_check::REFERENCE,
         CONTROL,
+        TLS_REFERENCE,
         ring::REDIS_REFERENCE,
         placement::REFERENCE,
         envoy::REFERENCE,

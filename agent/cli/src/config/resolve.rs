@@ -9,7 +9,8 @@ use plimsoll_node::{
 };
 use plimsoll_outputs::{agent_check, envoy::envoy};
 use plimsoll_settings::{
-    Checked, MILLI, at, duration, log_format, log_level, networks, number, tokens, wrong,
+    Checked, MILLI, SharedTls, at, duration, log_format, log_level, networks, number, server_tls,
+    tokens, wrong,
 };
 use plimsoll_signal::sources::LogListen;
 
@@ -21,6 +22,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         http,
         agent_check: raw_agent_check,
         control,
+        tls,
         redis: raw_redis,
         placement: raw_placement,
         envoy: raw_envoy,
@@ -35,6 +37,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
     )?;
     let http_listen = http.listen.as_deref().unwrap_or("127.0.0.1:9464");
     let http_tokens = tokens(&http)?;
+    let tls = SharedTls::new(&tls)?;
     let has_token = !http_tokens.is_empty();
     let mut config = Config {
         period,
@@ -45,13 +48,14 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
         http_listen: at("http.listen", plimsoll_net::address(http_listen))?,
         http_allow: networks("http.allow", http.allow.as_deref())?,
         http_tokens,
+        http_tls: server_tls(http.tls.as_ref())?,
         agent_check: agent_check::agent_check(&raw_agent_check)?,
         control_socket: control.socket,
         redis: raw_redis.as_ref().map(redis).transpose()?,
         placement: raw_placement.as_ref().map(placement).transpose()?,
-        envoy: envoy(&raw_envoy, period)?,
+        envoy: envoy(&raw_envoy, period, &tls)?,
         services: Vec::new(),
-        partitions: plimsoll_scatter::partition::partitions(partition, has_token)?,
+        partitions: plimsoll_scatter::partition::partitions(partition, has_token, &tls)?,
     };
     if service.is_empty() {
         return wrong("service", "at least one [[service]] is required");

@@ -8,7 +8,7 @@ use std::{io::Write, path::PathBuf, time::Duration};
 
 use anyhow::bail;
 use clap::Args;
-use plimsoll_net::{HttpUrl, http_url};
+use plimsoll_net::{HttpUrl, http_or_https_url};
 use plimsoll_science::identify;
 
 use crate::caller_args::CallerArgs;
@@ -25,7 +25,7 @@ pub struct IdentifyArgs {
     #[arg(value_name = "FILE", required_unless_present = "record")]
     trace: Option<PathBuf>,
     /// Record a trace from this agent instead.
-    #[arg(long, value_name = "URL", value_parser = http_url, conflicts_with = "trace")]
+    #[arg(long, value_name = "URL", value_parser = http_or_https_url, conflicts_with = "trace")]
     record: Option<HttpUrl>,
     /// Of this service, where the agent has several.
     #[arg(long, value_name = "NAME", requires = "record")]
@@ -79,7 +79,7 @@ pub fn run(args: IdentifyArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let trace = match (&args.record, &args.trace) {
         (Some(url), _) => {
             let recorded = record::record(
-                &args.caller.caller()?,
+                &args.caller.caller([url])?,
                 url,
                 args.service.as_deref(),
                 args.lasting,

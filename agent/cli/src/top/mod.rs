@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::Args;
-use plimsoll_net::{Caller, HttpUrl, http_url};
+use plimsoll_net::{Caller, HttpUrl, http_or_https_url};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::caller_args::CallerArgs;
@@ -35,7 +35,7 @@ pub struct TopArgs {
         env = "PLIMSOLL_URLS",
         value_name = "URL",
         value_delimiter = ',',
-        value_parser = http_url,
+        value_parser = http_or_https_url,
         default_value = "http://127.0.0.1:9464"
     )]
     urls: Vec<HttpUrl>,
@@ -68,7 +68,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 /// Shows the cluster until told to stop.
 pub fn run(args: TopArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let caller = args.caller.caller()?;
+    let caller = args.caller.caller(&args.urls)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -319,7 +319,7 @@ fn peers_that_cannot_be_are_refused_by_their_line() {
     for (envoy, key) in [
         ("peers = [\"192.0.2.1:9464\"]".to_owned(), "envoy.peers[0]"),
         (
-            "peers = [\"https://192.0.2.1:9464\"]".to_owned(),
+            "peers = [\"ftp://192.0.2.1:9464\"]".to_owned(),
             "envoy.peers[0]",
         ),
         (

@@ -46,5 +46,6 @@ mod role_postgresql;
 mod source_haproxy_log;
 mod source_prometheus;
 mod support;
+mod tls;
 mod tune;
 mod updates;

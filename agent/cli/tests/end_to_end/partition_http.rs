@@ -312,8 +312,8 @@ fn each_mistake_names_file_line_and_key() {
             ":4: partition[0].password_file: is for a database",
         ),
         (
-            format!("url = \"https://127.0.0.1:9/\"\n{queries}"),
-            ":3: partition[0].url: must be an address such as \"http://127.0.0.1:8001/metrics\" (no TLS, no user)",
+            format!("url = \"ftp://127.0.0.1:9/\"\n{queries}"),
+            ":3: partition[0].url: must be an address such as \"http://192.0.2.11:9464\", or with https:// (no user)",
         ),
         (
             format!("url = \"127.0.0.1:9\"\n{queries}"),

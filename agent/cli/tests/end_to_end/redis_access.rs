@@ -1,11 +1,10 @@
 //! Passwords, ACL users and certificates.
 
+use crate::support::certificates::Authority;
 use crate::support::exchange;
-use std::path::Path;
-
 use crate::support::redis::{
-    Redis, assert_undisturbed, documented_acl, member, openssl, started_by, wait_failure,
-    wait_logged, wait_nodes,
+    Redis, assert_undisturbed, documented_acl, member, started_by, wait_failure, wait_logged,
+    wait_nodes,
 };
 use crate::support::{Agent, Service, free_port, wait_for};
 
@@ -86,31 +85,16 @@ fn a_permission_that_lacks_is_named() {
     wait_logged(&agent, "permissions to access ");
 }
 
-/// A private authority and a certificate of it for 127.0.0.1, as ca.pem, server.pem and server.key.
-fn certificates(directory: &Path) {
-    let new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
-    let run = |words: &str| openssl(directory, &words.split(' ').collect::<Vec<_>>());
-    run(&format!(
-        "{new} -keyout ca.key -out ca.pem -subj /CN=test-ca"
-    ));
-    let of_ca = "-CA ca.pem -CAkey ca.key -addext basicConstraints=critical,CA:FALSE";
-    let name = "-subj /CN=redis -addext subjectAltName=IP:127.0.0.1";
-    run(&format!(
-        "{new} -keyout server.key -out server.pem {name} {of_ca}"
-    ));
-}
-
 #[test]
 fn tls_with_a_private_authority() {
     let service = Service::start();
     let mut redis = Redis::unstarted(&[]);
-    let directory = redis.directory.path().to_owned();
-    certificates(&directory);
+    let authority = Authority::new();
     let tls = free_port();
-    let file = |name: &str| directory.join(name).display().to_string();
+    let file = |name: &str| authority.file(name).display().to_string();
     let (cert, key, ca) = (file("server.pem"), file("server.key"), file("ca.pem"));
     let words = format!(
-        "--port {} --bind 127.0.0.1 --tls-port {tls} --tls-auth-clients no \
+        "--port {} --bind 127.0.0.1 127.0.0.2 --tls-port {tls} --tls-auth-clients no \
          --tls-cert-file {cert} --tls-key-file {key} --tls-ca-cert-file {ca}",
         redis.port
     );
@@ -140,7 +124,7 @@ fn tls_with_a_private_authority() {
         "{told}"
     );
     // A certificate of another name.
-    let named = by_tls.replace("127.0.0.1", "localhost");
+    let named = by_tls.replace("127.0.0.1", "127.0.0.2");
     let named = started_by(&service, "node3", &format!("{named}ca_file = \"{ca}\""));
     wait_logged(&named, "not valid for name");
     // TLS to a port that has none.

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use plimsoll_net::{Caller, HttpUrl};
-use plimsoll_settings::{Checked, TableReference, at, duration, token, wrong};
+use plimsoll_settings::{Checked, SharedTls, TableReference, at, duration, wrong};
 use serde::Deserialize;
 
 /// More peers than this are refused.
@@ -70,7 +70,7 @@ pub struct EnvoySection {
 }
 
 /// Checks `[envoy]`.
-pub fn envoy(raw: &EnvoySection, period: Duration) -> Checked<EnvoySettings> {
+pub fn envoy(raw: &EnvoySection, period: Duration, tls: &SharedTls) -> Checked<EnvoySettings> {
     if raw.peers.len() > MAX_PEERS {
         return wrong(
             "envoy.peers",
@@ -80,7 +80,7 @@ pub fn envoy(raw: &EnvoySection, period: Duration) -> Checked<EnvoySettings> {
     let mut peers: Vec<HttpUrl> = Vec::new();
     for (index, peer) in raw.peers.iter().enumerate() {
         let key = format!("envoy.peers[{index}]");
-        let url = plimsoll_net::http_url(peer).ok();
+        let url = plimsoll_net::http_or_https_url(peer).ok();
         let Some(mut url) = url.filter(|url| url.path == "/") else {
             return wrong(
                 key,
@@ -102,10 +102,8 @@ pub fn envoy(raw: &EnvoySection, period: Duration) -> Checked<EnvoySettings> {
     let orca_listen = raw.orca_listen.as_deref();
     let orca_listen = orca_listen.map(|text| at("envoy.orca_listen", plimsoll_net::address(text)));
     Ok(EnvoySettings {
+        caller: tls.caller("envoy.token_file", raw.token_file.as_deref(), &peers)?,
         peers,
-        caller: Caller {
-            token: token("envoy.token_file", raw.token_file.as_deref())?,
-        },
         lease,
         orca_listen: orca_listen.transpose()?,
     })
@@ -124,7 +122,7 @@ pub const REFERENCE: TableReference = (
         ),
         (
             "peers",
-            "up to 256 of `http://host:port`",
+            "up to 256 of `http://host:port` or `https://host:port`",
             "`[]`",
             "The agents of the cluster's nodes, by their `http.listen`; this one may be among them, so that the list can be the same everywhere.",
         ),

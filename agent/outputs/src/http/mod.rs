@@ -24,7 +24,7 @@ use axum::{
 };
 use ipnet::IpNet;
 use plimsoll_core::Cost;
-use plimsoll_net::{Bodies, Guard, Tokens, is_allowed, scrape};
+use plimsoll_net::{Bodies, Guard, Rules, ServerTls, Tokens, is_allowed, scrape};
 use plimsoll_node::{
     history::Histories,
     overrides::Overrides,
@@ -67,6 +67,8 @@ pub struct HttpConfig {
     pub allow: Option<Vec<IpNet>>,
     /// What callers must show.
     pub tokens: Tokens,
+    /// Its TLS, if it has any.
+    pub tls: Option<ServerTls>,
     /// This node's.
     pub partitions: Vec<Arc<PartitionConfig>>,
     /// For discovery.
@@ -169,12 +171,16 @@ pub async fn serve(
     context: HttpContext,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (config, closed) = (context.config.clone(), context.closed.clone());
-    let allows = move |address| is_allowed(config.borrow().allow.as_deref(), address);
+    let (config, of_tls) = (context.config.clone(), context.config.clone());
+    let rules = Rules {
+        allows: Box::new(move |address| is_allowed(config.borrow().allow.as_deref(), address)),
+        tls: Box::new(move || of_tls.borrow().tls.clone()),
+        closed: context.closed.clone(),
+    };
     // Not graceful: a client that holds its connection must not hold the agent.
     let never = CancellationToken::new();
     tokio::select! {
-        () = plimsoll_net::serve(listener, router(context), allows, closed, never) => {}
+        () = plimsoll_net::serve(listener, router(context), rules, never) => {}
         () = shutdown.cancelled() => {}
     }
     Ok(())

@@ -10,8 +10,9 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     Request, Response, StatusCode,
     body::Incoming,
-    header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT},
+    header::{CONTENT_TYPE, USER_AGENT},
 };
+use plimsoll_net::Caller;
 use plimsoll_wire::PartitionQuery;
 use serde::Deserialize;
 use serde_json::Value;
@@ -72,17 +73,14 @@ impl Question<'_> {
 pub fn request(
     uri: &str,
     program: &str,
-    token: Option<&str>,
+    caller: &Caller,
     body: String,
 ) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
     let program = format!("{program}/{}", env!("CARGO_PKG_VERSION"));
-    let mut request = Request::post(uri)
+    let request = Request::post(uri)
         .header(CONTENT_TYPE, "application/json")
         .header(USER_AGENT, program);
-    if let Some(token) = token {
-        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
-    }
-    request.body(Full::from(body))
+    caller.authorize(request).body(Full::from(body))
 }
 
 /// Reason for which there is no complete answer.

@@ -2,6 +2,7 @@
 //! any number of instances can run behind a proxy.
 
 mod answer;
+mod connector;
 mod metrics;
 mod nodes;
 mod out;

@@ -3,27 +3,29 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use arc_swap::ArcSwap;
 use axum::body::Bytes;
 use http_body_util::Full;
 use hyper::{Response, body::Incoming};
 use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
+    client::legacy::Client,
     rt::{TokioExecutor, TokioTimer},
 };
 
+use plimsoll_net::Caller;
+
+use super::connector::Connector;
 use crate::{
     client::{BUFFER_BYTES, request, told},
-    gather::{NodeAddress, Served},
+    gather::{GatherConfig, NodeAddress, Served},
 };
 
-/// Timeout for connecting to an agent.
-const CONNECT_WAIT: Duration = Duration::from_secs(1);
 /// Time that an idle connection is kept; agents close theirs after 75 s.
 const IDLE: Duration = Duration::from_secs(30);
 /// Maximum idle connections to an agent: its maximum of concurrent queries.
@@ -34,23 +36,20 @@ const SHUNNED: Duration = Duration::from_secs(2);
 /// Connection pool to all agents, and their recent failures.
 #[derive(Debug)]
 pub struct Nodes {
-    client: Client<HttpConnector, Full<Bytes>>,
+    client: Client<Connector, Full<Bytes>>,
     turn: AtomicUsize,
     failed: Mutex<HashMap<String, Instant>>,
 }
 
 impl Nodes {
     /// Creates a pool without connections.
-    pub fn new() -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_WAIT));
+    pub fn new(config: Arc<ArcSwap<GatherConfig>>) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(MAX_IDLE)
             .http1_max_buf_size(BUFFER_BYTES)
-            .build(connector);
+            .build(Connector::new(config));
         Nodes {
             client,
             turn: AtomicUsize::new(0),
@@ -66,7 +65,7 @@ impl Nodes {
             nodes.rotate_left(turn);
             let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
             let is_shunned = |node: &&NodeAddress| {
-                let at = failed.get(&node.address);
+                let at = failed.get(&node.url.authority);
                 at.is_some_and(|at| at.elapsed() < SHUNNED)
             };
             nodes.sort_by_key(is_shunned);
@@ -78,9 +77,9 @@ impl Nodes {
     pub fn note(&self, node: &NodeAddress, is_fine: bool) {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         if is_fine {
-            failed.remove(&node.address);
+            failed.remove(&node.url.authority);
         } else {
-            failed.insert(node.address.clone(), Instant::now());
+            failed.insert(node.url.authority.clone(), Instant::now());
         }
     }
 
@@ -88,11 +87,12 @@ impl Nodes {
     pub async fn ask(
         &self,
         node: &NodeAddress,
-        token: Option<&str>,
+        caller: &Caller,
         question: String,
     ) -> Result<Response<Incoming>, String> {
-        let uri = format!("http://{}/v1/partition-query", node.address);
-        let request = request(&uri, "plimsoll-gather", token, question);
+        let scheme = if node.url.is_tls { "https" } else { "http" };
+        let uri = format!("{scheme}://{}/v1/partition-query", node.url.authority);
+        let request = request(&uri, "plimsoll-gather", caller, question);
         let request = request.map_err(|error| error.to_string())?;
         self.client.request(request).await.map_err(|it| told(&it))
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
 use plimsoll_core::Seconds;
-use plimsoll_net::{Refusal, parse_body};
+use plimsoll_net::{Caller, Refusal, parse_body};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -93,8 +93,8 @@ pub struct Question {
     pub asked: Instant,
     /// Time by which the answer must end.
     pub deadline: Instant,
-    /// Bearer token for the agents.
-    pub token: Option<String>,
+    /// What the agents are shown.
+    pub caller: Caller,
 }
 
 impl Question {
@@ -152,7 +152,7 @@ impl Question {
             reduced,
             asked,
             deadline: asked + deadline,
-            token: config.agents_token.clone(),
+            caller: config.agents.clone(),
             body,
         };
         Ok((Arc::new(question), plan))

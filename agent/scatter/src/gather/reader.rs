@@ -117,7 +117,7 @@ async fn begin(
     node: &NodeAddress,
 ) -> Result<(News, Incoming), Fault> {
     let body = question.to_agent(partition).ok_or(Fault::Late)?;
-    let answer = nodes.ask(node, question.token.as_deref(), body).await;
+    let answer = nodes.ask(node, &question.caller, body).await;
     let begun = client::begin(answer.map_err(Fault::Down)?).await?;
     let Begun {
         columns,

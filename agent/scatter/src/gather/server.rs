@@ -17,7 +17,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use plimsoll_net::{Bodies, Endpoint, Guard, Refusal, Role, is_allowed, scrape};
+use plimsoll_net::{Bodies, Endpoint, Guard, Refusal, Role, Rules, is_allowed, scrape};
 use prometheus::{IntCounterVec, Registry};
 use serde_json::json;
 use tokio::{
@@ -82,8 +82,8 @@ impl GatherContext {
         refused: IntCounterVec,
     ) -> Self {
         GatherContext {
+            nodes: Arc::new(Nodes::new(Arc::clone(&config))),
             config,
-            nodes: Arc::new(Nodes::new()),
             limits: Arc::default(),
             metrics,
             registry,
@@ -121,8 +121,12 @@ pub async fn serve(
     context: GatherContext,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (config, closed) = (Arc::clone(&context.config), context.closed.clone());
-    let allows = move |address| is_allowed(config.load().allow.as_deref(), address);
+    let (config, of_tls) = (Arc::clone(&context.config), Arc::clone(&context.config));
+    let rules = Rules {
+        allows: Box::new(move |address| is_allowed(config.load().allow.as_deref(), address)),
+        tls: Box::new(move || of_tls.load().tls.clone()),
+        closed: context.closed.clone(),
+    };
     let tokens = Arc::clone(&context.config);
     let turned_away = context.metrics.clone();
     let guard = Guard {
@@ -143,7 +147,7 @@ pub async fn serve(
         .route("/readyz", get(fine))
         .route(GATHER, post(gather))
         .with_state(context);
-    plimsoll_net::serve(listener, guard.before(router), allows, closed, stop).await;
+    plimsoll_net::serve(listener, guard.before(router), rules, stop).await;
     Ok(())
 }
 

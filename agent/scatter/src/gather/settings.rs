@@ -9,10 +9,11 @@ use std::{
 
 use ipnet::IpNet;
 use plimsoll_core::MAX_NAME_BYTES;
-use plimsoll_net::Tokens;
+use plimsoll_net::{Caller, ClientTls, HttpUrl, ServerTls, Tokens, http_or_https_url};
 use plimsoll_settings::{
-    Checked, ConfigError, HttpSection, Level, LogFormat, MILLI, TOKENS_REFERENCE, TableReference,
-    at, duration, log_format, log_level, networks, token, tokens, wrong,
+    Checked, ConfigError, HttpSection, Level, LogFormat, MILLI, SERVER_TLS_REFERENCE, SharedTls,
+    TLS_REFERENCE, TOKENS_REFERENCE, TableReference, TlsSection, at, duration, log_format,
+    log_level, networks, server_tls, tokens, wrong,
 };
 use serde::Deserialize;
 
@@ -31,8 +32,12 @@ pub struct GatherConfig {
     pub allow: Option<Vec<IpNet>>,
     /// Bearer tokens that callers must send.
     pub tokens: Tokens,
-    /// Bearer token for the agents.
-    pub agents_token: Option<String>,
+    /// What the agents are shown.
+    pub agents: Caller,
+    /// TLS of the server, if it has any.
+    pub tls: Option<ServerTls>,
+    /// TLS of who asks this server for its health.
+    pub health_tls: Option<ClientTls>,
     /// Lowest level that is logged.
     pub log_level: Level,
     /// Format of the log.
@@ -65,8 +70,8 @@ pub struct Served {
 pub struct NodeAddress {
     /// Name of the node.
     pub name: String,
-    /// Host and port of the agent's HTTP server.
-    pub address: String,
+    /// The agent's HTTP server.
+    pub url: HttpUrl,
 }
 
 #[derive(Debug, Deserialize)]
@@ -78,6 +83,8 @@ struct File {
     http: HttpSection,
     #[serde(default)]
     agents: Agents,
+    #[serde(default)]
+    tls: TlsSection,
     nodes: BTreeMap<String, String>,
     #[serde(default)]
     partition: Vec<Partition>,
@@ -133,14 +140,16 @@ fn resolve(file: File) -> Checked<GatherConfig> {
         gather,
         http,
         agents,
+        tls,
         nodes,
         partition,
     } = file;
-    for (name, address) in &nodes {
+    let nodes = nodes.into_iter().map(|(name, address)| {
         let key = format!("nodes.{name}");
-        check_name(&key, name)?;
-        at(&key, plimsoll_net::host_port(address))?;
-    }
+        check_name(&key, &name)?;
+        Ok((name, at(&key, agent_url(&address))?))
+    });
+    let nodes: BTreeMap<String, HttpUrl> = nodes.collect::<Checked<_>>()?;
     let partitions = match &gather.map_file {
         Some(_) if !partition.is_empty() => {
             let problem = "there is gather.map_file, which has the partitions already";
@@ -167,6 +176,8 @@ fn resolve(file: File) -> Checked<GatherConfig> {
         return wrong("gather.deadline", problem);
     }
     let tokens = tokens(&http)?;
+    let shared_tls = SharedTls::new(&tls)?;
+    let tls = server_tls(http.tls.as_ref())?;
     if gather.free_sql && tokens.is_empty() {
         let problem = "needs http.token_file or [http.tokens]: not everybody may ask anything";
         return wrong("gather.free_sql", problem);
@@ -177,7 +188,13 @@ fn resolve(file: File) -> Checked<GatherConfig> {
         listen: at("http.listen", plimsoll_net::address(listen))?,
         allow: networks("http.allow", http.allow.as_deref())?,
         tokens,
-        agents_token: token("agents.token_file", agents.token_file.as_deref())?,
+        agents: shared_tls.caller(
+            "agents.token_file",
+            agents.token_file.as_deref(),
+            nodes.values(),
+        )?,
+        health_tls: tls.is_some().then(|| shared_tls.get()).transpose()?,
+        tls,
         log_level: log_level("gather.log_level", gather.log_level.as_deref())?,
         log_format: log_format("gather.log_format", gather.log_format.as_deref())?,
         free_sql: gather.free_sql,
@@ -194,6 +211,18 @@ fn resolve(file: File) -> Checked<GatherConfig> {
     })
 }
 
+/// URL of an agent, by its host and port or by itself.
+fn agent_url(text: &str) -> Result<HttpUrl, String> {
+    if !text.contains("://") {
+        plimsoll_net::host_port(text)?;
+        return http_or_https_url(&format!("http://{text}"));
+    }
+    http_or_https_url(text).and_then(|url| match &*url.path {
+        "/" => Ok(url),
+        _ => Err(format!("must be without a path, is {text:?}")),
+    })
+}
+
 fn check_name(key: &str, name: &str) -> Checked<()> {
     let fine = name.bytes().all(|byte| byte.is_ascii_graphic());
     match fine && (1..=MAX_NAME_BYTES).contains(&name.len()) {
@@ -206,7 +235,7 @@ fn check_name(key: &str, name: &str) -> Checked<()> {
 }
 
 /// Partitions from the `[[partition]]` tables.
-fn written(raw: Vec<Partition>, nodes: &BTreeMap<String, String>) -> Checked<Vec<Served>> {
+fn written(raw: Vec<Partition>, nodes: &BTreeMap<String, HttpUrl>) -> Checked<Vec<Served>> {
     if !(1..=MAX_PARTITIONS).contains(&raw.len()) {
         let count = raw.len();
         let problem = format!(
@@ -244,7 +273,7 @@ fn written(raw: Vec<Partition>, nodes: &BTreeMap<String, String>) -> Checked<Vec
 }
 
 /// Partitions from a map that `plimsoll partition` wrote.
-fn mapped(file: &Path, nodes: &BTreeMap<String, String>) -> Checked<Vec<Served>> {
+fn mapped(file: &Path, nodes: &BTreeMap<String, HttpUrl>) -> Checked<Vec<Served>> {
     let key = "gather.map_file";
     let told = |error: anyhow::Error| format!("{error:#}");
     let map = at(key, Map::read(file).map_err(told))?;
@@ -262,10 +291,10 @@ fn mapped(file: &Path, nodes: &BTreeMap<String, String>) -> Checked<Vec<Served>>
     served.collect()
 }
 
-fn replica(key: &str, name: String, nodes: &BTreeMap<String, String>) -> Checked<NodeAddress> {
+fn replica(key: &str, name: String, nodes: &BTreeMap<String, HttpUrl>) -> Checked<NodeAddress> {
     match nodes.get(&name) {
-        Some(address) => Ok(NodeAddress {
-            address: address.clone(),
+        Some(url) => Ok(NodeAddress {
+            url: url.clone(),
             name,
         }),
         None => wrong(key, format!("node {name:?} is not in [nodes]")),
@@ -273,8 +302,16 @@ fn replica(key: &str, name: String, nodes: &BTreeMap<String, String>) -> Checked
 }
 
 /// Reference of the configuration.
-pub const REFERENCE: [TableReference; 6] =
-    [HTTP, TOKENS_REFERENCE, AGENTS, NODES, PARTITION, GATHER];
+pub const REFERENCE: [TableReference; 8] = [
+    HTTP,
+    TOKENS_REFERENCE,
+    SERVER_TLS_REFERENCE,
+    AGENTS,
+    TLS_REFERENCE,
+    NODES,
+    PARTITION,
+    GATHER,
+];
 
 const HTTP: TableReference = (
     "[http]",
@@ -317,7 +354,7 @@ const NODES: TableReference = (
     "The agents that are asked, one a node; at least one.",
     &[(
         "NAME",
-        "host:port",
+        "host:port, or `https://host:port`",
         "required",
         "The node's name, 1 to 128 visible ASCII characters, and the `http.listen` of its agent.",
     )],

@@ -44,6 +44,8 @@ impl Pooled for Session {
         let opened = TcpStream::connect(&service.url.connect).await;
         let opened = opened.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
         let stream = opened.map_err(|error| down(format!("cannot connect: {error}")))?;
+        let secured = service.caller.secure(&service.url, stream).await;
+        let stream = secured.map_err(|problem| down(format!("cannot connect: {problem}")))?;
         let opened = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES)
             .handshake(TokioIo::new(stream))
@@ -125,9 +127,8 @@ fn question(service: &PartitionService, asked: &Asked) -> Result<Request<Full<By
         limit: asked.limit,
     };
     let body = question.body(asked.deadline).ok_or(Trouble::Late)?;
-    let token = service.token.as_ref().map(|token| token.text());
     let url = &service.url;
-    let mut request = request(&url.path, "plimsoll", token, body).map_err(wrong)?;
+    let mut request = request(&url.path, "plimsoll", &service.caller, body).map_err(wrong)?;
     let host = HeaderValue::from_str(&url.authority).map_err(|error| wrong(error.into()))?;
     request.headers_mut().insert(HOST, host);
     // Otherwise the service, if it is an agent, might wait for a core that this query holds here.

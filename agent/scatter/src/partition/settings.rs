@@ -6,9 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use plimsoll_net::{DatabaseAddress, HttpUrl};
+use plimsoll_net::{Caller, DatabaseAddress, HttpUrl};
 use plimsoll_settings::{
-    Checked, ConfigError, MAX_NAME, Secret, TableReference, at, secret, token, wrong,
+    Checked, ConfigError, MAX_NAME, Secret, SharedTls, TableReference, TlsSection, at, secret,
+    wrong,
 };
 use serde::Deserialize;
 
@@ -54,8 +55,8 @@ pub struct PartitionDatabase {
 pub struct PartitionService {
     /// URL for queries.
     pub url: HttpUrl,
-    /// Bearer token for the service.
-    pub token: Option<Secret>,
+    /// What the service is shown.
+    pub caller: Caller,
 }
 
 /// `[[partition]]` table as in the file.
@@ -88,8 +89,11 @@ pub fn databases(path: &Path) -> Result<Vec<(String, PartitionDatabase)>, Config
     let text = std::fs::read_to_string(path)
         .map_err(|error| ConfigError::whole_file(path, error.to_string()))?;
     let file: DatabasesFile = plimsoll_settings::deserialize(path, &text)?;
+    // What has a URL is refused.
+    let tls = SharedTls::new(&TlsSection::default())
+        .map_err(|wrong| plimsoll_settings::point_at(path, &text, wrong))?;
     let database = |path: &str, raw| {
-        let PartitionConfig { name, server, .. } = partition(path, raw)?;
+        let PartitionConfig { name, server, .. } = partition(path, raw, &tls)?;
         match server {
             PartitionServer::PostgreSql(database) => Ok((name, database)),
             PartitionServer::Http(_) => {
@@ -105,6 +109,7 @@ pub fn databases(path: &Path) -> Result<Vec<(String, PartitionDatabase)>, Config
 pub fn partitions(
     raw: Vec<PartitionSection>,
     has_token: bool,
+    tls: &SharedTls,
 ) -> Checked<Vec<Arc<PartitionConfig>>> {
     let checked = named(raw, |path, raw| {
         if raw.queries.is_empty() && !raw.free_sql {
@@ -118,7 +123,7 @@ pub fn partitions(
             let problem = "needs http.token_file or [http.tokens]: not everybody may ask anything";
             return wrong(format!("{path}.free_sql"), problem);
         }
-        partition(path, raw)
+        partition(path, raw, tls)
     });
     Ok(checked?.into_iter().map(Arc::new).collect())
 }
@@ -140,14 +145,14 @@ fn named<T>(
     Ok(partitions)
 }
 
-fn partition(path: &str, raw: PartitionSection) -> Checked<PartitionConfig> {
+fn partition(path: &str, raw: PartitionSection, tls: &SharedTls) -> Checked<PartitionConfig> {
     for (query, sql) in &raw.queries {
         if raw.url.is_none() && (sql.trim().is_empty() || sql.contains('\0')) {
             return wrong(format!("{path}.queries.{query}"), "must be an SQL query");
         }
     }
     let server = match &raw.url {
-        Some(url) => PartitionServer::Http(service(path, &raw, url)?),
+        Some(url) => PartitionServer::Http(service(path, &raw, url, tls)?),
         None => PartitionServer::PostgreSql(database(path, &raw)?),
     };
     Ok(PartitionConfig {
@@ -182,7 +187,12 @@ fn database(path: &str, raw: &PartitionSection) -> Checked<PartitionDatabase> {
     })
 }
 
-fn service(path: &str, raw: &PartitionSection, url: &str) -> Checked<PartitionService> {
+fn service(
+    path: &str,
+    raw: &PartitionSection,
+    url: &str,
+    tls: &SharedTls,
+) -> Checked<PartitionService> {
     let of_databases = [
         ("address", raw.address.is_some()),
         ("user", raw.user.is_some()),
@@ -197,11 +207,10 @@ fn service(path: &str, raw: &PartitionSection, url: &str) -> Checked<PartitionSe
     for (query, text) in &raw.queries {
         name(format!("{path}.queries.{query}"), text)?;
     }
-    let token = token(&format!("{path}.token_file"), raw.token_file.as_deref())?;
-    Ok(PartitionService {
-        url: at(&format!("{path}.url"), plimsoll_net::http_url(url))?,
-        token: token.map(Secret::new),
-    })
+    let url = at(&format!("{path}.url"), plimsoll_net::http_or_https_url(url))?;
+    let key = format!("{path}.token_file");
+    let caller = tls.caller(&key, raw.token_file.as_deref(), [&url])?;
+    Ok(PartitionService { url, caller })
 }
 
 fn name(key: String, text: &str) -> Checked<String> {
@@ -216,7 +225,7 @@ fn name(key: String, text: &str) -> Checked<String> {
 /// Reference of `[[partition]]`.
 pub const REFERENCE: TableReference = (
     "[[partition]]",
-    "A part of the data, in a PostgreSQL database of this node or, with `url`, in a service that answers as an agent does; `POST /v1/partition-query` asks it: docs/scatter.md. No TLS.",
+    "A part of the data, in a PostgreSQL database of this node or, with `url`, in a service that answers as an agent does; `POST /v1/partition-query` asks it: docs/scatter.md.",
     &[
         (
             "name",
@@ -228,7 +237,7 @@ pub const REFERENCE: TableReference = (
             "address",
             "`host:port` or `unix:///path`",
             "required, or `url`",
-            "Where PostgreSQL listens.",
+            "Where PostgreSQL listens; without TLS.",
         ),
         (
             "user",
@@ -250,7 +259,7 @@ pub const REFERENCE: TableReference = (
         ),
         (
             "url",
-            "`http://host[:port]/path`",
+            "`http://host[:port]/path`, or with `https://`",
             "none",
             "The service that is asked in place of a database; the keys above, but for `name`, and `free_sql` do not go with it.",
         ),

@@ -169,6 +169,7 @@ mod tests {
         PrometheusSource::new(
             PrometheusConfig {
                 url: plimsoll_net::HttpUrl {
+                    is_tls: false,
                     connect: String::new(),
                     authority: String::new(),
                     path: String::new(),

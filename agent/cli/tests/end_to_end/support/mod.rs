@@ -1,5 +1,6 @@
 //! The real agent and the real HAProxy on free loopback ports, gone when dropped.
 
+pub mod certificates;
 pub mod cluster;
 pub mod databases;
 pub mod exchange;

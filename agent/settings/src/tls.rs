@@ -1,0 +1,165 @@
+//! `[http.tls]` of servers, `[tls]` of clients.
+
+use std::{
+    cell::OnceCell,
+    path::{Path, PathBuf},
+};
+
+use plimsoll_net::{Caller, ClientTls, HttpUrl, ServerTls, TlsFile, TlsFiles, TlsProblem};
+use serde::Deserialize;
+
+use crate::{Checked, TableReference, Wrong, token, wrong};
+
+/// `[http.tls]` table as in the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerTlsSection {
+    certificate_file: PathBuf,
+    key_file: PathBuf,
+    client_ca_file: Option<PathBuf>,
+}
+
+/// `[tls]` table as in the file; also the TLS keys of a table that has others.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsSection {
+    /// File with the authorities that are trusted in place of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// File with the client's certificate.
+    pub certificate_file: Option<PathBuf>,
+    /// File with its key.
+    pub key_file: Option<PathBuf>,
+}
+
+/// The TLS of an HTTP server.
+pub fn server_tls(raw: Option<&ServerTlsSection>) -> Checked<Option<ServerTls>> {
+    let Some(raw) = raw else { return Ok(None) };
+    let own = (raw.certificate_file.clone(), raw.key_file.clone());
+    let tls = ServerTls::new(own, raw.client_ca_file.clone());
+    tls.map(Some)
+        .map_err(|problem| at_file("http.tls", "client_ca_file", problem))
+}
+
+/// The files of a client, at this table.
+pub fn client_files(table: &str, raw: &TlsSection) -> Checked<TlsFiles> {
+    let own = match (&raw.certificate_file, &raw.key_file) {
+        (Some(certificate), Some(key)) => Some((certificate.clone(), key.clone())),
+        (None, None) => None,
+        (Some(_), None) => return wrong(format!("{table}.certificate_file"), "needs key_file"),
+        (None, Some(_)) => return wrong(format!("{table}.key_file"), "needs certificate_file"),
+    };
+    Ok(TlsFiles {
+        own,
+        authorities: raw.ca_file.clone(),
+    })
+}
+
+/// A problem with one of these files, at its key.
+pub fn at_file(table: &str, authorities: &str, problem: TlsProblem) -> Wrong {
+    let key = match problem.file {
+        TlsFile::Certificate => "certificate_file",
+        TlsFile::Key => "key_file",
+        TlsFile::Authorities => authorities,
+    };
+    Wrong {
+        key: format!("{table}.{key}"),
+        problem: problem.problem,
+    }
+}
+
+/// `[tls]`: the TLS of all that a program asks, made when it is first needed.
+#[derive(Debug)]
+pub struct SharedTls {
+    files: TlsFiles,
+    made: OnceCell<ClientTls>,
+}
+
+impl SharedTls {
+    /// Checks the files, if there are any.
+    pub fn new(raw: &TlsSection) -> Checked<Self> {
+        let shared = SharedTls {
+            files: client_files("tls", raw)?,
+            made: OnceCell::new(),
+        };
+        if shared.files != TlsFiles::default() {
+            shared.get()?;
+        }
+        Ok(shared)
+    }
+
+    /// What a caller shows: a token from a file at this key, and the TLS if one of its URLs needs it.
+    pub fn caller<'a>(
+        &self,
+        key: &str,
+        token_file: Option<&Path>,
+        urls: impl IntoIterator<Item = &'a HttpUrl>,
+    ) -> Checked<Caller> {
+        let is_needed = urls.into_iter().any(|url| url.is_tls);
+        Ok(Caller {
+            token: token(key, token_file)?,
+            tls: is_needed.then(|| self.get()).transpose()?,
+        })
+    }
+
+    /// The TLS.
+    pub fn get(&self) -> Checked<ClientTls> {
+        if let Some(made) = self.made.get() {
+            return Ok(made.clone());
+        }
+        let made = ClientTls::new(self.files.clone());
+        let made = made.map_err(|problem| at_file("tls", "ca_file", problem))?;
+        Ok(self.made.get_or_init(|| made).clone())
+    }
+}
+
+/// Of `[http.tls]`.
+pub const SERVER_TLS_REFERENCE: TableReference = (
+    "[http.tls]",
+    "With this table it speaks TLS alone, 1.2 or 1.3: [http-api.md](http-api.md#tls). PEM files, read at start and reload, and within a second or so of a change; if they cannot be used then, that is logged, and those read before stay in use. Connections go on.",
+    &[
+        (
+            "certificate_file",
+            "path",
+            "required",
+            "File with its certificate, followed by those between it and its authority.",
+        ),
+        (
+            "key_file",
+            "path",
+            "required",
+            "File with the certificate's private key.",
+        ),
+        (
+            "client_ca_file",
+            "path",
+            "none",
+            "File with authorities. With it, clients must show a certificate of one of them, those that check its health, too.",
+        ),
+    ],
+);
+
+/// Of `[tls]`.
+pub const TLS_REFERENCE: TableReference = (
+    "[tls]",
+    "What it trusts and shows where it asks an `https://` address. PEM files, read as those of `[http.tls]`.",
+    &[
+        (
+            "ca_file",
+            "path",
+            "the system's",
+            "File with the authorities that are trusted, in place of the system's.",
+        ),
+        (
+            "certificate_file",
+            "path",
+            "none",
+            "File with the certificate that is shown where a server asks for one; needs `key_file`.",
+        ),
+        (
+            "key_file",
+            "path",
+            "none",
+            "File with the certificate's private key; needs `certificate_file`.",
+        ),
+    ],
+);
