@@ -10,7 +10,7 @@ use plimsoll_node::{
     control_loop::ServiceConfig,
     ring::{LinkSettings, Server, told},
 };
-use plimsoll_scatter::partition::Partitions;
+use plimsoll_scatter::partition::{PartitionConfig, PartitionServer, Partitions, probe_partition};
 use plimsoll_settings::ConfigError;
 use plimsoll_signal::{
     jobs::{Jobs, JobsConfig},
@@ -18,7 +18,7 @@ use plimsoll_signal::{
     sources::{self, Source, SourceContext},
 };
 use prometheus::Registry;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{config::Config, metrics::Metrics, node_command};
 
@@ -131,6 +131,9 @@ async fn probes(config: &Config) -> anyhow::Result<Vec<Tried>> {
         if let Some(tried) = jobs(service).await {
             all.push(tried);
         }
+    }
+    for partition in &config.partitions {
+        all.extend(partition_database(partition).await);
     }
     if let Some(settings) = &config.redis {
         all.push(redis(settings).await);
@@ -246,6 +249,17 @@ async fn jobs(service: &ServiceConfig) -> Option<Tried> {
         }
     };
     Some(Tried::new(format!("{} jobs: {what}", service.name), result))
+}
+
+/// A partition's database; a service is asked by callers only.
+async fn partition_database(config: &PartitionConfig) -> Option<Tried> {
+    let PartitionServer::PostgreSql(database) = &config.server else {
+        return None;
+    };
+    let what = format!("partition {}: {}", config.name, database.address);
+    let result = timeout(COUNT_LIMIT, probe_partition(database)).await;
+    let result = result.unwrap_or_else(|_| Err("does not answer".to_owned()));
+    Some(Tried::new(what, result))
 }
 
 async fn redis(settings: &LinkSettings) -> Tried {

@@ -1,6 +1,6 @@
 //! Queries in a node's partition, on a real PostgreSQL.
 
-use std::net::TcpStream;
+use std::{net::TcpStream, process::Command};
 
 use crate::support::lines::{SCATTER, problem};
 use crate::support::partition::Node;
@@ -170,6 +170,65 @@ fn what_is_wrong_is_refused_and_nothing_is_written() {
             .contains("partition[1].free_sql: needs http.token_file")
     );
     refused.kill();
+}
+
+#[test]
+fn a_query_that_writes_is_refused_by_the_database() {
+    let node = Node::start();
+    node.server.sql(
+        "CREATE SEQUENCE numbers; GRANT ALL ON SEQUENCE numbers TO plimsoll; \
+         CREATE FUNCTION add_item() RETURNS int LANGUAGE sql AS 'INSERT INTO items VALUES (6) RETURNING id'; \
+         CREATE FUNCTION sneak() RETURNS int LANGUAGE plpgsql AS \
+         'BEGIN SET TRANSACTION READ WRITE; INSERT INTO items VALUES (7); RETURN 7; END'",
+    );
+    for sql in [
+        "SELECT add_item()",
+        "SELECT nextval('numbers')",
+        "SELECT id FROM items FOR UPDATE",
+    ] {
+        let (status, problem) = node.sql(sql);
+        assert_eq!(status, 422, "{sql}: {problem}");
+        assert!(
+            problem.contains("in a read-only transaction (25006)"),
+            "{sql}: {problem}"
+        );
+    }
+    let (status, problem) = node.sql("SELECT sneak()");
+    assert!(
+        status == 422 && problem.contains("read-write mode"),
+        "{problem}"
+    );
+    assert_eq!(node.server.sql("SELECT count(*) FROM items").trim(), "5");
+    // So is every other transaction of the session.
+    let setting = "SELECT current_setting('default_transaction_read_only') AS it";
+    let question = json!({"partition": "free", "sql": setting, "deadline_seconds": 20});
+    assert_eq!(node.ask(question).1[1], json!(["on"]));
+}
+
+#[test]
+fn a_probe_names_a_user_that_may_write() {
+    let node = Node::start();
+    let probe = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+            .args(["agent", "--check-config", "--probe", "--config"])
+            .arg(node.agent.config_path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let line = said.lines().find(|line| line.contains("partition p1: "));
+        line.unwrap().to_owned()
+    };
+    let told = probe();
+    assert!(
+        told.starts_with("FAIL") && told.contains("plimsoll may write to 1 of its tables"),
+        "{told}"
+    );
+    node.server.sql("REVOKE INSERT ON items FROM plimsoll");
+    let told = probe();
+    assert!(
+        told.starts_with("ok") && told.contains("writes to no table"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -38,7 +38,7 @@ use out::Out;
 
 use crate::answer::MAX_HOPS;
 
-pub use postgresql::{Driver, login};
+pub use postgresql::{Driver, login, probe as probe_partition};
 pub use settings::{
     PartitionConfig, PartitionDatabase, PartitionSection, PartitionServer, PartitionService,
     REFERENCE, databases, partitions,

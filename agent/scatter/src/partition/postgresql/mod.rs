@@ -13,7 +13,7 @@ use tokio_util::bytes::BytesMut;
 use super::{Asked, Out, Trouble};
 use crate::client::MAX_ROW_BYTES;
 use session::{Broken, Prepared};
-pub use session::{Driver, Session, login};
+pub use session::{Driver, Session, login, probe};
 
 type Pool = super::pool::Pool<Session>;
 

@@ -14,9 +14,9 @@ use crate::{
 };
 
 /// Options of the connection: while a query has no rows, the server checks every 500 ms that the agent is still
-/// connected; and it plans each query for its actual parameters.
-const OPTIONS: &str =
-    "-c client_connection_check_interval=500 -c plan_cache_mode=force_custom_plan";
+/// connected; it plans each query for its actual parameters; and every transaction is read-only, whoever begins it.
+const OPTIONS: &str = "-c client_connection_check_interval=500 -c plan_cache_mode=force_custom_plan \
+     -c default_transaction_read_only=on";
 /// Time for a cancelled query to end before the connection is dropped.
 const CANCEL_WAIT: Duration = Duration::from_secs(2);
 /// Timeout for closing a connection gracefully.
@@ -99,6 +99,35 @@ impl Pooled for Session {
         } = self;
         drop((client, statements));
         let _ = timeout(CLOSE_WAIT, &mut driver).await;
+    }
+}
+
+/// Number of tables that the user may write to, with those of superusers, who may write to all.
+const WRITABLE: &str = "SELECT count(*) FROM pg_catalog.pg_class AS c \
+     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+     WHERE c.relkind IN ('r', 'p', 'f') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' \
+     AND pg_catalog.has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE')";
+
+/// Tries a database as queries use it.
+///
+/// # Errors
+///
+/// It does not answer, or its user may write.
+pub async fn probe(database: &PartitionDatabase) -> Result<String, String> {
+    let opened = login(database, "plimsoll-partition", OPTIONS).await;
+    let (client, _driver) = opened.map_err(|trouble| trouble.to_string())?;
+    let found = client.query_one(WRITABLE, &[]).await;
+    let tables: i64 = found
+        .and_then(|row| row.try_get(0))
+        .map_err(|it| told(&it).to_string())?;
+    match tables {
+        0 => Ok("answers, and its user writes to no table".to_owned()),
+        _ => {
+            let user = &database.user;
+            Err(format!(
+                "{user} may write to {tables} of its tables; give it no right but to read"
+            ))
+        }
     }
 }
 
