@@ -76,3 +76,40 @@ impl Config {
         resolve::resolve(file).map_err(|wrong| plimsoll_settings::point_at(path, text, wrong))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use plimsoll_scatter::gather::GatherConfig;
+
+    use super::*;
+
+    #[test]
+    fn nothing_listens_beyond_loopback_by_default() {
+        let text = r#"
+            [[service]]
+            name = "s"
+            [service.sla]
+            delay = "1s"
+            [service.source]
+            kind = "prometheus"
+            url = "http://127.0.0.1:8001/metrics"
+            histogram = "d"
+        "#;
+        let config = Config::parse(Path::new("x"), text).unwrap();
+        let listens = [config.http_listen, config.agent_check.listen];
+        assert!(
+            listens.iter().all(|it| it.ip().is_loopback()),
+            "{listens:?}"
+        );
+        assert_eq!(
+            (config.envoy.orca_listen, config.control_socket),
+            (None, None)
+        );
+
+        let gather =
+            "[nodes]\na = \"192.0.2.11:9464\"\n[[partition]]\nname = \"p\"\nnodes = [\"a\"]\n";
+        let gather = GatherConfig::parse(Path::new("x"), gather).unwrap();
+        assert!(gather.listen.ip().is_loopback(), "{}", gather.listen);
+    }
+}
