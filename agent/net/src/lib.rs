@@ -29,4 +29,4 @@ pub use places::{Entered, Place, Places};
 pub use reread::Reread;
 pub use server::{Rules, serve};
 pub use socket::{Socket, connect};
-pub use tls::{ClientTls, ServerTls, TlsFile, TlsFiles, TlsProblem};
+pub use tls::{ClientTls, ServerTls, TextTls, TlsFile, TlsFiles, TlsProblem, TlsTexts};

@@ -244,6 +244,57 @@ fn system() -> RootCertStore {
     trusted
 }
 
+/// The texts of [`TlsFiles`], for a library that makes its TLS of them.
+pub struct TlsTexts {
+    /// Certificate and key.
+    pub own: Option<(Vec<u8>, Vec<u8>)>,
+    /// The authorities.
+    pub authorities: Option<Vec<u8>>,
+}
+
+/// TLS by a library that takes texts.
+#[derive(Clone)]
+pub struct TextTls {
+    files: TlsFiles,
+    texts: Arc<Reread<TlsTexts>>,
+}
+
+impl TextTls {
+    /// Checks the files.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be used.
+    pub fn new(files: TlsFiles) -> Result<Self, TlsProblem> {
+        let texts = Arc::new(files.watch(texts)?);
+        Ok(TextTls { files, texts })
+    }
+
+    /// The texts in force.
+    pub fn texts(&self) -> Arc<TlsTexts> {
+        self.texts.current()
+    }
+}
+
+fn texts(files: &TlsFiles) -> Result<TlsTexts, TlsProblem> {
+    files.own()?;
+    files.authorities()?;
+    let read = |file, path: &PathBuf| match std::fs::read(path) {
+        Ok(text) => Ok(text),
+        Err(error) => wrong(file, path, error),
+    };
+    let own = files.own.as_ref().map(|(certificate, key)| {
+        let certificate = read(TlsFile::Certificate, certificate)?;
+        Ok((certificate, read(TlsFile::Key, key)?))
+    });
+    let authorities = files.authorities.as_ref();
+    let authorities = authorities.map(|path| read(TlsFile::Authorities, path));
+    Ok(TlsTexts {
+        own: own.transpose()?,
+        authorities: authorities.transpose()?,
+    })
+}
+
 macro_rules! known_by_its_files {
     ($tls:ident) => {
         impl PartialEq for $tls {
@@ -264,3 +315,4 @@ macro_rules! known_by_its_files {
 
 known_by_its_files!(ServerTls);
 known_by_its_files!(ClientTls);
+known_by_its_files!(TextTls);

@@ -1,6 +1,6 @@
 //! Passwords, ACL users and certificates.
 
-use crate::support::certificates::Authority;
+use crate::support::certificates::{Authority, replace};
 use crate::support::exchange;
 use crate::support::redis::{
     Redis, assert_undisturbed, documented_acl, member, started_by, wait_failure, wait_logged,
@@ -85,16 +85,14 @@ fn a_permission_that_lacks_is_named() {
     wait_logged(&agent, "permissions to access ");
 }
 
-#[test]
-fn tls_with_a_private_authority() {
-    let service = Service::start();
+/// A Redis, and its port with TLS.
+fn speaking_tls(authority: &Authority, auth_clients: &str) -> (Redis, u16) {
     let mut redis = Redis::unstarted(&[]);
-    let authority = Authority::new();
     let tls = free_port();
     let file = |name: &str| authority.file(name).display().to_string();
     let (cert, key, ca) = (file("server.pem"), file("server.key"), file("ca.pem"));
     let words = format!(
-        "--port {} --bind 127.0.0.1 127.0.0.2 --tls-port {tls} --tls-auth-clients no \
+        "--port {} --bind 127.0.0.1 127.0.0.2 --tls-port {tls} --tls-auth-clients {auth_clients} \
          --tls-cert-file {cert} --tls-key-file {key} --tls-ca-cert-file {ca}",
         redis.port
     );
@@ -103,6 +101,14 @@ fn tls_with_a_private_authority() {
     wait_for("redis answers", || {
         redis.cli(&["PING"]).contains("PONG").then_some(())
     });
+    (redis, tls)
+}
+
+#[test]
+fn tls_with_a_private_authority() {
+    let (service, authority) = (Service::start(), Authority::new());
+    let (redis, tls) = speaking_tls(&authority, "no");
+    let ca = authority.file("ca.pem").display().to_string();
     let by_tls = format!("urls = [\"rediss://127.0.0.1:{tls}\"]\ntimeout = \"2s\"\n");
 
     let trusting = started_by(&service, "node1", &format!("{by_tls}ca_file = \"{ca}\""));
@@ -132,6 +138,35 @@ fn tls_with_a_private_authority() {
     let plain = started_by(&service, "node4", &format!("{plain}ca_file = \"{ca}\""));
     wait_failure(&plain);
     assert_undisturbed(&plain);
+}
+
+#[test]
+fn a_certificate_is_shown_to_a_redis_that_asks_for_one() {
+    let (service, authority, stranger) = (Service::start(), Authority::new(), Authority::new());
+    let (_redis, tls) = speaking_tls(&authority, "yes");
+    let by_tls = format!("urls = [\"rediss://127.0.0.1:{tls}\"]\ntimeout = \"2s\"\n");
+    let by_tls = by_tls + &authority.keys(&[("ca_file", "ca.pem")]);
+    let own = [
+        ("certificate_file", "client.pem"),
+        ("key_file", "client.key"),
+    ];
+
+    let known = started_by(&service, "node1", &(by_tls.clone() + &authority.keys(&own)));
+    wait_nodes(&known, &["node1"]);
+    let without = started_by(&service, "node2", &by_tls);
+    wait_logged(
+        &without,
+        "it asks for a certificate, see redis.certificate_file",
+    );
+    assert_undisturbed(&without);
+
+    // Changed files count without a reload.
+    let other = started_by(&service, "node3", &(by_tls + &stranger.keys(&own)));
+    wait_failure(&other);
+    for name in ["client.key", "client.pem"] {
+        replace(&stranger.file(name), &authority.file(name));
+    }
+    wait_nodes(&other, &["node1", "node3"]);
 }
 
 #[test]

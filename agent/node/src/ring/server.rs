@@ -4,8 +4,8 @@ use super::settings::{LinkMode, LinkSettings};
 use crate::functions::Library;
 use anyhow::{Context, bail};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue,
-    IntoConnectionInfo, Pipeline, RedisConnectionInfo, TlsCertificates, Value,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo,
+    FromRedisValue, IntoConnectionInfo, Pipeline, RedisConnectionInfo, TlsCertificates, Value,
     aio::{ConnectionLike, MultiplexedConnection},
     cluster::ClusterClient,
     cluster_async::ClusterConnection,
@@ -167,7 +167,11 @@ fn chain(problem: &anyhow::Error) -> String {
 }
 
 /// By what Redis or TLS say.
-const HINTS: [(&str, &str); 8] = [
+const HINTS: [(&str, &str); 9] = [
+    (
+        "CertificateRequired",
+        "it asks for a certificate, see redis.certificate_file",
+    ),
     (
         "UnknownIssuer",
         "its certificate is of no trusted authority, see redis.ca_file",
@@ -186,10 +190,16 @@ const HINTS: [(&str, &str); 8] = [
 ];
 const RIGHTS: &str = "the user lacks a right, docs/redis.md has the rule";
 
+/// The certificates in force.
 fn certificates(settings: &LinkSettings) -> TlsCertificates {
+    let texts = settings.tls.as_ref().map(|tls| tls.texts());
+    let own = texts.as_ref().and_then(|texts| texts.own.clone());
     TlsCertificates {
-        client_tls: None,
-        root_cert: settings.ca.clone(),
+        client_tls: own.map(|(client_cert, client_key)| ClientTlsConfig {
+            client_cert,
+            client_key,
+        }),
+        root_cert: texts.and_then(|texts| texts.authorities.clone()),
     }
 }
 
@@ -206,7 +216,7 @@ async fn cluster(settings: &LinkSettings) -> anyhow::Result<ClusterConnection> {
         .connection_timeout(settings.timeout)
         .response_timeout(settings.timeout)
         .retries(1);
-    if settings.ca.is_some() {
+    if settings.tls.is_some() {
         client = client.certs(certificates(settings));
     }
     Ok(client.build()?.get_async_connection().await?)

@@ -1,12 +1,12 @@
 //! `[redis]` and `[service.ring]`.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use plimsoll_settings::{Checked, MILLI, TableReference, duration, number, secret, word, wrong};
+use plimsoll_net::{TextTls, TlsFiles};
+use plimsoll_settings::{
+    Checked, MILLI, TableReference, TlsSection, at_file, client_files, duration, number, secret,
+    word, wrong,
+};
 use plimsoll_wire::{LEASE_SECONDS, MAX_CONFIGURED_NAME_BYTES, is_configured_name};
 use serde::Deserialize;
 
@@ -49,8 +49,8 @@ pub struct LinkSettings {
     pub user: Option<String>,
     /// Its password.
     pub password: Option<String>,
-    /// Certificates that are trusted in place of the system's, PEM.
-    pub ca: Option<Vec<u8>>,
+    /// Who is trusted in place of the system's authorities, and what is shown; for `rediss://`.
+    pub tls: Option<TextTls>,
     /// For connecting, and for each answer.
     pub timeout: Duration,
 }
@@ -76,6 +76,8 @@ pub struct RedisSection {
     user: Option<String>,
     password_file: Option<PathBuf>,
     ca_file: Option<PathBuf>,
+    certificate_file: Option<PathBuf>,
+    key_file: Option<PathBuf>,
     #[serde(default, with = "humantime_serde")]
     timeout: Option<Duration>,
 }
@@ -136,13 +138,7 @@ pub fn redis(raw: &RedisSection) -> Checked<LinkSettings> {
     if raw.user.is_some() && password.is_none() {
         return wrong("redis.user", "needs redis.password_file");
     }
-    let ca = raw.ca_file.as_deref().map(certificates).transpose()?;
-    if ca.is_some() && !raw.urls.iter().all(|url| url.starts_with("rediss://")) {
-        return wrong(
-            "redis.ca_file",
-            "needs rediss:// in every one of redis.urls",
-        );
-    }
+    let tls = tls(raw)?;
     Ok(LinkSettings {
         mode,
         urls: raw.urls.clone(),
@@ -152,7 +148,7 @@ pub fn redis(raw: &RedisSection) -> Checked<LinkSettings> {
             .unwrap_or_else(|| "mymaster".into()),
         user: raw.user.clone(),
         password,
-        ca,
+        tls,
         timeout: duration(
             "redis.timeout",
             raw.timeout,
@@ -162,27 +158,27 @@ pub fn redis(raw: &RedisSection) -> Checked<LinkSettings> {
     })
 }
 
-/// A PEM file with certificates in it, so that a mistake is told at the start.
-fn certificates(file: &Path) -> Checked<Vec<u8>> {
-    use rustls::pki_types::{CertificateDer, pem::PemObject};
-    let told = |problem: String| wrong("redis.ca_file", format!("{}: {problem}", file.display()));
-    let text = match std::fs::read(file) {
-        Ok(text) => text,
-        Err(error) => return told(error.to_string()),
+/// The files of TLS, checked at the start.
+fn tls(raw: &RedisSection) -> Checked<Option<TextTls>> {
+    let files = TlsSection {
+        ca_file: raw.ca_file.clone(),
+        certificate_file: raw.certificate_file.clone(),
+        key_file: raw.key_file.clone(),
     };
-    let mut trusted = rustls::RootCertStore::empty();
-    for found in CertificateDer::pem_slice_iter(&text) {
-        let added = found
-            .map_err(|error| error.to_string())
-            .and_then(|found| trusted.add(found).map_err(|error| error.to_string()));
-        if let Err(problem) = added {
-            return told(problem);
-        }
+    let files = client_files("redis", &files)?;
+    if files == TlsFiles::default() {
+        return Ok(None);
     }
-    if trusted.is_empty() {
-        return told("holds no PEM certificate".into());
+    if !raw.urls.iter().all(|url| url.starts_with("rediss://")) {
+        let key = match files.own {
+            Some(_) => "redis.certificate_file",
+            None => "redis.ca_file",
+        };
+        return wrong(key, "needs rediss:// in every one of redis.urls");
     }
-    Ok(text)
+    let tls = TextTls::new(files);
+    tls.map(Some)
+        .map_err(|problem| at_file("redis", "ca_file", problem))
 }
 
 /// The name of a cluster or a node.
@@ -269,7 +265,19 @@ pub const REDIS_REFERENCE: TableReference = (
             "ca_file",
             "path",
             "the system's",
-            "PEM file with the authorities that are trusted for `rediss://`, in place of the system's; read at start and reload.",
+            "PEM file with the authorities that are trusted for `rediss://`, in place of the system's; read at start and reload, and for connections after it has changed.",
+        ),
+        (
+            "certificate_file",
+            "path",
+            "none",
+            "PEM file with the certificate that is shown to Redis and sentinels over `rediss://`; needs `key_file`. Read as `ca_file`.",
+        ),
+        (
+            "key_file",
+            "path",
+            "none",
+            "PEM file with the certificate's private key; needs `certificate_file`.",
         ),
         (
             "timeout",
