@@ -72,5 +72,6 @@ def test_docs_envoy_filter_md_and_envoy_module_md(network):
         lb2.run(module.take("Envoy", "sh"))
         lb2.write("/etc/envoy.yaml", configuration("envoy-module", module.take("Envoy", "yaml")))
         validate = module.take("Envoy", "sh")
+        guide.leave("Agents with certificates", "yaml", "tests/end_to_end/envoy/test_tls.py runs it")
         for proxy in (lb1, lb2):
             places_by_the_ring(proxy, nodes.hosts[0], validate)
