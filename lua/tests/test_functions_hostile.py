@@ -116,6 +116,25 @@ def test_small_forward_steps_of_the_clock_together_drop_nobody(cluster):
     assert cluster.ring() == before
 
 
+@pytest.mark.parametrize("back", [1000, 600_000, 7_200_000])
+def test_a_clock_set_back_after_a_long_silence_ends_no_lease_and_prolongs_none(cluster, back):
+    """Redis was away for longer than the leases, and the server that took over has an earlier clock."""
+    for node in NODES:
+        cluster.report(node, 1000, lease=2000)
+    before = cluster.ring()
+    shift_clock(cluster, 10_000)
+    # Its first call since: the round of before goes on, and the leases of the others are in it.
+    cluster.report("node1", 1000, lease=2000)
+    shift_clock(cluster, -back)
+    cluster.report("node1", 1000, lease=2000)
+    assert cluster.ring() == before
+    # The others are dead: of each round a third of their leases counts.
+    for _ in range(3):
+        shift_clock(cluster, 1000)
+        cluster.report("node1", 1000, lease=2000)
+    assert set(cluster.sizes()) == {"node1"}
+
+
 @pytest.mark.parametrize("how", ["leave", "lapse"])
 def test_nothing_stays_of_nodes_that_came_and_went(cluster, how):
     cluster.report("stays", 1000)

@@ -43,11 +43,19 @@ end
 local function tell_time(keys, caller)
   local now, since, round, seen = read_time(keys)
   if now < seen then
+    -- What has passed of the round, as far as it can matter: times are to stay above 0.
+    local passed = math.min(seen - since, MAX_LEASE_MS)
     shift_leases(keys, function(record)
+      local left = math.min(lease_end_of(record, since, seen) - seen, record.lease)
       -- One that cannot have been then stays: somebody else wrote it, or that time.
-      return whole(record.lease_end, seen + 1, seen + MAX_LEASE_MS) and now - seen or 0
+      if record.lease_end > seen + MAX_LEASE_MS or record.lease_end + MAX_LEASE_MS < since then
+        return 0
+      end
+      -- One that has run out stays so.
+      return left > 0 and now + left - math.max(0, passed - math.floor(record.lease / 3)) - record.lease_end
+        or -record.lease_end
     end)
-    since = math.max(1, since + now - seen)
+    since = math.max(1, now - passed)
   end
   if not caller or caller.round == round then
     shift_leases(keys, function(record)
