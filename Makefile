@@ -50,7 +50,7 @@ APP_OPTIONS = --app "$(APP)" $(if $(filter file,$(origin SCENARIO)),,--scenario 
 	$(if $(VALUE),--value "$(VALUE)")
 NOT_WITH_APP = CLIENTS NODES PROXIES MIX DURATION REDIS_AWAY OBSERVE DB
 
-.PHONY: help tools apps build install package package-test compose-test fresh-test demo lab sweep report scatter-bench preview docs simulate check model matrix fuzz test test-rust test-lua test-python bench soak lint fmt clean
+.PHONY: help tools apps build install package package-test compose-test fresh-test demo lab sweep report scatter-bench preview docs simulate check model matrix fuzz properties test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -165,6 +165,9 @@ matrix: tools build ## Run the tests about a program, and a quick lab, on each o
 
 fuzz: ## Feed random input to whatever reads what comes from outside, FUZZ_SECONDS a target (nightly Rust; docs/reliability.md)
 	@FUZZ_SECONDS="$(FUZZ_SECONDS)" TARGETS="$(TARGETS)" NIGHTLY="$(NIGHTLY)" scripts/fuzz
+
+properties: tools ## Call the Redis libraries in thousands of random orders, and check what they promise after each call (docs/reliability.md)
+	$(PYTHON) -m pytest --timeout 0 --hypothesis-profile=long -n 2 lua/tests/test_functions_stateful.py lua/tests/test_placement_functions_stateful.py
 
 test-rust:
 	$(NEXTEST) --workspace
