@@ -122,6 +122,9 @@ pub struct ServeArgs {
     /// writes that come too late by their fencing token, are counted and refused.
     #[arg(long, value_name = "DIR")]
     pub witness_directory: Option<PathBuf>,
+    /// File to append a JSON line to as a request begins, ends or is refused.
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
     /// A slave silent for this long is dropped; a slave that hears nothing for half of it is not ready.
     #[arg(long, default_value = "2s", value_parser = duration)]
     pub replication_timeout: Duration,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::journal::Entry;
 use crate::witness::Claim;
 
 #[derive(Default)]
@@ -32,6 +33,8 @@ pub struct Ticket {
 /// Held by a request as long as it is at this node, even if its client has left.
 pub struct Presence {
     pub _ticket: Ticket,
+    /// Ends before the claim does.
+    pub _entry: Option<Entry>,
     pub _claim: Option<Claim>,
 }
 

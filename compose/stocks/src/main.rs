@@ -10,6 +10,7 @@ mod fence;
 mod freshness;
 mod http;
 mod inflight;
+mod journal;
 mod ledger;
 mod metrics;
 mod pool;

@@ -16,6 +16,7 @@ use crate::cli::{Role, ServeArgs};
 use crate::database::{Opened, spawn};
 use crate::freshness::Quotes;
 use crate::http::{self, App, Node};
+use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::pool::Pool;
 use crate::prices::{self, Feed};
@@ -61,11 +62,17 @@ async fn serve(args: ServeArgs) -> Result<()> {
         .as_deref()
         .map(|directory| Witness::open(directory, &args.name))
         .transpose()?;
+    let journal = args
+        .journal
+        .as_deref()
+        .map(|path| Journal::open(path, &args.name))
+        .transpose()?;
     let metrics = Arc::new(Metrics::new()?);
     let app = Arc::new(App::new(
         args.name.clone(),
         args.role == Role::Master || args.primary,
         witness,
+        journal,
         Arc::clone(&metrics),
     ));
     let (stop, stopped) = oneshot::channel::<()>();

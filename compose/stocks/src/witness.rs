@@ -86,6 +86,18 @@ pub enum Denied {
     },
 }
 
+impl Denied {
+    /// In one word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Unreadable(_) => "unreadable",
+            Self::Violation { .. } => "violation",
+            Self::Late { .. } => "late",
+            Self::Io { .. } => "io",
+        }
+    }
+}
+
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -24,6 +24,7 @@ use crate::cli::MAX_ITEMS;
 use crate::database::{InDoubt, Unavailable};
 use crate::freshness::Quotes;
 use crate::inflight::{Inflight, Presence};
+use crate::journal::{Entry, Journal};
 use crate::metrics::{Class, Metrics};
 use crate::pool::{Job, Pool, Work};
 use crate::reader::Items;
@@ -39,6 +40,7 @@ pub struct App {
     /// Whether the node takes transactions.
     writes: bool,
     witness: Option<Witness>,
+    journal: Option<Arc<Journal>>,
     pub metrics: Arc<Metrics>,
     inflight: Arc<Inflight>,
     node: OnceLock<Node>,
@@ -67,12 +69,14 @@ impl App {
         name: String,
         writes: bool,
         witness: Option<Witness>,
+        journal: Option<Journal>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             name: HeaderValue::from_str(&name).unwrap_or(HeaderValue::from_static("invalid")),
             writes,
             witness,
+            journal: journal.map(Arc::new),
             metrics,
             inflight: Arc::default(),
             node: OnceLock::new(),
@@ -132,12 +136,30 @@ impl App {
             return Ok(None);
         };
         let claimed = witness.claim_for(headers);
-        let claim = claimed.map_err(|why| Box::new(self.denied(&why)))?;
+        let claim = claimed.map_err(|why| Box::new(self.denied(&why, headers)))?;
         self.metrics.primary_claims.inc();
         Ok(Some(claim))
     }
 
-    fn denied(&self, why: &Denied) -> Response {
+    /// A query that came at this time.
+    fn query(&self, at: Instant, headers: &HeaderMap, items: usize) -> Arrival {
+        Arrival {
+            at,
+            entry: self.entry(Class::Query, headers, items),
+            claim: None,
+        }
+    }
+
+    /// A request's entry in the journal, where there is one.
+    fn entry(&self, class: Class, headers: &HeaderMap, items: usize) -> Option<Entry> {
+        let journal = self.journal.as_ref()?;
+        Some(journal.begin(class.label(), headers, items))
+    }
+
+    fn denied(&self, why: &Denied, headers: &HeaderMap) -> Response {
+        if let Some(journal) = &self.journal {
+            journal.refused(headers, why.kind());
+        }
         let status = match why {
             Denied::Unreadable(text) => return self.message(StatusCode::BAD_REQUEST, &**text),
             Denied::Late { .. } => {
@@ -169,10 +191,15 @@ impl App {
         asked: usize,
         work: Work<Reply>,
     ) -> Response {
-        let Arrival { at: arrived, claim } = arrival;
+        let Arrival {
+            at: arrived,
+            claim,
+            entry,
+        } = arrival;
         let ticket = self.inflight.enter(arrived, asked);
         let presence = Arc::new(Presence {
             _ticket: ticket,
+            _entry: entry,
             _claim: claim,
         });
         let mut unanswered = Unanswered(Some((&self.metrics, class)));
@@ -221,16 +248,11 @@ impl App {
     }
 }
 
-/// When a request came, and what it claims while it is here.
+/// When a request came, its entry in the journal, and what it claims while it is here.
 struct Arrival {
     at: Instant,
+    entry: Option<Entry>,
     claim: Option<Claim>,
-}
-
-impl From<Instant> for Arrival {
-    fn from(at: Instant) -> Self {
-        Self { at, claim: None }
-    }
 }
 
 /// Counts a request as failed when dropped, unless it was answered: also one whose client left, when the server
@@ -292,8 +314,9 @@ async fn stock(
     State(app): State<Arc<App>>,
     Path(symbol): Path<String>,
     query: ItemsResult,
+    headers: HeaderMap,
 ) -> Response {
-    let arrived = Instant::now();
+    let at = Instant::now();
     let items = match query {
         Ok(Query(query)) => query.clamp(QUERY_ITEMS),
         Err(bad) => return app.message(StatusCode::BAD_REQUEST, bad.body_text()),
@@ -308,16 +331,17 @@ async fn stock(
     let catalog = Arc::clone(&node.catalog);
     let work: Work<Reply> =
         Box::new(move |reader| view(views::stock(reader, &catalog, id, items)?));
-    app.answer(Class::Query, arrived.into(), node, items, work)
-        .await
+    let arrival = app.query(at, &headers, items);
+    app.answer(Class::Query, arrival, node, items, work).await
 }
 
 async fn portfolio(
     State(app): State<Arc<App>>,
     Path(account): Path<String>,
     query: ItemsResult,
+    headers: HeaderMap,
 ) -> Response {
-    let arrived = Instant::now();
+    let at = Instant::now();
     let items = match query {
         Ok(Query(query)) => query.clamp(QUERY_ITEMS),
         Err(bad) => return app.message(StatusCode::BAD_REQUEST, bad.body_text()),
@@ -335,8 +359,8 @@ async fn portfolio(
     let catalog = Arc::clone(&node.catalog);
     let work: Work<Reply> =
         Box::new(move |reader| view(views::portfolio(reader, &catalog, account, items)?));
-    app.answer(Class::Query, arrived.into(), node, items, work)
-        .await
+    let arrival = app.query(at, &headers, items);
+    app.answer(Class::Query, arrival, node, items, work).await
 }
 
 fn view(mut items: Items) -> Result<(Items, Reply)> {

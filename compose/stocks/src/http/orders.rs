@@ -110,7 +110,12 @@ async fn transact(
         };
         Ok((touched, reply))
     });
-    let arrival = Arrival { at: arrived, claim };
+    let entry = app.entry(Class::Transaction, headers, items);
+    let arrival = Arrival {
+        at: arrived,
+        entry,
+        claim,
+    };
     app.answer(Class::Transaction, arrival, node, items, work)
         .await
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::support::{Cluster, Node, Stop, until};
 use rusqlite::Connection;
+use serde_json::{Value, json};
 
 const QUICK: [&str; 2] = ["--replication-timeout", "600ms"];
 
@@ -263,6 +264,54 @@ fn write_at_a_former_primary_is_refused_and_changes_nothing() {
     assert_eq!(master.metric("stocks_replication_sequence"), 6.0);
     assert_eq!(nodes[0].metric("stocks_primary_late_total"), 2.0);
     assert_eq!(nodes[0].metric("stocks_primary_violations_total"), 0.0);
+}
+
+#[test]
+fn the_journal_tells_what_begins_ends_and_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let claims = directory.path().join("claims").display().to_string();
+    let journal = directory.path().join("journal");
+    let written = ["--journal", journal.to_str().unwrap()];
+    let cluster = Cluster::new(&[&["--witness-directory", &claims][..], &written].concat());
+    let _master = cluster.master().until_ready();
+    let node = cluster.primary("a").until_ready();
+    let other = cluster.primary("b").until_ready();
+    let by = |version: u64| format!("0190-ab {version:016}");
+    assert_eq!(node.purchase_by("G01", &by(3)).status, 200);
+    assert_eq!(other.purchase_by("G01", &by(5)).status, 200);
+    assert_eq!(node.purchase_by("G01", &by(4)).status, 409);
+    assert_eq!(node.get("/stock/S0001?items=20").status, 200);
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|line| line["node"] == "a")
+        .collect();
+    let told = |key: &str| -> Vec<&Value> { lines.iter().map(|line| &line[key]).collect() };
+    let none = Value::Null;
+    assert_eq!(
+        told("event"),
+        ["start", "begin", "end", "refused", "begin", "end"]
+    );
+    assert_eq!(
+        told("number"),
+        [&none, &json!(0), &json!(0), &none, &json!(1), &json!(1)]
+    );
+    assert_eq!(lines[1]["class"], "transaction");
+    assert_eq!(
+        (&lines[1]["set"], &lines[1]["items"]),
+        (&json!("G01"), &json!(6))
+    );
+    assert_eq!(
+        (&lines[1]["fence"], &lines[3]["fence"]),
+        (&json!(by(3)), &json!(by(4)))
+    );
+    assert_eq!(
+        (&lines[3]["why"], &lines[4]["class"]),
+        (&json!("late"), &json!("query"))
+    );
+    let times: Vec<f64> = told("at").iter().map(|at| at.as_f64().unwrap()).collect();
+    assert!(times.is_sorted(), "{times:?}");
 }
 
 #[test]
