@@ -23,6 +23,7 @@ PAGE_DELAY ?=
 APP ?=
 LOAD ?=
 VALUE ?=
+SECONDS ?= 60
 PREFIX ?= /usr/local
 DESTDIR ?=
 SYSCONFDIR ?= /etc
@@ -50,7 +51,7 @@ APP_OPTIONS = --app "$(APP)" $(if $(filter file,$(origin SCENARIO)),,--scenario 
 	$(if $(VALUE),--value "$(VALUE)")
 NOT_WITH_APP = CLIENTS NODES PROXIES MIX DURATION REDIS_AWAY OBSERVE DB
 
-.PHONY: help tools apps build install package package-test compose-test fresh-test demo lab sweep report scatter-bench preview docs simulate check model matrix fuzz properties test test-rust test-lua test-python bench soak lint fmt clean
+.PHONY: help tools apps build install package package-test compose-test fresh-test demo lab sweep report chaos scatter-bench preview docs simulate check model matrix fuzz properties test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -69,6 +70,7 @@ help: ## Show this help
 	@echo '               LOAD="0.5:20,1.5:25,3:25,0.5:20": load, in parts of the capacity, and seconds'
 	@echo '               VALUE=0.1: in slow-node, the part of its quota that one node keeps'
 	@echo '               POLICIES="rr static static-4 fc-prop" (loadtests/app-policies.toml)'
+	@echo '               chaos: SECONDS=600 SEED=7'
 	@echo '               scatter-bench: QUICK=1 SEED=7 ROWS=500000 REPEATS=7 PAGE_DELAY=100, in microseconds'
 	@echo '               preview: PROMETHEUS=url, as OBSERVE=1 prints it; VIEW="--policy fc-prop --dashboard sla"'
 	@echo '               matrix: MATRIX="haproxy-3.0 envoy-1.36"'
@@ -128,6 +130,9 @@ sweep: tools build ## Find the best settings for SCENARIO of the policies that h
 
 report: ## Make summary.json and report.html again from the last run
 	@$(PYTHON) -m loadtests.report loadtests/results/latest
+
+chaos: tools build ## Break and cut real proxies, agents and Redis for SECONDS, and check the history (root; docs/reliability.md)
+	@$(PYTHON) -m compose.chaos --seed "$(SEED)" --seconds "$(SECONDS)"
 
 scatter-bench: tools build ## Ask one database and eight the same query, by three partitionings
 	@$(PYTHON) -m compose.scatter --seed "$(SEED)" $(if $(QUICK),--quick) $(if $(ROWS),--rows "$(ROWS)") \
