@@ -160,12 +160,17 @@ function M.new(settings, servers, random)
     return in_flight[place] + cost <= room[place] * (part or 1) or (requests[place] == 0 and nodes[place].open)
   end
 
-  -- The node with the lowest backlog relative to its share, among those with room for the request.
+  -- The node with the lowest backlog relative to its share, among those with room for the request. Of the cost itself
+  -- a random part counts at each, at least a quarter: idle nodes of about the same share take turns, and come before
+  -- busy ones. Otherwise all dispatchers would prefer the same node, which has the largest share by chance.
   local function least_filled(cost)
     local best, least
+    local noise = random()
     for place = 1, #nodes do
       if takes(place, cost) then
-        local filled = (in_flight[place] + cost) / max(room[place], 1e-9)
+        -- A linear congruential sequence (Numerical Recipes, chapter 7.1).
+        noise = noise * 1664525 + 1013904223 & 0xffffffff
+        local filled = (in_flight[place] + cost * (0.25 + 0.75 * noise / 4294967296)) / max(room[place], 1e-9)
         if not best or filled < least then
           best, least = place, filled
         end

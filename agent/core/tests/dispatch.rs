@@ -274,3 +274,28 @@ fn demand_of_a_refused_request_is_limited_to_the_bound() {
     assert_eq!(dispatcher.report()[0].demand, 0.5 * (1.0 + 10.0));
     dispatcher.release(held);
 }
+
+#[test]
+fn idle_nodes_get_their_part_although_one_share_is_the_largest() {
+    // What two workers of a proxy do when little is asked: each sees only its own requests.
+    let granted = [10.2, 10.0, 9.8];
+    let mut counts = [0; 3];
+    for worker in 0..2 {
+        let mut dispatcher = fresh(Placement::FcProp, &granted);
+        for hash in 0..3000 {
+            let held = placed(admit(&mut dispatcher, 0.0, 2 * hash + worker, 1.0));
+            counts[held.place()] += 1;
+            dispatcher.release(held);
+        }
+    }
+    assert!(counts.iter().all(|count| *count > 1500), "{counts:?}");
+    // One that is busy gets nothing while others of its size are idle.
+    let mut dispatcher = fresh(Placement::FcProp, &[10.0, 10.0]);
+    let busy = placed(admit(&mut dispatcher, 0.0, 1, 1.0));
+    for hash in 0..100 {
+        let held = placed(admit(&mut dispatcher, 0.0, hash, 1.0));
+        assert_ne!(held.place(), busy.place());
+        dispatcher.release(held);
+    }
+    dispatcher.release(busy);
+}

@@ -2,6 +2,11 @@
 
 use super::{Dispatcher, Held, Node};
 
+/// A linear congruential sequence of 32 bits (Numerical Recipes, chapter 7.1), from one random number a request.
+const NOISE_FACTOR: u32 = 1_664_525;
+const NOISE_INCREMENT: u32 = 1_013_904_223;
+const NOISE_RANGE: f64 = 4_294_967_296.0;
+
 impl Dispatcher {
     /// The node with room, and the first open candidate.
     pub(super) fn by_ring(&self, hash: u32, cost: f64) -> (Option<usize>, Option<usize>) {
@@ -41,16 +46,23 @@ impl Dispatcher {
                 return (Some(place), asked);
             }
         }
-        let place = self.least_filled(cost);
+        let place = self.least_filled(cost, random());
         (place, asked.or(place))
     }
 
-    /// The node with the lowest backlog relative to its share, among those with room for the cost.
-    pub(super) fn least_filled(&self, cost: f64) -> Option<usize> {
+    /// The node with the lowest backlog relative to its share, among those with room for the cost. Of the cost itself a
+    /// random part counts at each, at least a quarter: idle nodes of about the same share take turns, and come before
+    /// busy ones. Otherwise all dispatchers would prefer the same node, which has the largest share by chance.
+    pub(super) fn least_filled(&self, cost: f64, random: u32) -> Option<usize> {
         let (mut best, mut least) = (None, f64::INFINITY);
+        let mut noise = random;
         for (place, node) in self.nodes.iter().enumerate() {
             if node.takes(cost, 1.0) {
-                let filled = node.filled(cost);
+                noise = noise
+                    .wrapping_mul(NOISE_FACTOR)
+                    .wrapping_add(NOISE_INCREMENT);
+                let part = 0.25 + 0.75 * f64::from(noise) / NOISE_RANGE;
+                let filled = node.filled(cost * part);
                 if best.is_none() || filled < least {
                     (best, least) = (Some(place), filled);
                 }

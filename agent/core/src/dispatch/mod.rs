@@ -37,7 +37,8 @@ const MIN_DEMAND: f64 = 1e-3;
 pub enum Placement {
     /// On the owner of the key's slot or, if that node is full, on the owner of a re-hashed slot.
     FcHash,
-    /// On the node with the lowest backlog relative to its share.
+    /// On the node with the lowest backlog relative to its share; idle nodes of about the same share
+    /// take turns at random.
     FcProp,
     /// By one of the thesis' schedulers.
     Scheduled(Policy),
@@ -300,14 +301,14 @@ impl Dispatcher {
             (Some(hash), true) => match self.by_ring(hash, cost) {
                 // No node of the ring is open, but others may have room.
                 (None, None) => {
-                    let place = self.least_filled(cost);
+                    let place = self.least_filled(cost, random());
                     (place, place)
                 }
                 found => found,
             },
             _ if self.scheduler.is_some() => self.by_scheduler(cost, random),
             _ => {
-                let place = self.least_filled(cost);
+                let place = self.least_filled(cost, random());
                 (place, place)
             }
         };

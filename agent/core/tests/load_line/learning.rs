@@ -145,3 +145,32 @@ fn one_drained_period_does_not_end_a_standing_queue_if_refusals_are_unknown() {
         assert_eq!(agent.step(Some(&drained)).reason, Reason::Burst);
     }
 }
+
+#[test]
+fn bound_does_not_grow_after_a_rate_that_the_node_does_not_reach() {
+    let mut agent = controller(None);
+    agent.recall(Learned {
+        rate: 100.0,
+        unloaded: Seconds(0.02),
+        spread: 2.0,
+        mean_cost: Cost(1.0),
+        unloaded_objective: None,
+        is_measured: true,
+    });
+    let full = |agent: &mut NodeController| {
+        let jobs = agent.decision().bound_jobs.floor();
+        agent.step(Some(&overloaded(100, jobs / 100.0, jobs)))
+    };
+    let bounds = |agent: &mut NodeController| -> Vec<f64> {
+        (0..60).map(|_| full(agent).bound_jobs).collect()
+    };
+    let before = bounds(&mut agent)[59];
+    // By chance little waits.
+    let short = |_| agent.step(Some(&overloaded(105, 0.02, 2.0))).reason;
+    let reasons: Vec<Reason> = (0..2).map(short).collect();
+    assert_eq!(reasons[1], Reason::Starved);
+    let after = bounds(&mut agent);
+    let highest = after.iter().copied().fold(0.0, f64::max);
+    assert!(highest < 1.3 * before, "{before} to {highest} jobs");
+    assert!(after[59] < 1.1 * before, "{before} to {} jobs", after[59]);
+}

@@ -79,7 +79,7 @@ impl LoadLine {
                 return true;
             }
             if self.has_shown() || self.periods >= PERIODS {
-                self.rate = Some(period.rate.max(self.recent.rate()));
+                self.observe_rate(period.rate.max(self.recent.rate()));
                 self.rate_samples = period.ended;
                 if self
                     .unloaded
@@ -104,21 +104,22 @@ impl LoadLine {
             if self.mode != Mode::Standing && (is_lower || recent > rate + noise) {
                 // The change is larger than noise: the node's capacity has changed.
                 self.rate_samples = self.recent.ended;
-                self.rate = Some(recent);
+                self.observe_rate(recent);
                 return false;
             }
             // A rate under a bound that starves the node is not its capacity.
             if may_lower && (self.mode != Mode::Standing || is_queued) {
-                self.rate = Some(rate + weight * (period.rate - rate));
+                self.observe_rate(rate + weight * (period.rate - rate));
             }
         } else if recent > rate * (1.0 + self.recent.noise()) {
             // The node finishes more than the learned rate.
-            self.rate = Some(recent);
+            self.observe_rate(recent);
         } else if recent > UNHURRIED * rate
             && self.unloaded_seen()
             && period.delay < UNQUEUED * self.unloaded.unwrap_or(0.0)
         {
             // A node that gets no more work than the learned rate could never show a higher one.
+            self.observed_rate = self.observed_rate.or(self.rate);
             self.rate = Some(recent / UNHURRIED);
         }
         // Where delays differ much, few of them may be short by chance.
@@ -134,6 +135,12 @@ impl LoadLine {
             self.rest(period);
         }
         is_rested
+    }
+
+    /// Sets the rate to one that the node showed.
+    pub(super) fn observe_rate(&mut self, rate: f64) {
+        self.rate = Some(rate);
+        self.observed_rate = None;
     }
 
     /// Updates the objective's unloaded delay from a period without a queue.

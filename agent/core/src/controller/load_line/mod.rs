@@ -194,6 +194,8 @@ pub(super) struct LoadLine {
     /// Throughput when full, in requests/s, and the number of requests behind it.
     rate: Option<f64>,
     rate_samples: f64,
+    /// The rate last observed, if `rate` is a higher one that the node is only supposed to reach.
+    observed_rate: Option<f64>,
     /// Recent throughput, whether full or not.
     recent: Recent,
     unloaded: Option<f64>,
@@ -248,6 +250,7 @@ impl Default for LoadLine {
             mode: Mode::Burst,
             rate: None,
             rate_samples: 0.0,
+            observed_rate: None,
             recent: Recent::default(),
             unloaded: None,
             rested: 0.0,

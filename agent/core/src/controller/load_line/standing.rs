@@ -64,7 +64,7 @@ impl LoadLine {
                     // Throughput is no response to a bound that is not applied.
                     let here = self.standing_rate.rate();
                     if here > rate * (1.0 + self.standing_rate.noise()) {
-                        self.rate = Some(here);
+                        self.observe_rate(here);
                     }
                     return false;
                 }
@@ -80,7 +80,7 @@ impl LoadLine {
                         self.descend(here, target);
                     }
                     if here > rate * (1.0 + self.standing_rate.noise()) {
-                        self.rate = Some(here);
+                        self.observe_rate(here);
                     }
                 }
                 starved
@@ -96,6 +96,11 @@ impl LoadLine {
             .surely_over(Seconds(target), &frame.sla);
         let slow = slow.map(Seconds::get);
         self.restart_standing();
+        if let Some(observed) = self.observed_rate {
+            // The node did not reach the supposed rate.
+            self.observe_rate(observed.max(here));
+            return;
+        }
         // Too few jobs for a queue, and late all the same: requests take that long by themselves.
         if let (Some(slow), false) = (slow, self.is_measured()) {
             self.prove(slow, here, frame);
@@ -111,7 +116,7 @@ impl LoadLine {
         }
         if self.busy(rate, target) >= rate * target / self.spread {
             // The bound is already that of a burst, so the node itself became slower.
-            self.rate = Some(here);
+            self.observe_rate(here);
             self.reserve = 1.0;
         }
     }
