@@ -7,8 +7,9 @@ use plimsoll_core::placement::{
     Delta, Follower, Gap, NameError, NodeId, ObjectSet, RESTS, Route, State, Table, Ticket,
     check_name, rest_of,
 };
-use plimsoll_wire::is_name;
-use serde::{Deserialize, Serialize};
+use plimsoll_wire::{
+    MAX_MESSAGE_SETS, PlacementAnswer, PlacementMessage, PlacementOperation, is_name,
+};
 
 pub use crate::outcome::{Outcome, PrimaryCounts, Reason};
 
@@ -16,8 +17,7 @@ use crate::config::PrimarySettings;
 
 /// Most names of nodes that are kept; far more than a cluster has.
 const MAX_NODES: usize = 65_536;
-/// Most loads in one report, and most of these that are names within a rest.
-const MAX_LOADS: usize = 1024;
+/// Loads in one report that are names within a rest.
 const MAX_SHARING: usize = 64;
 /// Most names within rests whose loads are kept apart between two reports; further names count in their rest alone.
 const MAX_COUNTED: usize = 4096;
@@ -71,39 +71,6 @@ pub struct Primaries {
     /// True if a report is to be sent at once.
     due: bool,
     counts: PrimaryCounts,
-}
-
-#[derive(Serialize)]
-struct Message<'a> {
-    cluster: &'a str,
-    op: &'a str,
-    id: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    generation: &'a str,
-    version: u64,
-    busy: Vec<String>,
-    loads: BTreeMap<String, f64>,
-}
-
-#[derive(Deserialize)]
-struct Answer {
-    status: String,
-    #[serde(default)]
-    generation: String,
-    #[serde(default)]
-    version: u64,
-    #[serde(default)]
-    lease_ms: u64,
-    #[serde(default)]
-    request_limit_ms: u64,
-    #[serde(default)]
-    when_lost: String,
-    #[serde(default)]
-    wait_ms: u64,
-    #[serde(default)]
-    entries: Vec<(String, String)>,
-    #[serde(default)]
-    deltas: Vec<String>,
 }
 
 impl Primaries {
@@ -284,31 +251,26 @@ impl Primaries {
         self.end_doubts(now);
         self.due = false;
         let report = self.id.clone().zip(self.follower.report());
-        let message = match &report {
-            Some((id, (version, busy))) => Message {
-                cluster: &self.settings.cluster,
-                op: "report",
+        let mut message = match report {
+            Some((id, (version, busy))) => PlacementMessage {
                 id,
-                generation: &self.generation,
-                version: *version,
+                generation: self.generation.clone(),
+                version,
                 busy: busy.iter().map(ObjectSet::to_string).collect(),
                 loads: take_loads(&mut self.loads, &mut self.sharing),
+                ..PlacementMessage::new(PlacementOperation::Report)
             },
             None => {
                 self.joins += 1;
                 // Each join has a new id, since the answer to an earlier one may be lost.
                 let id = format!("{}#{}.{}", self.name, self.instance, self.joins);
-                Message {
-                    cluster: &self.settings.cluster,
-                    op: "join",
-                    id: self.id.insert(id),
-                    generation: "",
-                    version: 0,
-                    busy: Vec::new(),
-                    loads: BTreeMap::new(),
+                PlacementMessage {
+                    id: self.id.insert(id).clone(),
+                    ..PlacementMessage::new(PlacementOperation::Join)
                 }
             }
         };
+        message.cluster = Some(self.settings.cluster.clone());
         serde_json::to_vec(&message).unwrap_or_default()
     }
 
@@ -320,32 +282,37 @@ impl Primaries {
     /// Describes what is wrong with the answer.
     pub fn on_answer(&mut self, body: &[u8], sent: f64, now: f64) -> Result<f64, String> {
         let bad = |problem| format!("an agent's answer about primaries: {problem}");
-        let answer: Answer =
-            serde_json::from_slice(body).map_err(|error| bad(error.to_string()))?;
+        let answer = serde_json::from_slice(body).map_err(|error| bad(error.to_string()))?;
         let next = now + self.settings.period;
-        match answer.status.as_str() {
-            "open" if self.follower.version().is_none() => {
-                check_name(&answer.generation)
-                    .map_err(|_| bad(format!("generation {:?}", answer.generation)))?;
+        match answer {
+            PlacementAnswer::Open {
+                generation,
+                version,
+                lease_ms,
+                request_limit_ms,
+                when_lost,
+                entries,
+            } if self.follower.version().is_none() => {
+                check_name(&generation).map_err(|_| bad(format!("generation {generation:?}")))?;
                 let terms = Terms {
-                    lease: seconds(answer.lease_ms),
-                    request_limit: seconds(answer.request_limit_ms),
-                    holds: answer.when_lost == "hold",
+                    lease: seconds(lease_ms),
+                    request_limit: seconds(request_limit_ms),
+                    holds: when_lost == "hold",
                 };
-                let table = self.table(&answer).map_err(bad)?;
+                let table = self.table(version, &entries).map_err(bad)?;
                 self.follower.joined(table);
-                (self.generation, self.terms, self.heard) = (answer.generation, terms, sent);
+                (self.generation, self.terms, self.heard) = (generation, terms, sent);
                 self.loads.clear();
                 self.sharing.clear();
                 // Sets that are leaving have to be reported.
                 Ok(now)
             }
-            "wait" if self.follower.version().is_none() => {
-                Ok(now + seconds(answer.wait_ms).clamp(MIN_WAIT, MAX_WAIT))
+            PlacementAnswer::Wait { wait_ms } if self.follower.version().is_none() => {
+                Ok(now + seconds(wait_ms).clamp(MIN_WAIT, MAX_WAIT))
             }
-            "ok" => {
+            PlacementAnswer::Ok { deltas, .. } => {
                 self.heard = sent;
-                for text in &answer.deltas {
+                for text in &deltas {
                     let delta = self.delta(text).map_err(bad)?;
                     match self.follower.on_delta(&delta) {
                         Ok(()) => self.due |= leaves(&delta),
@@ -355,17 +322,23 @@ impl Primaries {
                 }
                 Ok(next)
             }
-            "table" if answer.generation == self.generation => {
+            PlacementAnswer::Table {
+                generation,
+                version,
+                entries,
+            } if generation == self.generation => {
                 self.heard = sent;
-                let table = self.table(&answer).map_err(bad)?;
+                let table = self.table(version, &entries).map_err(bad)?;
                 self.follower.on_table(table);
                 Ok(now)
             }
-            "unknown" | "table" => {
+            PlacementAnswer::Unknown | PlacementAnswer::Table { .. } => {
                 self.forget();
                 Ok(now)
             }
-            other => Err(bad(format!("status {other:?}"))),
+            PlacementAnswer::Open { .. } | PlacementAnswer::Wait { .. } => {
+                Err(bad("an answer to join, which was not asked for".to_owned()))
+            }
         }
     }
 
@@ -394,16 +367,16 @@ impl Primaries {
         }
     }
 
-    fn table(&mut self, answer: &Answer) -> Result<Table, String> {
+    fn table(&mut self, version: u64, told: &[(String, String)]) -> Result<Table, String> {
         let mut entries = Vec::new();
-        for (set, state) in &answer.entries {
+        for (set, state) in told {
             let set: ObjectSet = set.parse().map_err(|_| format!("{set:?} is no set"))?;
             entries.push((set, self.state(state)?));
         }
         if entries.len() > 2 * plimsoll_core::placement::MAX_NAMED + usize::from(RESTS) {
             return Err("too many entries".to_owned());
         }
-        Table::from_entries(answer.version, entries).map_err(|_| "not a whole table".to_owned())
+        Table::from_entries(version, entries).map_err(|_| "not a whole table".to_owned())
     }
 
     fn delta(&mut self, text: &str) -> Result<Delta, String> {
@@ -436,7 +409,7 @@ fn seconds(ms: u64) -> f64 {
 }
 
 /// Takes the costs placed since the last report, items: the highest [`MAX_SHARING`] names within rests separately, with
-/// all others added to their rests, and then the highest sets, up to [`MAX_LOADS`] loads in all.
+/// all others added to their rests, and then the highest sets, up to [`MAX_MESSAGE_SETS`] loads in all.
 fn take_loads(
     loads: &mut BTreeMap<ObjectSet, f64>,
     sharing: &mut HashMap<String, f64>,
@@ -455,7 +428,7 @@ fn take_loads(
     }
     let mut sets: Vec<(ObjectSet, f64)> = by_set.into_iter().collect();
     sets.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let room = MAX_LOADS - told.len();
+    let room = MAX_MESSAGE_SETS - told.len();
     told.extend(
         sets.into_iter()
             .take(room)

@@ -193,7 +193,10 @@ fn an_id_is_never_used_twice() {
 fn nonsense_is_refused_and_changes_nothing() {
     let mut run = Run::new();
     // Nodes get it in a header.
-    let open = json!({"status": "open", "generation": "g\r\na: b", "version": 7});
+    let open = json!({
+        "status": "open", "generation": "g\r\na: b", "version": 7, "lease_ms": 3000, "request_limit_ms": 10_000,
+        "when_lost": "serve", "entries": [],
+    });
     let said = run.hears(&open).unwrap_err();
     assert!(said.contains("generation"), "{said}");
     run.join("serve");

@@ -6,8 +6,8 @@ use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 use plimsoll_core::placement::ObjectSet;
 use plimsoll_net::{HttpUrl, get_as, post_as};
-use plimsoll_wire::PlacementView;
-use serde_json::{Value, json};
+use plimsoll_wire::{PlacementMessage, PlacementOperation, PlacementView};
+use serde_json::Value;
 
 use crate::caller_args::CallerArgs;
 
@@ -70,21 +70,29 @@ pub fn run(args: PlacementArgs, out: &mut impl Write) -> anyhow::Result<()> {
             show(&shown, out)
         }
         PlacementCommand::Move { set, node, at } => {
-            let body = json!({ "op": "move", "set": set.to_string(), "node": node });
-            ask(&at, Some(&body))?;
+            let message = PlacementMessage {
+                set: set.to_string(),
+                node: node.clone(),
+                ..PlacementMessage::new(PlacementOperation::Move)
+            };
+            ask(&at, Some(&message))?;
             Ok(writeln!(
                 out,
                 "the keeper is asked to move {set} to {node}"
             )?)
         }
         PlacementCommand::Forget { id, at } => {
-            ask(&at, Some(&json!({ "op": "forget", "id": id })))?;
+            let message = PlacementMessage {
+                id: id.clone(),
+                ..PlacementMessage::new(PlacementOperation::Forget)
+            };
+            ask(&at, Some(&message))?;
             Ok(writeln!(out, "{id} is forgotten")?)
         }
     }
 }
 
-fn ask(at: &Where, body: Option<&Value>) -> anyhow::Result<Vec<u8>> {
+fn ask(at: &Where, message: Option<&PlacementMessage>) -> anyhow::Result<Vec<u8>> {
     let url = format!("{}/v1/placement", at.url.trim_end_matches('/'));
     let parsed: HttpUrl = url
         .parse()
@@ -93,10 +101,10 @@ fn ask(at: &Where, body: Option<&Value>) -> anyhow::Result<Vec<u8>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let (status, answer) = match body {
+    let (status, answer) = match message {
         None => runtime.block_on(get_as(&caller, &parsed, TIMEOUT, MAX_BODY))?,
-        Some(body) => {
-            let body = body.to_string();
+        Some(message) => {
+            let body = serde_json::to_string(message)?;
             runtime.block_on(post_as(&caller, &parsed, body, TIMEOUT, MAX_BODY))?
         }
     };

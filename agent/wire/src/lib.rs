@@ -20,7 +20,10 @@ pub use node::{
     ProxyView, ServiceSettings, Shed, SlaView, SourceSight,
 };
 pub use partition::PartitionQuery;
-pub use placement::{GoneDispatcher, PlacedDispatcher, PlacementView};
+pub use placement::{
+    GoneDispatcher, MAX_MESSAGE_SETS, PlacedDispatcher, PlacementAnswer, PlacementMessage,
+    PlacementOperation, PlacementView,
+};
 pub use plimsoll_core::{MAX_NAME_BYTES, MAX_NUMBER, ring::MAX_NODES};
 pub use ring::{Ring, RingView};
 

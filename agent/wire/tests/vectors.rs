@@ -12,8 +12,8 @@ use plimsoll_core::{
 use plimsoll_wire::{
     Dispatcher, Exchange, Exchanged, ForcedHealth, GoneDispatcher, Granted, Health, Listener,
     LiveNode, NodeDecision, NodeLearned, NodeService, NodeView, Override, PartitionQuery,
-    PlacedDispatcher, PlacementView, ProxyView, Ring, RingView, ServiceSettings, Shed, SlaView,
-    SourceSight, Wish,
+    PlacedDispatcher, PlacementAnswer, PlacementMessage, PlacementOperation, PlacementView,
+    ProxyView, Ring, RingView, ServiceSettings, Shed, SlaView, SourceSight, Wish,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -336,6 +336,82 @@ fn placements() {
     }
     let older = PlacementView::parse(older.to_string().as_bytes()).unwrap();
     assert_eq!((older.when_lost, older.lease_seconds), (None, None));
+}
+
+#[test]
+fn placement_messages() {
+    let report = PlacementMessage {
+        cluster: Some("stocks".to_owned()),
+        id: "envoy1/1#1f.3".to_owned(),
+        generation: "g1".to_owned(),
+        version: 12,
+        busy: vec!["=A17".to_owned()],
+        loads: [("*3".to_owned(), 4.0), ("*9:B2".to_owned(), 0.5)].into(),
+        ..PlacementMessage::new(PlacementOperation::Report)
+    };
+    let join = PlacementMessage {
+        id: "envoy1/1#1f.3".to_owned(),
+        ..PlacementMessage::new(PlacementOperation::Join)
+    };
+    let leave = PlacementMessage {
+        op: PlacementOperation::Leave,
+        idle: true,
+        ..join.clone()
+    };
+    let forget = PlacementMessage {
+        op: PlacementOperation::Forget,
+        ..join.clone()
+    };
+    let wish = PlacementMessage {
+        set: "*7".to_owned(),
+        node: "node2".to_owned(),
+        ..PlacementMessage::new(PlacementOperation::Move)
+    };
+    let cases = [report, join, leave, forget, wish];
+    let cases = cases.iter().map(|message| {
+        assert_eq!(message.check(), Ok(()));
+        told(message)
+    });
+    compare(
+        "placement_message.json",
+        "bodies of POST /v1/placement",
+        cases.collect(),
+    );
+}
+
+#[test]
+fn placement_answers() {
+    let entries = vec![("*0".to_owned(), "node1".to_owned())];
+    let cases = [
+        PlacementAnswer::Open {
+            generation: "g1".to_owned(),
+            version: 12,
+            lease_ms: 3000,
+            request_limit_ms: 10_000,
+            when_lost: "hold".to_owned(),
+            entries: entries.clone(),
+        },
+        PlacementAnswer::Wait { wait_ms: 250 },
+        PlacementAnswer::Ok {
+            version: Some(13),
+            deltas: vec!["12 13 =A17 >node1".to_owned()],
+        },
+        PlacementAnswer::Ok {
+            version: None,
+            deltas: Vec::new(),
+        },
+        PlacementAnswer::Table {
+            generation: "g1".to_owned(),
+            version: 13,
+            entries,
+        },
+        PlacementAnswer::Unknown,
+    ];
+    compare(
+        "placement_answer.json",
+        "answers of POST /v1/placement",
+        cases.iter().map(told_and_more).collect(),
+    );
 }
 
 #[test]

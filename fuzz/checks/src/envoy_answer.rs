@@ -7,8 +7,7 @@ use envoy_policy::{
     worker::Worker,
 };
 use plimsoll_net::parse_body;
-use plimsoll_node::placement::Message;
-use plimsoll_wire::{Exchange, is_name};
+use plimsoll_wire::{Exchange, PlacementMessage, is_name};
 
 const MAX_ANSWERS: usize = 64;
 
@@ -119,7 +118,7 @@ impl Process {
         let Some(request) = self.link.ask(&mut self.primaries, now) else {
             return;
         };
-        parse_body::<Message>(request.body.as_deref().unwrap()).unwrap();
+        parse_body::<PlacementMessage>(request.body.as_deref().unwrap()).unwrap();
         self.token += 1;
         self.link.called(&request, Ok(self.token), now);
         let answered = Ok((status, body));

@@ -2,10 +2,10 @@ use std::{fmt::Debug, str::FromStr};
 
 use plimsoll_core::{dispatch::Observed, placement::ObjectSet};
 use plimsoll_net::parse_body;
-use plimsoll_node::placement::Message;
 use plimsoll_wire::{
     Exchange, Exchanged, LEASE_SECONDS, MAX_DISPATCHERS, MAX_NODES, MAX_NUMBER,
-    MAX_OBSERVATION_BYTES, NodeService, NodeView, PlacementView, is_name,
+    MAX_OBSERVATION_BYTES, NodeService, NodeView, PlacementAnswer, PlacementMessage, PlacementView,
+    is_name,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -65,12 +65,18 @@ pub fn wire_node(data: &[u8]) {
     }
 }
 
-/// An answer of `GET /v1/placement`, a body of `POST /v1/placement`, or the name of a set.
+/// An answer of `/v1/placement`, a body of `POST /v1/placement`, or the name of a set.
 pub fn wire_placement(data: &[u8]) {
     if let Ok(view) = PlacementView::parse(data) {
         check_survives(&view);
     }
-    if let Ok(message) = parse_body::<Message>(data) {
+    if let Ok(answer) = serde_json::from_slice::<PlacementAnswer>(data) {
+        check_survives(&answer);
+    }
+    if let Ok(message) = parse_body::<PlacementMessage>(data)
+        && message.check().is_ok()
+    {
+        check_survives(&message);
         message.busy.iter().for_each(|set| check_set(set));
         check_set(&message.set);
     }

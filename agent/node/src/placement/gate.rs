@@ -1,15 +1,15 @@
 //! The way to Redis of operators, and of dispatchers that cannot talk to it.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use plimsoll_wire::{GoneDispatcher, PlacedDispatcher, PlacementView};
+use plimsoll_wire::{
+    GoneDispatcher, PlacedDispatcher, PlacementAnswer, PlacementMessage, PlacementOperation,
+    PlacementView,
+};
 use redis::Value;
-use serde::Deserialize;
-use serde_json::{Value as Json, json};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use super::{
@@ -25,55 +25,10 @@ const MAX_VIEW_AGE: Duration = Duration::from_millis(250);
 /// Sets on their way that are listed.
 const MAX_LISTED: usize = 100;
 
-/// What a dispatcher or an operator does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Operation {
-    /// A dispatcher begins.
-    Join,
-    /// It tells what is busy and what came.
-    Report,
-    /// It ends.
-    Leave,
-    /// An operator says that a dispatcher is dead.
-    Forget,
-    /// An operator moves a set.
-    Move,
-}
-
-/// A body of `POST /v1/placement`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Message {
-    /// Whose table; may be left out.
-    pub cluster: Option<String>,
-    /// What.
-    pub op: Operation,
-    /// The dispatcher.
-    #[serde(default)]
-    pub id: String,
-    /// Of the table it has.
-    #[serde(default)]
-    pub generation: String,
-    /// Of the table it has.
-    #[serde(default)]
-    pub version: u64,
-    /// Sets that are to leave and cannot.
-    #[serde(default)]
-    pub busy: Vec<String>,
-    /// What came, by set.
-    #[serde(default)]
-    pub loads: BTreeMap<String, f64>,
-    /// Nothing is under way or in doubt.
-    #[serde(default)]
-    pub idle: bool,
-    /// To be moved.
-    #[serde(default)]
-    pub set: String,
-    /// There.
-    #[serde(default)]
-    pub node: String,
-}
+const DONE: PlacementAnswer = PlacementAnswer::Ok {
+    version: None,
+    deltas: Vec::new(),
+};
 
 /// Why there was no answer.
 #[derive(Debug)]
@@ -204,7 +159,7 @@ impl Gate {
     }
 
     /// Carries a dispatcher's or an operator's word.
-    pub async fn carry(&self, message: &Message) -> Result<Json, GateError> {
+    pub async fn carry(&self, message: &PlacementMessage) -> Result<PlacementAnswer, GateError> {
         let (link, placement) = self.settings(message.cluster.as_deref())?;
         let version = message.version.to_string();
         let busy = match message.busy.is_empty() {
@@ -219,14 +174,14 @@ impl Gate {
         };
         let id = message.id.as_str();
         let (function, words) = match message.op {
-            Operation::Join => ("join", vec![id]),
-            Operation::Report => (
+            PlacementOperation::Join => ("join", vec![id]),
+            PlacementOperation::Report => (
                 "report",
                 vec![id, message.generation.as_str(), &version, &busy, &loads],
             ),
-            Operation::Leave => ("leave", vec![id, if message.idle { "1" } else { "0" }]),
-            Operation::Forget => return self.forget(&link, &placement, id).await,
-            Operation::Move => return self.wish(&link, &placement, message).await,
+            PlacementOperation::Leave => ("leave", vec![id, if message.idle { "1" } else { "0" }]),
+            PlacementOperation::Forget => return self.forget(&link, &placement, id).await,
+            PlacementOperation::Move => return self.wish(&link, &placement, message).await,
         };
         let carried = self
             .run(&link, &placement.cluster, async |mut calls| {
@@ -237,7 +192,7 @@ impl Gate {
             })
             .await?;
         match carried {
-            None => Ok(json!({ "status": "unknown" })),
+            None => Ok(PlacementAnswer::Unknown),
             Some(answer) => answer_of(answer)
                 .ok_or_else(|| GateError::Redis("an answer that cannot be read".into())),
         }
@@ -248,12 +203,12 @@ impl Gate {
         link: &LinkSettings,
         placement: &PlacementSettings,
         id: &str,
-    ) -> Result<Json, GateError> {
+    ) -> Result<PlacementAnswer, GateError> {
         let forgotten = self.run(link, &placement.cluster, async |mut calls| {
             calls.forget(id).await
         });
         match forgotten.await? {
-            true => Ok(json!({ "status": "ok" })),
+            true => Ok(DONE),
             false => Err(GateError::Refused(format!(
                 "id: there is no dispatcher {id:?}"
             ))),
@@ -265,9 +220,9 @@ impl Gate {
         &self,
         link: &LinkSettings,
         placement: &PlacementSettings,
-        message: &Message,
-    ) -> Result<Json, GateError> {
-        let Message { set, node, .. } = message;
+        message: &PlacementMessage,
+    ) -> Result<PlacementAnswer, GateError> {
+        let PlacementMessage { set, node, .. } = message;
         let known = set.parse();
         let known = known.map_err(|problem: plimsoll_core::placement::NoSet| {
             GateError::Refused(format!("set: {problem}"))
@@ -303,7 +258,7 @@ impl Gate {
             calls.wish(set, node).await
         })
         .await?;
-        Ok(json!({ "status": "ok" }))
+        Ok(DONE)
     }
 
     /// How it is, for people; as it was at most [`MAX_VIEW_AGE`] ago.
@@ -383,10 +338,10 @@ fn is_silent(
     *silence > placement.lease || *version == 0
 }
 
-/// What the library answered, as JSON; `None` where that is nothing it answers.
-fn answer_of(answer: Value) -> Option<Json> {
+/// What the library answered; `None` where that is nothing it answers.
+fn answer_of(answer: Value) -> Option<PlacementAnswer> {
     let list = match answer {
-        Value::Int(_) => return Some(json!({ "status": "ok" })),
+        Value::Int(_) => return Some(DONE),
         Value::Array(list) => list,
         _ => return None,
     };
@@ -395,42 +350,38 @@ fn answer_of(answer: Value) -> Option<Json> {
         _ => None,
     };
     let whole = |value: &Value| match value {
-        Value::Int(number) => Some(*number),
+        Value::Int(number) => u64::try_from(*number).ok(),
         _ => None,
     };
     let texts = |values: &[Value]| values.iter().map(text).collect::<Option<Vec<String>>>();
     let entries = |values: &[Value]| {
-        let words = texts(values)?;
-        let pairs = words.chunks_exact(2);
-        Some(
-            pairs
-                .map(|pair| json!([pair[0], pair[1]]))
-                .collect::<Vec<_>>(),
-        )
+        let pairs = values.chunks_exact(2);
+        let pairs = pairs.map(|pair| Some((text(&pair[0])?, text(&pair[1])?)));
+        pairs.collect::<Option<Vec<(String, String)>>>()
     };
-    let status = text(list.first()?)?;
-    Some(match (status.as_str(), &list[1..]) {
-        ("open", [generation, version, lease, limit, when_lost, table @ ..]) => json!({
-            "status": status,
-            "generation": text(generation)?,
-            "version": whole(version)?,
-            "lease_ms": whole(lease)?,
-            "request_limit_ms": whole(limit)?,
-            "when_lost": text(when_lost)?,
-            "entries": entries(table)?,
-        }),
-        ("wait", [wait]) => json!({ "status": status, "wait_ms": whole(wait)? }),
-        ("ok", [version, deltas @ ..]) => json!({
-            "status": status,
-            "version": whole(version)?,
-            "deltas": texts(deltas)?,
-        }),
-        ("table", [generation, version, table @ ..]) => json!({
-            "status": status,
-            "generation": text(generation)?,
-            "version": whole(version)?,
-            "entries": entries(table)?,
-        }),
+    Some(match (text(list.first()?)?.as_str(), &list[1..]) {
+        ("open", [generation, version, lease, limit, when_lost, table @ ..]) => {
+            PlacementAnswer::Open {
+                generation: text(generation)?,
+                version: whole(version)?,
+                lease_ms: whole(lease)?,
+                request_limit_ms: whole(limit)?,
+                when_lost: text(when_lost)?,
+                entries: entries(table)?,
+            }
+        }
+        ("wait", [wait]) => PlacementAnswer::Wait {
+            wait_ms: whole(wait)?,
+        },
+        ("ok", [version, deltas @ ..]) => PlacementAnswer::Ok {
+            version: Some(whole(version)?),
+            deltas: texts(deltas)?,
+        },
+        ("table", [generation, version, table @ ..]) => PlacementAnswer::Table {
+            generation: text(generation)?,
+            version: whole(version)?,
+            entries: entries(table)?,
+        },
         _ => return None,
     })
 }

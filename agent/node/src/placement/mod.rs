@@ -25,7 +25,7 @@ use tracing::{info, warn};
 use crate::ring::{LinkSettings, told};
 
 use calls::{Calls, Claimed, Members, News};
-pub use gate::{Gate, GateError, Message, Operation};
+pub use gate::{Gate, GateError};
 pub use metrics::PlacementMetrics;
 pub use settings::{PlacementSection, REFERENCE, placement};
 use term::{Keeper, Term};

@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use plimsoll_net::{Endpoint, Refusal, Role};
-use plimsoll_node::placement::Operation;
+use plimsoll_wire::PlacementOperation;
 use prometheus::IntCounterVec;
 
 use super::{observe, partition};
@@ -33,10 +33,12 @@ pub const ENDPOINTS: [Endpoint; 14] = [
 ];
 
 /// What a message to the keeper needs.
-pub fn role_of(operation: Operation) -> Role {
+pub fn role_of(operation: PlacementOperation) -> Role {
     match operation {
-        Operation::Join | Operation::Report | Operation::Leave => Role::Observe,
-        Operation::Forget | Operation::Move => Role::Write,
+        PlacementOperation::Join | PlacementOperation::Report | PlacementOperation::Leave => {
+            Role::Observe
+        }
+        PlacementOperation::Forget | PlacementOperation::Move => Role::Write,
     }
 }
 

@@ -10,10 +10,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use plimsoll_net::{Bodies, Refusal, parse_body};
-use plimsoll_node::placement::{Gate, GateError, Message};
-use plimsoll_wire::MAX_NUMBER;
+use plimsoll_node::placement::{Gate, GateError};
+use plimsoll_wire::PlacementMessage;
 use prometheus::IntCounterVec;
-use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 
 use super::{
@@ -25,9 +24,6 @@ use super::{
 /// Messages under way; each may hold what it is answered.
 pub(super) const MAX_MESSAGES: usize = 16;
 const MAX_BYTES: usize = 1 << 20;
-/// As in the function library.
-const MAX_SETS: usize = 1024;
-const MAX_SET: usize = 128 + 4;
 
 /// What the route goes by.
 #[derive(Clone)]
@@ -79,43 +75,17 @@ async fn exchange(
     let is_there = || context.gate.is_there().map_err(refusal);
     let (asked, _permit) = entrance.pass(is_there, body).await?;
     let bad = |problem| (StatusCode::BAD_REQUEST, problem);
-    let message: Message = parse_body(&asked).map_err(bad)?;
+    let message: PlacementMessage = parse_body(&asked).map_err(bad)?;
     let role = role_of(message.op);
     let allowed = context.config.borrow().tokens.check(role, headers);
     allowed.inspect_err(|(status, _)| {
         let refused = context.refused.with_label_values(&[status.as_str()]);
         refused.inc();
     })?;
-    check(&message).map_err(bad)?;
+    message.check().map_err(bad)?;
     let answer = context.gate.carry(&message).await;
     let answer = answer.map_err(refusal)?;
-    Ok(Json(json!(answer)).into_response())
-}
-
-/// What would be other words in Redis than it is here; the library checks the rest.
-fn check(message: &Message) -> Result<(), String> {
-    let Message { busy, loads, .. } = message;
-    for (field, count) in [("busy", busy.len()), ("loads", loads.len())] {
-        if count > MAX_SETS {
-            return Err(format!("{field}: {count}, maximum {MAX_SETS}"));
-        }
-    }
-    for (field, set) in busy
-        .iter()
-        .map(|set| ("busy", set))
-        .chain(loads.keys().map(|set| ("loads", set)))
-    {
-        if set.is_empty() || set.len() > MAX_SET || !set.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(format!("{field}: {set:?} is no object set"));
-        }
-    }
-    match loads
-        .iter()
-        .find(|(_, cost)| !(0.0..=MAX_NUMBER).contains(*cost))
-    {
-        Some((set, cost)) => Err(format!("loads: {set} must be from 0 to 1e15, is {cost}")),
-        None => Ok(()),
-    }
+    Ok(Json(answer).into_response())
 }
 
 fn refusal(error: GateError) -> Refusal {
