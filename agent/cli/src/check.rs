@@ -166,7 +166,7 @@ fn in_use(problem: &str, kind: io::ErrorKind, is_running: bool) -> Result<String
 async fn source(service: &ServiceConfig, context: &SourceContext, is_running: bool) -> Tried {
     let what = format!("{} source: {}", service.name, service.source);
     if let Some(listen) = service.source.log_listen() {
-        let result = match sources::check_listen(listen) {
+        let result = match sources::haproxy_log::check_listen(listen) {
             Ok(()) => Ok("free".to_owned()),
             Err(_) if is_running => Ok("in use, by the running agent".to_owned()),
             Err(error) => Err(format!("{error}; `ss -lnp` as root says who listens where")),

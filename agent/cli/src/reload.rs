@@ -52,7 +52,7 @@ pub fn check_log_listeners(
     for (index, listen) in listens(new).into_iter().enumerate() {
         if let Some(listen) = listen
             && !held.contains(&Some(listen.clone()))
-            && let Err(error) = sources::check_listen(&listen)
+            && let Err(error) = sources::haproxy_log::check_listen(&listen)
         {
             bail!("{}: service[{index}].{error}", path.display());
         }

@@ -10,7 +10,7 @@ pub use check::{
     Checked, MAX_NAME, MILLI, READ_TIMEOUT, at, duration, log_format, log_level, metric_name,
     networks, number, only_for, required, secret, token, tokens, word, wrong,
 };
-pub use locate::{ConfigError, Wrong, deserialize, expected, point_at};
+pub use locate::{ConfigError, Wrong, deserialize, expected, point_at, section};
 pub use reference::{KeyReference, TOKENS_REFERENCE, TableReference, markdown};
 pub use tls::{
     SERVER_TLS_REFERENCE, ServerTlsSection, SharedTls, TLS_REFERENCE, TlsSection, at_file,

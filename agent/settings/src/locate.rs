@@ -72,21 +72,55 @@ pub fn deserialize<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Co
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(parsed, &mut track);
     T::deserialize(tracked).map_err(|e| {
-        let path = track.path().to_string();
-        let key = if path == "." { String::new() } else { path };
-        let mut located = error(key.replace(".?", ""), &e);
-        // The path of an unknown or missing key may end at its table.
-        let rest = ["unknown field `", "missing field `"]
-            .iter()
-            .find_map(|start| located.problem.strip_prefix(start));
-        if let Some(name) = rest.and_then(|rest| rest.split('`').next())
-            && located.key.rsplit('.').next() != Some(name)
-        {
-            let dot = if located.key.is_empty() { "" } else { "." };
-            located.key = format!("{}{dot}{name}", located.key);
+        let mut located = error(key_of(track), &e);
+        if let Some(name) = absent(&located.problem, &located.key) {
+            located.key = joined(&located.key, name);
         }
         located
     })
+}
+
+/// Reads a table that was kept unread until its kind was known. `path` is the table's.
+pub fn section<T: DeserializeOwned>(path: &str, keys: toml::Table) -> Result<T, Wrong> {
+    let mut track = serde_path_to_error::Track::new();
+    let tracked = serde_path_to_error::Deserializer::new(keys, &mut track);
+    T::deserialize(tracked).map_err(|error| {
+        let inner = key_of(track);
+        let key = match absent(error.message(), &inner) {
+            Some(name) => joined(&inner, name),
+            None => inner,
+        };
+        let key = joined(path, &key);
+        Wrong {
+            problem: without_secrets(&key, error.message()),
+            key,
+        }
+    })
+}
+
+/// The path, as users write it.
+fn key_of(track: serde_path_to_error::Track) -> String {
+    let path = track.path().to_string();
+    let key = if path == "." { String::new() } else { path };
+    key.replace(".?", "")
+}
+
+/// The unknown or missing key that an error names, if `key` ends at its table.
+fn absent<'a>(problem: &'a str, key: &str) -> Option<&'a str> {
+    let rest = ["unknown field `", "missing field `"]
+        .iter()
+        .find_map(|start| problem.strip_prefix(start))?;
+    let name = rest.split('`').next()?;
+    (key.rsplit('.').next() != Some(name)).then_some(name)
+}
+
+fn joined(table: &str, key: &str) -> String {
+    let dot = if table.is_empty() || key.is_empty() {
+        ""
+    } else {
+        "."
+    };
+    format!("{table}{dot}{key}")
 }
 
 /// Hides a value of the wrong type if it may be a secret: under the key of a secret, or a text in place of a table,

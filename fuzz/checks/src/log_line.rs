@@ -1,4 +1,4 @@
-use plimsoll_signal::sources::log_line::{End, Line, Node, parse};
+use plimsoll_signal::sources::haproxy_log::line::{End, Line, Node, parse};
 
 const DAY_SECONDS: f64 = 86_400.0;
 const MAX_ITEMS: f64 = 1e9;

@@ -102,6 +102,16 @@ fn each_mistake_names_file_line_and_key() {
             "service[0].source.url",
         ),
         (
+            GOOD.replace("\"d\"", "\"d\"\nnode = \"b/s\""),
+            15,
+            "service[0].source.node: unknown field `node`, expected one of `url`,",
+        ),
+        (
+            GOOD.replace("\"d\"", "3"),
+            14,
+            "service[0].source.histogram: invalid type: integer",
+        ),
+        (
             GOOD.replace("\"d\"", "\"d_bucket\""),
             14,
             "service[0].source.histogram: must be the histogram's name, \"d\"",

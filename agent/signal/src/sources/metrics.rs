@@ -4,7 +4,7 @@ use plimsoll_core::{Observation, Seconds, Sight};
 use plimsoll_exposition::{Catalogue, Label, Services, show};
 use prometheus::{GaugeVec, IntCounterVec, Result};
 
-use super::LINE_RESULTS;
+use super::haproxy_log::line::LINE_RESULTS;
 use crate::source_error::KINDS;
 
 /// Metrics of the delay sources.

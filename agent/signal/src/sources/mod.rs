@@ -1,15 +1,9 @@
 //! Sources of delays, one module each.
 
-mod haproxy_log;
-mod log_connections;
-mod log_jobs;
-pub mod log_line;
-mod log_listener;
-mod log_stamp;
+pub mod haproxy_log;
 mod metrics;
 mod prometheus;
 mod proxies;
-mod reference;
 mod settings;
 
 use std::sync::Arc;
@@ -20,11 +14,11 @@ use plimsoll_scatter::partition::{Board, Partitions};
 
 use crate::source_error::SourceError;
 
-pub use log_line::{LINE_RESULTS, LOG_FORMAT};
+pub use haproxy_log::{HaproxyLogConfig, LogListen, log_lines};
 pub use metrics::SourceMetrics;
+pub use prometheus::PrometheusConfig;
 pub use proxies::{ObservationBoard, Observations};
-pub use reference::log_lines;
-pub use settings::{LogListen, PrometheusConfig, REFERENCE, SourceConfig, SourceSection, source};
+pub use settings::{REFERENCE, SourceConfig, SourceSection, source};
 
 /// Shared state that sources need.
 #[derive(Clone, Debug)]
@@ -65,8 +59,8 @@ impl Source {
                 let source = prometheus::PrometheusSource::new(config.clone(), jobs, sla);
                 Ok(Source::Prometheus(Box::new(source)))
             }
-            SourceConfig::HaproxyLog { listen, node } => {
-                haproxy_log::HaproxyLogSource::open(service, listen, node, &context.metrics)
+            SourceConfig::HaproxyLog(config) => {
+                haproxy_log::HaproxyLogSource::open(service, config, &context.metrics)
                     .map(Source::HaproxyLog)
             }
             SourceConfig::Proxies => {
@@ -102,9 +96,4 @@ impl Source {
             Source::Prometheus(_) | Source::Proxies(_) => None,
         }
     }
-}
-
-/// Checks that a listener can be opened, and closes it.
-pub fn check_listen(listen: &LogListen) -> Result<(), SourceError> {
-    log_listener::Listener::bind(listen).map(drop)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::log_line::Stamp;
+use super::line::Stamp;
 
 /// Maximum lateness of a line: later ones do not reflect the node's present state.
 pub const MAX_LATE_MILLIS: i64 = 10_000;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::log_line::Stamp;
+use super::line::Stamp;
 
 /// Maximum age of a process's last report: after that its lines are lost, or it has ended.
 const MAX_AGE_MILLIS: i64 = 10_000;
@@ -61,7 +61,7 @@ impl Word {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::log_line::LeftAtServer;
+    use crate::sources::haproxy_log::line::LeftAtServer;
 
     fn stamp(written_millis: i64, proxy: u64, jobs: u32) -> Stamp {
         Stamp {

@@ -17,11 +17,11 @@ use tokio::{
 };
 
 use super::{
-    haproxy_log::Lines,
-    log_connections::{Connections, Place},
-    log_line::MAX_LINE,
+    Lines, LogListen,
+    connections::{Connections, Place},
+    line::MAX_LINE,
 };
-use crate::{source_error::SourceError, sources::LogListen};
+use crate::source_error::SourceError;
 
 /// Maximum number of open connections; beyond it the idlest is closed.
 const MAX_CONNECTIONS: usize = 64;

@@ -1,5 +1,13 @@
 //! Delays from HAProxy's log lines.
 
+mod connections;
+mod jobs;
+pub mod line;
+mod listener;
+mod reference;
+pub(super) mod settings;
+mod stamp;
+
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant, SystemTime},
@@ -10,16 +18,19 @@ use prometheus::{IntCounter, IntCounterVec};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
-use super::{
-    log_jobs::JobsOfProxies,
-    log_line::{Asked, End, LINE_RESULTS, Line, Node, parse},
-    log_listener::Listener,
-    log_stamp::{Arrival, MAX_LATE_MILLIS, Stamps},
-};
-use crate::{
-    source_error::SourceError,
-    sources::{LogListen, SourceMetrics},
-};
+use crate::{source_error::SourceError, sources::SourceMetrics};
+
+use jobs::JobsOfProxies;
+use line::{Asked, End, LINE_RESULTS, Line, Node, parse};
+use listener::Listener;
+pub use reference::log_lines;
+pub use settings::{HaproxyLogConfig, LogListen};
+use stamp::{Arrival, MAX_LATE_MILLIS, Stamps};
+
+/// Checks that a listener can be opened, and closes it.
+pub fn check_listen(listen: &LogListen) -> Result<(), SourceError> {
+    Listener::bind(listen).map(drop)
+}
 
 /// Number of unsuccessful requests since the start, without any success, after which a warning is logged.
 const UNWELL_LINES: u64 = 200;
@@ -268,12 +279,11 @@ impl HaproxyLogSource {
     /// Opens the listener. Requires a Tokio runtime. Errors: kind `bind`.
     pub fn open(
         service: &str,
-        listen: &LogListen,
-        node: &str,
+        config: &HaproxyLogConfig,
         metrics: &SourceMetrics,
     ) -> Result<Self, SourceError> {
-        let listener = Listener::bind(listen)?;
-        let lines = Lines::new(service, node, metrics);
+        let listener = Listener::bind(&config.listen)?;
+        let lines = Lines::new(service, &config.node, metrics);
         let listener = AbortOnDropHandle::new(tokio::spawn(listener.run(lines.clone())));
         Ok(HaproxyLogSource { lines, listener })
     }

@@ -1,6 +1,6 @@
 //! The section of the reference on log lines.
 
-use super::LOG_FORMAT;
+use super::line::LOG_FORMAT;
 
 /// The section on HAProxy's log lines, in Markdown.
 pub fn log_lines() -> String {

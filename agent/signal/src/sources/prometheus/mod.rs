@@ -1,5 +1,7 @@
 //! Scrapes the service's own delay histogram and takes the difference between two scrapes.
 
+pub(super) mod settings;
+
 use std::{collections::BTreeMap, time::Instant};
 
 use plimsoll_core::{Cost, Observation, Seconds, Sla, advise};
@@ -7,7 +9,9 @@ use plimsoll_exposition::{CounterDelta, Delta, Exposition, HistogramDelta, Label
 use plimsoll_net::get;
 use tracing::warn;
 
-use crate::{source_error::SourceError, sources::PrometheusConfig};
+use crate::source_error::SourceError;
+
+pub use settings::PrometheusConfig;
 
 /// Maximum number of requests, and of items per request, in one period. More is an error in the counters.
 const MAX_ENDED: f64 = 1e9;
