@@ -1,10 +1,12 @@
 """A plain configuration, the snippets applied to it as docs/haproxy.md says, and the real programs."""
 
+import csv
 import http.client
 import json
 import re
 import signal
 import subprocess
+import threading
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,6 +21,8 @@ from compose.lab import proxy, render, stack
 from compose.lab.topology import Node
 from tests.harness import ROOT, programs
 from tests.harness.eventually import eventually
+from tests.harness.haproxy import HAProxy
+from tests.harness.http_server import Answering
 from tests.harness.ports import answers, free_ports
 from tests.harness.process import Program, run
 
@@ -306,6 +310,39 @@ def test_weight_and_maxconn_follow_the_agent_and_drain_reaches_haproxy(tmp_path)
         site.node("node1", "ready")
         site.wait_server("node1", status="UP", weight="50")
         assert {site.get("/stock/S0001?items=1")[1]["x-node"] for _ in range(6)} == {"node1", "node2"}
+
+
+def test_the_lowest_class_gets_the_next_place_of_a_full_node(tmp_path):
+    served, done = [], threading.Semaphore(0)
+
+    def say(_: str, path: str) -> tuple[int, bytes]:
+        served.append(path)
+        done.acquire(timeout=10)
+        return 200, b""
+
+    node = Answering(say)
+    (frontend,) = free_ports(1)
+    config = apply(PLAIN.replace("FRONTEND", str(frontend)), "priority")
+    config = config.replace("SOCKET", str(tmp_path / "haproxy.sock"))
+    config += f"    timeout queue 10s\n    server node1 127.0.0.1:{node.port} maxconn 1\n"
+    with ExitStack() as stack, ThreadPoolExecutor(4) as clients:
+        stack.callback(node.stop)
+        haproxy = HAProxy(stack, tmp_path, config).start()
+        # The first has the only place; the others wait.
+        for count, path in enumerate(["/a", "/reports/1", "/b", "/checkout"]):
+            clients.submit(haproxy.get, path)
+            eventually(path, lambda count=count: served and waiting(haproxy) == count)
+        for count in range(2, 5):
+            done.release()
+            eventually("the next request", lambda count=count: len(served) == count)
+        done.release()
+    assert served == ["/a", "/checkout", "/b", "/reports/1"]
+
+
+def waiting(haproxy: HAProxy) -> int:
+    """Requests in HAProxy's queues."""
+    rows = csv.DictReader(haproxy.ask("show stat").removeprefix("# ").splitlines())
+    return next(int(row["qcur"]) for row in rows if row["svname"] == "BACKEND")
 
 
 def test_a_wrong_name_changes_nothing_and_shows(site):
