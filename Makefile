@@ -51,7 +51,7 @@ APP_OPTIONS = --app "$(APP)" $(if $(filter file,$(origin SCENARIO)),,--scenario 
 	$(if $(VALUE),--value "$(VALUE)")
 NOT_WITH_APP = CLIENTS NODES PROXIES MIX DURATION REDIS_AWAY OBSERVE DB
 
-.PHONY: help tools apps build install package package-test compose-test fresh-test demo lab sweep report chaos scatter-bench preview docs simulate check model matrix fuzz properties test test-rust test-lua test-python bench soak lint fmt clean
+.PHONY: help tools apps build install package package-test compose-test fresh-test demo lab sweep report chaos scatter-bench preview docs simulate check model matrix fuzz properties coverage test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -173,6 +173,10 @@ fuzz: ## Feed random input to whatever reads what comes from outside, FUZZ_SECON
 
 properties: tools ## Call the Redis libraries in thousands of random orders, and check what they promise after each call (docs/reliability.md)
 	$(PYTHON) -m pytest --timeout 0 --hypothesis-profile=long -n 2 lua/tests/test_functions_stateful.py lua/tests/test_placement_functions_stateful.py
+
+coverage: tools ## Measure how many lines of agent/core its own tests run (docs/reliability.md)
+	@rustup component list --installed | grep -q ^llvm-tools || rustup component add llvm-tools
+	PATH="$(CURDIR)/.venv/bin:$$PATH" $(CARGO) llvm-cov --locked -p plimsoll-core --fail-under-lines 95
 
 test-rust:
 	$(NEXTEST) --workspace

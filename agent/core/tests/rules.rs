@@ -307,6 +307,28 @@ fn weights_hold_inside_the_dead_band_and_never_reach_zero() {
     assert_eq!(scale.percent(Some(Cost(53.0))), 53);
     assert_eq!(scale.percent(Some(Cost(0.0001))), 1);
     assert_eq!(scale.percent(Some(Cost(1e9))), 256);
+    assert_eq!(scale.percent(Some(Cost(f64::NAN))), 1);
+    assert_eq!(scale.percent(None), 100);
+}
+
+#[test]
+fn without_a_configured_bound_a_weight_is_of_the_highest_capacity_which_is_forgotten() {
+    let mut scale = WeightScale::new(None, 0.0);
+    assert_eq!(scale.percent(Some(Cost(200.0))), 100);
+    assert_eq!(scale.percent(Some(Cost(50.0))), 25);
+    let two_hours = (0..7200).map(|_| scale.percent(Some(Cost(50.0))));
+    assert!(two_hours.last() > Some(45));
+    assert_eq!(scale.percent(Some(Cost(400.0))), 100);
+}
+
+#[test]
+fn a_dead_band_holds_until_a_value_differs_by_more() {
+    let mut held = DeadBand::new(0.1);
+    assert_eq!(held.hold(100.0), 100.0);
+    assert_eq!(held.hold(110.0), 100.0);
+    assert_eq!(held.hold(90.0), 100.0);
+    assert_eq!(held.hold(110.1), 110.1);
+    assert_eq!(DeadBand::new(0.0).hold(1.0), 1.0);
 }
 
 proptest! {
