@@ -52,7 +52,7 @@ def timeline(history: History, operations: list[Operation], violations: list[Vio
         names.append(f"{fault['number']} {fault['kind']} {target}"[:LABEL_CHARACTERS])
     lanes.set_yticks(range(len(names)), names, fontsize=7)
     lanes.invert_yaxis()
-    lanes.set_xlabel("seconds since the first moment of the schedule")
+    lanes.set_xlabel("seconds since the schedule began")
     for violation in violations:
         for axes in (work, lanes):
             axes.axvline(min(violation.at - start, begun.max()), color=VIOLATION, linewidth=1)
