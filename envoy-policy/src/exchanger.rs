@@ -1,5 +1,5 @@
-//! What one party of a process does for all of its workers: it sends agents what the workers tell, follows the ring, and
-//! hands out what comes back.
+//! The exchange with agents on behalf of all workers of a process: sends the workers' reports, follows the ring, and
+//! distributes the results.
 
 use plimsoll_wire::{Exchanged, MAX_DISPATCHERS, Ring, RingView};
 
@@ -10,21 +10,22 @@ use crate::{
     told::{Shares, Told, exchange},
 };
 
-/// How often workers look for news, and the exchanger for what is due, seconds.
+/// Interval at which workers check for news, and the exchanger for due calls, in seconds.
 pub const LOOK: f64 = 0.1;
 
-/// An agent may keep a follower waiting for news of the ring this long, seconds.
+/// How long an agent may delay its answer until there is a newer ring, in seconds.
 const POLL: u32 = 25;
 
-/// How soon is asked again for who is new or has nothing, seconds: by then all workers have told.
+/// Interval between exchanges for workers that are new or have no shares, in seconds: by then all workers have
+/// reported.
 const EARLY: f64 = 2.0 * LOOK;
 
-/// Which of its two calls.
+/// The two kinds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// `POST /v1/observe`.
     Shares,
-    /// `GET /v1/ring`, which an agent may answer late.
+    /// `GET /v1/ring`, a long poll.
     Ring,
 }
 
@@ -37,16 +38,16 @@ impl Purpose {
     }
 }
 
-/// What an answer changed.
+/// Changes that result from an answer.
 #[derive(Debug, PartialEq)]
 pub enum News {
-    /// What each worker is granted, if it is; by the number of [`Exchanger::numbers`].
+    /// Shares granted to each worker, if any; their number is the first of [`Exchanger::numbers`].
     Shares(Vec<(u32, Option<Shares>)>),
-    /// [`Exchanger::ring`] is another one.
+    /// [`Exchanger::ring`] has changed.
     Ring,
 }
 
-/// A worker's dispatcher: its last beat, and when that was new.
+/// A worker's dispatcher, with its last beat and when that changed.
 #[derive(Debug)]
 struct Heard {
     worker: u32,
@@ -55,39 +56,39 @@ struct Heard {
     at: f64,
 }
 
-/// The state of one cluster's exchanges. At each look the caller tells how the workers are ([`Exchanger::look`]), makes
-/// the calls that are due ([`Exchanger::is_due`], [`Exchanger::ask_shares`], [`Exchanger::ask_ring`]), says of each that
-/// it was made ([`Exchanger::called`]), and hands over the answers ([`Exchanger::on_answer`]).
+/// State of one cluster's exchanges. At each check the caller reports the state of the workers ([`Exchanger::look`]),
+/// makes the calls that are due ([`Exchanger::is_due`], [`Exchanger::ask_shares`], [`Exchanger::ask_ring`]), reports
+/// the result of each call ([`Exchanger::called`]), and passes in the answers ([`Exchanger::on_answer`]).
 #[derive(Debug)]
 pub struct Exchanger {
     exchange: Call,
     poll: Call,
     ring: Option<Ring>,
-    /// Changes did not fit, so that the whole table is needed.
+    /// Whether changes could not be applied, so that the whole table is needed.
     wants_whole: bool,
-    /// Since when agents tell of a newer ring than is held.
+    /// When agents began to report a newer ring than the one held.
     behind_since: Option<f64>,
-    /// When an agent last knew of this ring or a newer one.
+    /// When an agent last confirmed this ring or a newer one.
     confirmed_at: f64,
     live: Vec<String>,
-    /// Of the shares and of the ring that were handed out last.
+    /// Numbers of the shares and of the ring that were distributed last.
     numbers: (u64, u64),
     heard: Vec<Heard>,
-    /// Workers that had told something at the last look, and at the last exchange.
+    /// Number of workers with a report at the last check, and at the last exchange.
     workers: usize,
     workers_heard: usize,
-    /// Whether one of them was new in the last exchange, and so gets a part only of what is free.
+    /// Whether any of them was new in the last exchange; a new one gets only a part of what is free.
     greets: bool,
-    /// The last wait of exchanges that are early, seconds; 0 where all workers have shares.
+    /// Last interval between early exchanges, in seconds; 0 if all workers have shares.
     hunger: f64,
-    /// The number of the shares after which an exchange was early because much was given up.
+    /// Number of the shares after which an exchange was made early because a worker gave up much.
     hurried_at: u64,
     in_flight: (f64, u64),
     random: Random,
 }
 
 impl Exchanger {
-    /// One that knows nothing yet; `seed` tells its jitter from another's.
+    /// A new exchanger; `seed` makes its jitter different from others'.
     pub fn new(seed: u64) -> Self {
         Exchanger {
             exchange: Call::default(),
@@ -109,23 +110,23 @@ impl Exchanger {
         }
     }
 
-    /// Another one handed out a ring: whoever takes over goes on from it.
+    /// Adopts a ring that another exchanger distributed, to continue from it.
     pub fn remember(&mut self, ring: Ring) {
         self.ring = Some(ring);
     }
 
-    /// It is this one that exchanges from now on, after what another handed out by these numbers.
+    /// Makes this the active exchanger, continuing from the numbers of another.
     pub fn take_over(&mut self, numbers: (u64, u64), now: f64) {
         self.numbers = numbers;
         self.confirmed_at = now;
     }
 
-    /// The ring in force.
+    /// The current ring.
     pub fn ring(&self) -> Option<&Ring> {
         self.ring.as_ref()
     }
 
-    /// Of the shares and of the ring that were handed out last.
+    /// Numbers of the shares and of the ring that were distributed last.
     pub fn numbers(&self) -> (u64, u64) {
         self.numbers
     }
@@ -135,29 +136,29 @@ impl Exchanger {
         self.in_flight
     }
 
-    /// To be called before what is due is asked for. `workers` have told something; `given_up` is the number of the
-    /// shares of which one of them gave up much.
+    /// Call this before checking what is due. `workers` is the number of workers with a report; `given_up` is the
+    /// number of the shares of which one of them gave up much.
     pub fn look(&mut self, workers: usize, given_up: Option<u64>, now: f64) {
         self.workers = workers;
-        // A new worker is not kept waiting.
+        // Do not keep a new worker waiting.
         if workers > self.workers_heard {
             self.exchange.due = now;
         }
-        // Others wait for what a worker gave up: that is told soon, though not more than once a period.
+        // Other workers wait for what this one gave up: report it soon, but not more than once per period.
         if given_up == Some(self.numbers.0) && self.numbers.0 > self.hurried_at + 1 {
             self.hurried_at = self.numbers.0;
-            // By then the other workers have told what they hold.
+            // By then the other workers have reported what they hold.
             self.exchange.due = self.exchange.due.min(now + LOOK);
         }
     }
 
-    /// Whether a call is to be made now.
+    /// Whether a call is due.
     pub fn is_due(&mut self, settings: &Settings, purpose: Purpose, now: f64) -> bool {
         if purpose == Purpose::Shares {
             return self.exchange.is_due(now);
         }
         let is_late = |since: f64| now - since > settings.timeout;
-        // An agent that knows less than others would be waited for in vain.
+        // It would be pointless to wait for an agent that is behind others.
         if self.behind_since.is_some_and(is_late) {
             self.behind_since = None;
             self.poll.until = now;
@@ -165,7 +166,7 @@ impl Exchanger {
         self.poll.is_due(now)
     }
 
-    /// The exchange of what the workers told, and those of them that have been silent for a lease.
+    /// Builds the exchange from the workers' reports; also returns the workers that have been silent for a lease.
     pub fn ask_shares(
         &mut self,
         settings: &Settings,
@@ -182,7 +183,7 @@ impl Exchanger {
         (request, silent)
     }
 
-    /// The question for a newer ring.
+    /// Builds the request for a newer ring.
     pub fn ask_ring(&self, settings: &Settings) -> Request {
         let mut path = format!("/v1/ring?wait={POLL}");
         if let Some(ring) = self.ring.as_ref().filter(|_| !self.wants_whole) {
@@ -198,7 +199,7 @@ impl Exchanger {
         }
     }
 
-    /// A call was made, and its answer will come by this token; or why it could not be.
+    /// Records that a call was made, with the token of its answer, or why it could not be made.
     pub fn called(
         &mut self,
         purpose: Purpose,
@@ -214,7 +215,7 @@ impl Exchanger {
         call.started(purpose.word(), called, (now, request.timeout), random);
     }
 
-    /// What the workers told since they were last heard, and who is silent.
+    /// Returns the reports of active workers, and the silent workers.
     fn hear(&mut self, told: Vec<(u32, Told)>, lease: f64, now: f64) -> (Vec<Told>, Vec<u32>) {
         self.workers_heard = self.workers;
         self.greets = false;
@@ -226,7 +227,7 @@ impl Exchanger {
             let at = before
                 .filter(|before| before.beat == told.beat)
                 .map_or(now, |before| before.at);
-            // One that broke or was taken out tells nothing any more; its shares run out.
+            // A worker that failed or was removed reports nothing new; its shares expire.
             if now - at > lease {
                 silent.push(worker);
                 continue;
@@ -250,7 +251,7 @@ impl Exchanger {
         (found, silent)
     }
 
-    /// Takes an agent's answer to a call that is still waited for.
+    /// Handles an agent's answer, if its call is still pending.
     pub fn on_answer(
         &mut self,
         settings: &Settings,
@@ -275,7 +276,7 @@ impl Exchanger {
         } else if self.poll.takes(token) {
             match self.take_ring(answered, now, settings.lease) {
                 Ok(is_news) => {
-                    // An agent that is behind need not be asked again at once.
+                    // Do not poll an agent that is behind again at once.
                     self.poll.succeeded(Purpose::Ring.word(), now + LOOK);
                     return is_news.then_some(News::Ring);
                 }
@@ -288,12 +289,12 @@ impl Exchanger {
         None
     }
 
-    /// Until the next exchange.
+    /// Time until the next exchange.
     fn wait(&mut self, period: f64, granted: &[(u32, Option<Shares>)]) -> f64 {
         let mut shares = granted.iter().filter_map(|(_, shares)| shares.as_ref());
         let mut wait = period;
         if shares.any(Shares::are_none) {
-            // Whoever has nothing has requests to refuse: it should not wait for a whole period.
+            // A worker without shares refuses requests: do not make it wait for a whole period.
             self.hunger = (2.0 * self.hunger).max(EARLY);
             wait = wait.min(self.hunger);
         } else {
@@ -325,7 +326,7 @@ impl Exchanger {
         self.heard.iter().map(shares).collect()
     }
 
-    /// Whether it is another ring than the one that was handed out.
+    /// Returns whether the ring differs from the one distributed.
     fn take_ring(&mut self, answered: Answered, now: f64, lease: f64) -> Result<bool, String> {
         if matches!(answered, Ok((304, _))) {
             self.confirmed_at = now;

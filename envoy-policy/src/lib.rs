@@ -1,8 +1,9 @@
-//! Plimsoll's policies for Envoy, without Envoy: whoever calls passes in time, what requests are, and what agents answer.
+//! Plimsoll's policies for Envoy, independent of Envoy: the caller passes in the time, the requests and the agents'
+//! answers.
 //!
-//! A worker has an [`engine::Engine`] a cluster, which admits requests and counts their attempts, and a
-//! [`worker::Worker`], which tells of it. One [`exchanger::Exchanger`] a process talks to agents for all workers. Where
-//! primaries are named a worker has [`primaries::Primaries`] and a [`primary_link::PrimaryLink`].
+//! A worker has one [`engine::Engine`] per cluster, which admits requests and counts their attempts, and a
+//! [`worker::Worker`], which reports on it. One [`exchanger::Exchanger`] per process communicates with agents for all
+//! workers. To name primaries a worker has [`primaries::Primaries`] and a [`primary_link::PrimaryLink`].
 
 pub mod call;
 pub mod config;

@@ -1,4 +1,4 @@
-//! What workers tell the one that talks to agents, and what it hands them of the answers.
+//! Messages between the workers and the exchanger.
 
 use std::collections::BTreeSet;
 
@@ -8,27 +8,27 @@ use plimsoll_wire::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What a worker tells the VM that talks to agents.
+/// A worker's report.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 pub struct Told {
-    /// Changes with every telling.
+    /// Changes with every report.
     pub beat: u64,
-    /// The dispatcher's name.
+    /// Name of the dispatcher.
     pub name: String,
-    /// The number of the shares that it knew.
+    /// Number of the shares that it had.
     pub taken: u64,
-    /// Tells it apart from an earlier one of that name.
+    /// Distinguishes it from an earlier dispatcher of the same name.
     pub instance: String,
     /// Cost in flight.
     pub in_flight: f64,
     /// Requests in flight.
     pub requests: u64,
-    /// Of each node.
+    /// Demand and observations by node.
     pub nodes: Vec<Wish>,
 }
 
 impl Told {
-    /// It told this before it could know of its newest shares: it may hold all that it ever was granted.
+    /// Marks a report made before the worker knew its newest shares: it may hold everything it was ever granted.
     pub fn hold_all(&mut self) {
         for node in &mut self.nodes {
             node.held = MAX_NUMBER;
@@ -36,8 +36,7 @@ impl Told {
     }
 }
 
-/// The body of `POST /v1/observe`. Each dispatcher asks for the `live` nodes too, also those that it does
-/// not know yet.
+/// The body of `POST /v1/observe`. Each dispatcher also requests shares of `live` nodes that it does not know yet.
 pub fn exchange(service: Option<&str>, lease: f64, told: Vec<Told>, live: &[String]) -> Vec<u8> {
     let dispatchers = told.into_iter().map(|told| {
         let mut nodes = told.nodes;
@@ -64,16 +63,16 @@ fn wish_of_new(name: &str) -> Wish {
     Wish {
         name: name.to_owned(),
         demand: 0.0,
-        // A worker that knows nothing of it may have been granted a share that it has not seen yet.
+        // The worker may have been granted a share of it that it has not seen yet.
         held: MAX_NUMBER,
         observation: "3 0 0 0 0 - - 0 0 0".to_owned(),
     }
 }
 
-/// What a dispatcher is granted.
+/// Shares granted to a dispatcher.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 pub struct Shares {
-    /// Dispatchers, this one among them.
+    /// Number of dispatchers, including this one.
     pub count: u64,
     nodes: Vec<Share>,
 }
@@ -90,7 +89,7 @@ struct Share {
 }
 
 impl Shares {
-    /// What a dispatcher is granted in an agent's answer, or why it is not.
+    /// Extracts a dispatcher's shares from an agent's answer; the error is the reason why it has none.
     pub fn of<'a>(answer: &'a Exchanged, dispatcher: &str) -> Result<Self, &'a str> {
         let (count, granted) = match answer.dispatchers.get(dispatcher) {
             None => return Err("the agent's answer is without it"),
@@ -115,12 +114,12 @@ impl Shares {
         })
     }
 
-    /// Whether it may send nothing anywhere: the others have not given anything up yet.
+    /// Whether all shares are 0: the other dispatchers have not given anything up yet.
     pub fn are_none(&self) -> bool {
         self.nodes.iter().all(|share| share.granted <= 0.0)
     }
 
-    /// For the dispatcher.
+    /// Converts the shares for the dispatcher.
     pub fn nodes(self) -> Vec<NodeShare> {
         let share = |share: Share| NodeShare {
             name: share.name,

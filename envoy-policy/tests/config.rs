@@ -1,4 +1,4 @@
-//! What the filter's configuration may say, and how it is told what is wrong.
+//! Valid filter configurations, and error messages for invalid ones.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use envoy_policy::{

@@ -171,7 +171,7 @@ fn a_ticket_of_an_ended_request_is_worth_nothing() {
 }
 
 #[test]
-fn a_host_that_is_nobodys_is_not_counted_but_frees_the_one_that_was_meant() {
+fn an_attempt_at_an_unknown_host_is_not_counted_but_releases_the_reservation() {
     let mut engine = engine(1000.0);
     let (ticket, _) = pass(&mut engine, "/stock/a?items=8");
     let attempt = engine.attempt(ticket, "10.9.9.9:1", 0.0).unwrap();
@@ -229,7 +229,7 @@ fn without_news_requests_pass_unnamed_but_are_counted() {
 }
 
 #[test]
-fn a_cost_is_told_or_learned_of_the_route() {
+fn a_cost_is_stated_or_learned_by_route() {
     let mut engine = engine(1000.0);
     let cost = |engine: &mut Engine, path: &str| {
         let (ticket, _) = pass(engine, path);

@@ -1,4 +1,4 @@
-//! What is asked of agents, when, and what becomes of their answers. Agents are scripted; the workers are real.
+//! Requests to agents, their timing, and the handling of answers. Agents are scripted; the workers are real.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use envoy_policy::{
@@ -90,7 +90,7 @@ impl Process {
             .on_answer(&self.settings, token, answered, now)
     }
 
-    /// Whole exchange with an agent that grants this to each; workers take it.
+    /// A whole exchange with an agent that grants this to each worker.
     fn grant(&mut self, granted: f64, now: f64) {
         let (_, token, _) = self.exchange(now);
         self.take(token, granted, now);
@@ -284,7 +284,7 @@ fn after_failures_the_wait_doubles_up_to_five_seconds() {
 }
 
 #[test]
-fn an_answer_that_nobody_waits_for_any_longer_is_not_taken() {
+fn an_answer_after_its_timeout_is_ignored() {
     let mut process = Process::new(1);
     let (_, lost, _) = process.exchange(0.0);
     assert!(!process.is_due(Purpose::Shares, 1.4));
@@ -345,7 +345,7 @@ fn an_agent_that_is_behind_is_not_waited_for() {
 }
 
 #[test]
-fn whoever_takes_over_goes_on_from_what_was_handed_out() {
+fn a_takeover_continues_from_the_distributed_numbers() {
     let mut first = Process::new(1);
     first.ring(200, &whole(5, 0), 0.0);
     let mut second = Process::new(1);

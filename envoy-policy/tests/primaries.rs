@@ -1,4 +1,4 @@
-//! A worker's part in placement: what it tells agents, what it makes of their answers, and whom it lets in.
+//! A worker's part in placement: its messages to agents, the effect of their answers, and the requests it admits.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use envoy_policy::{
@@ -40,7 +40,7 @@ impl Run {
         self.primaries.on_answer(&body, self.now, self.now)
     }
 
-    /// All rests on node1, `a` on node2.
+    /// Joins with a table that has all rests on node1, and `a` on node2.
     fn join(&mut self, when_lost: &str) {
         let message = self.told();
         assert_eq!(message["op"], "join");
@@ -66,7 +66,7 @@ impl Run {
     }
 }
 
-/// By the table of this version, which is written so that texts are in the order of tables.
+/// The outcome with a table of this version, formatted so that texts sort in the order of tables.
 fn go(node: &str, version: u64) -> Outcome {
     Outcome::Go {
         node: node.to_owned(),
@@ -103,7 +103,7 @@ fn settings_have_defaults_and_faults_are_named() {
 }
 
 #[test]
-fn a_set_that_leaves_is_told_busy_until_its_requests_have_ended() {
+fn a_leaving_set_is_reported_busy_until_its_requests_have_ended() {
     let mut run = Run::new();
     run.join("serve");
     assert_eq!(run.begin(1, "a"), go("node2", 7));
@@ -164,7 +164,7 @@ fn who_waits_too_long_or_left_is_not_placed() {
 }
 
 #[test]
-fn after_a_lease_of_silence_who_holds_lets_nobody_in() {
+fn after_a_lease_of_silence_hold_admits_no_requests() {
     for (when_lost, then) in [("serve", go("node2", 7)), ("hold", Outcome::Wait)] {
         let mut run = Run::new();
         run.join(when_lost);
@@ -190,7 +190,7 @@ fn an_id_is_never_used_twice() {
 }
 
 #[test]
-fn nonsense_is_refused_and_changes_nothing() {
+fn malformed_answers_are_rejected_without_effect() {
     let mut run = Run::new();
     // Nodes get it in a header.
     let open = json!({

@@ -1,4 +1,4 @@
-//! What both shells, the wasm filter and the native module, do alike.
+//! Behaviour common to both shells, the Wasm filter and the native module.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use envoy_policy::{

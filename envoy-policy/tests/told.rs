@@ -1,4 +1,4 @@
-//! What workers tell goes into one exchange, and each gets its shares of the answer.
+//! Workers' reports are combined into one exchange, and each worker gets its shares from the answer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use envoy_policy::told::{Shares, Told, exchange};

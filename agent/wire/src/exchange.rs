@@ -1,4 +1,4 @@
-//! `POST /v1/observe`: dispatchers tell what they saw of nodes, and are granted shares of their bounds.
+//! `POST /v1/observe`: dispatchers report their observations of nodes and receive shares of the nodes' bounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,63 +10,63 @@ use crate::{
     is_amount, is_name,
 };
 
-/// The body: what a proxy's dispatchers tell.
+/// The request body: reports from a proxy's dispatchers.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
-    /// Whose ring; may be left out where the agent follows only one.
+    /// Service whose ring is meant; optional if the agent follows only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// At most [`MAX_DISPATCHERS`], no two of one name.
+    /// At most [`MAX_DISPATCHERS`], with unique names.
     pub dispatchers: Vec<Dispatcher>,
 }
 
-/// One dispatcher's period.
+/// One dispatcher's report for a period.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dispatcher {
-    /// Its name in the cluster.
+    /// Name, unique in the cluster.
     pub name: String,
-    /// Tells this run of it from others.
+    /// Distinguishes this run of the dispatcher from earlier ones.
     pub instance: String,
-    /// Its shares are given back after so long without another exchange, [`LEASE_SECONDS`]; 0: at once.
+    /// Time without another exchange after which its shares expire, within [`LEASE_SECONDS`]; 0 expires them at once.
     pub lease_seconds: f64,
-    /// What it wants of each node, and saw of it; at most [`MAX_NODES`], no two of one name.
+    /// Demand and observations by node; at most [`MAX_NODES`], with unique names.
     pub nodes: Vec<Wish>,
 }
 
-/// What a dispatcher says of one node.
+/// A dispatcher's demand and observations for one node.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wish {
-    /// The node.
+    /// Name of the node.
     pub name: String,
-    /// Cost it wanted to send there in the last period, refused work included.
+    /// Cost that the dispatcher wanted to send to the node in the last period, including refused work.
     pub demand: f64,
-    /// Cost that it may have in flight there until it hears its new share.
+    /// Cost that it may have in flight at the node until it receives its new share.
     #[serde(default)]
     pub held: f64,
-    /// What its requests showed, the line of `plimsoll_core::dispatch::Observed`.
+    /// Observations of its requests, as a line of `plimsoll_core::dispatch::Observed`.
     pub observation: String,
 }
 
-/// The answer.
+/// The response body.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Exchanged {
-    /// The ring's version, 0 while there is none.
+    /// Version of the ring; 0 if there is none.
     pub version: u64,
-    /// All live nodes, by name.
+    /// All live nodes by name.
     pub nodes: BTreeMap<String, LiveNode>,
-    /// By dispatcher.
+    /// Results by dispatcher.
     pub dispatchers: BTreeMap<String, Granted>,
 }
 
-/// A live node, as its agent reported it last.
+/// A live node, as last reported by its agent.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct LiveNode {
-    /// "host:port" that proxies connect to, where its agent knows it.
+    /// "host:port" that proxies connect to, if its agent knows it.
     pub address: Option<String>,
-    /// Backlog bound in jobs; 0 where the node is down or drained.
+    /// Backlog bound in jobs; 0 if the node is down or drained.
     pub bound_jobs: f64,
     /// Mean cost of a request, in cost units.
     pub mean_cost: f64,
@@ -76,18 +76,18 @@ pub struct LiveNode {
     pub load: f64,
 }
 
-/// What one dispatcher is answered.
+/// The result for one dispatcher.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Granted {
-    /// The library refused its call.
+    /// The function library rejected the call.
     Refused {
-        /// Why.
+        /// Reason for the rejection.
         problem: String,
     },
-    /// Its shares.
+    /// The dispatcher's shares.
     Shares {
-        /// Live dispatchers of the cluster.
+        /// Number of live dispatchers in the cluster.
         count: u64,
         /// Cost it may have in flight, by node; live nodes only.
         granted: BTreeMap<String, f64>,
@@ -95,14 +95,14 @@ pub enum Granted {
 }
 
 impl Dispatcher {
-    /// Its lease in the library's unit.
+    /// The lease in milliseconds, as the function library takes it.
     pub fn lease_millis(&self) -> u64 {
         (1000.0 * self.lease_seconds).round() as u64
     }
 }
 
 impl Exchange {
-    /// What Redis' function library would refuse, each by its place in the body.
+    /// Rejects what the function library in Redis would reject; each error names the field.
     pub fn check(&self) -> Result<(), String> {
         at_most("dispatchers", self.dispatchers.len(), MAX_DISPATCHERS)?;
         let mut names = BTreeSet::new();
@@ -163,7 +163,7 @@ impl From<NodeReport> for Wish {
 }
 
 impl Exchanged {
-    /// Reads an answer; what is wrong with it otherwise.
+    /// Parses a response body; the error names the field.
     pub fn parse(body: &[u8]) -> Result<Self, String> {
         let answer: Exchanged =
             serde_json::from_slice(body).map_err(|problem| problem.to_string())?;

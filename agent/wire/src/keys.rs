@@ -1,13 +1,13 @@
-//! Names of the keys in Redis, in the order in which the function libraries take them. All keys of a cluster have one
-//! hash tag, so that a Redis Cluster keeps them together.
+//! Names of the Redis keys, in the order the function libraries take them. All keys of a cluster have the same hash
+//! tag, so that a Redis Cluster keeps them on one node.
 
-/// The keys of a cluster's ring.
+/// Keys of a cluster's ring.
 pub fn ring_keys(cluster: &str) -> [String; 5] {
     ["nodes", "ring", "proxies", "shares", "observations"]
         .map(|part| format!("plimsoll:{{{cluster}}}:{part}"))
 }
 
-/// The keys of a cluster's table of primaries.
+/// Keys of a cluster's placement table.
 pub fn placement_keys(cluster: &str) -> [String; 7] {
     [
         "",

@@ -1,4 +1,4 @@
-//! `GET /v1/node`: what an agent knows of its node and decided last. Other agents and the command line read it.
+//! `GET /v1/node`: an agent's view of its node and its last decisions. Read by other agents and the command line.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -6,65 +6,65 @@ use plimsoll_core::{Flow, ServiceMode};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-/// The answer. Readers take each service as JSON, so that one that they do not ask about cannot spoil it:
-/// [`NodeService::parse`].
+/// The response body. Each service stays unparsed until a reader calls [`NodeService::parse`], so that a malformed
+/// one does not affect the others.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct NodeView<S = Value> {
     /// The agent's version.
     #[serde(default)]
     pub version: String,
-    /// Seconds since its start.
+    /// Seconds since the agent's start.
     #[serde(default)]
     pub uptime_seconds: f64,
-    /// The node's clock, Unix time in seconds.
+    /// The node's clock: Unix time in seconds.
     pub unix_time: Option<f64>,
-    /// By configuration key.
+    /// Listening ports by configuration key.
     #[serde(default)]
     pub listeners: BTreeMap<String, Listener>,
-    /// By service name; a service appears with its first step.
+    /// Services by name; a service appears with its first step.
     pub services: BTreeMap<String, S>,
 }
 
-/// A port that proxies or people ask.
+/// A listening port.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Listener {
     /// Address and port.
     pub address: String,
-    /// Networks that may connect; null: all.
+    /// Networks that may connect; null allows all.
     pub allow: Option<Vec<String>>,
 }
 
-/// One service. What agents before it did not say may be absent.
+/// A service. Fields that older agents do not send are optional.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct NodeService {
-    /// "host:port" that proxies connect to, where it is configured.
+    /// "host:port" that proxies connect to, if configured.
     pub address: Option<String>,
-    /// The settings in force.
+    /// Current settings.
     #[serde(default)]
     pub settings: ServiceSettings,
-    /// The last decision of its controller.
+    /// Last decision of the controller.
     pub decision: NodeDecision,
-    /// Weight for the bound, in percent of the configured weight, 1..=256.
+    /// Weight derived from the bound: percent of the configured weight, 1..=256.
     #[serde(default)]
     pub weight_percent: u16,
-    /// What weights and shares of keys go by, in cost units; null while it is not known. Agents that do not say it
-    /// know it.
+    /// Capacity that weights and shares of keys are computed from, in cost units; null while unknown. Older agents
+    /// that do not send it always know it.
     #[serde(default, deserialize_with = "said")]
     pub capacity: Option<Option<f64>>,
-    /// The capacity that stands for its weight among other nodes, in cost units.
+    /// Capacity that its weight represents among the nodes, in cost units.
     pub weight_bound: f64,
-    /// What went through in the last period; null while the source fails.
+    /// Work done in the last period; null while the source fails.
     pub flow: Option<Flow>,
-    /// Cost a second that would have been refused in the last period, of a service that is only observed.
+    /// Cost per second that would have been refused in the last period, in observe mode.
     pub would_refuse: Option<f64>,
-    /// Whether it may be asked to read.
+    /// Whether the node may receive requests.
     pub health: Health,
-    /// Why it is down, in a few words.
+    /// Short explanation of why it is down.
     pub health_detail: Option<String>,
-    /// What an operator set.
+    /// Overrides by an operator.
     #[serde(rename = "override")]
     pub set: Override,
-    /// Requests finished well in the last period.
+    /// Requests that succeeded in the last period.
     #[serde(default)]
     pub finished: u64,
     /// Requests that failed in the last period.
@@ -72,7 +72,7 @@ pub struct NodeService {
     pub failed: u64,
     /// Jobs in the node at the end of the last period.
     pub jobs: Option<f64>,
-    /// What schedulers are told is the node's load.
+    /// Load of the node as reported to schedulers.
     #[serde(default)]
     pub load: f64,
     /// Jobs times mean cost, in cost units.
@@ -82,117 +82,117 @@ pub struct NodeService {
     pub stepped_at: f64,
     /// Length of the last period in seconds; null while the source fails.
     pub observed_seconds: Option<f64>,
-    /// Unix time of the last good observation, in seconds.
+    /// Unix time of the last successful observation, in seconds.
     pub observed_at: Option<f64>,
-    /// What the source said when it last failed; null while it works.
+    /// Last error of the source; null while it works.
     pub source_error: Option<String>,
-    /// How the source's delays compare with jobs over throughput, where both are known.
+    /// How the source's delays compare with jobs over throughput, if both are known.
     pub sight: Option<SourceSight>,
-    /// What its load line learned.
+    /// State learned by its load line.
     pub learned: Option<NodeLearned>,
-    /// What Envoy is told to shed.
+    /// Fraction of the traffic that Envoy is told to shed.
     pub shed: Shed,
-    /// Who shares the bound.
+    /// Proxies that share the bound.
     #[serde(default)]
     pub proxies: Vec<ProxyView>,
-    /// What people alone read: the delay's distribution, the host's load, the database's role, updates.
+    /// Fields not read by programs: the delay's distribution, the host's load, the database's role, updates.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
 
-/// Settings of a controller, as far as programs read them.
+/// The settings of a controller that programs read.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct ServiceSettings {
-    /// What was promised.
+    /// The SLA.
     #[serde(default)]
     pub sla: SlaView,
-    /// Whether proxies are told; agents that do not say it tell them.
+    /// Whether proxies apply the decisions; older agents that do not send it always enforce.
     #[serde(default)]
     pub mode: ServiceMode,
-    /// What people alone read.
+    /// Fields not read by programs.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
 
-/// A promise, as far as programs read it.
+/// The fields of an SLA that programs read.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct SlaView {
-    /// The service delay promised, in seconds.
+    /// Promised service delay in seconds.
     #[serde(default)]
     pub delay: f64,
-    /// What people alone read.
+    /// Fields not read by programs.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
 
-/// A decision, as far as programs read it.
+/// The fields of a decision that programs read.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct NodeDecision {
-    /// The most backlog the node may hold, in cost units.
+    /// Maximum backlog of the node, in cost units.
     pub bound: f64,
-    /// The same in jobs.
+    /// The bound in jobs.
     #[serde(default)]
     pub bound_jobs: f64,
-    /// The rule that set it.
+    /// The rule that determined the bound.
     #[serde(default)]
     pub reason: String,
-    /// The objective measured on what finished, in seconds.
+    /// The objective, measured on finished requests, in seconds.
     pub measured_delay: Option<f64>,
-    /// What people alone read.
+    /// Fields not read by programs.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
 
-/// How a service's node is, apart from its bound.
+/// Health of a service's node, regardless of its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// No probe is configured, or it passes; and the database, where there is one, is fresh.
+    /// No probe is configured or the probe passes, and the database, if any, is fresh.
     Up,
-    /// The local probe fails, or the database may not be read from.
+    /// The local probe fails, or reading from the database is not allowed.
     Down,
 }
 
-/// Health as an operator sets it.
+/// Health set by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForcedHealth {
-    /// Up, whatever the probe says.
+    /// Up, whatever the probe reports.
     Up,
-    /// Down.
+    /// Down, whatever the probe reports.
     Down,
 }
 
-/// What an operator set for one service.
+/// An operator's overrides for one service.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Override {
-    /// Proxies are told to drain.
+    /// Whether proxies are told to drain.
     pub drain: bool,
-    /// Health instead of the probe's.
+    /// Replaces the probe's result.
     pub health: Option<ForcedHealth>,
-    /// Weight instead of the bound's, 1..=256 percent.
+    /// Replaces the weight derived from the bound: 1..=256 percent.
     pub weight_percent: Option<u16>,
-    /// Bound instead of the controller's, in cost units.
+    /// Replaces the controller's bound, in cost units.
     pub bound: Option<f64>,
 }
 
-/// What a source sees.
+/// How much of the delay a source sees.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub struct SourceSight {
-    /// Delay by jobs over throughput, over delay by the source: 1 where it sees all.
+    /// Delay computed as jobs over throughput, divided by the source's delay; 1 if the source sees all of it.
     pub ratio: f64,
-    /// Mean delay that the source does not see, in seconds; null where it is not blind.
+    /// Mean delay that the source does not see, in seconds; null if the source is not blind.
     pub unseen: Option<f64>,
 }
 
-/// What a load line learned, as far as programs read it.
+/// The fields of a load line's learned state that programs read.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct NodeLearned {
-    /// How long ago the rate was learned.
+    /// Seconds since the rate was learned.
     pub age_seconds: f64,
-    /// Whether it is of a run before this one.
+    /// Whether it was learned before the agent's last start.
     pub earlier_run: bool,
-    /// What people alone read: the figures.
+    /// Fields not read by programs: the figures.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
@@ -200,44 +200,44 @@ pub struct NodeLearned {
 /// The fraction of a service's traffic that an agent wants shed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shed {
-    /// 0 to 0.98.
+    /// Fraction from 0 to 0.98.
     pub fraction: f64,
-    /// A proxy asked of late, so that it is in force there.
+    /// Whether a proxy has polled recently, so that the fraction is in force.
     pub asked: bool,
 }
 
-/// A proxy that asks for the agent-check.
+/// A proxy that polls the agent-check.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ProxyView {
-    /// Identity it asks under.
+    /// Identity it polls under.
     pub identity: String,
-    /// Its name, else its address.
+    /// Its name if known, otherwise its address.
     pub proxy: String,
-    /// Where it last came from.
+    /// Address it last polled from.
     pub address: IpAddr,
-    /// Seconds since it last asked.
+    /// Seconds since its last poll.
     pub polled_seconds_ago: f64,
-    /// Its part of the bound in jobs.
+    /// Its share of the bound, in jobs.
     pub share_jobs: u32,
-    /// The line it was told last.
+    /// The last answer it received.
     pub told: String,
 }
 
 impl NodeView {
-    /// Reads an answer; what is wrong with it otherwise.
+    /// Parses a response body; the error names the field.
     pub fn parse(body: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(body).map_err(|problem| problem.to_string())
     }
 }
 
 impl NodeService {
-    /// Reads one of the answer's services; what is wrong with it otherwise.
+    /// Parses a service of the response; the error names the field.
     pub fn parse(service: Value) -> Result<Self, String> {
         serde_json::from_value(service).map_err(|problem| problem.to_string())
     }
 }
 
-/// Tells what is said to be unknown from what is not said.
+/// Distinguishes null from an absent field.
 fn said<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Option<f64>>, D::Error> {
     Option::deserialize(value).map(Some)
 }

@@ -1,28 +1,28 @@
-//! `POST /v1/partition-query`: a query in one partition.
+//! `POST /v1/partition-query`: a query to one partition.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The body.
+/// The request body.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartitionQuery<'a> {
-    /// Whose rows.
+    /// Partition to query.
     pub partition: Cow<'a, str>,
-    /// A query by name.
+    /// Name of a configured query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<Cow<'a, str>>,
-    /// In its place.
+    /// SQL text, instead of a named query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sql: Option<Cow<'a, str>>,
-    /// Values that JSON has.
+    /// Parameters, as JSON values.
     #[serde(default)]
     pub parameters: Cow<'a, [Value]>,
-    /// No more rows than this.
+    /// Maximum number of rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// The caller waits for so long.
+    /// Seconds that the caller waits.
     pub deadline_seconds: f64,
 }

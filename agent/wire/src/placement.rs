@@ -1,4 +1,5 @@
-//! `/v1/placement`: how the table of primaries is, and what dispatchers and operators have an agent carry to Redis.
+//! `/v1/placement`: the state of the placement table, and messages that an agent relays to Redis for dispatchers and
+//! operators.
 
 use std::collections::BTreeMap;
 
@@ -7,55 +8,55 @@ use serde_json::Value;
 
 use crate::{MAX_NUMBER, is_amount};
 
-/// Object sets in `busy`, and in `loads`, as in the function library.
+/// Maximum number of object sets in `busy` and in `loads`, as in the function library.
 pub const MAX_MESSAGE_SETS: usize = 1024;
-/// Bytes of the name of an object set, with the rest that it is in.
+/// Maximum length of an object set's name with the rest it belongs to.
 const MAX_SET_BYTES: usize = 128 + 4;
 
-/// A body of `POST /v1/placement`.
+/// Request body of `POST /v1/placement`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementMessage {
-    /// Whose table; may be left out.
+    /// Cluster of the table; optional.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// What is asked for.
+    /// Operation.
     pub op: PlacementOperation,
-    /// The dispatcher.
+    /// Id of the dispatcher.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub id: String,
-    /// Of the table that the dispatcher has.
+    /// Generation of the dispatcher's table.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub generation: String,
-    /// Of the table that the dispatcher has.
+    /// Version of the dispatcher's table.
     #[serde(default)]
     pub version: u64,
-    /// Sets that are to leave their node and cannot yet; at most [`MAX_MESSAGE_SETS`].
+    /// Sets that must leave their node but still have requests in flight or in doubt; at most [`MAX_MESSAGE_SETS`].
     #[serde(default)]
     pub busy: Vec<String>,
     /// Cost since the last report, by set; at most [`MAX_MESSAGE_SETS`].
     #[serde(default)]
     pub loads: BTreeMap<String, f64>,
-    /// A dispatcher that leaves has nothing in flight or in doubt.
+    /// Whether a leaving dispatcher has nothing in flight or in doubt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub idle: bool,
-    /// The set to be moved.
+    /// Set to move.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub set: String,
-    /// The node that it is moved to.
+    /// Destination node.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
 }
 
-/// What a dispatcher or an operator asks for.
+/// Operations of dispatchers and operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlacementOperation {
-    /// A dispatcher begins.
+    /// A dispatcher starts.
     Join,
-    /// A dispatcher reports what is busy and what came.
+    /// A dispatcher reports its busy sets and the load of each set.
     Report,
-    /// A dispatcher ends.
+    /// A dispatcher stops.
     Leave,
     /// An operator declares a dispatcher dead.
     Forget,
@@ -63,99 +64,99 @@ pub enum PlacementOperation {
     Move,
 }
 
-/// The answer to a [`PlacementMessage`].
+/// Response to a [`PlacementMessage`].
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum PlacementAnswer {
-    /// To `join`: the dispatcher acts on this table.
+    /// To `join`: the dispatcher may use this table.
     Open {
-        /// Of the table.
+        /// Generation of the table.
         generation: String,
-        /// Of the table.
+        /// Version of the table.
         version: u64,
-        /// How long the table may be used after the last answered message, in milliseconds; for `hold`.
+        /// How long the table may be used after the last successful message, in milliseconds; for `hold`.
         lease_ms: u64,
-        /// How long a node may work on a request that ended in doubt, in milliseconds.
+        /// How long a node may keep working on a request whose outcome is in doubt, in milliseconds.
         request_limit_ms: u64,
         /// "serve" or "hold".
         when_lost: String,
-        /// Pairs of set and state.
+        /// Object sets with their states.
         entries: Vec<(String, String)>,
     },
-    /// To `join`: not yet.
+    /// To `join`: try again later.
     Wait {
-        /// Until the next attempt, in milliseconds.
+        /// Time until the next attempt, in milliseconds.
         wait_ms: u64,
     },
-    /// It is done; to `report`, with what changed.
+    /// Success; to `report`, with the changes.
     Ok {
-        /// Of the table in Redis; to `report`.
+        /// Version of the table in Redis; to `report`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
-        /// `FROM TO SET STATE SET STATE …`, in order.
+        /// Changes in order: `FROM TO SET STATE SET STATE …`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         deltas: Vec<String>,
     },
-    /// To `report`, if the changes since the dispatcher's version are no longer known.
+    /// To `report`, if the changes since the dispatcher's version are no longer available: the whole table.
     Table {
-        /// Of the table.
+        /// Generation of the table.
         generation: String,
-        /// Of the table.
+        /// Version of the table.
         version: u64,
-        /// Pairs of set and state.
+        /// Object sets with their states.
         entries: Vec<(String, String)>,
     },
-    /// To `report` and `leave`: there is no dispatcher of this id. It admits nothing, and joins again under a new one.
+    /// To `report` and `leave`: the id is unknown. The dispatcher stops admitting, and joins again under a new id.
     Unknown,
 }
 
-/// The answer of `GET /v1/placement`.
+/// Response body of `GET /v1/placement`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct PlacementView {
-    /// Whose table.
+    /// Cluster of the table.
     pub cluster: String,
-    /// "serve" or "hold": what a dispatcher does that cannot reach Redis for a lease. Agents before it do not say.
+    /// "serve" or "hold": what a dispatcher does after a lease without Redis. Absent from older agents.
     pub when_lost: Option<String>,
-    /// A dispatcher's lease, seconds. Agents before it do not say.
+    /// Lease of a dispatcher in seconds. Absent from older agents.
     pub lease_seconds: Option<f64>,
-    /// Of the table in Redis; empty where there is none.
+    /// Generation of the table in Redis; empty if there is none.
     #[serde(default)]
     pub generation: String,
-    /// Of the table in Redis; 0 where there is none.
+    /// Version of the table in Redis; 0 if there is none.
     pub version: u64,
-    /// Nobody is let in before, seconds.
+    /// Seconds until requests are admitted.
     pub open_in_seconds: f64,
-    /// The agent that is; null while nobody is.
+    /// Name of the keeper's agent; null if there is none.
     pub keeper: Option<String>,
-    /// The keeper's.
+    /// Epoch of the keeper.
     pub epoch: u64,
-    /// The version that this agent knows, 0 where it knows none; as the next three.
+    /// Version of the table that this agent knows; 0 if none. The next three fields refer to this version.
     #[serde(default)]
     pub known_version: u64,
-    /// Object sets with an entry of their own.
+    /// Number of named sets: object sets with an entry of their own.
     pub named: u64,
-    /// Entries by node; null where no table is known.
+    /// Number of entries by node; null if no table is known.
     pub nodes: Option<BTreeMap<String, u64>>,
-    /// Sets on their way, the first 100.
+    /// The first 100 sets being moved.
     pub moving: Vec<String>,
-    /// Who acts on the table.
+    /// Dispatchers that use the table.
     pub dispatchers: Vec<PlacedDispatcher>,
-    /// Who may have left requests in flight.
+    /// Dispatchers that are gone and may have left requests in flight.
     pub gone: Vec<GoneDispatcher>,
-    /// For people: the reason, the unevenness before and after, and the number of changes.
+    /// Last plan, for display: its reason, the imbalance before and after, and the number of changes.
     pub last_plan: Option<Value>,
 }
 
-/// A dispatcher that acts on the table.
+/// A dispatcher that uses the table.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct PlacedDispatcher {
     /// Its id.
     pub id: String,
-    /// Since it was heard.
+    /// Seconds since its last message.
     pub silent_seconds: f64,
-    /// For longer than the lease, so that nothing moves.
+    /// Whether it has been silent for longer than its lease, which blocks moves.
     pub is_silent: bool,
-    /// The version that it told.
+    /// Version of the table that it last reported.
     pub version: u64,
 }
 
@@ -164,19 +165,19 @@ pub struct PlacedDispatcher {
 pub struct GoneDispatcher {
     /// Its id.
     pub id: String,
-    /// Since when, seconds.
+    /// Seconds since it went.
     pub since_seconds: f64,
 }
 
 impl PlacementView {
-    /// Reads an answer; what is wrong with it otherwise.
+    /// Parses a response body; the error names the field.
     pub fn parse(body: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(body).map_err(|problem| problem.to_string())
     }
 }
 
 impl PlacementMessage {
-    /// A message of this kind that says nothing else.
+    /// A message with this operation and all other fields empty.
     pub fn new(op: PlacementOperation) -> Self {
         PlacementMessage {
             cluster: None,
@@ -192,7 +193,7 @@ impl PlacementMessage {
         }
     }
 
-    /// What would mean something else in Redis than it does here; the function library checks the rest.
+    /// Rejects values that would be read differently in Redis; the function library checks the rest.
     ///
     /// # Errors
     ///

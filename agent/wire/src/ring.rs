@@ -1,4 +1,4 @@
-//! `GET /v1/ring`: the ring, whole or as changes.
+//! `GET /v1/ring`: the ring, whole or as changes since a version.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,32 +7,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::is_name;
 
-/// With a run of changes for fewer slots than this, the table is hardly larger.
+/// Changes are sent only if the ring has at least this many slots per run of changes: the table is hardly larger
+/// otherwise.
 const SLOTS_PER_CHANGE: usize = 4;
 
-/// A ring and the names of its nodes by index, empty where an index is free.
+/// A ring and the names of its nodes by index; empty if the index is free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ring {
     /// Slots and version.
     pub table: RingTable,
-    /// Names.
+    /// Node names by index.
     pub names: Vec<String>,
 }
 
-/// The answer.
+/// The response body.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct RingView {
     #[serde(default)]
     service: String,
     version: u64,
-    /// At most [`MAX_SLOTS`].
+    /// Number of slots, at most [`MAX_SLOTS`].
     slots: u32,
-    /// Names by index, at most [`MAX_NODES`]; empty where an index is free.
+    /// Node names by index, at most [`MAX_NODES`]; empty if the index is free.
     nodes: Vec<String>,
-    /// Owner and number of slots, by turns; 255 is nobody. The whole table.
+    /// The whole table: alternating owner and number of slots; owner 255 means nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     owners: Option<Vec<u32>>,
-    /// First slot, number and owner of what moved since the version asked for.
+    /// Slots that changed owner since the requested version: first slot, count, owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<Vec<[u32; 3]>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,8 +58,8 @@ impl RingView {
         }
     }
 
-    /// The `moves` that lead from version `since` to this ring, slots and owners; later ones win where two name one
-    /// slot. The whole ring where that is no larger.
+    /// The `moves` (slot, owner) that lead from version `since` to this ring; if a slot occurs twice, the later move
+    /// wins. The whole ring if that is no larger.
     pub fn changes(
         service: &str,
         ring: &Ring,
@@ -81,7 +82,7 @@ impl RingView {
         }
     }
 
-    /// Reads an answer; what is wrong with it otherwise.
+    /// Parses a response body; the error names the field.
     pub fn parse(body: &[u8]) -> Result<Self, String> {
         let view: RingView = serde_json::from_slice(body).map_err(|problem| problem.to_string())?;
         if !(1..=MAX_SLOTS).contains(&view.slots) {
@@ -105,12 +106,12 @@ impl RingView {
         Ok(view)
     }
 
-    /// The ring's version.
+    /// Version of the ring.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// The ring it shows, going on from `held` where it shows changes only.
+    /// The ring shown, applying changes to `held` if the response contains only changes.
     pub fn ring(self, held: Option<&Ring>) -> Result<Ring, String> {
         let table = match (&self.owners, &self.changes, self.since) {
             (Some(runs), _, _) => self.read_whole(runs)?,
@@ -188,7 +189,7 @@ impl RingView {
 }
 
 impl Ring {
-    /// As workers get it: version, number of names, each with its length, owners.
+    /// Encodes the ring for workers: version, number of names, each name with its length, owners.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.table.version().to_le_bytes().to_vec();
         bytes.push(self.names.len() as u8);
@@ -200,7 +201,7 @@ impl Ring {
         bytes
     }
 
-    /// See [`Ring::to_bytes`].
+    /// Decodes [`Ring::to_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (version, rest) = bytes.split_first_chunk::<8>()?;
         let (count, mut rest) = rest.split_first()?;

@@ -1,4 +1,4 @@
-//! What is read is not trusted: what is good is taken, the rest is named.
+//! Input is untrusted: valid input is accepted, and errors name the field of anything else.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use plimsoll_core::ring::RingTable;

@@ -1,4 +1,4 @@
-//! `vectors/`: the JSON of what programs exchange. Whoever changes a format changes one of these files.
+//! `vectors/`: the JSON that programs exchange. Every change of a format changes one of these files.
 //!
 //! `PLIMSOLL_WRITE_VECTORS=1 cargo test -p plimsoll-wire --test vectors` writes them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -222,7 +222,7 @@ fn known() -> NodeService {
     }
 }
 
-/// One of which as little is known as can be.
+/// A service with as many unknown values as possible.
 fn unknown() -> NodeService {
     NodeService {
         address: None,

@@ -1,13 +1,13 @@
-//! What fields may be.
+//! Validation of configuration fields.
 
 use plimsoll_wire::{MAX_CONFIGURED_NAME_BYTES, is_configured_name, is_name};
 
 use crate::part::Part;
 
-/// Bytes of a proxy's name: process and worker are added to it, and everybody takes 128.
+/// Maximum length of a proxy's name. Process and worker are appended, and readers accept 128.
 const MAX_PROXY_BYTES: usize = 100;
 
-/// What both positions that talk to agents have.
+/// Checks the fields common to the two positions that call agents.
 pub fn check_common(
     cluster: &str,
     proxy: Option<&str>,
@@ -63,7 +63,7 @@ pub fn whole(field: &str, value: f64, low: f64, high: f64) -> Result<usize, Stri
     ))
 }
 
-/// As agents take the cluster's name.
+/// Checks the name of a cluster by the agents' rules.
 pub fn check_cluster(name: &str) -> Result<(), String> {
     match is_configured_name(name) {
         true => Ok(()),
@@ -73,7 +73,7 @@ pub fn check_cluster(name: &str) -> Result<(), String> {
     }
 }
 
-/// Whether a proxy may be called so.
+/// Whether `name` is a valid name of a proxy.
 pub fn is_proxy(name: &str) -> bool {
     name.len() <= MAX_PROXY_BYTES && is_name(name)
 }

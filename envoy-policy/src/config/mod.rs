@@ -1,4 +1,4 @@
-//! The filter's configuration: JSON, each fault named by its field.
+//! The filter's configuration: JSON, with errors that name the field.
 
 mod checks;
 mod primaries;
@@ -17,61 +17,61 @@ use crate::part::Part;
 
 pub use self::primaries::PrimarySettings;
 
-/// What one filter does in its place of the chain.
+/// The configuration of a filter, by its position in the chain.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Config {
-    /// Among the HTTP filters: it admits and names hosts.
+    /// HTTP filter that admits requests and names hosts.
     Downstream(Box<Settings>),
-    /// Among the router's upstream HTTP filters: it counts and measures attempts.
+    /// Upstream HTTP filter that counts and measures attempts.
     Upstream,
-    /// Among the HTTP filters: it names the primary of a request's object set.
+    /// HTTP filter that names the primary of a request's object set.
     Primary(Box<PrimarySettings>),
 }
 
 /// Settings of the downstream position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The ring's cluster, and what metrics are labelled with.
+    /// Cluster of the ring, also the label of metrics.
     pub cluster: String,
-    /// Envoy's cluster of the agents' HTTP servers.
+    /// Name of the Envoy cluster of the agents' HTTP servers.
     pub agents: String,
-    /// The service at the agents; they know it where they have one.
+    /// Name of the service at the agents; optional if they have only one.
     pub service: Option<String>,
-    /// Bearer token that the agents ask for.
+    /// Bearer token that the agents require.
     pub token: Option<String>,
-    /// This proxy's name; the node id where it is not told.
+    /// Name of this proxy; the node id if not configured.
     pub proxy: Option<String>,
-    /// Where the key is.
+    /// Part of the request with the key.
     pub key: Option<Part>,
-    /// Where the cost is, items.
+    /// Part of the request with the cost in items.
     pub cost: Option<Part>,
-    /// What routes are told apart by, so that their cost is learned.
+    /// Part of the request that identifies its route, for learning the route's cost.
     pub route: Option<Part>,
-    /// Cost of a request that tells none and has no route.
+    /// Cost of a request that states none and has no route.
     pub default_cost: f64,
-    /// The most that a request may tell; where it is not set, 10 times the mean of what answers told.
+    /// Maximum cost that a request may state; by default 10 times the mean of the costs reported in responses.
     pub max_cost: Option<f64>,
-    /// Routes remembered.
+    /// Maximum number of routes for which costs are learned.
     pub routes: usize,
-    /// Response header with the items really touched.
+    /// Response header with the number of items actually touched.
     pub items_header: Option<String>,
-    /// Response header with the node's active requests.
+    /// Response header with the node's number of active requests.
     pub jobs_header: Option<String>,
     /// Response header with the node's load.
     pub load_header: Option<String>,
-    /// Request header that names the hosts to the override-host policy.
+    /// Request header that passes the hosts to the override-host policy.
     pub hosts_header: String,
-    /// Hosts named besides the first, for retries.
+    /// Number of additional hosts, for retries.
     pub alternatives: usize,
-    /// One exchange with an agent in each, seconds.
+    /// Interval between exchanges with an agent, in seconds.
     pub period: f64,
-    /// A dispatcher silent for this long gives its shares back, seconds.
+    /// Time of silence after which a dispatcher's shares expire, in seconds.
     pub lease: f64,
-    /// The longest an agent may take to answer, seconds.
+    /// Timeout of a request to an agent, in seconds.
     pub timeout: f64,
-    /// `Retry-After` of a refusal, whole seconds.
+    /// `Retry-After` of a refusal, in whole seconds.
     pub retry_after: u32,
-    /// How it decides.
+    /// Settings of the dispatcher.
     pub dispatch: DispatchSettings,
 }
 
@@ -211,7 +211,7 @@ enum UpdateName {
     OnAccess,
 }
 
-/// This proxy's name: the configured one, else the node id where it can be one.
+/// Name of this proxy: the configured one, otherwise the node id if it is a valid name.
 pub fn proxy_name(configured: Option<&str>, node_id: impl FnOnce() -> Option<String>) -> String {
     let name = configured.map(str::to_owned).or_else(node_id);
     let name = name.filter(|name| is_proxy(name));
@@ -242,12 +242,12 @@ fn ten() -> f64 {
     10.0
 }
 
-/// Reads a configuration; on an error the field and what is wrong with it.
+/// Parses a configuration; the error names the field.
 pub fn parse(text: &[u8]) -> Result<Config, String> {
     match text.trim_ascii_start().first() {
         None => return Err("configuration: is missing".to_owned()),
         Some(b'{') => {}
-        // Lists would be read as the fields in their order.
+        // Lists would be parsed as the fields in order.
         Some(_) => {
             let problem = "configuration: must be a JSON object in a google.protobuf.StringValue";
             return Err(problem.to_owned());
@@ -272,7 +272,7 @@ struct RawBalancer {
     cluster: String,
 }
 
-/// Reads the configuration of a load balancing policy for retries; the name of its cluster.
+/// Parses the configuration of a load balancing policy for retries; returns the name of its cluster.
 pub fn parse_balancer(text: &[u8]) -> Result<String, String> {
     let RawBalancer { cluster } = read(text)?;
     check_cluster(&cluster)?;
@@ -284,7 +284,7 @@ fn read<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|problem| {
         let path = problem.path().to_string();
         match path.as_str() {
-            // What it is instead may be the secret all the same.
+            // The value is not echoed, since it may be the secret.
             "token" => "token: must be a string".to_owned(),
             "." | "?" => problem.inner().to_string(),
             _ => format!("{path}: {}", problem.inner()),

@@ -1,4 +1,4 @@
-//! The position that names primaries.
+//! Configuration of the position that names primaries.
 
 use plimsoll_core::dispatch::MAX_COST;
 use plimsoll_wire::{MAX_CONFIGURED_NAME_BYTES, is_configured_name};
@@ -14,31 +14,31 @@ use crate::part::Part;
 /// Settings of the position that names primaries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PrimarySettings {
-    /// As in the agents' `[placement]`, and what metrics are labelled with.
+    /// Cluster, as in the agents' `[placement]`; also the label of metrics.
     pub cluster: String,
-    /// Envoy's cluster of the agents' HTTP servers.
+    /// Name of the Envoy cluster of the agents' HTTP servers.
     pub agents: String,
-    /// Bearer token that the agents ask for.
+    /// Bearer token that the agents require.
     pub token: Option<String>,
-    /// This proxy's name; the node id where it is not told.
+    /// Name of this proxy; the node id if not configured.
     pub proxy: Option<String>,
-    /// Where the object set's name is.
+    /// Part of the request with the name of the object set.
     pub object_set: Part,
-    /// Where the cost is, items.
+    /// Part of the request with the cost in items.
     pub cost: Option<Part>,
-    /// Cost of a request that tells none.
+    /// Cost of a request that states none.
     pub default_cost: f64,
-    /// Request header that names the Envoy cluster of the primary to the route.
+    /// Request header that passes the name of the primary's Envoy cluster to the route.
     pub header: String,
-    /// Before the node's name, in the name of its Envoy cluster.
+    /// Prefix that turns a node's name into the name of its Envoy cluster.
     pub prefix: String,
-    /// One exchange with an agent in each, seconds.
+    /// Interval between exchanges with an agent, in seconds.
     pub period: f64,
-    /// The longest an agent may take to answer, seconds.
+    /// Timeout of a request to an agent, in seconds.
     pub timeout: f64,
-    /// How long a request waits for a hand-over, seconds.
+    /// Maximum time that a request waits for a hand-over, in seconds.
     pub wait: f64,
-    /// `Retry-After` of a refusal, whole seconds.
+    /// `Retry-After` of a refusal, in whole seconds.
     pub retry_after: u32,
 }
 

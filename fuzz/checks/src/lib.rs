@@ -1,5 +1,5 @@
-//! What must hold of everything that reads what comes from outside: one function a fuzz target, which panics where it
-//! does not hold. `fuzz/fuzz_targets` calls them with random bytes, `tests/corpus.rs` with those of `fuzz/corpus`.
+//! Properties of everything that reads external input: one function per fuzz target, which panics if a property is
+//! violated. `fuzz/fuzz_targets` calls them with random bytes, `tests/corpus.rs` with those of `fuzz/corpus`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod adopt_envoy;

@@ -198,7 +198,7 @@ impl World {
         self.catch_up(other);
     }
 
-    /// As the function library in Redis does.
+    /// Same as in the function library in Redis.
     fn has_been(&self, version: u64) -> bool {
         let term = |version: u64| version / TERM_VERSIONS;
         let newest = self.keeper.table().version();

@@ -1,4 +1,4 @@
-//! What periods teach: rate and unloaded delay.
+//! Learning from periods: rate and unloaded delay.
 
 use plimsoll_core::*;
 

@@ -13,7 +13,7 @@ struct Service {
     slow: (f64, f64),
 }
 
-/// From a tenth of the requests to all of them are late however few are in the node.
+/// Services of which a tenth to all of the requests are late, however few are in the node.
 const SERVICES: [Service; 5] = [
     Service {
         workers: 32,

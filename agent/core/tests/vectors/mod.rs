@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-/// One case a line, so that a change shows as the cases it changes.
+/// Compares or writes the cases, one per line, so that a diff shows the changed ones.
 pub fn compare(name: &str, what: &str, cases: Vec<Value>) {
     let lines: Vec<String> = cases.iter().map(|case| format!("  {case}")).collect();
     let text = format!(

@@ -1,8 +1,8 @@
-//! What prevents two primaries, each taken out in turn: the model then finds them.
+//! Each safeguard against two primaries, removed in turn: the model must then find a violation.
 
 use super::{Config, ONE_PRIMARY, ONE_TABLE, breaks, breaks_in, world::Left};
 
-/// What is taken out.
+/// The removed safeguard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mend {
     /// After a failover the keeper waits for all dispatchers before a set in hand-over returns.

@@ -27,7 +27,7 @@ const ONE_PRIMARY: &str = "no object set runs at two nodes";
 const ONE_TABLE: &str = "dispatchers of one version have one table";
 const ENDS: &str = "a hand-over ends once nothing goes wrong";
 
-/// What happens, and how often. Times are in units.
+/// Possible events and their maximum numbers. Times are in units.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// `when_lost`.

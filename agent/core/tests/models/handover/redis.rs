@@ -47,7 +47,7 @@ pub struct Refused;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Redis {
-    /// What tells this server's history from others'.
+    /// Identifies the history of this server's data.
     pub server: u8,
     pub at: Board,
     opens_in: u8,
@@ -89,7 +89,8 @@ impl Redis {
         }
     }
 
-    /// What a replica needs of it: a keeper's term ends with its connection, and the next one hears all dispatchers anew.
+    /// The part that a replica needs: a keeper's term ends with its connection, and the next keeper hears from all
+    /// dispatchers again.
     pub fn replica(&self) -> Self {
         let mut replica = self.clone();
         for known in replica.known.values_mut() {
@@ -211,7 +212,7 @@ impl Redis {
         }
     }
 
-    /// What the keeper goes by: dispatchers, and those that went. `passed`: its time since the last reading.
+    /// Input of the keeper: current and former dispatchers. `passed` is its time since the last read.
     pub fn read(
         &mut self,
         agent: usize,
@@ -318,7 +319,7 @@ impl Redis {
         Ok(())
     }
 
-    /// What an agent lacks that has this table; `None` if it keeps its own.
+    /// Changes that an agent with this table lacks; `None` if it keeps its own.
     pub fn follow(&mut self, held: Option<&Board>) -> Option<Board> {
         if let Some(held) = held {
             if held.generation == self.at.generation

@@ -31,7 +31,7 @@ pub struct Run {
     pub orphan: bool,
 }
 
-/// What a dispatcher has sent.
+/// A message sent by a dispatcher.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Question {
     Join,
@@ -49,10 +49,10 @@ pub enum Post {
     Answered(DispatcherId, Reply, u8),
 }
 
-/// What a dispatcher does with each set by its table: the node to which it sends.
+/// A dispatcher's view by its table: the node to which it sends each set.
 type View = (u8, u64, [Option<NodeId>; NAMES.len()]);
 
-/// As `lua/plimsoll/placement/link.lua` drives its follower.
+/// A dispatcher, which drives its follower like `lua/plimsoll/placement/link.lua`.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Dispatcher {
     follower: Seen<Follower>,

@@ -8,15 +8,15 @@ pub const DISPATCHERS: usize = 2;
 const FLOOR_DEMAND: f64 = 0.05;
 const MAX_TIMES_OTHERS: f64 = 4.0;
 
-/// What Redis keeps of a dispatcher at the node.
+/// State of a dispatcher at the node, as kept in Redis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kept {
-    /// What the others must leave to it.
+    /// Cost that the others must leave to it.
     pub held: f64,
     pub wish: f64,
 }
 
-/// What Redis keeps of the node.
+/// State of the node, as kept in Redis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     pub bound: f64,

@@ -15,7 +15,7 @@ use grant::{DISPATCHERS, Node};
 
 const WITHIN: &str = "dispatchers together never exceed the bounds of their shares";
 
-/// What keeps them within, and is taken out.
+/// The removed safeguard of the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mend {
     /// A share is raised only by what the others leave.
@@ -80,7 +80,7 @@ struct Dispatcher {
     post: Post,
     reports: u8,
     is_dead: bool,
-    /// It has not reported since it began.
+    /// Whether it has not reported since its start.
     is_new: bool,
     /// Largest bound of which it had a part that may still be in flight; that of its present share.
     high: f64,
@@ -166,7 +166,7 @@ impl Hash for World {
 enum Action {
     Admit(usize),
     End(usize),
-    /// It reports this demand.
+    /// A dispatcher reports this demand.
     Report(usize, f64),
     /// Redis gets the report; how it rounds depends on its clock.
     Arrive(usize, f64),

@@ -1,4 +1,4 @@
-//! What can happen.
+//! Possible events.
 
 /// Events that can still happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! What comes of a state once nothing goes wrong any more.
+//! The outcome of a state without further faults.
 
 use super::*;
 
