@@ -1,21 +1,21 @@
-//! A finding, and what all of its kind have in common.
+//! Findings and their kinds.
 
 use serde::{Serialize, Serializer};
 
-/// Something that is wrong.
+/// A problem that was found.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Finding {
     /// Its kind.
     pub code: Code,
-    /// Where: a server, a file and line, an address.
+    /// Place: a server, a file and line, or an address.
     pub at: String,
-    /// What was found.
+    /// The value found.
     pub found: String,
-    /// What to do.
+    /// How to fix it.
     pub fix: String,
 }
 
-/// Kinds of findings. Their words are stable: scripts go by them.
+/// Kinds of findings. Their codes are stable, since scripts use them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)] // `word` and `why` say it.
 pub enum Code {
@@ -42,7 +42,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// All of them, in the order of the documentation.
+    /// All kinds, in the order of the documentation.
     pub const ALL: [Code; 20] = [
         Code::AgentCheckMissing,
         Code::AgentCheckOff,
@@ -66,17 +66,17 @@ impl Code {
         Code::OpenToEverybody,
     ];
 
-    /// Its word, also the anchor in docs/doctor.md.
+    /// The code, also the anchor in docs/doctor.md.
     pub fn word(self) -> &'static str {
         self.facts().0
     }
 
-    /// Why it matters, in a sentence.
+    /// Why it matters, as a sentence.
     pub fn why(self) -> &'static str {
         self.facts().1
     }
 
-    /// The page that says more.
+    /// The page with more information.
     pub fn docs(self) -> String {
         format!("docs/doctor.md#{}", self.word())
     }
@@ -85,48 +85,48 @@ impl Code {
         match self {
             Code::AgentCheckMissing => (
                 "agent-check-missing",
-                "Beside servers that are held to their bounds, this one gets its full weight and no limit.",
+                "Next to servers that are limited to their bounds, this one gets its full weight and no limit.",
             ),
             Code::AgentCheckOff => (
                 "agent-check-off",
-                "HAProxy no longer asks the agent, and the last weight, limit and state stay in force.",
+                "HAProxy no longer polls the agent, and the last weight, limit and state stay in force.",
             ),
             Code::AgentSendMissing => (
                 "agent-send-missing",
-                "Where any server of the process sends a line, one that sends none waits 200 ms for each answer, \
-                 and gets none within a shorter agent-inter.",
+                "If any server of the process sends a line, one that sends none waits 200 ms for each answer, \
+                 and gets no answer if agent-inter is shorter.",
             ),
             Code::AgentSilent => (
                 "agent-silent",
-                "HAProxy keeps the last weight, limit and state of an agent that no longer answers, for ever.",
+                "HAProxy keeps the last weight, limit and state of an agent that no longer answers, forever.",
             ),
             Code::AgentUnknownIdentity => (
                 "agent-unknown-identity",
-                "The agent answers an empty line, which changes nothing, so the server is not controlled.",
+                "The agent answers with an empty line, which changes nothing, so the server is not controlled.",
             ),
             Code::AgentOfAnotherServer => (
                 "agent-of-another-server",
-                "The server's weight and limit are those of another one, and overload here changes nothing.",
+                "The server gets the weight and limit of another one, and its own overload has no effect.",
             ),
             Code::WeightSmall => (
                 "weight-small",
-                "Agents answer in percent of this weight, and what comes out below 1 is 0: the server is drained.",
+                "Agents answer in percent of this weight, and a result below 1 becomes 0: the server is drained.",
             ),
             Code::BalanceIgnoresWeights => (
                 "balance-ignores-weights",
-                "This algorithm takes no weight but 0 and 100 %, so only maxconn holds an overloaded server.",
+                "This algorithm accepts only the weights 0 and 100 %, so only maxconn limits an overloaded server.",
             ),
             Code::TimeoutQueueUnset => (
                 "timeout-queue-unset",
-                "Requests wait in HAProxy for as long as `timeout connect` allows, and that is delay for clients.",
+                "Requests wait in HAProxy for as long as `timeout connect` allows, which clients see as delay.",
             ),
             Code::MaxconnNotFollowing => (
                 "maxconn-not-following",
-                "The server gets more, or less, than its agent found that it can do within the SLA.",
+                "The server gets more, or less, work than it can do within the SLA according to its agent.",
             ),
             Code::EnvoyDiscoveryFails => (
                 "envoy-discovery-fails",
-                "Envoy keeps the weights and the refused fraction that it has, or has no hosts at all.",
+                "Envoy keeps its current weights and refused fraction, or has no hosts at all.",
             ),
             Code::EnvoyCircuitBreaker => (
                 "envoy-circuit-breaker",
@@ -134,20 +134,20 @@ impl Code {
             ),
             Code::SourceFails => (
                 "source-fails",
-                "Without measurements the bound stays at what was learned, whatever happens to the node.",
+                "Without measurements the bound stays at its learned value, whatever happens to the node.",
             ),
             Code::SourceBlind => (
                 "source-blind",
-                "Requests wait where the service's own histogram does not look, so clients wait longer than it shows.",
+                "Requests wait before the service's own histogram starts to measure, so clients wait longer than it shows.",
             ),
             Code::ClocksApart => (
                 "clocks-apart",
                 "Log lines are matched by time: those of a proxy 10 s behind the others are dropped as late; \
-                 and no two logs or graphs agree.",
+                 and logs and graphs of different hosts do not line up.",
             ),
             Code::RedisCannotHold => (
                 "redis-cannot-hold",
-                "With placement.when_lost = \"hold\" no agent becomes keeper, so that no object set moves or fails over.",
+                "With placement.when_lost = \"hold\" no agent becomes keeper, so no object set moves or fails over.",
             ),
             Code::RedisLibrary => (
                 "redis-library",
@@ -155,15 +155,15 @@ impl Code {
             ),
             Code::VersionsDiffer => (
                 "versions-differ",
-                "Programs of different versions are tested together for the time of an upgrade only.",
+                "Different versions are tested together only for the duration of an upgrade.",
             ),
             Code::VersionUnsupported => (
                 "version-unsupported",
-                "What Plimsoll needs is not in this version, or not tested with it.",
+                "This version lacks something that Plimsoll needs, or is not tested with it.",
             ),
             Code::OpenToEverybody => (
                 "open-to-everybody",
-                "There is no password on this port: whoever reaches it can read, and mostly change, what the proxies do.",
+                "This port has no password: anyone who can reach it can read, and usually change, what the proxies do.",
             ),
         }
     }

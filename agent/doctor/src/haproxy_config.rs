@@ -1,30 +1,30 @@
-//! What the findings need of HAProxy's configuration: some keywords of proxies, with their lines.
+//! The parts of HAProxy's configuration that the findings need: some keywords of proxies, with their lines.
 //!
-//! Whether the rest is in order is for `haproxy -c`; what is not known here is passed over.
+//! Validation is left to `haproxy -c`; unknown keywords are ignored.
 
 use std::{collections::BTreeMap, path::Path};
 
-/// Larger ones are no configurations.
+/// Larger than any configuration.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Of all files, in their order.
+/// The contents of all files, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HaproxyConfig {
-    /// Backends and `listen` sections, with what they inherit.
+    /// Backends and `listen` sections, including inherited settings.
     pub backends: Vec<Backend>,
 }
 
-/// A keyword's words, and where they are.
+/// Words of a keyword's line, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// `FILE:LINE`.
     pub at: String,
-    /// Without comments and quotes.
+    /// Words without comments and quotes.
     pub words: Vec<String>,
 }
 
 impl Line {
-    /// The word behind this one.
+    /// The word after this one.
     pub fn after(&self, word: &str) -> Option<&str> {
         let place = self.words.iter().position(|it| it == word)?;
         self.words.get(place + 1).map(String::as_str)
@@ -40,9 +40,9 @@ impl Line {
 pub struct Backend {
     /// Its name.
     pub name: String,
-    /// Where it begins.
+    /// Position of its first line.
     pub at: String,
-    /// `balance`, where it is set.
+    /// `balance`, if set.
     pub balance: Option<Line>,
     /// `hash-type`.
     pub hash_type: Option<Line>,
@@ -57,13 +57,13 @@ pub struct Backend {
 pub struct Server {
     /// Its name, or a template's prefix.
     pub name: String,
-    /// Where it is.
+    /// Position of the line.
     pub at: String,
-    /// It is asked an agent.
+    /// Whether it has an agent check.
     pub has_agent: bool,
-    /// `agent-send`, and whether of this line.
+    /// `agent-send`, and whether it is on this line.
     pub agent_send: Option<(String, bool)>,
-    /// `weight`; HAProxy's own is 1.
+    /// `weight`; 1 by default.
     pub weight: u32,
 }
 
@@ -76,7 +76,7 @@ struct Settings {
     server: Defaults,
 }
 
-/// Of `default-server`.
+/// Settings of `default-server`.
 #[derive(Clone, Debug, Default)]
 struct Defaults {
     agent_check: bool,
@@ -103,12 +103,12 @@ impl Defaults {
 
 #[derive(Debug, Default)]
 struct Reader {
-    /// The last `defaults`, and all that have a name.
+    /// The last `defaults` section, and all named ones.
     defaults: Settings,
     named: BTreeMap<String, Settings>,
     backends: Vec<Backend>,
     section: Section,
-    /// Of the section at hand.
+    /// Settings of the current section.
     settings: Settings,
 }
 
@@ -121,7 +121,7 @@ enum Section {
 }
 
 impl HaproxyConfig {
-    /// Reads the files that HAProxy is given with `-f`.
+    /// Reads the files in the order of HAProxy's `-f` options.
     pub fn read(files: &[impl AsRef<Path>]) -> Result<Self, String> {
         let mut reader = Reader::default();
         for file in files.iter().map(AsRef::as_ref) {
@@ -150,7 +150,7 @@ impl Reader {
         for (index, line) in text.lines().enumerate() {
             let at = format!("{name}:{}", index + 1);
             let words = words(line).map_err(|problem| format!("{at}: {problem}"))?;
-            // Both branches of a condition count: which one holds is not known here.
+            // Both branches of a condition count, since its value is unknown here.
             if words.first().is_some_and(|word| !word.starts_with('.')) {
                 self.line(Line { at, words });
             }
@@ -212,7 +212,7 @@ impl Reader {
         }
     }
 
-    /// The section at hand is over.
+    /// Ends the current section.
     fn end(&mut self) {
         let settings = std::mem::take(&mut self.settings);
         match std::mem::take(&mut self.section) {
@@ -234,7 +234,7 @@ impl Reader {
     }
 }
 
-/// As HAProxy splits a line: blanks, quotes of two kinds, backslashes, comments.
+/// Splits a line like HAProxy: spaces, two kinds of quotes, backslashes, comments.
 fn words(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -244,7 +244,7 @@ fn words(line: &str) -> Result<Vec<String>, String> {
         match (quote, character) {
             (Some(open), _) if character == open => quote = None,
             (None | Some('"'), '\\') => {
-                // An escape is kept as it is written: only whole words are compared.
+                // An escape stays as written, since only whole words are compared.
                 let word = word.get_or_insert_default();
                 match characters.next() {
                     Some(next @ (' ' | '#' | '\\' | '"' | '\'')) => word.push(next),
@@ -326,7 +326,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_its_line() {
+    fn unreadable_input_is_reported_with_its_line() {
         let mut reader = Reader::default();
         let problem = reader.file("h.cfg", "global\n log 'a").unwrap_err();
         assert_eq!(problem, "h.cfg:2: a quote ' has no end");

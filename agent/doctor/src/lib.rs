@@ -1,7 +1,7 @@
-//! Asks a live set-up and says what is wrong with it.
+//! Queries a live installation and finds misconfigurations.
 //!
-//! [`ask`] makes a [`Snapshot`] of what proxies, agents and Redis answer; [`findings`] decides, without
-//! asking anybody, what of it is wrong.
+//! [`ask`] collects a [`Snapshot`] of the answers of proxies, agents and Redis; [`findings`] derives the findings
+//! from it, without I/O.
 
 mod ask;
 mod finding;

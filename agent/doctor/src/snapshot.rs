@@ -1,4 +1,4 @@
-//! What was asked of a set-up, as it was answered.
+//! The state of an installation, as its parts reported it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,14 +7,14 @@ use std::{
 
 use crate::haproxy_config::HaproxyConfig;
 
-/// All that was heard.
+/// All answers.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// The version of this program.
+    /// Version of this program.
     pub own_version: String,
-    /// HAProxys.
+    /// HAProxy processes.
     pub haproxys: Vec<Haproxy>,
-    /// Their configuration, where it was given.
+    /// HAProxy's configuration, if given.
     pub haproxy_config: Option<HaproxyConfig>,
     /// Envoys.
     pub envoys: Vec<Envoy>,
@@ -24,33 +24,33 @@ pub struct Snapshot {
     pub redis: Option<Redis>,
 }
 
-/// A clock beside that of this machine.
+/// A clock relative to that of this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Clock {
-    /// So much it is ahead, seconds.
+    /// Seconds by which it is ahead.
     pub ahead: f64,
-    /// The most that this is wrong by: how long the answer took, and the grain of what it said.
+    /// Maximum error in seconds: the duration of the query plus the resolution of the answer.
     pub error: f64,
 }
 
-/// One HAProxy process.
+/// An HAProxy process.
 #[derive(Clone, Debug, Default)]
 pub struct Haproxy {
     /// Its socket.
     pub at: String,
-    /// As it writes it.
+    /// Version as reported.
     pub version: String,
-    /// `None`: it did not tell.
+    /// `None` if it does not report its time.
     pub clock: Option<Clock>,
-    /// Its command sockets on TCP, and what they may.
+    /// Its command sockets on TCP, with their levels.
     pub open_sockets: Vec<(String, String)>,
-    /// Algorithms by backend; none where the socket may not tell.
+    /// Algorithms by backend; empty texts if the socket's level is too low.
     pub algorithms: BTreeMap<String, String>,
     /// Servers of all backends.
     pub servers: Vec<Server>,
 }
 
-/// A server, as HAProxy has it.
+/// A server in HAProxy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Server {
     /// Its backend.
@@ -59,104 +59,104 @@ pub struct Server {
     pub name: String,
     /// Address and port.
     pub address: String,
-    /// The weight that percentages are of.
+    /// The weight that percentages refer to.
     pub weight: u32,
-    /// Whether it is asked an agent, and whether that is on.
+    /// State of its agent check.
     pub agent: AgentCheck,
-    /// By hand, or for want of an address.
+    /// In maintenance by an operator, or because it has no address.
     pub is_in_maintenance: bool,
-    /// What came of the last question, such as `L7OK`; without the mark of one under way.
+    /// Result of the last agent check, such as `L7OK`, without the mark of a check in progress.
     pub status: String,
-    /// How long that took, ms.
+    /// Duration of that check in ms.
     pub duration_millis: Option<u64>,
-    /// What the agent said last, or why it said nothing.
+    /// Last answer of the agent, or why there was none.
     pub last_said: String,
-    /// `maxconn` in force, look by look.
+    /// `maxconn` in force, by sample.
     pub limits: Vec<Option<u32>>,
 }
 
 impl Server {
-    /// As `agent-send` names it by convention.
+    /// Its `agent-send` identity by convention.
     pub fn identity(&self) -> String {
         format!("{}/{}", self.backend, self.name)
     }
 }
 
-/// Of a server.
+/// State of a server's agent check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AgentCheck {
     /// Not configured.
     #[default]
     None,
-    /// Configured, and switched off by hand.
+    /// Configured but disabled by an operator.
     Off,
-    /// HAProxy asks.
+    /// Enabled.
     On,
 }
 
-/// One Envoy process.
+/// An Envoy process.
 #[derive(Clone, Debug, Default)]
 pub struct Envoy {
-    /// Its admin address.
+    /// Address of its admin interface.
     pub at: String,
-    /// Such as 1.40.0.
+    /// Version, such as 1.40.0.
     pub version: String,
-    /// Where its admin listens.
+    /// Address on which its admin interface listens.
     pub admin: Option<String>,
-    /// Clusters by endpoint discovery over REST, as agents speak it.
+    /// Clusters with endpoint discovery over REST, the protocol of agents.
     pub clusters: Vec<Cluster>,
 }
 
-/// A cluster by endpoint discovery.
+/// A cluster with endpoint discovery.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
-    /// In Envoy.
+    /// Name in Envoy.
     pub name: String,
-    /// What agents are asked for.
+    /// Name requested from agents.
     pub service: String,
-    /// Hosts it has.
+    /// Number of hosts.
     pub hosts: usize,
-    /// Answers taken, look by look.
+    /// Number of accepted answers, by sample.
     pub updates: Vec<u64>,
-    /// Questions without an answer that could be taken, look by look.
+    /// Number of failed requests, by sample.
     pub failures: Vec<u64>,
-    /// The smallest of its limits on connections and requests, and its name.
+    /// The smallest of its limits on connections and requests, with its name.
     pub breaker: Option<(String, u64)>,
 }
 
-/// One agent.
+/// An agent.
 #[derive(Clone, Debug, Default)]
 pub struct Agent {
     /// Its HTTP address.
     pub at: String,
     /// Its version.
     pub version: String,
-    /// Its clock, where it tells.
+    /// Its clock, if reported.
     pub clock: Option<Clock>,
-    /// Ports that anybody may connect to, by key.
+    /// Ports without a list of allowed networks, by key.
     pub unlimited: BTreeMap<String, String>,
-    /// By name.
+    /// Services by name.
     pub services: BTreeMap<String, Service>,
-    /// Of its placement: `when_lost` is `hold`, and the lease.
+    /// The lease, if its placement has `when_lost = "hold"`.
     pub hold: Option<Duration>,
 }
 
 /// A service of an agent.
 #[derive(Clone, Debug, Default)]
 pub struct Service {
-    /// Where proxies connect to, if the agent knows.
+    /// Address that proxies connect to, if the agent knows it.
     pub address: Option<String>,
-    /// What its source said when it last failed.
+    /// Last error of its source.
     pub source_error: Option<String>,
-    /// By so much is the delay larger than its source shows, where that is clear.
+    /// Factor by which the delay exceeds the source's figure, if clear.
     pub blind: Option<f64>,
-    /// Identities that proxies ask under.
+    /// Identities that proxies poll under.
     pub identities: BTreeSet<String>,
-    /// What those were told last: `maxconn` by identity, look by look.
+    /// `maxconn` in the last answers, by identity and sample.
     pub told: Vec<BTreeMap<String, BTreeSet<u32>>>,
 }
 
-/// The Redis that agents share.
+/// The Redis shared by agents.
 #[derive(Clone, Debug, Default)]
 pub struct Redis {
     /// Its URL.
@@ -165,16 +165,16 @@ pub struct Redis {
     pub version: String,
     /// Its clock.
     pub clock: Option<Clock>,
-    /// Versions of the libraries: there, and known to this program. 0: none.
+    /// Function libraries: name, loaded version, version known to this program. 0 means none.
     pub libraries: Vec<(String, i64, i64)>,
     /// Its replicas.
     pub replicas: u64,
-    /// A replica may be, or has been, put in its place.
+    /// Whether a replica may take its place, or has.
     pub is_replaceable: bool,
-    /// `min-replicas-to-write` and `min-replicas-max-lag`, where it may be asked.
+    /// `min-replicas-to-write` and `min-replicas-max-lag`, if readable.
     pub min_replicas: Option<(u64, u64)>,
-    /// It asked for no password.
+    /// Whether it requires no password.
     pub is_without_password: bool,
-    /// `bind` as configured, where `protected-mode` is off and it may be asked.
+    /// `bind` as configured, if `protected-mode` is off and it is readable.
     pub bind: Option<String>,
 }

@@ -139,7 +139,7 @@ def test_a_limit_that_another_hand_set_and_a_check_that_is_off_are_found(stack, 
             stop.set()
         done.result()
     assert told[0].status == 1
-    assert told[0].found("maxconn-not-following") == f"the limit in force is 7, the agent said {BOUND}"
+    assert told[0].found("maxconn-not-following") == f"the limit in force is 7, the agent answered {BOUND}"
 
 
 @ENDS

@@ -38,7 +38,7 @@ async fn heard(caller: &Caller, url: &HttpUrl, patience: Duration) -> Result<Age
     let mut found = NodeView::parse(&body)
         .and_then(|node| agent(node, &url.authority, now, took))
         .map_err(|problem| format!("/v1/node is not what an agent answers: {problem}"))?;
-    // Agents without placement answer 404; where Redis is gone, others tell of it.
+    // Agents without placement answer 404; an unavailable Redis is reported elsewhere.
     if let Ok((200, body)) = get_as(caller, &at("/v1/placement"), patience, MAX_BYTES).await {
         found.hold = hold(&body);
     }

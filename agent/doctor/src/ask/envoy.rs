@@ -1,4 +1,4 @@
-//! Envoy's admin.
+//! Queries Envoy's admin interface.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -39,7 +39,7 @@ struct Breakers {
     thresholds: Vec<Threshold>,
 }
 
-/// Envoy leaves out what is 0, and the priority where it is the default.
+/// Envoy omits values of 0, and the priority if it is the default.
 #[derive(Deserialize)]
 struct Threshold {
     priority: Option<String>,
@@ -57,7 +57,7 @@ struct Stats {
     stats: Vec<Stat>,
 }
 
-/// Histograms have no name, and none is asked for.
+/// Histograms have no name, and none is requested.
 #[derive(Deserialize)]
 struct Stat {
     name: Option<String>,
@@ -141,7 +141,7 @@ fn admin(dump: &Dump) -> Option<String> {
     }))
 }
 
-/// Its name, where it is: agents know no other protocol, and few others know it.
+/// The cluster's name if it uses REST discovery: agents support no other protocol, and little else uses it.
 fn discovered_by_rest(found: ConfiguredCluster) -> Option<String> {
     let kind = found
         .cluster
@@ -157,7 +157,7 @@ fn discovered(clusters: Clusters, by_rest: &BTreeSet<String>, stats: &Stats) -> 
         .filter_map(|stat| Some((stat.name.as_deref()?, stat.value.as_ref()?.as_u64()?)))
         .collect();
     let cluster = |status: ClusterStatus| {
-        // Without a service name it is the cluster's.
+        // Without a service name it is the cluster's name.
         let service = status.eds_service_name.as_ref().unwrap_or(&status.name);
         let count = |what: &str| {
             let name = format!("cluster.{}.{what}", status.name);
@@ -180,7 +180,7 @@ fn discovered(clusters: Clusters, by_rest: &BTreeSet<String>, stats: &Stats) -> 
         .collect()
 }
 
-/// Of requests of the default priority.
+/// The smallest limit for requests of the default priority.
 fn smallest(breakers: &Breakers) -> Option<(String, u64)> {
     let is_default = |it: &&Threshold| it.priority.as_deref().is_none_or(|it| it == "DEFAULT");
     let threshold = breakers.thresholds.iter().find(is_default)?;

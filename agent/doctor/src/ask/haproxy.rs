@@ -1,4 +1,4 @@
-//! HAProxy's stats socket.
+//! Queries HAProxy's stats socket.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,12 +14,13 @@ use tokio::{
 use super::shown;
 use crate::snapshot::{AgentCheck, Clock, Haproxy, Server};
 
-/// `show stat` has some 700 bytes a server.
+/// `show stat` has about 700 bytes per server.
 const MAX_BYTES: u64 = 32 << 20;
-/// Of `srv_agent_state`: it is configured, and switched on.
+/// Value of `srv_agent_state`: configured and enabled.
 const CONFIGURED: u32 = 2;
 const ENABLED: u32 = 4;
-/// Of `srv_admin_state`: maintenance by hand, by another server, by a resolver or for want of an address.
+/// Bits of `srv_admin_state`: maintenance by an operator, by a tracked server, by a resolver, or because there is no
+/// address.
 const MAINTENANCE: u32 = 0x01 | 0x02 | 0x20 | 0x40;
 
 pub async fn ask(socket: DatabaseAddress, patience: Duration) -> (String, Result<Haproxy, String>) {
@@ -40,7 +41,7 @@ async fn heard(socket: &DatabaseAddress, at: &str, patience: Duration) -> Result
     let clock = clock(&activity, unix_now(), asked.elapsed().as_secs_f64());
     let mut servers = servers(&command("show servers state").await?)?;
     let algorithms = stats(&command("show stat").await?, &mut servers)?;
-    // Of a level below operator it is refused, and that socket shows nothing of others.
+    // Refused below level operator; such a socket does not reveal others.
     let sockets = command("show cli sockets").await?;
     Ok(Haproxy {
         at: at.to_owned(),
@@ -81,7 +82,7 @@ pub fn unix_now() -> f64 {
     since.map_or(0.0, |it| it.as_secs_f64())
 }
 
-/// By a time that was told within the last `took` seconds.
+/// Computes the clock from a time that was reported within the last `took` seconds.
 fn clock(activity: &str, now: f64, took: f64) -> Option<Clock> {
     let mut lines = activity.lines();
     let told = lines.find_map(|line| line.strip_prefix("date_now:"))?;
@@ -133,7 +134,7 @@ fn servers(text: &str) -> Result<Vec<Server>, String> {
     Ok(found)
 }
 
-/// Adds to the servers, and gives the backends' algorithms.
+/// Adds statistics to the servers, and returns the backends' algorithms.
 fn stats(text: &str, servers: &mut [Server]) -> Result<BTreeMap<String, String>, String> {
     let strange = |problem: &dyn std::fmt::Display| format!("show stat: {problem}");
     let text = text.trim_start().trim_start_matches("# ");
@@ -169,7 +170,7 @@ fn stats(text: &str, servers: &mut [Server]) -> Result<BTreeMap<String, String>,
     Ok(algorithms)
 }
 
-/// Those on TCP.
+/// Command sockets on TCP.
 fn open_sockets(text: &str) -> Vec<(String, String)> {
     let sockets = text.lines().filter(|line| line.starts_with("ipv"));
     let parts = sockets.map(|line| {

@@ -1,4 +1,4 @@
-//! Asks, within time and size limits. What comes back is data, whoever sent it: it is cut, made printable,
+//! Queries all targets, with limits on time and size. Answers are untrusted: they are truncated and made printable,
 //! and missing parts are left out.
 
 mod agent;
@@ -17,21 +17,21 @@ use crate::{
     snapshot::{Agent, Envoy, Haproxy, Snapshot},
 };
 
-/// For one answer.
+/// Timeout of a query.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// What changes all the time is looked at so often: agents decide once a period.
+/// Number of samples of changing values, since agents decide only once per period.
 const LOOKS: usize = 3;
-/// Between two looks.
+/// Pause between two samples.
 const PAUSE: Duration = Duration::from_millis(700);
-/// Of one text of a peer.
+/// Maximum length of a text from a peer.
 const MAX_TEXT: usize = 200;
 
-/// Whom to ask.
+/// Targets to query.
 #[derive(Clone, Debug, Default)]
 pub struct Targets {
     /// Stats sockets of HAProxy.
     pub haproxys: Vec<DatabaseAddress>,
-    /// Its configuration.
+    /// HAProxy's configuration.
     pub haproxy_config: Option<HaproxyConfig>,
     /// Admin addresses of Envoy.
     pub envoys: Vec<HttpUrl>,
@@ -43,30 +43,30 @@ pub struct Targets {
     pub redis: Option<LinkSettings>,
 }
 
-/// What came of it.
+/// Result of all queries.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
-    /// All that was heard.
+    /// All answers.
     pub snapshot: Snapshot,
-    /// All that could not be had.
+    /// Queries that failed.
     pub failures: Vec<Failure>,
 }
 
-/// Something that could not be asked.
+/// A query that failed.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Failure {
-    /// Whom.
+    /// Its target.
     pub what: String,
-    /// Why not.
+    /// The problem.
     pub problem: String,
 }
 
-/// Others' words, harmless on a terminal and of bounded length.
+/// Sanitises and truncates text from a peer for the terminal.
 fn shown(text: &str) -> String {
     printable(text).chars().take(MAX_TEXT).collect()
 }
 
-/// Asks everybody; `own_version` is of the program that does.
+/// Queries all targets; `own_version` is the version of this program.
 pub async fn ask(targets: &Targets, own_version: &str) -> Asked {
     let mut asked = Asked {
         snapshot: Snapshot {
@@ -103,7 +103,7 @@ impl Asked {
         }
     }
 
-    /// Agents before and after the proxies: what they say in between may change.
+    /// Queries agents before and after the proxies, since their answers may change in between.
     async fn look(&mut self, targets: &Targets, is_first: bool) {
         let agents = || {
             let agents = targets.agents.iter().cloned();
@@ -119,7 +119,7 @@ impl Asked {
             false => all(agents()).await,
         };
         self.take_agents(before, is_first);
-        // Into the same look.
+        // Part of the same sample.
         for again in after.into_iter().filter_map(|(_, answer)| answer.ok()) {
             if let Some(known) = self.known_agent(&again) {
                 known.look_again(&again, false);
@@ -172,7 +172,7 @@ impl Asked {
 }
 
 impl Agent {
-    /// What another answer of it adds, as another look or to the last one.
+    /// Merges a further answer of an agent, as a new sample or into the last one.
     fn look_again(&mut self, found: &Agent, is_new_look: bool) {
         for (name, service) in &found.services {
             let Some(known) = self.services.get_mut(name) else {
@@ -213,7 +213,7 @@ impl Envoy {
     }
 }
 
-/// All answers, in the order of the questions, with whom they are of.
+/// All answers in the order of the queries, with their targets.
 async fn all<T, F>(questions: impl Iterator<Item = F>) -> Vec<(String, Result<T, String>)>
 where
     T: Send + 'static,

@@ -1,4 +1,4 @@
-//! Redis, as the agents' user.
+//! Queries Redis as the agents' user.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use super::{haproxy::unix_now, shown};
 use crate::snapshot::{Clock, Redis};
 
-/// Its hash slot tells which server of a cluster is asked; nothing is read or written there.
+/// Selects a server of a cluster by its hash slot; the key is neither read nor written.
 const KEY: &str = "plimsoll:{doctor}";
 
 pub async fn ask(settings: &LinkSettings, patience: Duration) -> Result<Redis, String> {
@@ -28,7 +28,7 @@ async fn heard(settings: &LinkSettings) -> anyhow::Result<Redis> {
     let asked = Instant::now();
     let time: (f64, f64) = server.query_at(cmd("TIME"), KEY).await?;
     let (now, took) = (unix_now(), asked.elapsed().as_secs_f64());
-    // Users of rings alone need no +info.
+    // Users for rings alone do not need +info.
     let replication = info(&mut server, "replication").await.unwrap_or_default();
     let of_server = info(&mut server, "server").await.unwrap_or_default();
     let replicas = field(&replication, "connected_slaves");
@@ -41,7 +41,7 @@ async fn heard(settings: &LinkSettings) -> anyhow::Result<Redis> {
     for (name, library) in [("plimsoll", RING), ("plimsoll_placement", PLACEMENT)] {
         let mut call = cmd("FCALL");
         call.arg(library.asks).arg(1).arg(KEY);
-        // Without it, or without the right to ask, there is nothing to compare.
+        // Without the library, or the right to call it, there is nothing to compare.
         let there = server.query_at(call, KEY).await.unwrap_or(0_i64);
         libraries.push((name.to_owned(), there, library.version));
     }
@@ -80,7 +80,7 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     lines.find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// Users without `+config|get` get none.
+/// Reads a configuration option; `None` for users without `+config|get`.
 async fn option(server: &mut Server, name: &str) -> Option<String> {
     let mut command = with("CONFIG", "GET");
     command.arg(name);

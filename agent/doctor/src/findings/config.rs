@@ -46,7 +46,7 @@ fn with_line(found: String, line: Option<&str>) -> String {
 
 /// Finding for a server without an agent check; `line` is its place in the configuration, if known.
 pub fn check_missing(at: &str, line: Option<&str>) -> Finding {
-    let found = "no agent-check, where other servers of the backend have one";
+    let found = "no agent-check, although other servers of the backend have one";
     Finding::new(
         Code::AgentCheckMissing,
         at,
@@ -70,7 +70,7 @@ pub fn weight(at: &str, weight: u32, line: Option<&str>) -> Finding {
         Code::WeightSmall,
         at,
         with_line(found, line),
-        "put weight 100 into the backend's default-server, and take other weights off its servers",
+        "put weight 100 into the backend's default-server, and remove other weights from its servers",
     )
 }
 
@@ -90,7 +90,7 @@ fn agent_send(config: &HaproxyConfig) -> Vec<Finding> {
     for (backend, server) in all().filter(|(_, server)| server.agent_send.is_none()) {
         let name = identity(backend, server);
         let problem = format!("{}: no agent-send, while {} has one", server.at, sending.at);
-        let fix = format!("add agent-send \"{name}\\n\", or take all agent-sends away");
+        let fix = format!("add agent-send \"{name}\\n\", or remove agent-send everywhere");
         found.push(Finding::new(Code::AgentSendMissing, name, problem, fix));
     }
     // An agent-send in default-server names a service, not a server.
@@ -152,7 +152,7 @@ fn queue(backend: &Backend) -> Option<Finding> {
             "{}: no timeout queue, here or in what it inherits",
             backend.at
         ),
-        "add timeout queue 50ms, or what of the SLA may be spent on waiting for another node",
+        "add timeout queue 50ms, or the part of the SLA that may be spent waiting for another node",
     ))
 }
 

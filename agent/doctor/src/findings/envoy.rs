@@ -21,7 +21,7 @@ pub fn findings(seen: &Snapshot) -> Vec<Finding> {
                     Code::EnvoyCircuitBreaker,
                     at,
                     format!("circuit_breakers has {limit} {value}"),
-                    "set max_connections, max_pending_requests and max_requests above what all nodes together may hold",
+                    "set max_connections, max_pending_requests and max_requests above the bounds of all nodes together",
                 ));
             }
         }
@@ -33,11 +33,11 @@ fn discovery(at: &str, cluster: &Cluster) -> Option<Finding> {
     let rises = |counts: &[u64]| counts.first() < counts.last();
     let problem = if cluster.updates.last().is_some_and(|count| *count == 0) {
         let failures = cluster.failures.last().copied().unwrap_or_default();
-        format!("no response of an agent was ever accepted, {failures} requests failed")
+        format!("no agent's response was ever accepted; {failures} requests failed")
     } else if rises(&cluster.failures) && !rises(&cluster.updates) {
-        "requests to the agents fail, and none succeeds".to_owned()
+        "all requests to the agents fail".to_owned()
     } else if cluster.hosts == 0 {
-        format!("the agents return no host for \"{}\"", cluster.service)
+        format!("the agents return no hosts for \"{}\"", cluster.service)
     } else {
         return None;
     };
@@ -45,7 +45,7 @@ fn discovery(at: &str, cluster: &Cluster) -> Option<Finding> {
         Code::EnvoyDiscoveryFails,
         at,
         problem,
-        "see that the agents run, that the cluster of agents has their HTTP addresses, and that service_name is a service's name there",
+        "check that the agents run, that the agents' cluster has their HTTP addresses, and that service_name is the name of one of their services",
     ))
 }
 

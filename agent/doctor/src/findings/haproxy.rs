@@ -48,7 +48,7 @@ fn of_server(haproxy: &Haproxy, server: &Server) -> Vec<Finding> {
         // The Lua policy `limits` switches off the agent checks of all servers that it controls.
         AgentCheck::Off if !controlled(haproxy).any(is_asked_beside(server)) => {}
         AgentCheck::Off => {
-            let problem = format!("switched off by hand in {}", haproxy.at);
+            let problem = format!("disabled manually in {}", haproxy.at);
             let fix = format!(
                 "enable agent {at}, or undo what it left as docs/haproxy.md#roll-back says"
             );
@@ -78,7 +78,9 @@ fn silent(haproxy: &Haproxy, server: &Server) -> Option<Finding> {
         "L7OK" | "L7STS" if is_late(server) && controlled(haproxy).any(is_prompt) => {
             let millis = server.duration_millis.unwrap_or_default();
             let problem = format!("its agent answers in {millis} ms, those of others at once");
-            let fix = format!("add agent-send \"{at}\\n\" to the server, or take all of them away");
+            let fix = format!(
+                "add agent-send \"{at}\\n\" to the server, or remove agent-send everywhere"
+            );
             return Some(Finding::new(Code::AgentSendMissing, at, problem, fix));
         }
         "L7OK" | "L7STS" => return None,
@@ -97,12 +99,14 @@ fn silent(haproxy: &Haproxy, server: &Server) -> Option<Finding> {
         },
     };
     let fix = match server.status.as_str() {
-        "L4CON" => "see that the agent runs, and that agent_check.listen is where HAProxy asks",
+        "L4CON" => {
+            "check that the agent runs, and that agent_check.listen is the address that HAProxy polls"
+        }
         "L7TOUT" => {
             "see plimsoll node status there; where the agent is well, agent-send is missing here and other servers have it: \
              --haproxy-config shows that"
         }
-        _ => "see that HAProxy reaches the agent's port, through firewalls too",
+        _ => "check that HAProxy reaches the agent's port, also through firewalls",
     };
     Some(Finding::new(
         Code::AgentSilent,
@@ -179,7 +183,7 @@ fn limit(agents: &[Agent], server: &Server) -> Option<Finding> {
         Code::MaxconnNotFollowing,
         identity,
         format!(
-            "the limit in force is {has}, the agent said {}",
+            "the limit in force is {has}, the agent answered {}",
             told.join(" or ")
         ),
         "see who else sets it: set maxconn by hand, minconn on the server, another process; a shorter agent-inter corrects it sooner",

@@ -12,15 +12,15 @@ pub fn findings(seen: &Snapshot) -> Vec<Finding> {
                     Code::SourceFails,
                     &at,
                     format!("its source fails: {error}"),
-                    "run plimsoll agent --check-config --probe on the node; docs/sources.md has what each source needs",
+                    "run plimsoll agent --check-config --probe on the node; docs/sources.md lists the requirements of each source",
                 ));
             }
             if let Some(ratio) = service.blind {
                 found.push(Finding::new(
                     Code::SourceBlind,
                     &at,
-                    format!("the delay by jobs over throughput is {ratio:.1} times what the source shows"),
-                    "measure where requests wait: HAProxy's log as source, or a histogram that begins when a request is accepted; docs/load-and-jobs.md#jobs",
+                    format!("the delay computed as jobs over throughput is {ratio:.1} times the source's delay"),
+                    "measure where requests wait: use HAProxy's log as source, or a histogram that starts when a request is accepted; docs/load-and-jobs.md#jobs",
                 ));
             }
         }

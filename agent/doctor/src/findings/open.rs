@@ -46,7 +46,8 @@ pub fn findings(seen: &Snapshot) -> Vec<Finding> {
         let is_open = |it: &str| it == "*" || it == "::*" || is_public(&format!("{it}:0"));
         if bind.trim().is_empty() || addresses().any(is_open) {
             let problem = format!("bind \"{bind}\", protected-mode no, and no password");
-            let fix = "bind a private address, and give the users passwords: docs/redis.md#users";
+            let fix =
+                "bind to a private address, and set passwords for the users: docs/redis.md#users";
             open(&redis.at, problem, fix);
         }
     }

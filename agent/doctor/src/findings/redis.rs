@@ -38,7 +38,7 @@ fn hold(seen: &Snapshot, redis: &Redis) -> Option<Finding> {
     let problem = replication.hold_margin(lease).err()?;
     told(
         problem.to_string(),
-        "set them in redis.conf, and with CONFIG SET until then: docs/placement.md#a-redis-that-is-replicated",
+        "set them in redis.conf, and with CONFIG SET at run time: docs/placement.md#a-redis-that-is-replicated",
     )
 }
 
@@ -46,12 +46,12 @@ fn library(redis: &Redis, (name, there, known): &(String, i64, i64)) -> Option<F
     let (found, fix) = if there > known {
         (
             format!("library {name} has version {there}, this program supports {known}"),
-            "upgrade the agents, and this program with them",
+            "upgrade the agents and this program",
         )
     } else if *there != 0 && there < known {
         (
             format!("library {name} has version {there}, this program has {known}"),
-            "upgrade the agents, which load theirs; where they may not, plimsoll redis-functions as docs/redis.md#users says",
+            "upgrade the agents, which load their version; if they lack the permission, load it with plimsoll redis-functions: docs/redis.md#users",
         )
     } else {
         // Up to date, or missing: an agent that needs it loads it.

@@ -54,7 +54,7 @@ fn differ<'a>(
             Code::VersionsDiffer,
             *at,
             format!("{what} {version}, {whose}: {right}"),
-            "finish the upgrade; with hashes, keys may have different nodes on different versions",
+            "finish the upgrade; with hashing, versions may place keys on different nodes",
         )
     });
     told.collect()
