@@ -46,7 +46,7 @@ def test_docs_adopt_md(network):
     nodes.run(install)
     with Guide("adopt.md") as guide:
         said = proxy.run(guide.take("1. Look", "sh"))
-        assert "Checked: " in said and "Nothing is written yet" in said and proxy.read(CONFIG) == before
+        assert "Checked: " in said and "Nothing written" in said and proxy.read(CONFIG) == before
         assert "haproxy.cfg.before-plimsoll" not in proxy.run("ls /etc/haproxy")
 
         start = guide.take("2. Start the agents", "sh")
@@ -113,7 +113,7 @@ def adopt_envoy(network: Network, guide: Guide, nodes: Nodes) -> None:
     both = {"node1", "node2"}
     proxy.wait("answers of both nodes", lambda: served_by() == both)
     said = proxy.run(guide.take("Look at Envoy's file", "sh"))
-    assert "Checked: " in said and "Nothing is written yet" in said and proxy.read(ENVOY) == before
+    assert "Checked: " in said and "Nothing written" in said and proxy.read(ENVOY) == before
     nodes.run("systemctl stop plimsoll")
     for host in nodes.hosts:
         host.write("/etc/plimsoll/agent.toml", proxy.read(f"/root/agents/{host.address}.toml"))

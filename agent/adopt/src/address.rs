@@ -31,7 +31,7 @@ pub fn parse(
         "" | "ipv4" | "ipv6" | "tcp" | "tcp4" | "tcp6" | "mptcp" | "mptcp4" | "mptcp6" => {}
         other => {
             return Err(format!(
-                "\"{other}@\" leads to no host whose agent could be asked"
+                "\"{other}@\" has no host whose agent could be polled"
             ));
         }
     }
@@ -53,14 +53,11 @@ pub fn parse(
         {
             Ok((Host::Name(host.to_owned()), port))
         }
-        Err(_) => Err(format!(
-            "\"{host}\" is neither an address nor a host's name"
-        )),
+        Err(_) => Err(format!("\"{host}\" is neither an address nor a host name")),
     }
 }
 
-const ANYWHERE: &str =
-    "it goes to whatever address the client asked for, so there is no one node to ask";
+const ANYWHERE: &str = "its address is the one the client asked for, so there is no single node whose agent could be polled";
 
 /// Expands `$NAME` and `${NAME}`, which HAProxy does in addresses even without quotes.
 fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {

@@ -9,8 +9,8 @@ pub const LOG_PORT: u16 = 5514;
 /// Port of an agent's agent-check listener.
 pub const CHECK_PORT: u16 = 9101;
 /// Mode of a service until the proxies obey; the guide's command changes it to `enforce`.
-pub const OBSERVE: &str = "mode = \"observe\" # proxies are told nothing yet";
-/// Where an agent keeps what it learned.
+pub const OBSERVE: &str = "mode = \"observe\" # proxies are not affected yet";
+/// Setting of the directory in which an agent keeps learned values.
 pub const STATE: &str = "state_directory = \"/var/lib/plimsoll\"";
 /// Placeholder for an unknown address.
 pub const UNKNOWN: &str = "ADDRESS";
@@ -55,7 +55,7 @@ pub struct Service {
 /// Comment on an address: empty unless it is not known.
 pub fn placeholder(unknown: bool) -> &'static str {
     match unknown {
-        true => " # this node's address in its place",
+        true => " # replace by this node's address",
         false => "",
     }
 }

@@ -160,7 +160,7 @@ impl<'a> Config<'a> {
             let last = config.lines.len();
             config.problem(
                 last,
-                "the last line has no end, so the file may have been cut off",
+                "the last line has no newline, so the file may be truncated",
             );
         }
         config.environment = changed.into_inner();
@@ -180,7 +180,7 @@ impl<'a> Config<'a> {
         }
         if !SECTIONS.contains(&first) {
             if self.sections.is_empty() {
-                self.problem(line.number, &format!("\"{first}\" is in no section"));
+                self.problem(line.number, &format!("\"{first}\" is outside any section"));
             }
             return;
         }
@@ -215,7 +215,7 @@ impl<'a> Config<'a> {
                 if found.is_none() {
                     self.problem(
                         line.number,
-                        &format!("there is no \"defaults {from}\" before it"),
+                        &format!("there is no preceding \"defaults {from}\""),
                     );
                 }
                 found

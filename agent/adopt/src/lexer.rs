@@ -54,7 +54,7 @@ pub fn words(line: &[u8], offset: usize, environment: Environment) -> Result<Wor
     lexer.run()?;
     if lexer.words.len() > MAX_WORDS {
         return Err(format!(
-            "it has {} words, over HAProxy's limit of {MAX_WORDS}",
+            "the line has {} words, more than HAProxy's limit of {MAX_WORDS}",
             lexer.words.len()
         ));
     }
@@ -74,7 +74,7 @@ impl Lexer<'_> {
         loop {
             let byte = self.peek(0);
             match byte {
-                0 => return Err("it has a NUL character".to_owned()),
+                0 => return Err("the line has a NUL character".to_owned()),
                 b'\n' | b'\r' => break,
                 b'#' if quote.is_none() => break,
                 b'"' | b'\'' if quote.is_none() => {

@@ -115,7 +115,7 @@ peers = ["http://192.0.2.11:9464", "http://192.0.2.12:9464"]
 
 [[service]]
 name = "app"
-mode = "observe" # proxies are told nothing yet
+mode = "observe" # proxies are not affected yet
 address = "192.0.2.12:80"
 
 [service.sla]
@@ -232,12 +232,12 @@ fn existing_settings_are_kept() {
         (
             "    lbPolicy: least_request\n",
             "    lbPolicy: least_request\n",
-            "LEAST_REQUEST stays: it takes weights",
+            "LEAST_REQUEST stays: it supports weights",
         ),
         (
             "    lb_policy: RANDOM # any\n",
             "    lb_policy: ROUND_ROBIN # any\n",
-            "RANDOM takes no weights",
+            "RANDOM does not support weights",
         ),
         (
             "    load_balancing_policy: { policies: [] }\n",
@@ -282,17 +282,17 @@ fn existing_settings_are_kept() {
         (
             "port_value: 80 } } }",
             "port_value: 80 } }, hostname: a }",
-            "names of endpoints go",
+            "names of endpoints are removed",
         ),
         (
             "port_value: 80 } } }",
             "port_value: 80 } } }\n          load_balancing_weight: 3",
-            "weights of endpoints go",
+            "weights of endpoints are removed",
         ),
         (
             "      endpoints:\n",
             "      policy: { overprovisioning_factor: 140 }\n      endpoints:\n",
-            "policy goes",
+            "policy is removed",
         ),
         (CHECKED, "", "no health_checks, no outlier_detection"),
         (
@@ -303,7 +303,7 @@ fn existing_settings_are_kept() {
         (
             "{ cluster: app }",
             "{ cluster_header: x }",
-            "seen at run time",
+            "known only at run time",
         ),
         (
             "{ cluster: app }",

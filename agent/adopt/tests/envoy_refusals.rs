@@ -26,10 +26,10 @@ fn refusals_name_line_and_cause() {
     };
     let node = "        - endpoint: { address: { socket_address: { address: 192.0.2.12, port_value: 80 } } }\n";
     for (text, wanted) in [
-        (String::new(), "0: it is empty"),
+        (String::new(), "0: the file is empty"),
         (
             "a: 1\n".to_owned(),
-            "0: there is no cluster \"app\" in it; there are none",
+            "0: no cluster \"app\"; static_resources has none",
         ),
         ("a:\n\t- b\n".to_owned(), "2: column 2: tabs"),
         ("a: [1\nb: 2\n".to_owned(), "2: column 2: "),
@@ -37,34 +37,34 @@ fn refusals_name_line_and_cause() {
         (format!("{plain}---\na: 1\n"), "33: a second document"),
         (
             with("    connect_timeout: 1s\n", "    name: app\n"),
-            "24: the key \"name\" is there already, at line 23",
+            "24: duplicate key \"name\", first at line 23",
         ),
         (
             with("    connect_timeout: 1s\n", "    <<: { a: 1 }\n"),
-            "24: Envoy does not take merge keys",
+            "24: Envoy does not support merge keys",
         ),
         (
             with("- name: app\n", "- name: other\n"),
-            "0: there is no cluster \"app\" in it; there are other",
+            "0: no cluster \"app\"; the clusters are other",
         ),
         (
             format!(
                 "dynamic_resources: {{ cds_config: {{}} }}\n{}",
                 with("- name: app\n", "- name: other\n")
             ),
-            "0: there is no cluster \"app\" in it; there are other; those of dynamic_resources.cds_config",
+            "0: no cluster \"app\"; the clusters are other; those of dynamic_resources.cds_config",
         ),
         (
             format!("{plain}  - name: app\n"),
-            "33: a second cluster \"app\", beside that of line 23",
+            "33: duplicate cluster \"app\", first at line 23",
         ),
         (
             with("- name: app\n", "- &a\n    name: app\n") + "  - *a\n",
-            "34: a second cluster",
+            "34: duplicate cluster",
         ),
         (
             with("  clusters:\n", "  clusters: &c\n") + "x: *c\n",
-            "22: static_resources.clusters is an anchor's",
+            "22: static_resources.clusters is an anchor",
         ),
         (
             with("- endpoint: {", "- endpoint: &e {") + "x: *e\n",
@@ -72,7 +72,7 @@ fn refusals_name_line_and_cause() {
         ),
         (
             cluster("    type: LOGICAL_DNS\n"),
-            "25: type LOGICAL_DNS is one name",
+            "25: type LOGICAL_DNS uses one name",
         ),
         (
             cluster("    type: ORIGINAL_DST\n"),
@@ -80,13 +80,13 @@ fn refusals_name_line_and_cause() {
         ),
         (
             cluster("    type: EDS\n"),
-            "25: the nodes come from another endpoint discovery",
+            "25: the nodes come from another discovery service",
         ),
         (cluster("    type: 2\n"), "25: type LOGICAL_DNS"),
-        (cluster("    type: odd\n"), "25: type ODD is not known"),
+        (cluster("    type: odd\n"), "25: unknown type ODD"),
         (
             cluster("    type: &t STATIC\n    alt_stat_name: *t\n"),
-            "25: type is an anchor's",
+            "25: type is an anchor",
         ),
         (
             cluster("    cluster_type: { name: x }\n"),
@@ -96,7 +96,7 @@ fn refusals_name_line_and_cause() {
             cluster(
                 "    transport_socket: { typed_config: { auto_host_sni: true } }\n    type: STRICT_DNS\n",
             ),
-            "25: auto_host_sni goes by names",
+            "25: auto_host_sni needs names",
         ),
         (
             cluster("    lb_subset_config: {}\n"),
@@ -127,7 +127,7 @@ fn refusals_name_line_and_cause() {
         ),
         (
             with("192.0.2.12", "192.0.2.11"),
-            "30: 192.0.2.11 is there already, with port 80",
+            "30: 192.0.2.11 occurs before, with port 80",
         ),
         (
             with("192.0.2.12", "node2"),
@@ -135,7 +135,7 @@ fn refusals_name_line_and_cause() {
         ),
         (
             with("192.0.2.12", "0.0.0.0"),
-            "30: \"0.0.0.0\" is no node's address",
+            "30: \"0.0.0.0\" is not the address of a node",
         ),
         (
             with(
@@ -166,12 +166,12 @@ fn refusals_name_line_and_cause() {
         ),
         (
             cluster("    type: STRICT_DNS\n").replace("192.0.2.12", "many"),
-            "31: many stands for 2 nodes",
+            "31: many resolves to 2 nodes",
         ),
         (
             cluster("    type: STRICT_DNS\n")
                 .replace("cluster: app }", "cluster: app, auto_host_rewrite: true }"),
-            "17: auto_host_rewrite goes by names",
+            "17: auto_host_rewrite needs names",
         ),
         (
             with(
@@ -192,10 +192,7 @@ fn refusals_name_line_and_cause() {
     let latin = plain.replace("# the first", "# caf\u{e9}").into_bytes();
     let latin: Vec<u8> = latin.into_iter().filter(|byte| *byte != 0xc3).collect();
     let problem = Tree::parse(&latin).expect_err("a problem");
-    assert_eq!(
-        (problem.line, problem.text.as_str()),
-        (29, "this is not UTF-8")
-    );
+    assert_eq!((problem.line, problem.text.as_str()), (29, "not UTF-8"));
     let deep = format!("a: {}{}", "[".repeat(200), "]".repeat(200));
     let problem = Tree::parse(deep.as_bytes()).expect_err("a problem");
     assert_eq!(problem.text, "values are nested more than 100 levels deep");

@@ -53,7 +53,7 @@ fn limits_stay_until_the_agents_are_obeyed() {
     ] {
         assert!(after.contains(kept), "{kept}: {after}");
     }
-    let note = "maxconn 9 stays, and `timeout queue` as it was";
+    let note = "maxconn 9 and `timeout queue` stay while";
     assert!(
         observing.notes.iter().any(|it| it.text.starts_with(note)),
         "{:?}",

@@ -155,12 +155,12 @@ fn existing_settings_are_kept() {
         (
             "    balance random(2)\n",
             "    balance random(2)\n",
-            "it takes weights",
+            "it supports weights",
         ),
         (
             "    balance first\n",
             "    balance first\n",
-            "it takes no weights",
+            "it does not support weights",
         ),
         (
             "    cookie S insert\n",
@@ -191,7 +191,7 @@ fn existing_settings_are_kept() {
         (
             "    http-request set-log-level silent if TRUE\n",
             "silent if TRUE\n",
-            "not seen by the agents",
+            "agents do not see requests",
         ),
         (
             "    .if defined(X)\n    server x 192.0.2.99:80\n    .endif\n",
@@ -295,7 +295,7 @@ fn addresses_are_adopted() {
     assert!(
         notes
             .iter()
-            .any(|it| it.contains("the environment holds now")),
+            .any(|it| it.contains("from the current environment")),
         "{notes:?}"
     );
     let listens: Vec<bool> = [
@@ -411,7 +411,7 @@ fn other_sections_are_noted() {
         adopt(&dynamic)
             .1
             .iter()
-            .any(|it| it.contains("seen at run time"))
+            .any(|it| it.contains("known only at run time"))
     );
 }
 
@@ -421,11 +421,11 @@ fn refusals_name_line_and_cause() {
     for (text, wanted) in [
         (
             format!("{TOP}backend other\n{SERVERS}"),
-            "0: there is no backend \"app\" in it; backends with servers are other",
+            "0: no backend \"app\"; backends with servers are other",
         ),
         (
             app(&format!("{SERVERS}backend app\n{SERVERS}")),
-            "16: a second backend \"app\", beside that of line 13",
+            "16: duplicate backend \"app\", first at line 13",
         ),
         (app(""), "13: backend \"app\" has no servers"),
         (
@@ -434,11 +434,11 @@ fn refusals_name_line_and_cause() {
         ),
         (
             app("    server a 192.0.2.1:80\n    server a 192.0.2.2:80\n"),
-            "15: server \"a\" is there already, at line 14",
+            "15: duplicate server \"a\", first at line 14",
         ),
         (
             app("    server a *:80\n"),
-            "14: server \"a\": it goes to whatever address",
+            "14: server \"a\": its address is the one",
         ),
         (
             app("    server a \"${GONE}:80\"\n"),
@@ -450,11 +450,11 @@ fn refusals_name_line_and_cause() {
         ),
         (
             app("    server a abns@x\n"),
-            "14: server \"a\": \"abns@\" leads to no host",
+            "14: server \"a\": \"abns@\" has no host",
         ),
         (
             app("    server a 192.0.2.1:80 agent-check agent-port 777\n"),
-            "14: server \"a\" has an agent-check already (agent-port 777)",
+            "14: server \"a\" already has an agent-check (agent-port 777)",
         ),
         (
             app("    mode health\n    server a 192.0.2.1:80\n"),
@@ -482,7 +482,7 @@ fn refusals_name_line_and_cause() {
 #[test]
 fn server_to_which_nothing_can_be_added_is_refused() {
     let identity = "agent-check agent-port 9101 agent-send \"\u{e9}\\n\"";
-    let taken = "an agent takes up to 120 printable ASCII characters for the text of agent-send, not \"\u{e9}\"";
+    let taken = "an agent accepts up to 120 printable ASCII characters for the text of agent-send, not \"\u{e9}\"";
     for (end, problem) in [
         ("maxconn # 9", "maxconn has no value"),
         ("cookie a\\", "its last word ends in a backslash"),

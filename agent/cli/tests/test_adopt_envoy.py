@@ -115,7 +115,7 @@ TRAITS: dict[str, tuple[str | None, str, str]] = {
     "logical_dns": (
         "aile96/honeypot",
         site("    type: logical_dns\n"),
-        "30: type LOGICAL_DNS is one name",
+        "30: type LOGICAL_DNS uses one name",
     ),
     "a cluster of its own kind": (
         "aile96/honeypot",
@@ -126,7 +126,7 @@ TRAITS: dict[str, tuple[str | None, str, str]] = {
             "dynamic_forward_proxy.v3.ClusterConfig\n        dns_cache_config: { name: c }\n",
             endpoints="",
         ),
-        "31: cluster_type: this type of cluster finds",
+        "31: cluster_type: this type of cluster discovers",
     ),
     "everything from a control plane": (
         "kubernetes-sigs/wg-ai-gateway",
@@ -136,7 +136,7 @@ TRAITS: dict[str, tuple[str | None, str, str]] = {
         + "  clusters:\n  - name: xds\n    type: STRICT_DNS\n"
         + HTTP2
         + ENDPOINTS,
-        'there is no cluster "app" in it; there are xds; those of dynamic_resources.cds_config',
+        'no cluster "app"; the clusters are xds; those of dynamic_resources.cds_config',
     ),
     "TLS passed through, one name": (
         "seongpyoHong/TIL",
@@ -146,7 +146,7 @@ TRAITS: dict[str, tuple[str | None, str, str]] = {
             endpoints="    load_assignment: { cluster_name: app, endpoints: [{ lb_endpoints: [{ endpoint: { "
             "address: { socket_address: { address: localhost, port_value: 443 } } } }] }] }\n",
         ),
-        "refusals for HTTP requests alone",
+        "refusals only to HTTP requests",
     ),
     "keys in camelCase": (
         None,
@@ -197,7 +197,7 @@ TRAITS: dict[str, tuple[str | None, str, str]] = {
     "one host, two ports": (
         None,
         re.sub(r"127.0.0.12(\n +port_value: )80", r"127.0.0.11\g<1>81", PLAIN),
-        "39: 127.0.0.11 is there already, with port 80",
+        "39: 127.0.0.11 occurs before, with port 80",
     ),
     "a Unix socket": (
         None,
@@ -240,7 +240,7 @@ TRAITS: dict[str, tuple[str | None, str, str]] = {
         PLAIN.replace("127.0.0.11", "{{ .address }}"),
         '37: "" is not an IP address',
     ),
-    "two clusters of one name": (None, PLAIN + "  - name: app\n" + ENDPOINTS, "44: a second cluster"),
+    "two clusters of one name": (None, PLAIN + "  - name: app\n" + ENDPOINTS, "44: duplicate cluster"),
 }  # fmt: skip
 
 
@@ -261,7 +261,7 @@ def test_bootstraps_like_those_that_people_have(tmp_path):
         if refused:
             assert file.read_text() == text, trait
             continue
-        assert "Checked: " in said and "It warns" not in said, f"{trait}: {said}"
+        assert "Checked: " in said and "New warnings" not in said, f"{trait}: {said}"
         again = adopt(file, "--no-check")
         assert "Nothing to change" in again and "@@" not in again, f"{trait}: {again}"
         assert "Restart Envoy" in adopt(file, "--undo")
@@ -276,7 +276,7 @@ def test_what_the_examples_of_the_guide_have_is_all_of_it():
 
 def test_nothing_is_written_unless_asked(config: Path, tmp_path):
     said = adopt(config, "--agents", str(tmp_path / "agents"))
-    assert "Nothing is written yet" in said and config.read_text() == PLAIN
+    assert "Nothing written" in said and config.read_text() == PLAIN
     agents = [tmp_path / "agents" / f"127.0.0.{node}.toml" for node in (11, 12)]
     assert sorted((tmp_path / "agents").iterdir()) == agents
     for agent in agents:
@@ -304,11 +304,11 @@ def test_what_does_not_fit_is_refused(config: Path, tmp_path):
     json_file, haproxy = tmp_path / "envoy.json", tmp_path / "haproxy.cfg"
     for file in (json_file, haproxy):
         file.write_text("{}\n")
-    assert "only one in YAML, .yaml or .yml" in adopt(json_file, fails=True)
+    assert "only as YAML (.yaml or .yml)" in adopt(json_file, fails=True)
     assert "does not end in .yaml or .yml" in adopt(haproxy, "--envoy", programs.envoy(), fails=True)
-    assert "ends like a bootstrap" in adopt(config, "--haproxy", "/bin/true", fails=True)
+    assert "has the extension of an Envoy bootstrap" in adopt(config, "--haproxy", "/bin/true", fails=True)
     without = ["--cluster", "app", "--sla", "1s"]
-    assert "--metrics and --histogram: Envoy tells agents nothing" in adopt(config, *without, fails=True)
+    assert "--metrics, --histogram: required, since Envoy" in adopt(config, *without, fails=True)
     words = [*without, "--metrics", "soon", "--histogram", "x"]
     assert '--metrics: "soon": ' in adopt(config, *words, fails=True)
     unasked = subprocess.run(
@@ -318,7 +318,7 @@ def test_what_does_not_fit_is_refused(config: Path, tmp_path):
         stdin=subprocess.DEVNULL,
         check=False,
     )
-    assert "--cluster: name one of\n  app (line 28, STATIC, 127.0.0.11:80 127.0.0.12:80)" in unasked.stderr
+    assert "--cluster: required; one of\n  app (line 28, STATIC, 127.0.0.11:80 127.0.0.12" in unasked.stderr
     config.write_text(PLAIN.replace("    connect_timeout: 1s\n", "\tconnect_timeout: 1s\n"))
     assert f"{config}:28: column 11: " in adopt(config, fails=True)
 

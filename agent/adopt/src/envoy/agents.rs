@@ -1,4 +1,4 @@
-//! The agents' configurations, as docs/envoy.md has them.
+//! The agents' configurations, as in docs/envoy.md.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::agents::{Agent, OBSERVE, STATE, UNKNOWN, placeholder};
 
-/// One per node.
+/// Creates the configuration of each node's agent.
 pub fn agents(endpoints: &[Endpoint], wish: &Wish) -> Vec<Agent> {
     let peers: Vec<Value> = endpoints
         .iter()

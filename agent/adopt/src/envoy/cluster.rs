@@ -1,4 +1,4 @@
-//! Edits of the cluster's own keys, and remarks on those that stay.
+//! Edits of the cluster's own keys, and notes on keys that stay.
 
 use super::{
     Draft,
@@ -7,48 +7,48 @@ use super::{
     new::New,
 };
 
-/// What the guide has for each of a cluster's limits.
+/// Value of each circuit breaker limit in the guide.
 const LIMIT: u32 = 8000;
 const LIMITS: [&str; 3] = ["max_connections", "max_pending_requests", "max_requests"];
 
 type Entries = Vec<(&'static str, New)>;
 
 impl Draft<'_> {
-    /// Refuses a cluster whose nodes agents cannot tell Envoy.
+    /// Rejects a cluster whose nodes the agents cannot serve by endpoint discovery.
     pub fn refusals(&mut self) {
         let (tree, cluster) = (self.tree, self.cluster);
         let line = |key| tree.entry(cluster, key).map(|(key, _)| tree.line(key));
         let kind = line("type").unwrap_or(tree.line(cluster));
         match self.kind.as_str() {
             "STATIC" | "STRICT_DNS" => {}
-            "EDS" => self.refuse(kind, "the nodes come from another endpoint discovery: let that one tell the weights"),
+            "EDS" => self.refuse(kind, "the nodes come from another discovery service, which would have to provide the weights"),
             "LOGICAL_DNS" => self.refuse(
                 kind,
-                "type LOGICAL_DNS is one name for whatever node answers, so there is no list of nodes to weigh: use \
+                "type LOGICAL_DNS uses one name for all nodes, so there is no list of nodes to weight: use \
                  STRICT_DNS with a name for each node",
             ),
             "ORIGINAL_DST" => self.refuse(
                 kind,
-                "type ORIGINAL_DST sends to where the client wants, so there is no node to weigh",
+                "type ORIGINAL_DST sends to the address that the client chose, so there are no nodes to weight",
             ),
-            other => self.refuse(kind, format!("type {other} is not known here")),
+            other => self.refuse(kind, format!("unknown type {other}")),
         }
         for (key, why) in [
             (
                 "cluster_type",
-                "this type of cluster finds its nodes by itself",
+                "this type of cluster discovers its own nodes",
             ),
             (
                 "lb_subset_config",
-                "subsets go by metadata of endpoints, which agents do not tell",
+                "subsets depend on metadata of endpoints, which agents do not provide",
             ),
             (
                 "transport_socket_matches",
-                "sockets go by metadata of endpoints, which agents do not tell",
+                "socket matches depend on metadata of endpoints, which agents do not provide",
             ),
             (
                 "hosts",
-                "this key is of Envoy's API v2: use load_assignment",
+                "this key belongs to Envoy's API v2: use load_assignment",
             ),
         ] {
             if let Some(at) = line(key) {
@@ -61,7 +61,7 @@ impl Draft<'_> {
         ) {
             self.refuse(
                 tree.line(id),
-                "localities have weights, of which agents tell Envoy nothing",
+                "localities have weights, which agents do not provide",
             );
         }
         let sni = ["transport_socket", "typed_config", "auto_host_sni"];
@@ -69,25 +69,26 @@ impl Draft<'_> {
             && tree.text(id) == "true"
             && self.has_names()
         {
-            let text = "auto_host_sni goes by names of endpoints, and agents tell Envoy addresses: use sni";
+            let text =
+                "auto_host_sni needs names of endpoints, but agents provide addresses: use sni";
             self.refuse(tree.line(id), text);
         }
         if let Some((key, value)) = tree.entry(cluster, "load_assignment") {
             let span = tree.value(key).span.start..tree.value(value).span.end;
             if let Some(shared) = tree.shared_within(&span) {
-                let text = "this anchor is used elsewhere, and would go with the load_assignment: move it there";
+                let text = "this anchor is used elsewhere, and would be removed with the load_assignment: move it there";
                 self.refuse(tree.line(shared), text);
             }
         }
         if let Some((key, _)) = tree.entry(cluster, "eds_cluster_config") {
             self.refuse(
                 tree.line(key),
-                "eds_cluster_config is there although the type is another: take it out",
+                "eds_cluster_config does not match the type: remove it",
             );
         }
     }
 
-    /// Plans the keys of the cluster; `asked` is the cluster of the agents, `None` where they are asked already.
+    /// Plans the keys of the cluster; `asked` is the cluster of the agents, `None` if it is already configured.
     pub fn settings(&mut self, asked: Option<&str>) {
         let mut new: Entries = Vec::new();
         if asked.is_some() {
@@ -110,7 +111,7 @@ impl Draft<'_> {
         match self.tree.get(self.cluster, key) {
             None => new.push((key, New::plain(text))),
             Some(value) if self.tree.is_shared(value) => {
-                let text = format!("{key} is an anchor's or an alias: write it out");
+                let text = format!("{key} is an anchor or an alias: write it out");
                 self.refuse(self.tree.line(value), text);
             }
             Some(value) => self.editor.replace_scalar(value, text),
@@ -119,7 +120,7 @@ impl Draft<'_> {
 
     fn discovery(&self, asked: &str) -> New {
         let plain = |text: &str| New::plain(text);
-        // Half of the agents' period.
+        // Half the agents' period.
         let refresh = format!("{}s", self.wish.period_milliseconds() / 2000.0);
         let source = New::Map(vec![
             ("api_type", plain("REST")),
@@ -143,7 +144,7 @@ impl Draft<'_> {
         ])
     }
 
-    /// Another fraction to refuse is in force at once.
+    /// So that a new drop fraction takes effect at once.
     fn merge_window(&mut self, new: &mut Entries) {
         const KEY: &str = "update_merge_window";
         let tree = self.tree;
@@ -194,23 +195,22 @@ impl Draft<'_> {
             "RANDOM" => {
                 self.note(
                     line,
-                    "lb_policy RANDOM takes no weights, and becomes ROUND_ROBIN",
+                    "lb_policy RANDOM does not support weights, and becomes ROUND_ROBIN",
                 );
                 self.put("lb_policy", "ROUND_ROBIN", new);
             }
             "LEAST_REQUEST" => self.note(
                 line,
-                "lb_policy LEAST_REQUEST stays: it takes weights; the guide has ROUND_ROBIN",
+                "lb_policy LEAST_REQUEST stays: it supports weights; the guide has ROUND_ROBIN",
             ),
             other => {
-                let text =
-                    format!("lb_policy {other} stays: whether it takes weights is not known here");
+                let text = format!("lb_policy {other} stays: it may not support weights");
                 self.note(line, text);
             }
         }
     }
 
-    /// Envoy's limits of 1,024 go out of the way; limits of the operator's own stay.
+    /// Raises Envoy's default limits of 1,024; limits set by the operator stay.
     fn limits(&mut self, new: &mut Entries) {
         let tree = self.tree;
         let limit = |key: &&'static str| (*key, New::plain(LIMIT));
@@ -263,7 +263,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Adds notes on what stays, of the cluster and beside it.
+    /// Adds notes on what stays, in the cluster and elsewhere.
     pub fn remarks(&mut self, endpoints: &[Endpoint]) {
         let (tree, cluster, root) = (self.tree, self.cluster, self.tree.root());
         let own = tree.line(cluster);
@@ -276,7 +276,7 @@ impl Draft<'_> {
         }
         if self.wish.gauge.is_none() {
             let text =
-                "without a count of requests in progress (--gauge) the agents see a burst later";
+                "without a gauge of requests in progress (--gauge) the agents detect bursts later";
             self.note(own, text);
         }
         for key in [
@@ -297,13 +297,13 @@ impl Draft<'_> {
             }
         }
         if let Some((key, _)) = tree.entry(cluster, "transport_socket") {
-            let text = "transport_socket stays: the same for all nodes; agents and their metrics are asked without it";
+            let text = "transport_socket stays, the same for all nodes; it does not apply to requests to agents and their metrics";
             self.note(tree.line(key), text);
         }
         if let Some((key, _)) = tree.entry(root, "dynamic_resources") {
             self.note(
                 tree.line(key),
-                "what comes from dynamic_resources is not in this file, and not looked at",
+                "resources from dynamic_resources are not in this file, and are not checked",
             );
         }
         let ours: Vec<String> = endpoints
@@ -314,7 +314,7 @@ impl Draft<'_> {
             let theirs = endpoints::addresses(tree, *id);
             if let Some(shared) = theirs.iter().find(|it| ours.contains(it)) {
                 let text = format!(
-                    "cluster \"{}\" sends to {shared} as well, and stays: weights and refusals are not for its requests",
+                    "cluster \"{}\" also sends to {shared}, and stays: weights and refusals do not apply to its requests",
                     tree.text_at(*id, &["name"]).unwrap_or_default()
                 );
                 self.note(tree.line(*id), text);

@@ -1,4 +1,4 @@
-//! Endpoints of a cluster as the file has them, and what of them an agent does not tell Envoy.
+//! Endpoints of a cluster in the file, and their properties that an agent cannot serve to Envoy.
 
 use std::{fmt, net::IpAddr};
 
@@ -8,10 +8,10 @@ use super::{
     yaml::{Id, Kind, Tree, is_key},
 };
 
-/// As many peers as an agent takes.
+/// Maximum number of peers of an agent.
 const MAX_PEERS: usize = 256;
 
-/// Where a node is.
+/// Host of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Host {
     /// An address.
@@ -26,7 +26,7 @@ impl Host {
         matches!(self, Host::Name(_))
     }
 
-    /// As it is written in YAML.
+    /// The value as written in YAML.
     pub fn written(&self) -> New {
         match self {
             Host::Ip(ip) if ip.is_ipv4() => New::plain(ip),
@@ -34,7 +34,7 @@ impl Host {
         }
     }
 
-    /// As it is written before a port.
+    /// The value as written before a port.
     pub fn bracketed(&self) -> String {
         match self {
             Host::Ip(ip) if ip.is_ipv6() => format!("[{ip}]"),
@@ -61,7 +61,7 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// All `lb_endpoints`, with the locality of each.
+/// All `lb_endpoints`, each with its locality.
 fn all(tree: &Tree, cluster: Id) -> Vec<(Id, Id)> {
     let Some(localities) = tree.path(cluster, &["load_assignment", "endpoints"]) else {
         return Vec::new();
@@ -76,7 +76,7 @@ fn all(tree: &Tree, cluster: Id) -> Vec<(Id, Id)> {
         .collect()
 }
 
-/// The addresses of a cluster's endpoints, for people.
+/// Addresses of a cluster's endpoints, for display.
 pub fn addresses(tree: &Tree, cluster: Id) -> Vec<String> {
     all(tree, cluster)
         .into_iter()
@@ -92,7 +92,7 @@ pub fn addresses(tree: &Tree, cluster: Id) -> Vec<String> {
 }
 
 impl Draft<'_> {
-    /// The nodes of the cluster; refuses what an agent could not tell Envoy of them.
+    /// Nodes of the cluster; rejects properties that an agent cannot serve to Envoy.
     pub fn endpoints(&mut self) -> Vec<Endpoint> {
         let (tree, line) = (self.tree, self.tree.line(self.cluster));
         let Some((_, assignment)) = tree.entry(self.cluster, "load_assignment") else {
@@ -105,7 +105,7 @@ impl Draft<'_> {
             &["cluster_name", "endpoints", "policy"],
         );
         if let Some(policy) = tree.get(assignment, "policy") {
-            let text = "load_assignment.policy goes: the agents tell what to refuse";
+            let text = "load_assignment.policy is removed: the agents provide the drop fraction";
             self.note(tree.line(policy), text);
         }
         let localities = tree.get(assignment, "endpoints").unwrap_or(assignment);
@@ -124,7 +124,7 @@ impl Draft<'_> {
         {
             self.note(
                 tree.line(*second),
-                "localities go: the agents' nodes are in one",
+                "localities are removed: the agents put all nodes into one",
             );
         }
         let mut found: Vec<Endpoint> = Vec::new();
@@ -132,8 +132,8 @@ impl Draft<'_> {
             let priority = tree.get(locality, "priority");
             if let Some(priority) = priority.filter(|it| !matches!(tree.text(*it), "" | "0")) {
                 let text = format!(
-                    "nodes of priority {} are for when others fail, and agents tell Envoy of no priorities: put them \
-                     into a cluster of their own",
+                    "nodes of priority {} are used when others fail, but agents provide no priorities: put them \
+                     into a separate cluster",
                     tree.text(priority)
                 );
                 self.refuse(tree.line(priority), text);
@@ -143,7 +143,7 @@ impl Draft<'_> {
             };
             if let Some(other) = found.iter().find(|it| it.host == endpoint.host) {
                 let text = format!(
-                    "{} is there already, with port {}: a host's agent tells Envoy of one address of a service",
+                    "{} occurs before, with port {}: a host's agent provides only one address per service",
                     endpoint.host, other.port
                 );
                 self.refuse(tree.line(id), text);
@@ -155,7 +155,7 @@ impl Draft<'_> {
         }
         if found.len() > MAX_PEERS {
             let text = format!(
-                "the cluster has {} nodes, and an agent takes {MAX_PEERS} peers",
+                "the cluster has {} nodes, but an agent supports only {MAX_PEERS} peers",
                 found.len()
             );
             self.refuse(line, text);
@@ -164,13 +164,13 @@ impl Draft<'_> {
         found
     }
 
-    /// Refuses keys that are not among these.
+    /// Rejects keys other than these.
     fn known(&mut self, id: Id, what: &str, known: &[&str]) {
         let tree = self.tree;
         for (key, _) in tree.entries(id).to_vec() {
             let text = tree.text(key);
             if !known.iter().any(|it| is_key(text, it)) {
-                let text = format!("{what} have \"{text}\", of which agents tell Envoy nothing");
+                let text = format!("{what} have \"{text}\", which agents do not provide");
                 self.refuse(tree.line(key), text);
             }
         }
@@ -192,7 +192,7 @@ impl Draft<'_> {
             )
         {
             let text = format!(
-                "this endpoint is {}: take it out, or let it be healthy and drain its agent",
+                "this endpoint is {}: remove it, or make it healthy and drain its agent",
                 tree.text(status)
             );
             self.refuse(tree.line(status), text);
@@ -200,11 +200,11 @@ impl Draft<'_> {
         for (key, text) in [
             (
                 "load_balancing_weight",
-                "weights of endpoints go: the agents tell them",
+                "weights of endpoints are removed: the agents provide them",
             ),
             (
                 "metadata",
-                "metadata of endpoints go: the agents' nodes have none of them",
+                "metadata of endpoints are removed: the agents provide none",
             ),
         ] {
             if let Some(value) = tree.get(id, key) {
@@ -216,11 +216,11 @@ impl Draft<'_> {
             self.known(endpoint, "endpoints", &["address", "hostname"]);
         }
         if let Some(name) = tree.get(endpoint, "hostname") {
-            let text = "names of endpoints go: %UPSTREAM_HOST_NAME% is the address then";
+            let text = "names of endpoints are removed: %UPSTREAM_HOST_NAME% becomes the address";
             self.note(tree.line(name), text);
         }
         let Some(address) = tree.path(endpoint, &["address", "socket_address"]) else {
-            let text = "this endpoint has no socket_address, so there is no host whose agent could be asked";
+            let text = "this endpoint has no socket_address, so there is no host whose agent could be polled";
             self.refuse(tree.line(id), text);
             return None;
         };
@@ -242,13 +242,13 @@ impl Draft<'_> {
             return None;
         };
         let host = match written.parse::<IpAddr>() {
-            Ok(ip) if ip.is_unspecified() => Err("is no node's address"),
+            Ok(ip) if ip.is_unspecified() => Err("is not the address of a node"),
             Ok(ip) => Ok(Host::Ip(ip)),
             Err(_) if self.kind == "STATIC" => {
                 Err("is not an IP address, and the cluster's type is STATIC")
             }
             Err(_) if is_name(written) => Ok(Host::Name(written.to_owned())),
-            Err(_) => Err("is neither an address nor a host's name"),
+            Err(_) => Err("is neither an address nor a host name"),
         };
         let host = match host {
             Ok(host) => host,
@@ -263,7 +263,7 @@ impl Draft<'_> {
             let count = addresses.iter().filter(same_family).count();
             if count > 1 {
                 let text = format!(
-                    "{name} stands for {count} nodes, each of which has an agent of its own: name them one by one"
+                    "{name} resolves to {count} nodes, each of which has its own agent: list them individually"
                 );
                 self.refuse(line, text);
                 return None;

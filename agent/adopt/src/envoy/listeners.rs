@@ -1,4 +1,4 @@
-//! Listeners that send requests to the cluster: refusals are marked, and what agents cannot do for them is told.
+//! Listeners that send requests to the cluster: marks refusals, and notes what agents cannot do for them.
 
 use super::{
     Draft,
@@ -34,7 +34,7 @@ impl Draft<'_> {
         for proxy in typed(TCP) {
             if tree.text_at(proxy, &["cluster"]) == Some(self.wish.cluster) {
                 leads = true;
-                let text = "tcp_proxy stays: weights are for its connections as well, refusals for HTTP requests alone";
+                let text = "tcp_proxy stays: weights also apply to its connections, refusals only to HTTP requests";
                 self.note(tree.line(proxy), text);
             }
         }
@@ -45,7 +45,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Refuses a connection manager with Plimsoll's filter or module.
+    /// Rejects a connection manager with Plimsoll's filter or module.
     fn second_tier(&mut self, manager: Id) {
         let tree = self.tree;
         let filters = tree.get(manager, "http_filters");
@@ -61,7 +61,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether something of these routes leads to the cluster.
+    /// Whether any of these routes leads to the cluster.
     fn routes(&mut self, routes: Id) -> bool {
         let tree = self.tree;
         let span = tree.value(tree.follow(routes)).span.clone();
@@ -82,7 +82,7 @@ impl Draft<'_> {
                 .filter(|_| tree.text_at(id, &["cluster"]) == name);
             if own.is_none() && !of_weighted.any(|it| tree.text_at(*it, &["name"]) == name) {
                 if let Some(header) = tree.get(id, "cluster_header") {
-                    let text = "which clusters this route leads to is seen at run time";
+                    let text = "the clusters of this route are known only at run time";
                     self.note(tree.line(header), text);
                 }
                 continue;
@@ -92,7 +92,7 @@ impl Draft<'_> {
             if let Some(rewrite) = rewrite.filter(|it| tree.text(*it) == "true" && self.has_names())
                 && !self.is_adopted()
             {
-                let text = "auto_host_rewrite goes by names of endpoints, and agents tell Envoy addresses: use \
+                let text = "auto_host_rewrite needs names of endpoints, but agents provide addresses: use \
                             host_rewrite_literal";
                 self.refuse(tree.line(rewrite), text);
             }
@@ -100,7 +100,7 @@ impl Draft<'_> {
         leads
     }
 
-    /// Marks what Envoy refuses for the agents.
+    /// Marks responses that Envoy refuses on behalf of the agents.
     fn mark(&mut self, manager: Id) {
         const KEY: &str = "local_reply_config";
         let tree = self.tree;
@@ -114,7 +114,8 @@ impl Draft<'_> {
             return;
         }
         if tree.is_shared(manager) {
-            let text = "this connection manager is an anchor's and stays: refusals are without plimsoll-reason";
+            let text =
+                "this connection manager is an anchor and stays: refusals have no plimsoll-reason";
             self.note(tree.line(manager), text);
             return;
         }

@@ -20,11 +20,11 @@ use yaml::{Id, Kind};
 
 pub use yaml::Tree;
 
-/// Name of the cluster of the agents, which Envoy asks for the nodes.
+/// Name of the agents' cluster, from which Envoy discovers the nodes.
 const AGENTS: &str = "plimsoll_agents";
 /// Port of an agent's HTTP server.
 const AGENT_PORT: u16 = 9464;
-/// Agents that Envoy is told to ask, one after the other; all of them say the same.
+/// Maximum number of agents that Envoy polls in turn; all give the same answers.
 const MAX_ASKED: usize = 8;
 
 /// Request of the operator.
@@ -37,11 +37,11 @@ pub struct Wish<'a> {
     pub sla_milliseconds: f64,
     /// URL at which a node's agent reaches the service's metrics.
     pub metrics: &'a str,
-    /// The histogram of delays among them.
+    /// Name of the delay histogram in these metrics.
     pub histogram: &'a str,
-    /// The gauge of requests in progress among them.
+    /// Name of the gauge of requests in progress in these metrics.
     pub gauge: Option<&'a str>,
-    /// Whether Envoy obeys the agents at once. Otherwise they begin by observing.
+    /// Whether Envoy obeys the agents at once; otherwise they only observe at first.
     pub enforce: bool,
     /// Resolver of host names; empty for names unknown here.
     pub resolve: &'a dyn Fn(&str) -> Vec<IpAddr>,
@@ -121,7 +121,7 @@ struct Draft<'a> {
 /// Creates the plan. The error has all problems in the file's order.
 pub fn plan(bytes: &[u8], wish: &Wish) -> Result<Plan, Vec<Problem>> {
     let found = draft(bytes, wish)?;
-    // What is added goes by the places of what is around it; a layout of which that is not true is not touched.
+    // Edits rely on the layout of the surrounding lines; a file in which that is unreliable is not changed.
     let after = found.edits.apply(bytes);
     match draft(&after, wish) {
         Ok(again) if again.edits.is_empty() => Ok(found),
@@ -166,10 +166,7 @@ fn find(tree: &Tree, name: &str) -> Result<Id, Problem> {
     for keys in [&["static_resources"][..], &["static_resources", "clusters"]] {
         let shared = tree.path(root, keys).filter(|id| tree.is_shared(*id));
         if let Some(id) = shared {
-            let text = format!(
-                "{} is an anchor's or an alias: write it out",
-                keys.join(".")
-            );
+            let text = format!("{} is an anchor or an alias: write it out", keys.join("."));
             return problem(tree.line(id), text);
         }
     }
@@ -178,8 +175,8 @@ fn find(tree: &Tree, name: &str) -> Result<Id, Problem> {
     let Some(first) = found.next() else {
         let names: Vec<String> = clusters(tree).into_iter().map(|it| it.name).collect();
         let others = match names.as_slice() {
-            [] => "there are none in static_resources".to_owned(),
-            names => format!("there are {}", names.join(", ")),
+            [] => "static_resources has none".to_owned(),
+            names => format!("the clusters are {}", names.join(", ")),
         };
         let elsewhere = match tree.path(root, &["dynamic_resources", "cds_config"]) {
             Some(_) => {
@@ -188,18 +185,18 @@ fn find(tree: &Tree, name: &str) -> Result<Id, Problem> {
             }
             None => "",
         };
-        let text = format!("there is no cluster \"{name}\" in it; {others}{elsewhere}");
+        let text = format!("no cluster \"{name}\"; {others}{elsewhere}");
         return problem(0, text);
     };
     if let Some(second) = found.next() {
         let text = format!(
-            "a second cluster \"{name}\", beside that of line {}: give them different names",
+            "duplicate cluster \"{name}\", first at line {}: rename one",
             tree.line(first)
         );
         return problem(tree.line(second), text);
     }
     if tree.is_shared(first) {
-        let text = format!("cluster \"{name}\" is an anchor's or an alias: write it out");
+        let text = format!("cluster \"{name}\" is an anchor or an alias: write it out");
         return problem(tree.line(first), text);
     }
     Ok(first)
@@ -224,7 +221,7 @@ impl Draft<'_> {
     fn all(&mut self) -> Vec<crate::Agent> {
         let name = self.wish.cluster;
         if name.len() > 120 || name.chars().any(char::is_control) {
-            let text = "an agent takes up to 120 printable characters for a service's name";
+            let text = "a service's name must be at most 120 printable characters";
             self.refuse(self.tree.line(self.cluster), text);
         }
         if self.is_adopted() {
@@ -238,7 +235,7 @@ impl Draft<'_> {
         if !self.problems.is_empty() {
             return Vec::new();
         }
-        // Of what is added at one place, as at the file's end, the innermost comes first.
+        // Of several additions at one position, such as the end of the file, the innermost comes first.
         let (asked, is_new) = self.asked(&endpoints);
         self.settings(Some(&asked));
         self.listeners();
@@ -250,7 +247,7 @@ impl Draft<'_> {
         agents::agents(&endpoints, self.wish)
     }
 
-    /// Whether the cluster gets its nodes from agents already.
+    /// Whether the cluster already discovers its nodes through agents.
     fn is_adopted(&self) -> bool {
         let keys = [
             "eds_cluster_config",
@@ -263,7 +260,7 @@ impl Draft<'_> {
         self.kind == "EDS" && asked.is_some_and(|it| self.tree.items(it).iter().any(is_agents))
     }
 
-    /// The cluster of these nodes' agents, and whether it is a new one.
+    /// Returns the name of these nodes' agent cluster, and whether it is new.
     fn asked(&mut self, endpoints: &[Endpoint]) -> (String, bool) {
         let targets: Vec<String> = endpoints
             .iter()
@@ -282,7 +279,7 @@ impl Draft<'_> {
                 Some(_) => {}
             }
         }
-        let text = format!("there is a cluster \"{own}\" of other agents: take it out");
+        let text = format!("cluster \"{own}\" exists with other agents: remove it");
         self.refuse(tree.line(self.cluster), text);
         (own, false)
     }
@@ -334,7 +331,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Gives Envoy the name that endpoint discovery needs.
+    /// Adds the node id that endpoint discovery needs.
     fn node(&mut self) {
         let root = self.tree.root();
         let named = [
@@ -349,10 +346,7 @@ impl Draft<'_> {
         let line = self.tree.line(key);
         let own = self.tree.value(self.tree.follow(node));
         if !matches!(own.kind, Kind::Map(_)) {
-            self.refuse(
-                line,
-                "node has no keys: take it out, or give it id and cluster",
-            );
+            self.refuse(line, "node has no keys: remove it, or set id and cluster");
             return;
         }
         let missing: Vec<_> = named

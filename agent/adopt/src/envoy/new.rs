@@ -1,26 +1,26 @@
-//! Values that are added to a file, in the layout of what is around them.
+//! Values added to a file, in the layout of the surrounding lines.
 
 use super::yaml::{Id, Tree};
 use crate::edits::Edits;
 
-/// Columns of one level.
+/// Columns per level of indentation.
 const STEP: usize = 2;
 
 /// A value to add.
 #[derive(Clone, Debug)]
 pub enum New {
-    /// A scalar as it is written.
+    /// A scalar, as written.
     Text(String),
     /// Keys and values.
     Map(Vec<(&'static str, New)>),
     /// Items.
     Seq(Vec<New>),
-    /// A value in brackets, also where what is around it is not.
+    /// A value in flow style, even if the surrounding style is block.
     Flow(Box<New>),
 }
 
 impl New {
-    /// A scalar, in quotes where it needs them.
+    /// A scalar, quoted if necessary.
     pub fn text(text: &str) -> New {
         let plain = text.starts_with(|it: char| it.is_ascii_alphabetic())
             && text
@@ -42,7 +42,7 @@ impl New {
         New::Text(text.to_string())
     }
 
-    /// A map in brackets.
+    /// A map in flow style.
     pub fn flow_map(entries: Vec<(&'static str, New)>) -> New {
         New::Flow(Box::new(New::Map(entries)))
     }
@@ -78,7 +78,7 @@ impl New {
     }
 }
 
-/// Entries of a map in brackets, without these.
+/// Entries of a flow map, without the braces.
 pub fn pairs(entries: &[(&'static str, New)]) -> String {
     let pairs: Vec<String> = entries
         .iter()
@@ -105,12 +105,12 @@ fn lines(entries: &[(&'static str, New)]) -> Vec<String> {
 /// Edits of a tree.
 pub struct Editor<'a> {
     tree: &'a Tree<'a>,
-    /// What has been edited.
+    /// The edits so far.
     pub edits: Edits,
 }
 
 impl<'a> Editor<'a> {
-    /// Without edits.
+    /// An editor without edits.
     pub fn new(tree: &'a Tree<'a>) -> Self {
         Editor {
             tree,
@@ -155,7 +155,7 @@ impl<'a> Editor<'a> {
         self.edits.replace(self.tree.value(id).span.clone(), text);
     }
 
-    /// Adds lines behind the line on which something ends.
+    /// Adds lines after the line on which something ends.
     fn add_lines(&mut self, end: usize, column: usize, lines: &[String]) {
         let (at, eol) = (self.line_end(end), self.eol());
         let open = at > 0 && self.tree.bytes()[at - 1] != b'\n';
@@ -170,7 +170,7 @@ impl<'a> Editor<'a> {
         self.edits.insert(at, text);
     }
 
-    /// Adds entries to a map: behind this one of its keys, or the last.
+    /// Adds entries to a map, after one of its keys or at the end.
     pub fn add_entries(&mut self, map: Id, after: Option<&str>, new: &[(&'static str, New)]) {
         let map = self.tree.follow(map);
         let value = self.tree.value(map);
@@ -194,7 +194,7 @@ impl<'a> Editor<'a> {
         self.add_lines(end, column, &lines(new));
     }
 
-    /// Adds an item to a sequence that has some.
+    /// Adds an item to a non-empty sequence.
     pub fn add_item(&mut self, key: Id, seq: Id, new: &New) {
         let (Some(first), Some(last)) = (
             self.tree.items(seq).first().copied(),
@@ -208,7 +208,7 @@ impl<'a> Editor<'a> {
             self.edits.insert(at, format!("{}, ", new.flow()));
             return;
         }
-        // The start of a sequence that is not indented is that of its first item.
+        // An unindented sequence starts where its first item does.
         let column = match self.tree.bytes().get(value.span.start) {
             Some(b'-') => self.column(value.span.start),
             _ => self.column(self.tree.value(key).span.start),
@@ -217,7 +217,7 @@ impl<'a> Editor<'a> {
         self.add_lines(end, column, &New::Seq(vec![new.clone()]).block());
     }
 
-    /// Puts entries into the place of one of a map's, with a comment that follows it on its line.
+    /// Replaces an entry of a map, including a comment that follows it on its line.
     pub fn replace_entry(&mut self, map: Id, (key, value): (Id, Id), new: &[(&'static str, New)]) {
         let start = self.tree.value(key).span.start;
         let mut end = (self.tree.value(key).span.end).max(self.tree.value(value).span.end);

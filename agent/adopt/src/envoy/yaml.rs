@@ -1,4 +1,5 @@
-//! YAML as a tree of values with their places in the file. Nothing is expanded: an alias names its anchor's value.
+//! YAML as a tree of values with their positions in the file. Aliases are not expanded but refer to their anchor's
+//! value.
 
 use std::{borrow::Cow, collections::HashMap, ops::Range};
 
@@ -6,43 +7,43 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span};
 
 use crate::config::Problem;
 
-/// More values than any configuration that people maintain.
+/// More values than any hand-maintained configuration has.
 const MAX_VALUES: usize = 1_000_000;
-/// Levels that values may be nested.
+/// Maximum nesting depth.
 const MAX_DEPTH: usize = 100;
 
 /// Index of a value in its tree.
 pub type Id = usize;
 
-/// What a value is.
+/// Kind of a value.
 #[derive(Debug)]
 pub enum Kind {
-    /// Text, a number, or nothing at all.
+    /// Text, a number, or empty.
     Scalar(String),
     /// Keys and their values.
     Map(Vec<(Id, Id)>),
     /// Items.
     Seq(Vec<Id>),
-    /// The value of an anchor.
+    /// Reference to the value of an anchor.
     Alias(Id),
 }
 
 /// A value.
 #[derive(Debug)]
 pub struct Value {
-    /// From its anchor, tag or first character to its last.
+    /// From the anchor, tag or first character to the last character.
     pub span: Range<usize>,
     /// Line, from 1.
     pub line: usize,
-    /// What it is.
+    /// Kind of the value.
     pub kind: Kind,
-    /// Whether a map or sequence is written in brackets.
+    /// Whether a map or sequence is in flow style.
     pub flow: bool,
-    /// Number of aliases that stand for it.
+    /// Number of aliases that refer to it.
     aliases: usize,
 }
 
-/// The only document of a file.
+/// The single document of a file.
 #[derive(Debug)]
 pub struct Tree<'a> {
     bytes: &'a [u8],
@@ -50,7 +51,7 @@ pub struct Tree<'a> {
     root: Id,
 }
 
-/// A map or sequence that is being read.
+/// A map or sequence that is being parsed.
 struct Open {
     id: Id,
     key: Option<Id>,
@@ -59,7 +60,7 @@ struct Open {
 
 struct Builder<'a> {
     text: &'a str,
-    /// Offsets of characters, where they are not those of bytes.
+    /// Byte offsets of characters, if the file is not ASCII.
     offsets: Option<Vec<u32>>,
     values: Vec<Value>,
     open: Vec<Open>,
@@ -68,12 +69,12 @@ struct Builder<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// Reads a file.
+    /// Parses a file.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Problem> {
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let before = &bytes[..error.valid_up_to()];
             let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-            at(line, "this is not UTF-8")
+            at(line, "not UTF-8")
         })?;
         let offsets = (!text.is_ascii()).then(|| {
             let starts = text.char_indices().map(|(at, _)| at);
@@ -101,7 +102,7 @@ impl<'a> Tree<'a> {
             }
             builder.event(event, span)?;
         }
-        let root = builder.root.ok_or_else(|| at(0, "it is empty"))?;
+        let root = builder.root.ok_or_else(|| at(0, "the file is empty"))?;
         Ok(Tree {
             bytes,
             values: builder.values,
@@ -114,7 +115,7 @@ impl<'a> Tree<'a> {
         self.root
     }
 
-    /// The file.
+    /// Contents of the file.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -134,7 +135,7 @@ impl<'a> Tree<'a> {
         self.values[id].line
     }
 
-    /// What an alias stands for; any other value itself.
+    /// The target of an alias; any other value itself.
     pub fn follow(&self, id: Id) -> Id {
         match self.values[id].kind {
             Kind::Alias(target) => target,
@@ -142,7 +143,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Whether other places of the file have this value as well.
+    /// Whether other places in the file refer to this value.
     pub fn is_shared(&self, id: Id) -> bool {
         let value = &self.values[id];
         matches!(value.kind, Kind::Alias(_)) || value.aliases > 0
@@ -162,7 +163,7 @@ impl<'a> Tree<'a> {
         Some(target)
     }
 
-    /// Keys and values of a map; nothing of any other value.
+    /// Keys and values of a map; empty for any other value.
     pub fn entries(&self, id: Id) -> &[(Id, Id)] {
         match &self.values[self.follow(id)].kind {
             Kind::Map(entries) => entries,
@@ -170,7 +171,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Items of a sequence; nothing of any other value.
+    /// Items of a sequence; empty for any other value.
     pub fn items(&self, id: Id) -> &[Id] {
         match &self.values[self.follow(id)].kind {
             Kind::Seq(items) => items,
@@ -186,7 +187,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// A key of a map with its value. Envoy takes `snake_case` and `camelCase`.
+    /// A key of a map with its value. Envoy accepts `snake_case` and `camelCase`.
     pub fn entry(&self, id: Id, key: &str) -> Option<(Id, Id)> {
         let mut entries = self.entries(id).iter().copied();
         entries.find(|(own, _)| is_key(self.text(*own), key))
@@ -233,7 +234,7 @@ impl Builder<'_> {
         match event {
             Event::DocumentStart(_) if self.root.is_some() => Err(at(
                 line,
-                "a second document begins here, of which Envoy would read nothing: take it out",
+                "a second document begins here, which Envoy would ignore: remove it",
             )),
             Event::Alias(anchor) => {
                 let Some(target) = self.anchors.get(&anchor).copied() else {
@@ -257,7 +258,7 @@ impl Builder<'_> {
             Event::SequenceStart(anchor, _) => self.begin(span, anchor, Kind::Seq(Vec::new()), '['),
             Event::MappingStart(anchor, _) => self.begin(span, anchor, Kind::Map(Vec::new()), '{'),
             Event::SequenceEnd | Event::MappingEnd => {
-                // The parser counts what follows a bracket to it.
+                // The parser includes what follows a bracket.
                 let end = self.offset(span.start) + 1;
                 let Some(open) = self.open.pop() else {
                     return Ok(());
@@ -315,7 +316,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Puts a complete value into what contains it.
+    /// Adds a complete value to its parent.
     fn close(&mut self, id: Id) -> Result<(), Problem> {
         let (end, line) = (self.values[id].span.end, self.values[id].line);
         let Some(open) = self.open.last_mut() else {
@@ -329,13 +330,13 @@ impl Builder<'_> {
         let is_map = matches!(self.values[open.id].kind, Kind::Map(_));
         if is_map && open.key.is_none() {
             if let Some(first) = open.keys.insert(text.clone().into_owned(), line) {
-                let text = format!("the key \"{text}\" is there already, at line {first}");
+                let text = format!("duplicate key \"{text}\", first at line {first}");
                 return Err(at(line, text));
             }
             if text == "<<" {
                 return Err(at(
                     line,
-                    "Envoy does not take merge keys (<<): write the keys out",
+                    "Envoy does not support merge keys (<<): write the keys out",
                 ));
             }
             open.key = Some(id);
@@ -356,7 +357,7 @@ impl Builder<'_> {
     }
 }
 
-/// What follows anchor, tag and comments.
+/// Skips anchor, tag and comments.
 fn without_properties(text: &str) -> &str {
     let mut text = text.trim_start();
     loop {
@@ -369,7 +370,7 @@ fn without_properties(text: &str) -> &str {
     }
 }
 
-/// A scalar without what the parser counts to it behind its end: comments after quotes, empty lines after blocks.
+/// Removes what the parser includes after a scalar's end: comments after quotes, empty lines after blocks.
 fn trimmed(text: &str, style: ScalarStyle) -> &str {
     let quote = match style {
         ScalarStyle::SingleQuoted => '\'',

@@ -84,7 +84,7 @@ impl Draft<'_> {
         if let Some(server) = self.limited() {
             let (line, maxconn) = (server.line.number, server.effective.get("maxconn"));
             let text = format!(
-                "maxconn {} stays, and `timeout queue` as it was, while the agents only observe: when they are obeyed, \
+                "maxconn {} and `timeout queue` stay while the agents only observe; to enforce their bounds, \
                  run this again with --enforce",
                 maxconn.unwrap_or_default()
             );
@@ -154,7 +154,7 @@ impl Draft<'_> {
                 if line.word(0) == "no" || line.condition.is_some() {
                     self.note(
                         line.number,
-                        "option redispatch stays as it is; the guide has `option redispatch 1`",
+                        "option redispatch stays; the guide has `option redispatch 1`",
                     );
                 } else {
                     self.replace_words(line, 1, "redispatch 1");
@@ -189,7 +189,7 @@ impl Draft<'_> {
             set => {
                 if let Some(line) = set {
                     let text = format!(
-                        "this page for 503 is not shown by \"{}\" any more",
+                        "this page for 503 no longer applies to \"{}\"",
                         self.section.name
                     );
                     self.note(line.number, text);
@@ -216,14 +216,14 @@ impl Draft<'_> {
             "random" => {
                 self.note(
                     number,
-                    format!("balance {name} stays: it takes weights; the guide has leastconn"),
+                    format!("balance {name} stays: it supports weights; the guide has leastconn"),
                 );
                 None
             }
             "first" => {
                 self.note(
                     number,
-                    "balance first stays: it takes no weights, so maxconn alone follows the agents",
+                    "balance first stays: it does not support weights, so only maxconn follows the agents",
                 );
                 None
             }
@@ -233,7 +233,7 @@ impl Draft<'_> {
             _ => {
                 self.note(
                     number,
-                    format!("balance {name} stays: whether it takes weights is not known here"),
+                    format!("balance {name} stays: it may not support weights"),
                 );
                 None
             }
@@ -250,8 +250,8 @@ impl Draft<'_> {
         self.note(
             number,
             format!(
-                "balance {name} stays. Its hash-type becomes consistent, which takes weights: most keys get \
-                 another server at this reload, once"
+                "balance {name} stays. Its hash-type becomes consistent, which supports weights: at this reload, most keys \
+                 move to another server, once"
             ),
         );
         let own = set.filter(|line| config.owns(section, line) && line.condition.is_none());

@@ -34,7 +34,7 @@ impl Draft<'_> {
             }
             if let Some(line) = route.filter(|line| line.word(1).contains("%[")) {
                 let text = format!(
-                    "which backends it leads to is seen at run time: \"{backend}\" may be among them"
+                    "its backends are known only at run time, and may include \"{backend}\""
                 );
                 self.note(line.number, text);
             }
@@ -74,7 +74,7 @@ impl Draft<'_> {
                 .find(|line| line.starts(&["option", name]) && line.condition.is_some());
             if let Some(line) = conditional {
                 let text = format!(
-                    "option {name} is within .if: take it out, since the agents would not see every request"
+                    "option {name} is within .if: remove it, since agents would not see every request"
                 );
                 self.refuse(line.number, text);
             }
@@ -101,7 +101,7 @@ impl Draft<'_> {
         });
         let owned = format.filter(|line| config.owns(section, line));
         if let Some(line) = owned.filter(|line| line.condition.is_some()) {
-            self.refuse(line.number, "this log format is within .if: take it out, since the agents need one they can read");
+            self.refuse(line.number, "this log format is within .if: move it out, since agents need a format that they can read");
             return;
         }
         let adopted = format.is_some_and(|line| {
@@ -120,8 +120,8 @@ impl Draft<'_> {
         if !adopted {
             if let Some(line) = format {
                 let text = format!(
-                    "log lines of \"{}\" begin with the agents' fields from now on, and go on as before: whoever \
-                     parses them has to skip the first 11 words",
+                    "log lines of \"{}\" will begin with the agents' fields, followed by the current ones: parsers \
+                     must skip the first 11 words",
                     section.name
                 );
                 self.note(line.number, text);

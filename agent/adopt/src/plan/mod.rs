@@ -117,14 +117,14 @@ fn find<'a>(config: &'a Config, name: &str) -> Result<&'a Section, Problem> {
         };
         return Err(Problem {
             line: 0,
-            text: format!("there is no backend \"{name}\" in it; {others}"),
+            text: format!("no backend \"{name}\"; {others}"),
         });
     };
     if let Some(second) = found.next() {
         return Err(Problem {
             line: second.lines.start + 1,
             text: format!(
-                "a second backend \"{name}\", beside that of line {}: give them different names",
+                "duplicate backend \"{name}\", first at line {}: rename one",
                 section.lines.start + 1
             ),
         });
@@ -162,7 +162,7 @@ impl<'a> Draft<'a> {
         if !plain(&section.name) {
             self.refuse(
                 header.number,
-                "HAProxy takes letters, digits and -_.: in names only",
+                "HAProxy allows only letters, digits and -_.: in names",
             );
         }
         if let Some(line) = config.body(section).find(|line| line.starts(&["disabled"])) {
@@ -179,7 +179,7 @@ impl<'a> Draft<'a> {
             ("tcp", Source::Log) => self.refuse(
                 line,
                 format!(
-                    "backend \"{}\" has mode tcp, so HAProxy's log has no times of requests: name the service's \
+                    "backend \"{}\" has mode tcp, so HAProxy's log has no request times: name the service's \
                      own histogram with --metrics and --histogram, or set mode http",
                     section.name
                 ),

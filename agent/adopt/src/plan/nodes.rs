@@ -6,7 +6,7 @@ use crate::{
     agents::{self, Agent, LOG_PORT, Service, Source},
 };
 
-/// Of an `agent-send` text, as the agent takes it.
+/// Maximum length of an `agent-send` text that the agent accepts.
 const MAX_IDENTITY_BYTES: usize = 120;
 
 /// Host with an agent.
@@ -49,20 +49,23 @@ impl Draft<'_> {
                 self.refuse(
                     line,
                     format!(
-                        "server \"{}\" is there already, at line {first}",
+                        "duplicate server \"{}\", first at line {first}",
                         server.name
                     ),
                 );
             }
             names.push((server.name.to_owned(), line));
             if !plain(server.name) {
-                self.refuse(line, "HAProxy takes letters, digits and -_.: in names only");
+                self.refuse(
+                    line,
+                    "HAProxy allows only letters, digits and -_.: in names",
+                );
             }
             if let Some(keyword) = server.own.lacking() {
                 let text = format!("server \"{}\": {keyword} has no value", server.name);
                 self.refuse(line, text);
             }
-            // It would escape what is added behind it.
+            // It would escape what is appended.
             let last = server.line.words.last();
             if last.is_some_and(|word| word.text.ends_with('\\')) {
                 let text = format!(
@@ -78,8 +81,8 @@ impl Draft<'_> {
                 self.refuse(
                     line,
                     format!(
-                        "server \"{}\" has an agent-check already (agent-port {}), and an agent's answers would \
-                         contradict Plimsoll's: take it off first",
+                        "server \"{}\" already has an agent-check (agent-port {}), whose answers would \
+                         conflict with Plimsoll's: remove it first",
                         server.name,
                         server.effective.get("agent-port").unwrap_or("unknown"),
                     ),
@@ -97,7 +100,7 @@ impl Draft<'_> {
             let identity = &service.identity;
             if !is_identity(identity) {
                 let text = format!(
-                    "server \"{}\": an agent takes up to {MAX_IDENTITY_BYTES} printable ASCII characters for the \
+                    "server \"{}\": an agent accepts up to {MAX_IDENTITY_BYTES} printable ASCII characters for the \
                      text of agent-send, not {identity:?}",
                     server.name
                 );
@@ -145,8 +148,8 @@ impl Draft<'_> {
                 self.refuse(
                     line,
                     format!(
-                        "server-template \"{}\": its nodes are known at run time only, and HAProxy's log needs their \
-                         addresses before: name the service's own histogram with --metrics and --histogram",
+                        "server-template \"{}\": its nodes are known only at run time, but HAProxy's log needs their \
+                         addresses earlier: name the service's own histogram with --metrics and --histogram",
                         server.name
                     ),
                 );
@@ -171,7 +174,7 @@ impl Draft<'_> {
         if server.address.text.contains('$') && self.wish.source == Source::Log {
             self.note(
                 line,
-                "the log lines have the address that the environment holds now",
+                "the log lines contain the address from the current environment",
             );
         }
         Some(Some(host))

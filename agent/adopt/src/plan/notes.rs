@@ -1,4 +1,4 @@
-//! Notes on lines that stay and that the operator should know of.
+//! Notes on lines that stay but that the operator should know about.
 
 use super::Draft;
 use crate::{config::Line, proxies};
@@ -17,11 +17,11 @@ impl Draft<'_> {
         let said: [(Is, &str); 4] = [
             (
                 &|line| line.word(0) == "retry-on" && line.words.iter().any(|it| it.text == "503"),
-                "retry-on 503 stays: it sends what a busy node refused to the next busy node; take 503 off",
+                "retry-on 503 stays: it sends requests refused by a busy node to the next busy node; remove 503",
             ),
             (
                 &|line| line.word(0) == "load-server-state-from-file" && line.word(1) != "none",
-                "the state file stays: it brings back weights and drains after a reload, but no maxconn",
+                "the state file stays: it restores weights and drains after a reload, but not maxconn",
             ),
             (
                 &|line| line.word(0) == "fullconn",
@@ -32,7 +32,7 @@ impl Draft<'_> {
                     matches!(line.word(0), "http-request" | "http-response")
                         && line.starts(&[line.word(0), "set-log-level", "silent"])
                 },
-                "requests that are not logged are not seen by the agents either",
+                "agents do not see requests that are not logged",
             ),
         ];
         for (is, text) in said {
@@ -76,7 +76,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Notes other backends with the same nodes, or with other agents.
+    /// Adds notes on other backends with the same nodes, or with other agents.
     fn others(&mut self) {
         let config = self.config;
         for (section, line, _) in proxies::adoptable(config) {
@@ -91,8 +91,8 @@ impl Draft<'_> {
             });
             if let Some(server) = shared {
                 let text = format!(
-                    "backend \"{}\" sends to {} as well, and stays: its requests are outside of these limits, and are \
-                     not seen in the agents' log",
+                    "backend \"{}\" also sends to {}, and stays: these limits do not apply to its requests, which are \
+                     missing from the agents' log",
                     section.name, server.address.text
                 );
                 self.note(server.line.number, text);
@@ -102,8 +102,8 @@ impl Draft<'_> {
             });
             if asked {
                 let text = format!(
-                    "backend \"{}\" has agent checks without agent-send, and stays: beside servers with one, each of \
-                     its answers takes 200 ms",
+                    "backend \"{}\" has agent checks without agent-send, and stays: next to servers with agent-send, each of \
+                     its checks takes 200 ms",
                     section.name
                 );
                 self.note(line, text);

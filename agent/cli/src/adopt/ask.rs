@@ -1,4 +1,4 @@
-//! What the command line left open, asked on a terminal.
+//! Asks on a terminal for arguments missing from the command line.
 
 use std::{
     io::{IsTerminal, Write},
@@ -21,7 +21,7 @@ fn line(question: &str) -> anyhow::Result<String> {
     Ok(answer.trim().to_owned())
 }
 
-/// The name of a backend or cluster, of those that are there with what is to know of them.
+/// Returns the given backend or cluster if it exists, otherwise asks for one, listing the choices with their details.
 pub fn name(
     given: Option<String>,
     what: &str,
@@ -31,18 +31,18 @@ pub fn name(
         return Ok(name);
     }
     if choices.is_empty() {
-        bail!("this file has no {what} with servers");
+        bail!("no {what} with servers in this file");
     }
     let list: String = choices
         .iter()
         .map(|(name, detail)| format!("  {name} ({detail})\n"))
         .collect();
     if !terminal() {
-        bail!("--{what}: name one of\n{}", list.trim_end());
+        bail!("--{what}: required; one of\n{}", list.trim_end());
     }
-    eprint!("There are:\n{list}");
+    eprint!("Choices:\n{list}");
     loop {
-        let answer = line(&format!("Which {what} gets agents?"))?;
+        let answer = line(&format!("Which {what} should get agents?"))?;
         if choices.iter().any(|(name, _)| *name == answer) {
             return Ok(answer);
         }
@@ -50,7 +50,7 @@ pub fn name(
     }
 }
 
-/// A text; `missing` is said where nobody can be asked.
+/// Returns the given text, otherwise asks for it; `missing` is the error where there is no terminal.
 pub fn text(
     given: Option<String>,
     question: &str,
@@ -70,17 +70,17 @@ pub fn text(
     }
 }
 
-/// The delay as the agent's configuration has it, and how long that is.
+/// Returns the delay as written in the agent's configuration, with its duration.
 pub fn sla(given: Option<String>) -> anyhow::Result<(String, Duration)> {
     if let Some(text) = given {
         let duration = delay(&text)?;
         return Ok((text, duration));
     }
     if !terminal() {
-        bail!("--sla: the delay that clients were promised, as 500ms or 1s");
+        bail!("--sla: required; the delay that clients are promised, such as 500ms or 1s");
     }
     loop {
-        let text = line("Which delay were its clients promised (as 500ms or 1s)?")?;
+        let text = line("Which delay does its SLA promise (such as 500ms or 1s)?")?;
         match delay(&text) {
             Ok(duration) => return Ok((text, duration)),
             Err(error) => eprintln!("{error:#}"),

@@ -1,4 +1,4 @@
-//! Files that are written together: all of them, or none.
+//! Writes several files as one transaction: all of them, or none.
 
 use std::{
     fs::{self, File, Metadata, Permissions},
@@ -10,10 +10,10 @@ use std::{
 use anyhow::Context;
 use tempfile::NamedTempFile;
 
-/// Mode of a file that is new: agents run as a user of their own.
+/// Mode of new files: readable by all, since agents run as a user of their own.
 const NEW_MODE: u32 = 0o644;
 
-/// New files, complete on disk beside those that they replace.
+/// New files, complete on disk next to the files they replace.
 #[derive(Default)]
 pub struct Batch {
     files: Vec<Staged>,
@@ -22,19 +22,19 @@ pub struct Batch {
 struct Staged {
     path: PathBuf,
     new: NamedTempFile,
-    /// A copy of the file that is replaced, so that putting it back needs no room.
+    /// Copy of the replaced file, so that restoring it needs no free space.
     old: Option<NamedTempFile>,
 }
 
-/// A file that has taken its place.
+/// A file that has been moved into place.
 struct Placed {
     path: PathBuf,
     old: Option<NamedTempFile>,
 }
 
 impl Batch {
-    /// Adds a file, with the owner and mode of `like`, or of the file that it replaces. Where a symbolic link leads to
-    /// a file, that file is replaced.
+    /// Adds a file with the owner and mode of `like`, or of the file it replaces. A symbolic link is followed, and
+    /// its target replaced.
     pub fn add(
         &mut self,
         path: &Path,
@@ -47,7 +47,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Puts all files into their places. After an error every file is as it was.
+    /// Moves all files into place. On error every file is restored.
     pub fn commit(self) -> anyhow::Result<()> {
         let mut placed: Vec<Placed> = Vec::new();
         for Staged { path, new, old } in self.files {
@@ -72,10 +72,7 @@ impl Batch {
 }
 
 fn unwritten(path: &Path) -> String {
-    format!(
-        "{} could not be written; all files are as they were",
-        path.display()
-    )
+    format!("cannot write {}; no file was changed", path.display())
 }
 
 fn directory(path: &Path) -> &Path {
@@ -113,14 +110,14 @@ fn temporary(
             fchown(file.as_file(), Some(like.uid()), Some(like.gid()))?;
         }
     }
-    // After the owner, whose change takes bits away.
+    // After the owner, since changing the owner clears mode bits.
     let mode = like.map_or(Permissions::from_mode(NEW_MODE), Metadata::permissions);
     file.as_file().set_permissions(mode)?;
     file.as_file().sync_all()?;
     Ok(file)
 }
 
-/// Puts back what was there, the last one first; says where that failed.
+/// Restores the previous files, last one first; returns what could not be restored.
 fn put_back(placed: Vec<Placed>) -> Option<String> {
     let mut failed = Vec::new();
     for Placed { path, old } in placed.into_iter().rev() {
@@ -173,7 +170,7 @@ mod tests {
             batch.add(&at(name), b"new", None).unwrap();
         }
         let error = format!("{:#}", batch.commit().unwrap_err());
-        let expected = format!("{} could not be written; all files", at("c").display());
+        let expected = format!("cannot write {}; no file", at("c").display());
         assert!(error.contains(&expected), "{error}");
         assert_eq!(fs::read(at("a")).unwrap(), b"old");
         assert_eq!(fs::metadata(at("a")).unwrap().mode() & 0o777, 0o600);

@@ -1,4 +1,4 @@
-//! The proxy's own check of the file before and after.
+//! Runs the proxy's own configuration check on the file before and after the change.
 
 use std::{
     ffi::OsStr,
@@ -11,17 +11,17 @@ use anyhow::{Context, bail};
 
 use super::Proxy;
 
-/// Where it is on the distributions that install it outside of a user's PATH.
+/// Install directories outside a normal user's PATH.
 const DIRECTORIES: [&str; 4] = [
     "/usr/sbin",
     "/usr/local/bin",
     "/usr/local/sbin",
     "/opt/haproxy/sbin",
 ];
-/// The first version of Envoy with what docs/envoy.md needs.
+/// The oldest version of Envoy that supports docs/envoy.md.
 const MIN_ENVOY: (u32, u32) = (1, 34);
 
-/// A proxy that checks configurations.
+/// A proxy binary that checks configurations.
 pub struct Checker {
     proxy: Proxy,
     path: PathBuf,
@@ -34,7 +34,7 @@ struct Verdict {
 }
 
 impl Checker {
-    /// The named one, or one that is installed.
+    /// Finds the named proxy binary, or an installed one.
     pub fn find(proxy: Proxy, named: Option<PathBuf>) -> anyhow::Result<Option<Self>> {
         let program = proxy.program();
         if let Some(path) = named {
@@ -51,7 +51,7 @@ impl Checker {
         Ok(found.map(|path| Checker { proxy, path }))
     }
 
-    /// What to tell; an error where the proxy refuses one of them.
+    /// Returns a message for the user; an error if the proxy rejects either file.
     pub fn check(&self, file: &Path, before: &[u8], after: &[u8]) -> anyhow::Result<String> {
         if self.proxy == Proxy::Envoy {
             self.is_recent()?;
@@ -59,7 +59,7 @@ impl Checker {
         let first = self.verdict(file, before)?;
         if !first.accepted {
             bail!(
-                "{} refuses {} as it is (--no-check goes on without it):\n{}",
+                "{} rejects {} before any change (skip the check with --no-check):\n{}",
                 self.path.display(),
                 file.display(),
                 first.text
@@ -68,21 +68,18 @@ impl Checker {
         let second = self.verdict(file, after)?;
         if !second.accepted {
             bail!(
-                "{} refuses what would be written, so nothing is:\n{}",
+                "{} rejects the changed file; nothing was written:\n{}",
                 self.path.display(),
                 second.text
             );
         }
         let mut told = format!(
-            "Checked: {} {} takes it.\n",
+            "Checked: {} {} accepts it.\n",
             self.path.display(),
             self.words().join(" ")
         );
         if second.warnings > first.warnings {
-            told.push_str(&format!(
-                "It warns, which it did not before:\n{}",
-                second.text
-            ));
+            told.push_str(&format!("New warnings:\n{}", second.text));
         }
         Ok(told)
     }
@@ -95,7 +92,7 @@ impl Checker {
     }
 
     fn verdict(&self, file: &Path, bytes: &[u8]) -> anyhow::Result<Verdict> {
-        // Envoy goes by the end of the name.
+        // Envoy chooses the format by file extension.
         let end = file.extension().unwrap_or(OsStr::new("cfg"));
         let mut suffix = OsStr::new(".").to_owned();
         suffix.push(end);
@@ -140,7 +137,7 @@ impl Checker {
         };
         if (major, minor) < MIN_ENVOY {
             bail!(
-                "{} is Envoy {major}.{minor}, which refuses nothing for agents: {}.{} or later is needed",
+                "{} is Envoy {major}.{minor}, which cannot refuse requests on behalf of agents: {}.{} or later is required",
                 self.path.display(),
                 MIN_ENVOY.0,
                 MIN_ENVOY.1
@@ -150,7 +147,7 @@ impl Checker {
     }
 }
 
-/// Of "envoy  version: 5f…/1.40.0/Clean/RELEASE/BoringSSL".
+/// Parses "envoy  version: 5f…/1.40.0/Clean/RELEASE/BoringSSL".
 fn version(text: &str) -> Option<(u32, u32)> {
     text.split('/').find_map(|part| {
         let mut numbers = part.split('.').map(str::parse);

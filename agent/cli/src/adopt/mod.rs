@@ -20,63 +20,67 @@ use batch::Batch;
 use check::Checker;
 use store::Original;
 
-/// Said where the agents begin by observing.
-const OBEY: &str = r#"The agents only observe: what they would do is in `plimsoll node status`. To have them obeyed, on every node:
+/// Printed where agents start in observe mode.
+const OBEY: &str = r#"The agents only observe; `plimsoll node status` shows what they would do. To enforce their decisions, on every node:
   sed -i 's/^mode = "observe" /mode = "enforce" /' /etc/plimsoll/agent.toml && systemctl reload plimsoll
 "#;
-/// After so many the file is hardly a haproxy.cfg.
+/// A file with more problems is unlikely to be a haproxy.cfg.
 const MAX_PROBLEMS: usize = 10;
 
-/// Put the agents into an existing haproxy.cfg, or Envoy's bootstrap: print what docs/haproxy.md or
-/// docs/envoy.md changes in it, what the agents are told, and what stays as it is; write it with `--write`.
+/// Add agents to an existing haproxy.cfg or Envoy bootstrap: print the changes that docs/haproxy.md or docs/envoy.md
+/// describes, the agents' configurations, and notes on existing lines. The file is changed only with `--write`.
+///
+/// Files named .yaml or .yml are treated as Envoy bootstraps, whose cluster then discovers its nodes through the
+/// agents. Environment variables in haproxy.cfg are expanded from this command's environment, as HAProxy does.
 ///
 /// A file that ends in .yaml or .yml is Envoy's: its cluster gets its nodes from the agents. Variables in haproxy.cfg
 /// are those of this command's own environment, as they are in HAProxy.
 #[derive(Args, Debug)]
 pub struct AdoptArgs {
-    /// HAProxy's configuration, or Envoy's bootstrap in YAML.
+    /// haproxy.cfg, or an Envoy bootstrap in YAML.
     #[arg(default_value = "/etc/haproxy/haproxy.cfg")]
     pub file: PathBuf,
-    /// The backend, or Envoy's cluster, whose nodes get agents; asked for on a terminal.
+    /// Backend or Envoy cluster whose nodes get agents; on a terminal, asked for if missing.
     #[arg(long, visible_alias = "cluster", value_name = "NAME")]
     pub backend: Option<String>,
-    /// The delay that its clients were promised, as 500ms or 1s; asked for on a terminal.
+    /// Delay promised to its clients, such as 500ms or 1s; on a terminal, asked for if missing.
     #[arg(long, value_name = "DELAY")]
     pub sla: Option<String>,
-    /// Let agents read the service's own metrics at this URL, as its node reaches them, and not HAProxy's log. Needed
-    /// for Envoy, which tells agents nothing of delays; asked for on a terminal.
+    /// URL of the service's own metrics as seen from its node, for agents to read instead of HAProxy's log. Required
+    /// for Envoy, which does not report delays to agents; on a terminal, asked for if missing.
     #[arg(long, value_name = "URL", requires = "histogram")]
     pub metrics: Option<String>,
-    /// The histogram of delays among these metrics.
+    /// Name of the delay histogram in these metrics.
     #[arg(long, value_name = "NAME", requires = "metrics")]
     pub histogram: Option<String>,
-    /// The gauge of requests in progress among these metrics, by which agents see a burst sooner.
+    /// Name of the gauge of requests in progress in these metrics, which shows agents a burst sooner.
     #[arg(long, value_name = "NAME", requires = "metrics")]
     pub gauge: Option<String>,
-    /// Write the agents' configurations into this directory, one file a host, and do not print them.
+    /// Write the agents' configurations to this directory, one file per host, instead of printing them.
     #[arg(long, value_name = "DIR")]
     pub agents: Option<PathBuf>,
-    /// The proxy obeys the agents, which otherwise begin by observing: limits of the servers' own go.
+    /// Let the proxy obey the agents from the start, and remove the servers' own limits. Agents only observe
+    /// otherwise.
     #[arg(long)]
     pub enforce: bool,
-    /// Write the change; the file as it was stays beside it, for `--undo`.
+    /// Write the change, keeping a backup next to the file for `--undo`.
     #[arg(long)]
     pub write: bool,
-    /// Put the file back as it was before `--write`.
+    /// Restore the file from before `--write`.
     #[arg(long, conflicts_with_all = ["write", "backend", "sla", "metrics", "gauge", "agents", "enforce"])]
     pub undo: bool,
-    /// The HAProxy that checks the file before and after; otherwise the installed one.
+    /// HAProxy binary that checks the file before and after the change [default: the installed one].
     #[arg(long, value_name = "PATH", conflicts_with = "no_check")]
     pub haproxy: Option<PathBuf>,
-    /// The Envoy that checks its file before and after; otherwise the installed one.
+    /// Envoy binary that checks the file before and after the change [default: the installed one].
     #[arg(long, value_name = "PATH", conflicts_with = "no_check")]
     pub envoy: Option<PathBuf>,
-    /// Do not let the proxy check it.
+    /// Do not run the proxy's check.
     #[arg(long)]
     pub no_check: bool,
 }
 
-/// Whose file it is.
+/// The proxy that reads the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proxy {
     Haproxy,
@@ -84,14 +88,14 @@ enum Proxy {
 }
 
 impl Proxy {
-    /// By the end of the file's name, as Envoy itself does it.
+    /// Determined by the file extension, as Envoy does.
     fn of(args: &AdoptArgs) -> anyhow::Result<Self> {
         let file = args.file.display();
         let end = args.file.extension().and_then(|end| end.to_str());
         let proxy = match end.unwrap_or_default().to_ascii_lowercase().as_str() {
             "yaml" | "yml" => Proxy::Envoy,
             "json" | "pb" | "pb_text" | "prototxt" | "textproto" => bail!(
-                "{file}: of Envoy's bootstraps only one in YAML, .yaml or .yml, can be changed in its place"
+                "{file}: an Envoy bootstrap can be edited in place only as YAML (.yaml or .yml)"
             ),
             _ => Proxy::Haproxy,
         };
@@ -101,7 +105,7 @@ impl Proxy {
             );
         }
         if proxy == Proxy::Envoy && args.haproxy.is_some() {
-            bail!("--haproxy: {file} ends like a bootstrap of Envoy's");
+            bail!("--haproxy: {file} has the extension of an Envoy bootstrap");
         }
         Ok(proxy)
     }
@@ -113,7 +117,7 @@ impl Proxy {
         }
     }
 
-    /// How it reads its file again.
+    /// What makes the proxy read its file again.
     fn reload(self) -> &'static str {
         match self {
             Proxy::Haproxy => "Reload HAProxy",
@@ -141,7 +145,7 @@ pub fn run(args: AdoptArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let checked = match &checker {
         Some(checker) => checker.check(&args.file, &original.bytes, &after)?,
-        None => format!("Not checked: no {0} was run (--{0}).\n", proxy.program()),
+        None => format!("Not checked: {0} was not run (--{0}).\n", proxy.program()),
     };
 
     let file = args.file.display().to_string();
@@ -157,7 +161,7 @@ pub fn run(args: AdoptArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let file = (changed && args.write).then_some((&original, &*after));
     let new = args.agents.as_deref().filter(|it| !it.exists());
     let (added, backup) = write_all(agents, file).inspect_err(|_| {
-        // It stays where there is something in it.
+        // Left in place if not empty.
         let _ = new.map(fs::remove_dir);
     })?;
 
@@ -170,14 +174,14 @@ pub fn run(args: AdoptArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     match backup {
         Some(backup) => writeln!(
             out,
-            "Written: {}. The file as it was is {} (--undo). {reload} when the agents run.",
+            "Written: {}. Backup: {} (restore with --undo). {reload} once the agents run.",
             original.path.display(),
             backup.display(),
         )?,
-        None if changed => writeln!(out, "Nothing is written yet (--write).")?,
+        None if changed => writeln!(out, "Nothing written; apply the change with --write.")?,
         None => writeln!(
             out,
-            "Nothing to change: \"{name}\" has what the guide says."
+            "Nothing to change: \"{name}\" already follows the guide."
         )?,
     }
     Ok(())
@@ -209,8 +213,7 @@ fn print_agents(agents: &[Agent], out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the agents' files into a directory, and the proxy's; says what each of the agents' is, and where the
-/// proxy's is kept as it was.
+/// Writes the agents' files and the proxy's file; returns a line for each agent's file and the path of the backup.
 fn write_all(
     agents: Option<(&Path, &[Agent])>,
     file: Option<(&Original, &[u8])>,
@@ -228,7 +231,7 @@ fn write_all(
     Ok((added, backup))
 }
 
-/// Adds the agents' files to a batch; says what each is.
+/// Adds the agents' files to a batch; returns a line for each.
 fn add_agents(
     directory: &Path,
     agents: &[Agent],
@@ -250,7 +253,7 @@ fn add_agents(
 
 fn print_notes(notes: &[Note], out: &mut dyn Write) -> anyhow::Result<()> {
     if !notes.is_empty() {
-        writeln!(out, "\nTo know, by line of the file as it is now:")?;
+        writeln!(out, "\nNotes, by line of the current file:")?;
     }
     for note in notes {
         writeln!(out, "  {}: {}", note.line, note.text)?;

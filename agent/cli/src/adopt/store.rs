@@ -1,4 +1,4 @@
-//! The file on disk: read with limits, replaced as a whole, and put back.
+//! The file on disk: reading it with limits, replacing it atomically, restoring it.
 
 use std::{
     ffi::OsString,
@@ -12,29 +12,29 @@ use anyhow::{Context, bail};
 
 use super::batch::Batch;
 
-/// Larger than any configuration that people maintain.
+/// Larger than any hand-maintained configuration.
 const MAX_BYTES: u64 = 16 << 20;
-/// Beside the file: as it was before, and as it was written. Neither name ends like a configuration's.
+/// Suffixes of the copies from before and after the change. No proxy reads files with these extensions.
 const BEFORE: &str = ".before-plimsoll";
 const WRITTEN: &str = ".with-plimsoll";
 
-/// A file as it was read.
+/// A file as read.
 pub struct Original {
-    /// The file itself, where a link led to it.
+    /// Path of the file itself, with symbolic links resolved.
     pub path: PathBuf,
-    /// What is in it.
+    /// Contents.
     pub bytes: Vec<u8>,
     metadata: Metadata,
 }
 
 impl Original {
-    /// Reads a file, or where a symbolic link leads.
+    /// Reads a file, following symbolic links.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let path = fs::canonicalize(path).with_context(|| path.display().to_string())?;
         let metadata = fs::metadata(&path).with_context(|| path.display().to_string())?;
         if metadata.is_dir() {
             bail!(
-                "{} is a directory: name the file that has the backend",
+                "{} is a directory: name the file that contains the backend",
                 path.display()
             );
         }
@@ -62,19 +62,19 @@ impl Original {
         PathBuf::from(name)
     }
 
-    /// Nobody wrote to it meanwhile.
+    /// Fails if the file has changed since it was read.
     fn still_the_same(&self) -> anyhow::Result<()> {
         if fs::read(&self.path).is_ok_and(|now| now == self.bytes) {
             return Ok(());
         }
         bail!(
-            "{} was changed meanwhile: run this again",
+            "{} changed while the command ran: run it again",
             self.path.display()
         );
     }
 }
 
-/// Adds to a batch what puts other bytes into the file; says where it is kept as it was.
+/// Adds the changed file and a backup of the original to a batch; returns the backup's path.
 pub fn write(original: &Original, after: &[u8], batch: &mut Batch) -> anyhow::Result<PathBuf> {
     if original.metadata.nlink() > 1 {
         bail!(
@@ -84,7 +84,7 @@ pub fn write(original: &Original, after: &[u8], batch: &mut Batch) -> anyhow::Re
         );
     }
     let (before, written) = (original.beside(BEFORE), original.beside(WRITTEN));
-    // A second backend: what was before the first one stays the backup.
+    // A second backend is being added: keep the backup from before the first.
     let again = before.exists() && fs::read(&written).is_ok_and(|it| it == original.bytes);
     if !again {
         batch.add(&before, &original.bytes, Some(&original.metadata))?;
@@ -95,7 +95,7 @@ pub fn write(original: &Original, after: &[u8], batch: &mut Batch) -> anyhow::Re
     Ok(before)
 }
 
-/// Puts the file back as it was.
+/// Restores the file from its backup.
 pub fn undo(original: &Original, reload: &str, out: &mut dyn Write) -> anyhow::Result<()> {
     let path = original.path.display();
     let (before, written) = (original.beside(BEFORE), original.beside(WRITTEN));

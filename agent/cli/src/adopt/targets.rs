@@ -1,4 +1,4 @@
-//! What is planned for each proxy's file.
+//! Plans the change for each proxy's file.
 
 use std::net::{IpAddr, ToSocketAddrs};
 
@@ -11,10 +11,10 @@ use plimsoll_adopt::{
 
 use super::{AdoptArgs, ask, refusal, store::Original};
 
-/// A plan, and for which backend or cluster it is.
+/// The name of the backend or cluster, and its plan.
 pub type Planned = (String, Plan);
 
-/// For HAProxy.
+/// Plans a change of haproxy.cfg.
 pub fn haproxy(original: &Original, args: &AdoptArgs) -> anyhow::Result<Planned> {
     let refused = |problems: &[Problem]| anyhow::Error::msg(refusal(&args.file, problems));
     let environment = |name: &str| std::env::var(name).ok();
@@ -50,7 +50,7 @@ pub fn haproxy(original: &Original, args: &AdoptArgs) -> anyhow::Result<Planned>
     Ok((backend, plan))
 }
 
-/// For Envoy.
+/// Plans a change of an Envoy bootstrap.
 pub fn envoy(original: &Original, args: &AdoptArgs) -> anyhow::Result<Planned> {
     let refused = |problems: &[Problem]| anyhow::Error::msg(refusal(&args.file, problems));
     let tree = Tree::parse(&original.bytes).map_err(|problem| refused(&[problem]))?;
@@ -65,16 +65,16 @@ pub fn envoy(original: &Original, args: &AdoptArgs) -> anyhow::Result<Planned> {
     let (sla, duration) = ask::sla(args.sla.clone())?;
     let metrics = ask::text(
         args.metrics.clone(),
-        "Envoy tells agents nothing of delays: at which URL does a node's own agent reach the service's metrics?",
-        "--metrics and --histogram: Envoy tells agents nothing of delays, so name the service's own histogram",
+        "Envoy does not report delays to agents. At which URL does a node's agent reach the service's metrics?",
+        "--metrics, --histogram: required, since Envoy does not report delays to agents; name the service's own histogram",
     )?;
     if let Err(error) = plimsoll_net::http_url(&metrics) {
         bail!("--metrics: \"{metrics}\": {error}");
     }
     let histogram = ask::text(
         args.histogram.clone(),
-        "Which of them is the histogram of delays?",
-        "--histogram: the name of the histogram of delays",
+        "Which of these metrics is the delay histogram?",
+        "--histogram: required; the name of the delay histogram",
     )?;
     let wish = envoy::Wish {
         cluster: &cluster,
@@ -90,7 +90,7 @@ pub fn envoy(original: &Original, args: &AdoptArgs) -> anyhow::Result<Planned> {
     Ok((cluster, plan))
 }
 
-/// The first of these.
+/// Lists the first few endpoints.
 fn few(endpoints: &[String]) -> String {
     match endpoints {
         [] => "no endpoints".to_owned(),
