@@ -19,8 +19,9 @@ const WAIT: Duration = Duration::from_secs(2);
 /// Memory limit for all bodies that are being read or answered.
 const MAX_BYTES: usize = 8 << 20;
 
-/// Bodies are kept in parts while they arrive: freed large blocks would stay with the allocator.
-const PART: usize = 64 << 10;
+/// Bodies are kept in parts while they arrive: freed large blocks would stay with the allocator. Each counts as a whole,
+/// as it takes that much memory.
+const PART: usize = 16 << 10;
 
 /// Status and message of a refused body.
 pub type Refusal = (StatusCode, String);
@@ -144,23 +145,24 @@ impl Whole {
             if length > most {
                 return Err(too_large(most));
             }
-            if !self.bodies.lock().take(self.number, data.len()) {
-                return Err(no_room());
-            }
-            self.keep(&data);
+            self.keep(&data)?;
         }
         Ok(())
     }
 
-    fn keep(&mut self, mut data: &[u8]) {
+    fn keep(&mut self, mut data: &[u8]) -> Result<(), Refusal> {
         while !data.is_empty() {
-            let part = self.parts.pop_if(|part| part.len() < PART);
-            let mut part = part.unwrap_or_else(|| Vec::with_capacity(PART));
+            let mut part = match self.parts.pop_if(|part| part.len() < PART) {
+                Some(part) => part,
+                None if self.bodies.lock().take(self.number, PART) => Vec::with_capacity(PART),
+                None => return Err(no_room()),
+            };
             let (now, later) = data.split_at(data.len().min(PART - part.len()));
             part.extend_from_slice(now);
             self.parts.push(part);
             data = later;
         }
+        Ok(())
     }
 
     /// Completes the body; false if it was evicted meanwhile.
@@ -197,4 +199,26 @@ fn too_large(most: usize) -> Refusal {
 fn no_room() -> Refusal {
     let problem = format!("the bodies under way have {MAX_BYTES} bytes, which is the most");
     (StatusCode::TOO_MANY_REQUESTS, problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_of_one_byte_counts_with_the_memory_that_it_takes() {
+        let bodies = Arc::new(Bodies::default());
+        let begin = || {
+            let gives_way = CancellationToken::new();
+            let mut body = bodies.begin(gives_way.clone());
+            assert!(body.keep(b"x").is_ok());
+            (body, gives_way)
+        };
+        let held: Vec<_> = (0..MAX_BYTES / PART).map(|_| begin()).collect();
+        assert!(!held.iter().any(|(_, gives_way)| gives_way.is_cancelled()));
+        assert_eq!(bodies.lock().left, 0);
+        let _one_more = begin();
+        assert!(held[0].1.is_cancelled());
+        assert!(!held[1].1.is_cancelled());
+    }
 }
