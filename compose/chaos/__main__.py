@@ -16,23 +16,15 @@ INSIDE = "--inside"
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m compose.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="of faults and clients")
-    parser.add_argument("--seconds", type=float, default=60, help="how long faults begin")
+    parser.add_argument("--seconds", type=float, default=60, help="for how long faults begin")
     parser.add_argument(INSIDE, action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not options.inside:
         if os.geteuid() != 0:
             raise LabError("needs root: the hosts are namespaces")
-        own = [
-            "unshare",
-            "--net",
-            "--mount",
-            "--propagation",
-            "private",
-            sys.executable,
-            "-m",
-            "compose.chaos",
-        ]
-        os.execvp(own[0], [*own, *sys.argv[1:], INSIDE])
+        own = ["unshare", "--net", "--mount", "--propagation", "private"]
+        python = [sys.executable, "-m", "compose.chaos"]
+        os.execvp(own[0], [*own, *python, *sys.argv[1:], INSIDE])
     directory = RESULTS / f"chaos-{options.seed}"
     shutil.rmtree(directory, ignore_errors=True)
     history, violations = run(options.seed, options.seconds, directory)

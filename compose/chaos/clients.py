@@ -2,17 +2,26 @@
 
 import asyncio
 import itertools
+import json
 import random
 import re
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 from compose.chaos.figures import TIMELY_SECONDS
 from compose.chaos.history import Attempt, Writer
-from compose.chaos.site import HAPROXYS, PROXIES, QUERY_ITEMS, WEB, WRITE_ITEMS, WRITE_SECONDS
+from compose.chaos.site import (
+    ACCOUNTS,
+    HAPROXYS,
+    PROXIES,
+    QUERY_ITEMS,
+    SYMBOLS,
+    WEB,
+    WRITE_ITEMS,
+    WRITE_SECONDS,
+)
 from compose.lab.placement import Sets
 
 WRITES_PER_SECOND, QUERIES_PER_SECOND = 40.0, 60.0
@@ -23,7 +32,6 @@ PAUSE_SECONDS = 0.1
 MAX_ATTEMPTS = 5
 SETS = Sets(count=24).shares()
 POPULAR_SECONDS, POPULAR_STEP = 15, 7
-ACCOUNTS = 3000
 
 
 def popular(seconds: float) -> list[str]:
@@ -44,11 +52,11 @@ class Clients:
     addresses: dict[str, str]
     writer: Writer
     seed: int
-    # When each set was last written, and operations that were, by kind.
+    # When each set was last written.
     written: dict[str, float] = field(default_factory=dict)
-    answered: Counter[str] = field(default_factory=Counter)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _attempts: itertools.count = field(default_factory=itertools.count)
+    _orders: itertools.count = field(default_factory=itertools.count)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         """Until it is over and everything has been answered or given up."""
@@ -76,7 +84,6 @@ class Clients:
             made = await self._attempt(operation, name, proxies[number % len(proxies)])
             self.writer.write(**asdict(made))
             if made.status == 200:
-                self.answered[made.kind] += 1
                 if name:
                     self.written[name] = made.begin
                 return
@@ -87,21 +94,22 @@ class Clients:
 
     async def _attempt(self, operation: int, name: str, proxy: str) -> Attempt:
         number = next(self._attempts)
-        # No two attempts buy the same for the same account, so that each can be told in the databases.
-        account, symbol = number % ACCOUNTS, f"S{number // ACCOUNTS:04}"
         kind = "write" if name else "query"
         request = f"{kind[0]}{operation}.{number}"
-        head = f"GET /stock/S{number % 300:04}?items={QUERY_ITEMS} HTTP/1.1\r\n"
-        body = ""
+        body, written = "", {}
         if name:
-            body = f'{{"account":{account},"symbol":"{symbol}","shares":1}}'
+            # No two attempts buy the same for the same account, so that each can be told in the databases.
+            symbol, account = divmod(next(self._orders), ACCOUNTS)
+            written = {"set": name, "account": account, "symbol": f"S{symbol:04}"}
+            body = json.dumps({"account": account, "symbol": written["symbol"], "shares": 1})
             head = f"POST /purchase?items={WRITE_ITEMS} HTTP/1.1\r\nx-object-set: {name}\r\n"
+        else:
+            head = f"GET /stock/S{number % SYMBOLS:04}?items={QUERY_ITEMS} HTTP/1.1\r\n"
         head += f"host: stocks\r\nx-request-id: {request}\r\nconnection: close\r\n"
         text = f"{head}content-length: {len(body)}\r\n\r\n{body}"
         begin = time.monotonic()
         answer, unsent = await exchange(self.addresses[proxy], text)
         told = {"status": None} if answer is None else asdict(answer)
-        written = {"set": name, "account": account, "symbol": symbol} if name else {}
         end = time.monotonic()
         return Attempt(operation, request, kind, proxy, begin, end, unsent=unsent, **told, **written)
 

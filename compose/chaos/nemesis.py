@@ -7,14 +7,15 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from compose.chaos.history import Writer
-from compose.chaos.site import HOSTS, NODES, PROXIES, REDISES, SENTINELS, STORE, Site
+from compose.chaos.site import HAPROXYS, HOSTS, NODES, PROXIES, REDISES, SENTINELS, STORE, Site
 from compose.lab.processes import wait_until
 
 AGENTS = tuple(f"{node}-agent" for node in NODES)
+FAULTY = tuple(name for name in HOSTS if name != STORE)
 # The server that has this role when the fault begins.
 REDIS_MASTER = "redis-master"
 PROGRAMS = (*PROXIES, *AGENTS, *REDISES, *SENTINELS, REDIS_MASTER, REDIS_MASTER)
@@ -31,75 +32,90 @@ FILLER_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Fault:
-    number: int
-    at: float
-    seconds: float
     kind: str
     # A program, a host, or hosts by commas.
     target: str
+    seconds: float
     detail: dict[str, Any] = field(default_factory=dict)
+    # From the start of the schedule; while it is drawn, from the first of those drawn together.
+    at: float = 0.0
+    number: int = 0
 
 
 def schedule(seed: int, seconds: float) -> list[Fault]:
-    """Every kind of fault before any comes again; times are from the clients' start."""
+    """All of the deck before any of it comes again."""
     chance = random.Random(seed)
-    faults: list[Fault] = []
-    deck: list[str] = []
+    drawn: list[Fault] = []
+    deck: list[Callable[[random.Random], list[Fault]]] = []
     at = float(FIRST_SECONDS)
     while at < seconds:
         if not deck:
-            deck = [kind for kind, (times, _) in KINDS.items() for _ in range(times)]
+            deck = list(DECK)
             chance.shuffle(deck)
-        kind = deck.pop()
-        length = chance.uniform(*FAULT_SECONDS)
-        target, detail = KINDS[kind][1](chance)
-        if kind == "pause" and target in NODES:
-            length = chance.uniform(*NODE_PAUSE_SECONDS)
-        elif kind == "pause" and target in PROXIES and chance.random() < 0.5:
-            length = chance.uniform(*LONG_PAUSE_SECONDS)
-        length = min(length, seconds - at)
-        faults.append(Fault(len(faults) + 1, round(at, 3), round(length, 3), kind, target, detail))
+        for fault in deck.pop()(chance):
+            begin = round(at + fault.at, 3)
+            length = round(min(fault.seconds, seconds - begin), 3)
+            if length > 0:
+                drawn.append(replace(fault, at=begin, seconds=length))
         at += chance.uniform(*GAP_SECONDS)
-    return faults
+    drawn.sort(key=lambda fault: fault.at)
+    return [replace(fault, number=number) for number, fault in enumerate(drawn, 1)]
 
 
-def program(chance: random.Random) -> tuple[str, dict[str, Any]]:
-    return chance.choice((*PROGRAMS, *NODES)), {}
+def pause(chance: random.Random) -> list[Fault]:
+    target = chance.choice((*PROGRAMS, *NODES))
+    length = chance.uniform(*FAULT_SECONDS)
+    if target in NODES:
+        length = chance.uniform(*NODE_PAUSE_SECONDS)
+    elif target in PROXIES and chance.random() < 0.5:
+        length = chance.uniform(*LONG_PAUSE_SECONDS)
+    return [Fault("pause", target, length)]
 
 
-def sides(chance: random.Random) -> tuple[str, dict[str, Any]]:
+def strand(chance: random.Random) -> list[Fault]:
+    """Writes wait in a proxy for a node; when the proxy sends them, their sets have left that node."""
+    node, proxy = chance.choice(NODES), chance.choice(HAPROXYS)
+    return [
+        Fault("pause", node, NODE_PAUSE_SECONDS[1]),
+        Fault("pause", proxy, chance.uniform(*LONG_PAUSE_SECONDS), at=0.5),
+        Fault("kill", f"{node}-agent", chance.uniform(*FAULT_SECONDS), at=1.0),
+    ]
+
+
+def kill(chance: random.Random) -> list[Fault]:
+    return [Fault("kill", chance.choice((*PROGRAMS, *NODES)), chance.uniform(*FAULT_SECONDS))]
+
+
+def cut(chance: random.Random) -> list[Fault]:
     """One host, a pair's link, or a part of all hosts; the store is left to its nodes."""
-    hosts = [name for name in HOSTS if name != STORE]
+    hosts = list(FAULTY)
     chance.shuffle(hosts)
     count = chance.choice((1, 1, 2, 4))
-    near = sorted(hosts[:count])
+    near = ",".join(sorted(hosts[:count]))
     far = [hosts[count]] if chance.random() < 0.3 else sorted(hosts[count:])
-    return ",".join(near), {"from": far, "both_ways": chance.random() < 0.7}
+    detail = {"from": far, "both_ways": chance.random() < 0.7}
+    return [Fault("cut", near, chance.uniform(*FAULT_SECONDS), detail)]
 
 
-def host(chance: random.Random) -> tuple[str, dict[str, Any]]:
-    return chance.choice([name for name in HOSTS if name != STORE]), {}
+def slow(chance: random.Random) -> list[Fault]:
+    return [Fault("slow", chance.choice(FAULTY), chance.uniform(*FAULT_SECONDS))]
 
 
-def step(chance: random.Random) -> tuple[str, dict[str, Any]]:
+def lose(chance: random.Random) -> list[Fault]:
+    return [Fault("lose", chance.choice(FAULTY), chance.uniform(*FAULT_SECONDS))]
+
+
+def step(chance: random.Random) -> list[Fault]:
     offset = chance.choice((-1, 1)) * CLOCK_STEP_SECONDS ** chance.random()
-    return host(chance)[0], {"offset_seconds": round(offset, 3)}
+    detail = {"offset_seconds": round(offset, 3)}
+    return [Fault("clock", chance.choice(FAULTY), chance.uniform(*FAULT_SECONDS), detail)]
 
 
-def disk(chance: random.Random) -> tuple[str, dict[str, Any]]:
-    return chance.choice((*NODES, *REDISES)), {}
+def fill(chance: random.Random) -> list[Fault]:
+    return [Fault("fill", chance.choice((*NODES, *REDISES)), chance.uniform(*FAULT_SECONDS))]
 
 
-# How often each is in a deck, and what draws its target.
-KINDS: dict[str, tuple[int, Callable[[random.Random], tuple[str, dict[str, Any]]]]] = {
-    "pause": (2, program),
-    "kill": (2, program),
-    "cut": (2, sides),
-    "slow": (1, host),
-    "lose": (1, host),
-    "clock": (1, step),
-    "fill": (1, disk),
-}
+DECK = (pause, pause, strand, kill, kill, cut, cut, slow, lose, step, fill)
 
 
 class Nemesis:

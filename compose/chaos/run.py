@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -35,7 +36,7 @@ POLL_SECONDS = 0.1
 KEPT = ("journals/*", "logs/*", "*.toml", "*.cfg", "*.lua", "*.yaml")
 
 
-async def until(condition, seconds: float) -> bool:
+async def until(condition: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

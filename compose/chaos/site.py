@@ -36,7 +36,8 @@ QUERY_ITEMS, WRITE_ITEMS = 20, 12
 LEASE_SECONDS, REQUEST_LIMIT_SECONDS = 3, 5
 # A write has ended by then, wherever it waited: below REQUEST_LIMIT_SECONDS.
 WRITE_SECONDS = 4
-DATA = ["--symbols", "300", "--history", "10", "--accounts", "3000"]
+SYMBOLS, ACCOUNTS = 300, 3000
+DATA = ["--symbols", str(SYMBOLS), "--history", "10", "--accounts", str(ACCOUNTS)]
 SERVE = ["--workers", "8", "--process-latency", "4ms", "--read-latency", "0s", "--replication-timeout", "1s"]
 # Prices are not what this is about.
 PRICES = ["--price-update-min", "60s", "--price-update-max", "60s"]

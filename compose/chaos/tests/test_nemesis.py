@@ -4,8 +4,10 @@ import os
 import struct
 import subprocess
 import sys
+from collections import Counter
+from random import Random
 
-from compose.chaos.nemesis import KINDS, REDIS_MASTER, schedule
+from compose.chaos.nemesis import DECK, GAP_SECONDS, REDIS_MASTER, schedule
 from compose.chaos.site import HOSTS, NODES, REQUEST_LIMIT_SECONDS, SENTINELS, built_clock
 
 SECONDS = 600
@@ -16,17 +18,25 @@ def test_a_seed_always_draws_the_same_faults():
     assert schedule(7, SECONDS) != schedule(8, SECONDS)
 
 
-def test_every_kind_comes_before_any_comes_again():
-    deck = sorted(kind for kind, (times, _) in KINDS.items() for _ in range(times))
-    kinds = [fault.kind for fault in schedule(3, SECONDS)]
-    for first in range(0, len(kinds) - len(deck) + 1, len(deck)):
-        assert sorted(kinds[first : first + len(deck)]) == deck
+def test_all_of_the_deck_comes_before_any_of_it_again():
+    chance = Random(1)
+    deck = Counter(fault.kind for draw in DECK for fault in draw(chance))
+    # As many draws as one deck takes at the least, and at the most.
+    few = len(DECK) * GAP_SECONDS[0]
+    for seed in range(20):
+        assert Counter(fault.kind for fault in schedule(seed, few)) <= deck
+    many = (len(DECK) + 1) * GAP_SECONDS[1] + 2
+    for seed in range(20):
+        assert Counter(fault.kind for fault in schedule(seed, many)) >= deck
 
 
 def test_faults_end_within_the_run_and_name_what_there_is():
     known = {*HOSTS, *SENTINELS, REDIS_MASTER, *(f"{node}-agent" for node in NODES)}
     for seed in range(20):
-        for fault in schedule(seed, SECONDS):
+        faults = schedule(seed, SECONDS)
+        assert [fault.number for fault in faults] == list(range(1, len(faults) + 1))
+        assert faults == sorted(faults, key=lambda fault: fault.at)
+        for fault in faults:
             assert fault.seconds > 0
             assert fault.at + fault.seconds <= SECONDS + 0.001
             assert set(fault.target.split(",")) <= known
