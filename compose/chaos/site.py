@@ -91,8 +91,8 @@ class Site:
         self.clocks = {name: directory / "clocks" / name for name in HOSTS}
         for clock in self.clocks.values():
             clock.write_bytes(bytes(8))
-        self.disks = {name: self._disk(name, STATE_SIZE) for name in NODES}
-        self.disks |= {name: self._disk(name, REDIS_SIZE) for name in REDISES}
+        self.disks = {name: self._disk(name, STATE_SIZE, stack) for name in NODES}
+        self.disks |= {name: self._disk(name, REDIS_SIZE, stack) for name in REDISES}
         self._library = built_clock(directory)
         self.programs = self._programs()
         started = {name: self._started(program) for name, program in self.programs.items()}
@@ -101,10 +101,12 @@ class Site:
     def address(self, host: str) -> str:
         return self.hosts[host].address
 
-    def _disk(self, name: str, size: str) -> Path:
+    def _disk(self, name: str, size: str, stack: ExitStack) -> Path:
         disk = self.directory / "disks" / name
         disk.mkdir()
         command("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk))
+        # Its directory cannot be removed before.
+        stack.callback(command, "umount", "--lazy", str(disk))
         return disk
 
     def _started(self, program: Program) -> list[str]:
