@@ -106,8 +106,8 @@ def statistics(directory: Path) -> dict[str, int]:
     return {name: int(value) for name, value in map(str.split, lines)}
 
 
-def find(name: str, mountinfo: str) -> V1 | V2:
-    """Location of a node's cgroup, from the mounts of /proc/self/mountinfo."""
+def mounted(name: str, mountinfo: str) -> tuple[dict[str, Path], list[Path]]:
+    """Locations of a cgroup of this name, by the mounts: of version 1 by controller, and of version 2."""
     v1, v2 = {}, []
     for line in mountinfo.splitlines():
         mount, _, filesystem = line.partition(" - ")
@@ -117,6 +117,12 @@ def find(name: str, mountinfo: str) -> V1 | V2:
             v1 |= dict.fromkeys(options.split(","), directory / name)
         elif kind == "cgroup2":
             v2.append(directory / name)
+    return v1, v2
+
+
+def find(name: str, mountinfo: str) -> V1 | V2:
+    """Location of a node's cgroup, from the mounts of /proc/self/mountinfo."""
+    v1, v2 = mounted(name, mountinfo)
     if "cpu" in v1:
         missing = [controller for controller in ("cpuacct", "freezer") if controller not in v1]
         if missing:

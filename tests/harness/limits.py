@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from compose.apps import reaper
+from compose.apps.quota import ENTER, mounted
 
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-# Puts the shell inside, and becomes the command.
-ENTER = 'for procs in {procs}; do echo $$ >"$procs" || exit 1; done; exec "$@"'
 
 
 @dataclass(frozen=True)
@@ -68,19 +67,12 @@ class Cgroup:
 
 def find(name: str, mountinfo: str) -> Cgroup | None:
     """What is to be the cgroup of this name; None where memory and tasks cannot be limited."""
-    v1, v2 = {}, None
-    for line in mountinfo.splitlines():
-        mount, _, filesystem = line.partition(" - ")
-        directory = Path(mount.split()[4])
-        kind, _, options = filesystem.split(" ", 2)
-        if kind == "cgroup":
-            v1 |= dict.fromkeys(options.split(","), directory / name)
-        elif kind == "cgroup2":
-            v2 = directory
+    v1, v2 = mounted(name, mountinfo)
     if "memory" in v1 and "pids" in v1:
         return Cgroup(v1["memory"], v1["pids"])
-    if v2 and {"memory", "pids"} <= set((v2 / "cgroup.controllers").read_text().split()):
-        return Cgroup(v2 / name, v2 / name)
+    for directory in v2:
+        if {"memory", "pids"} <= set((directory.parent / "cgroup.controllers").read_text().split()):
+            return Cgroup(directory, directory)
     return None
 
 
