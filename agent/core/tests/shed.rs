@@ -179,3 +179,19 @@ fn shed_fraction_does_not_wind_up_if_not_applied() {
     });
     assert!(published.into_iter().all(|shed| shed == 0.0));
 }
+
+#[test]
+fn a_flow_with_a_value_that_cannot_be_is_not_sound() {
+    let sound = [1.0, 0.0, 3.0, f64::MAX];
+    let is_sound = |[admitted, ended, backlog, bound]: [f64; 4]| {
+        flow(admitted, ended, backlog, bound).is_sound()
+    };
+    assert!(is_sound(sound));
+    for bad in [-1.0, f64::NAN, f64::INFINITY] {
+        for place in 0..sound.len() {
+            let mut figures = sound;
+            figures[place] = bad;
+            assert!(!is_sound(figures), "{figures:?}");
+        }
+    }
+}
