@@ -141,7 +141,7 @@ pub const SERVER_TLS_REFERENCE: TableReference = (
 /// Of `[tls]`.
 pub const TLS_REFERENCE: TableReference = (
     "[tls]",
-    "What it trusts and shows where it asks an `https://` address. PEM files, read as those of `[http.tls]`.",
+    "What it trusts and shows where it asks an `https://` address, or a partition's database with `tls = true`. PEM files, read as those of `[http.tls]`.",
     &[
         (
             "ca_file",

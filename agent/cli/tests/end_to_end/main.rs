@@ -32,6 +32,7 @@ mod partition_kept;
 mod partition_load;
 mod partition_map;
 mod partition_query;
+mod partition_tls;
 mod placement;
 mod redis;
 mod redis_access;

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use plimsoll_net::{Caller, DatabaseAddress, HttpUrl};
+use plimsoll_net::{Caller, ClientTls, DatabaseAddress, HttpUrl};
 use plimsoll_settings::{
     Checked, ConfigError, MAX_NAME, Secret, SharedTls, TableReference, TlsSection, at, secret,
     wrong,
@@ -48,6 +48,8 @@ pub struct PartitionDatabase {
     pub password: Option<Secret>,
     /// Name of the database.
     pub name: String,
+    /// TLS, if the connection has any.
+    pub tls: Option<ClientTls>,
 }
 
 /// A service with a part of the data.
@@ -69,6 +71,8 @@ pub struct PartitionSection {
     user: Option<String>,
     password_file: Option<PathBuf>,
     database: Option<String>,
+    #[serde(default)]
+    tls: bool,
     url: Option<String>,
     token_file: Option<PathBuf>,
     #[serde(default)]
@@ -81,6 +85,8 @@ pub struct PartitionSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DatabasesFile {
+    #[serde(default)]
+    tls: TlsSection,
     partition: Vec<PartitionSection>,
 }
 
@@ -89,8 +95,7 @@ pub fn databases(path: &Path) -> Result<Vec<(String, PartitionDatabase)>, Config
     let text = std::fs::read_to_string(path)
         .map_err(|error| ConfigError::whole_file(path, error.to_string()))?;
     let file: DatabasesFile = plimsoll_settings::deserialize(path, &text)?;
-    // What has a URL is refused.
-    let tls = SharedTls::new(&TlsSection::default())
+    let tls = SharedTls::new(&file.tls)
         .map_err(|wrong| plimsoll_settings::point_at(path, &text, wrong))?;
     let database = |path: &str, raw| {
         let PartitionConfig { name, server, .. } = partition(path, raw, &tls)?;
@@ -153,7 +158,7 @@ fn partition(path: &str, raw: PartitionSection, tls: &SharedTls) -> Checked<Part
     }
     let server = match &raw.url {
         Some(url) => PartitionServer::Http(service(path, &raw, url, tls)?),
-        None => PartitionServer::PostgreSql(database(path, &raw)?),
+        None => PartitionServer::PostgreSql(database(path, &raw, tls)?),
     };
     Ok(PartitionConfig {
         name: name(format!("{path}.name"), &raw.name)?,
@@ -164,7 +169,7 @@ fn partition(path: &str, raw: PartitionSection, tls: &SharedTls) -> Checked<Part
     })
 }
 
-fn database(path: &str, raw: &PartitionSection) -> Checked<PartitionDatabase> {
+fn database(path: &str, raw: &PartitionSection, tls: &SharedTls) -> Checked<PartitionDatabase> {
     if raw.token_file.is_some() {
         return wrong(format!("{path}.token_file"), "needs url");
     }
@@ -176,11 +181,14 @@ fn database(path: &str, raw: &PartitionSection) -> Checked<PartitionDatabase> {
     let named = |key: &str, value| name(format!("{path}.{key}"), &required(key, value)?);
     let key = format!("{path}.password_file");
     let password = raw.password_file.as_deref().map(|file| secret(&key, file));
+    let address = plimsoll_net::database_address(&address);
+    let address = at(&format!("{path}.address"), address)?;
+    if raw.tls && matches!(address, DatabaseAddress::Unix(_)) {
+        return wrong(format!("{path}.tls"), "is for an address of host and port");
+    }
     Ok(PartitionDatabase {
-        address: at(
-            &format!("{path}.address"),
-            plimsoll_net::database_address(&address),
-        )?,
+        address,
+        tls: raw.tls.then(|| tls.get()).transpose()?,
         user: named("user", &raw.user)?,
         password: password.transpose()?.map(Secret::new),
         name: named("database", &raw.database)?,
@@ -198,6 +206,7 @@ fn service(
         ("user", raw.user.is_some()),
         ("password_file", raw.password_file.is_some()),
         ("database", raw.database.is_some()),
+        ("tls", raw.tls),
         ("free_sql", raw.free_sql),
     ];
     if let Some((key, _)) = of_databases.iter().find(|(_, is_set)| *is_set) {
@@ -237,7 +246,7 @@ pub const REFERENCE: TableReference = (
             "address",
             "`host:port` or `unix:///path`",
             "required, or `url`",
-            "Where PostgreSQL listens; without TLS.",
+            "Where PostgreSQL listens.",
         ),
         (
             "user",
@@ -256,6 +265,12 @@ pub const REFERENCE: TableReference = (
             "1 to 120 visible ASCII characters",
             "required, or `url`",
             "The database's name at the server.",
+        ),
+        (
+            "tls",
+            "`true`, `false`",
+            "`false`",
+            "Speak TLS to PostgreSQL, by `[tls]`; its certificate must be valid for the host in `address`.",
         ),
         (
             "url",

@@ -2,9 +2,16 @@
 
 use std::{error::Error as StdError, time::Duration};
 
-use plimsoll_net::connect;
-use tokio::time::{Instant, timeout};
-use tokio_postgres::{Client, Config, Error, NoTls, Statement, error::SqlState};
+use plimsoll_net::{DatabaseAddress, connect};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, timeout},
+};
+use tokio_postgres::{
+    CancelToken, Client, Config, Error, NoTls, Statement, config::SslMode, error::SqlState,
+    tls::MakeTlsConnect,
+};
+use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::answer::MAX_COLUMNS;
@@ -65,10 +72,55 @@ pub async fn login(
     if let Some(password) = &database.password {
         login.password(password.text());
     }
-    let socket = connect(&database.address).await.map_err(Trouble::Down)?;
-    let connected = login.connect_raw(socket, NoTls).await;
-    let (client, driver) = connected.map_err(|error| told(&error))?;
-    Ok((client, Driver::new(tokio::spawn(driver))))
+    let told = |error: Error| told(&error);
+    let (client, driver) = match secure(database)? {
+        Some((address, tls)) => {
+            login.ssl_mode(SslMode::Require);
+            let socket = TcpStream::connect(address).await;
+            let socket = socket.and_then(|socket| socket.set_nodelay(true).map(|()| socket));
+            let socket = socket.map_err(|it| Trouble::Down(format!("cannot connect: {it}")))?;
+            let (client, driver) = login.connect_raw(socket, tls).await.map_err(told)?;
+            (client, tokio::spawn(driver))
+        }
+        None => {
+            let socket = connect(&database.address).await.map_err(Trouble::Down)?;
+            let (client, driver) = login.connect_raw(socket, NoTls).await.map_err(told)?;
+            (client, tokio::spawn(driver))
+        }
+    };
+    Ok((client, Driver::new(driver)))
+}
+
+type RustlsConnect = <MakeRustlsConnect as MakeTlsConnect<TcpStream>>::TlsConnect;
+
+/// Where to connect with TLS, and that by the certificates in force; `None` without TLS.
+fn secure(database: &PartitionDatabase) -> Result<Option<(&str, RustlsConnect)>, Trouble> {
+    let (Some(tls), DatabaseAddress::Tcp(address)) = (&database.tls, &database.address) else {
+        return Ok(None);
+    };
+    let host = address.rsplit_once(':').map_or("", |(host, _)| host);
+    let host = host.trim_matches(['[', ']']);
+    let mut maker = MakeRustlsConnect::new((*tls.config()).clone());
+    let tls = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut maker, host);
+    let tls = tls.map_err(|error| Trouble::Down(format!("TLS: {error}")))?;
+    Ok(Some((address, tls)))
+}
+
+/// Asks a database to cancel a query; who calls it tries again.
+async fn cancel(token: &CancelToken, database: &PartitionDatabase) {
+    match secure(database) {
+        Ok(Some((address, tls))) => {
+            if let Ok(socket) = TcpStream::connect(address).await {
+                let _ = token.cancel_query_raw(socket, tls).await;
+            }
+        }
+        Ok(None) => {
+            if let Ok(socket) = connect(&database.address).await {
+                let _ = token.cancel_query_raw(socket, NoTls).await;
+            }
+        }
+        Err(_) => {}
+    }
 }
 
 impl Pooled for Session {
@@ -208,17 +260,15 @@ impl Session {
         } = self;
         let token = client.cancel_token();
         drop((client, statements));
-        let cancel = async {
+        let ended = async {
             loop {
-                if let Ok(socket) = connect(&database.address).await {
-                    let _ = token.cancel_query_raw(socket, NoTls).await;
-                }
+                cancel(&token, database).await;
                 if timeout(CANCEL_PAUSE, &mut driver).await.is_ok() {
                     return;
                 }
             }
         };
-        let _ = timeout(CANCEL_WAIT, cancel).await;
+        let _ = timeout(CANCEL_WAIT, ended).await;
     }
 }
 
