@@ -12,7 +12,7 @@ from tests.harness.redis import Redis
 PHASES = [phase for phase in Phase if phase is not Phase.explain]
 settings.register_profile("quick", derandomize=True, max_examples=60, stateful_step_count=40, deadline=None)
 settings.register_profile(
-    "long", max_examples=5000, stateful_step_count=60, deadline=None, print_blob=True, phases=PHASES
+    "long", max_examples=2000, stateful_step_count=60, deadline=None, print_blob=True, phases=PHASES
 )
 settings.load_profile("quick")
 
