@@ -1,4 +1,4 @@
-//! Makes ORCA's messages and server of the protocol; by protox, so that no `protoc` has to be installed.
+//! Generates ORCA's messages and server from the protocol with protox, which needs no installed `protoc`.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");

@@ -46,8 +46,8 @@ def test_docs_envoy_md(network):
         assert proxy.status("-X POST http://127.0.0.1/x") == "503"
         drain = guide.says("plimsoll node drain")
         said = node1.run(guide.take(WATCH, "sh"))
-        assert "mode      observe: no proxy is told this; it would refuse " in said
-        assert node1.run(f"{drain} 2>&1 || true").endswith("no proxy would be told\n")
+        assert "mode      observe: not applied by any proxy; would refuse " in said
+        assert node1.run(f"{drain} 2>&1 || true").endswith("no proxy would get it\n")
         assert "observed only" in node1.curl("http://192.0.2.11:9464/")
         nodes.run(guide.take(OBEY, "sh"))
         node1.wait("the mode", lambda: "  mode " not in node1.run("plimsoll node status"))

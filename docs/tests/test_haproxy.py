@@ -37,11 +37,11 @@ def watch_before_haproxy_obeys(guide: Guide, proxy: Host, node1: Host) -> None:
     told = r'^  proxy +\S+ as queries/node1: .*, told "# observe: would be up 100% maxconn:'
     node1.wait("the proxy", lambda: re.search(told, node1.run(status), re.MULTILINE) is not None)
     said = node1.run(status)
-    assert "mode      observe: no proxy is told this; it would refuse 0 a second" in said
+    assert "mode      observe: not applied by any proxy; would refuse 0/s" in said
     metrics = node1.curl(f"http://{node1.address}:9464/metrics")
     assert f'{guide.says("plimsoll_would_refuse_total")}{{service="queries"}} 0\n' in metrics
     assert "observe" in node1.run(f"plimsoll top --once http://{node1.address}:9464")
-    assert node1.run(f"{guide.says('plimsoll node drain')} 2>&1 || true").endswith("no proxy would be told\n")
+    assert node1.run(f"{guide.says('plimsoll node drain')} 2>&1 || true").endswith("no proxy would get it\n")
     wait_servers(proxy, status="UP", weight="100", slim="", agent_status="CHECKED", last_agt="")
 
 

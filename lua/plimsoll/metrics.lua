@@ -15,18 +15,18 @@ end
 
 -- Name without "plimsoll_", type, index in the figures, aggregation over threads, help.
 local PROCESS = {
-  { "refused_total", "counter", 1, sum, "Requests refused, as every node was full." },
-  { "undecided_total", "counter", 2, sum, "Requests left to the backend's balance, as there was no fresh news." },
-  { "abandoned_total", "counter", 3, sum, "Requests that ended without an answer of a node's." },
-  { "proxy_ring_version", "gauge", 4, math.min, "The ring in force, of the thread that is furthest behind; 0: none." },
+  { "refused_total", "counter", 1, sum, "Requests refused because every node was full." },
+  { "undecided_total", "counter", 2, sum, "Requests left to the backend's balance for lack of fresh shares." },
+  { "abandoned_total", "counter", 3, sum, "Requests that ended without an answer from a node." },
+  { "proxy_ring_version", "gauge", 4, math.min, "Version of the current ring, of the slowest thread; 0: none." },
 }
 local SERVER = {
-  { "node_share_cost", "gauge", 1, "What of the node's bound this proxy may use; 0 where it gets nothing." },
+  { "node_share_cost", "gauge", 1, "This proxy's share of the node's bound; 0 if the node receives no requests." },
   { "node_in_flight_cost", "gauge", 2, "Cost in flight." },
   { "node_in_flight_requests", "gauge", 3, "Requests in flight." },
-  { "node_answered_total", "counter", 4, "Requests that the node answered, but for its failures." },
-  { "node_failed_total", "counter", 5, "Requests that the node failed, or gave no answer." },
-  { "node_cost_total", "counter", 6, "Cost of the requests answered, as the node told it where it did." },
+  { "node_answered_total", "counter", 4, "Requests that the node answered, without its failures." },
+  { "node_failed_total", "counter", 5, "Requests that failed at the node or got no answer." },
+  { "node_cost_total", "counter", 6, "Cost of the answered requests, as reported by the node if it does." },
 }
 
 --- The figures of a dispatcher as one text, which `M.read` parses.
@@ -97,7 +97,7 @@ function M.render(cluster, servers, threads)
   end
   local age = combined(threads, OWN, math.max)
   if age > NEVER then
-    family("news_age_seconds", "gauge", "Since the last exchange with Redis, of the thread that waits longest.")
+    family("news_age_seconds", "gauge", "Time since the last exchange with Redis, of the longest waiting thread.")
     sample("news_age_seconds", "", age)
   end
   for _, metric in ipairs(SERVER) do
@@ -122,7 +122,7 @@ function M.render_tasks(cluster, threads)
     failures = failures + count
   end
   return ([[
-# HELP plimsoll_task_failures_total Errors of the tasks that talk to Redis and look after requests; they begin again.
+# HELP plimsoll_task_failures_total Errors of the tasks that communicate with Redis and track requests; they restart.
 # TYPE plimsoll_task_failures_total counter
 plimsoll_task_failures_total{plimsoll_cluster="%s"} %d
 ]]):format(cluster, failures)

@@ -217,11 +217,11 @@ local function show(applet, coalescer)
   for i, counter in ipairs(COUNTERS) do
     outcomes[i] = ('plimsoll_pushed_updates_total{outcome="%s"} %d'):format(counter, coalescer.counts[counter])
   end
-  metric("s_total", "counter", "Pushed updates by what became of them.", table.concat(outcomes, "\n"))
-  metric("s_held", "gauge", "Updates that wait.", "plimsoll_pushed_updates_held " .. coalescer.held)
-  metric("_bytes", "gauge", "Bytes of updates that wait.", "plimsoll_pushed_update_bytes " .. coalescer.bytes)
-  metric("_items", "gauge", "Items that are watched.", "plimsoll_pushed_update_items " .. coalescer.items)
-  metric("_task_failures_total", "counter", "Errors of tasks, which were begun again.",
+  metric("s_total", "counter", "Pushed updates by outcome.", table.concat(outcomes, "\n"))
+  metric("s_held", "gauge", "Held updates.", "plimsoll_pushed_updates_held " .. coalescer.held)
+  metric("_bytes", "gauge", "Size of the held updates.", "plimsoll_pushed_update_bytes " .. coalescer.bytes)
+  metric("_items", "gauge", "Watched items.", "plimsoll_pushed_update_items " .. coalescer.items)
+  metric("_task_failures_total", "counter", "Errors of tasks, which were restarted.",
     "plimsoll_pushed_update_task_failures_total " .. tasks.failures)
   metrics.answer(applet, table.concat(lines, "\n") .. "\n")
 end

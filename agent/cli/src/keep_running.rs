@@ -38,7 +38,7 @@ where
                 panics.len()
             );
         }
-        error!("{task} ended, starting it again: {problem}");
+        error!("{task} panicked, restarting it: {problem}");
         restarts.inc();
     }
 }

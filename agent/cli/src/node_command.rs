@@ -1,4 +1,4 @@
-//! `plimsoll node`: an operator's hand on a running agent, over its control socket.
+//! `plimsoll node`: status and manual overrides of a running agent, over its control socket.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -12,12 +12,12 @@ use clap::{Args, Subcommand};
 use plimsoll_outputs::control_socket::{Command, Force, Request, Response};
 use serde_json::Value;
 
-/// An agent that answers later than this has a problem of its own.
+/// An agent that takes longer than this is in trouble.
 const LIMIT: Duration = Duration::from_secs(5);
-/// No answer is longer.
+/// Upper limit of a response's size.
 const MAX_RESPONSE: u64 = 16 << 20;
 
-/// Look at or override a running agent's node.
+/// Inspect or override a running agent's node.
 #[derive(Args, Clone, Debug)]
 pub struct NodeArgs {
     /// The agent's control socket.
@@ -29,7 +29,7 @@ pub struct NodeArgs {
         global = true
     )]
     pub socket: PathBuf,
-    /// Only this service; all of them without it.
+    /// Limit the command to this service; all services otherwise.
     #[arg(long, env = "PLIMSOLL_SERVICE", value_name = "NAME", global = true)]
     pub service: Option<String>,
     #[command(subcommand)]
@@ -40,15 +40,15 @@ pub struct NodeArgs {
 enum NodeCommand {
     /// Show bound, weight, health, overrides and the proxies that poll.
     Status {
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
     /// Tell every proxy to send no new work, until `ready`.
     Drain,
-    /// Undo a drain: every proxy that polls is told `ready` once.
+    /// End a drain: every proxy that polls is told `ready` once.
     Ready,
-    /// Set health, weight or bound by hand, until `force auto`.
+    /// Override health, weight or bound, until `force auto`.
     Force {
         #[command(subcommand)]
         to: ForceCommand,
@@ -57,22 +57,22 @@ enum NodeCommand {
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 enum ForceCommand {
-    /// Healthy, whatever the probe says.
+    /// Healthy, whatever the probe reports.
     Up,
-    /// Not healthy: proxies take the node out at once.
+    /// Unhealthy: proxies remove the node at once.
     Down,
     /// A fixed weight.
     Weight {
-        /// Percent of the weight configured in HAProxy.
+        /// Percentage of the weight configured in HAProxy.
         #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
         percent: u16,
     },
     /// A fixed bound.
     Bound {
-        /// Cost units (requests, where no cost is known); held within the service's limits.
+        /// Bound in cost units (requests if no cost is known), clamped to the service's limits.
         bound: f64,
     },
-    /// Back to the probe and the controller.
+    /// Return to the probe and the controller.
     Auto,
 }
 
@@ -121,7 +121,7 @@ pub fn run(args: NodeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether an agent answers there.
+/// Whether an agent answers at this socket.
 pub fn answers(socket: &std::path::Path) -> bool {
     let request = Request {
         command: Command::Status,
@@ -140,7 +140,7 @@ fn exchange(socket: &std::path::Path, request: &Request) -> anyhow::Result<Respo
     stream.write_all(&text)?;
     let mut line = String::new();
     BufReader::new(stream.take(MAX_RESPONSE)).read_line(&mut line)?;
-    serde_json::from_str(&line).context("the answer is not understood")
+    serde_json::from_str(&line).context("malformed answer")
 }
 
 fn table(node: &Value, only: Option<&str>) -> String {
@@ -195,7 +195,7 @@ fn rows(service: &Value) -> Vec<(&'static str, String)> {
     ];
     if observes {
         let refused = number(&service["would_refuse"]);
-        let told = format!("observe: no proxy is told this; it would refuse {refused} a second");
+        let told = format!("observe: not applied by any proxy; would refuse {refused}/s");
         rows.insert(0, ("mode", told));
     }
     if let Some(error) = service["source_error"].as_str() {
@@ -220,15 +220,15 @@ fn rows(service: &Value) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// What went through in the last period.
+/// Requests of the last period.
 fn requests(service: &Value) -> String {
     let count = |key: &str| number(&service[key]);
     let seconds = number(&service["observed_seconds"]);
     let (finished, failed, jobs) = (count("finished"), count("failed"), count("jobs"));
-    format!("{finished} finished and {failed} failed in {seconds} s, {jobs} there now")
+    format!("{finished} finished and {failed} failed in {seconds} s, {jobs} in progress")
 }
 
-/// What weights go by, and where it is known from.
+/// The capacity that weights are computed from, and its origin.
 fn capacity(service: &Value) -> String {
     let learned = &service["learned"];
     let of_load_line = service["decision"]["capacity"].is_number();
@@ -245,7 +245,7 @@ fn capacity(service: &Value) -> String {
     }
 }
 
-/// An age in one unit.
+/// An age in its largest fitting unit.
 pub fn ago(seconds: f64) -> String {
     let units = [(86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s")];
     let unit = units.iter().find(|(length, _)| seconds >= 2.0 * length);
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_capacity_says_where_it_is_from() {
+    fn a_capacity_shows_its_origin() {
         let now = json!({"age_seconds": 3.4, "earlier_run": false});
         for (said, shown) in [
             (
@@ -304,7 +304,7 @@ mod tests {
                 json!({"capacity": 30.5, "learned": now, "decision": {"capacity": 30.5}}),
                 "30.5, learned 3 s ago",
             ),
-            // Another law, or an operator's bound: what was learned has no say.
+            // Under another law, or an operator's bound, the learned value is not used.
             (
                 json!({"capacity": 64.0, "learned": now, "decision": {"capacity": null}}),
                 "64, the bound",
@@ -348,7 +348,7 @@ stocks
   capacity  21, learned 2 h ago, before the agent's start
   weight    63 %
   delay     0.931 s of 1 s
-  requests  20 finished and 1 failed in 1.042 s, - there now
+  requests  20 finished and 1 failed in 1.042 s, - in progress
   override  drain, health up, weight 7 %
   source    blind: 0.400 s unseen, delay is 5.041 times what it says
   proxy     lb1 as queries/node1: 18 jobs, asked 0.25 s ago, told \"up 63% maxconn:18\"

@@ -15,7 +15,7 @@ pub fn ready() {
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(error) => debug!(%error, "no clock for systemd"),
+        Err(error) => debug!(%error, "cannot read the clock for systemd"),
     }
 }
 
@@ -27,7 +27,7 @@ pub fn stopping() {
 /// Does nothing where systemd did not start it.
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        debug!(%error, "systemd cannot be told");
+        debug!(%error, "cannot notify systemd");
     }
 }
 

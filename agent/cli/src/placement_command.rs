@@ -78,7 +78,7 @@ pub fn run(args: PlacementArgs, out: &mut impl Write) -> anyhow::Result<()> {
             ask(&at, Some(&message))?;
             Ok(writeln!(
                 out,
-                "the keeper is asked to move {set} to {node}"
+                "asked the keeper to move {set} to {node}"
             )?)
         }
         PlacementCommand::Forget { id, at } => {
@@ -128,7 +128,7 @@ fn show(shown: &PlacementView, out: &mut impl Write) -> anyhow::Result<()> {
     let keeper = shown.keeper.as_deref().unwrap_or("nobody");
     writeln!(
         out,
-        "cluster {cluster}, version {version}, {named} sets with entries of their own"
+        "cluster {cluster}, version {version}, {named} named sets"
     )?;
     writeln!(out, "keeper {keeper}, epoch {epoch}")?;
     if *version == 0 {
@@ -137,7 +137,7 @@ fn show(shown: &PlacementView, out: &mut impl Write) -> anyhow::Result<()> {
     if shown.open_in_seconds > 0.0 {
         writeln!(
             out,
-            "in force in {:.0} s: nobody is let in before",
+            "in force in {:.0} s; no request is admitted before",
             shown.open_in_seconds
         )?;
     }
@@ -152,7 +152,7 @@ fn show(shown: &PlacementView, out: &mut impl Write) -> anyhow::Result<()> {
     }
     for dispatcher in &shown.dispatchers {
         let silent = if dispatcher.is_silent {
-            ", silent: nothing moves"
+            ", silent: moves are blocked"
         } else {
             ""
         };

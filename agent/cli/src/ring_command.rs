@@ -132,7 +132,7 @@ pub fn run(args: RingArgs, out: &mut impl Write) -> anyhow::Result<()> {
             keys.tell(out, |key| match ring.table.owner(key) {
                 Some(owner) => Ok(name(&ring, owner)),
                 None => bail!(
-                    "no node takes work: the ring of version {} has no owners",
+                    "no node accepts work: ring version {} has no owners",
                     ring.table.version()
                 ),
             })?;
@@ -143,7 +143,7 @@ pub fn run(args: RingArgs, out: &mut impl Write) -> anyhow::Result<()> {
 
 fn parse(text: &[u8]) -> anyhow::Result<Ring> {
     let ring = RingView::parse(text).and_then(|view| view.ring(None));
-    ring.map_err(|problem| anyhow!("not an answer of /v1/ring with the whole table: {problem}"))
+    ring.map_err(|problem| anyhow!("not an answer of /v1/ring with the complete table: {problem}"))
 }
 
 fn name(ring: &Ring, owner: u8) -> &str {
@@ -207,7 +207,7 @@ fn show(ring: &Ring, out: &mut impl Write) -> anyhow::Result<()> {
 fn diff(a: &Ring, b: &Ring, out: &mut impl Write) -> anyhow::Result<()> {
     if a.table.slots() != b.table.slots() {
         bail!(
-            "one ring has {} slots, the other {}",
+            "cannot compare: one ring has {} slots, the other {}",
             a.table.slots(),
             b.table.slots()
         );

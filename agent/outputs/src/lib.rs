@@ -1,4 +1,4 @@
-//! What proxies, operators and people are told: agent checks, endpoint discovery, load reports, HTTP and the control socket.
+//! Outputs to proxies and operators: agent checks, endpoint discovery, load reports, HTTP and the control socket.
 
 pub mod agent_check;
 pub mod control_socket;

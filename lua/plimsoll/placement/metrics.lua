@@ -8,11 +8,11 @@ M.REASONS = { "moving", "suspended", "unknown", "name" }
 local COUNTERS = {
   { "placed_total", "Requests sent to the primary of their object set." },
   { "waited_total", "Requests that waited for a hand-over, or for the table, before they were placed or refused." },
-  { "doubted_total", "Requests that ended without an answer, so that their primary may still be at work on them." },
+  { "doubted_total", "Requests that ended without an answer, so that their primary may still be processing them." },
 }
 local GAUGES = {
   { "in_flight_requests", "Requests at primaries." },
-  { "in_doubt_sets", "Object sets of which a request that ended without an answer may still be at work." },
+  { "in_doubt_sets", "Object sets with a request that ended without an answer and may still be in progress." },
 }
 local VERSION = #COUNTERS + #GAUGES + 1
 
@@ -67,11 +67,11 @@ function M.render(cluster, threads)
     least = math.min(least, figures[VERSION])
     suspended = suspended + (figures[VERSION] == 0 and 1 or 0)
   end
-  family("version", "gauge", "The table in force, of the thread that is furthest behind; 0: none.")
+  family("version", "gauge", "Version of the current table, of the thread that is furthest behind; 0 if there is none.")
   sample("version", "", least)
-  family("suspended_threads", "gauge", "Threads that let no request in, as they have no table that they may act on.")
+  family("suspended_threads", "gauge", "Threads that admit no requests because they have no valid table.")
   sample("suspended_threads", "", suspended)
-  family("refused_total", "counter", "Requests refused, by why.")
+  family("refused_total", "counter", "Refused requests, by reason.")
   for place, reason in ipairs(M.REASONS) do
     sample("refused_total", (',reason="%s"'):format(reason), sum(VERSION + place))
   end

@@ -98,7 +98,7 @@ def test_nothing_changes_until_a_reload_has_it_obeyed(site):
     # An operator of the agent is not left to think that somebody heard.
     command = [programs.agent(), "node", "--socket", str(site.agent._socket), "drain"]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    assert refused.returncode != 0 and "no proxy would be told" in refused.stderr
+    assert refused.returncode != 0 and "no proxy would get it" in refused.stderr
 
     site.reload("")
     site.agent.eventually("the limit", lambda: site.server()["slim"] == "18")

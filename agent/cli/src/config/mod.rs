@@ -1,4 +1,4 @@
-//! The agent's configuration: read, checked as a whole, and only then used.
+//! The agent's configuration: parsed, validated as a whole, then used.
 
 mod partitions;
 mod parts;
@@ -25,52 +25,52 @@ use plimsoll_settings::{ConfigError, Level, LogFormat};
 pub use parts::Parts;
 pub use reference::markdown;
 
-/// A valid configuration with every default filled in.
+/// A valid configuration with all defaults filled in.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Sampling period `P`.
     pub period: Duration,
-    /// Share of `P` each period is moved by at random.
+    /// Fraction of `P` by which each period is randomly shifted.
     pub jitter: f64,
-    /// Least severe level that is logged.
+    /// Log level.
     pub log_level: Level,
-    /// Text or JSON.
+    /// Log format, text or JSON.
     pub log_format: LogFormat,
-    /// Where drains and overrides are remembered.
+    /// Directory for drains, overrides and learned values.
     pub state_directory: Option<PathBuf>,
-    /// HTTP endpoints.
+    /// Address of the HTTP endpoints.
     pub http_listen: SocketAddr,
-    /// Who may connect to them, and for load reports; everybody without.
+    /// Networks allowed to connect to them and to load reports; `None` allows all.
     pub http_allow: Option<Vec<IpNet>>,
-    /// What callers must show.
+    /// Bearer tokens that callers need.
     pub http_tokens: Tokens,
     /// TLS of the HTTP server.
     pub http_tls: Option<ServerTls>,
-    /// Agent checks.
+    /// Settings of the agent-check server.
     pub agent_check: AgentCheckSettings,
-    /// Operators' socket.
+    /// Path of the operators' control socket.
     pub control_socket: Option<PathBuf>,
-    /// How to reach Redis.
+    /// Connection to Redis.
     pub redis: Option<LinkSettings>,
-    /// The table of primaries.
+    /// Settings of the placement keeper.
     pub placement: Option<PlacementSettings>,
-    /// What Envoy is answered.
+    /// Settings of endpoint discovery for Envoy.
     pub envoy: EnvoySettings,
-    /// Services, in the file's order; at least one.
+    /// Services in file order; at least one.
     pub services: Vec<ServiceConfig>,
-    /// Parts of the data that are asked together with those of other nodes, in the file's order.
+    /// Partitions of the data that are queried together with those of other nodes, in file order.
     pub partitions: Vec<Arc<PartitionConfig>>,
 }
 
 impl Config {
-    /// Reads and checks a file.
+    /// Reads and validates a file.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError::whole_file(path, error.to_string()))?;
         Config::parse(path, &text)
     }
 
-    /// Checks a text; `path` is for messages.
+    /// Parses and validates a text; `path` appears in error messages.
     pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
         let file = plimsoll_settings::deserialize(path, text)?;
         resolve::resolve(file).map_err(|wrong| plimsoll_settings::point_at(path, text, wrong))

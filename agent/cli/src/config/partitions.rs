@@ -1,11 +1,11 @@
-//! What partitions and the rest of the file must agree on.
+//! Consistency checks between partitions and the rest of the file.
 
 use plimsoll_scatter::partition::PartitionServer;
 use plimsoll_settings::{Checked, wrong};
 
 use super::Config;
 
-/// Queries count in the bound of a service that learns of them.
+/// Queries count against a service's bound, so the service must have them as its source.
 pub fn services(config: &Config) -> Checked<()> {
     for (index, partition) in config.partitions.iter().enumerate() {
         let Some(name) = &partition.service else {
@@ -13,7 +13,7 @@ pub fn services(config: &Config) -> Checked<()> {
         };
         let key = format!("partition[{index}].service");
         match config.services.iter().find(|service| service.name == *name) {
-            None => return wrong(key, format!("there is no service {name:?}")),
+            None => return wrong(key, format!("no service {name:?}")),
             Some(service) if !service.source.counts_queries() => {
                 let problem = format!("the source of service {name:?} must be \"partitions\"");
                 return wrong(key, problem);
@@ -24,7 +24,7 @@ pub fn services(config: &Config) -> Checked<()> {
     Ok(())
 }
 
-/// A query that asks its own agent would wait for itself.
+/// A query to this agent itself would wait for its own answer.
 pub fn elsewhere(config: &Config) -> Checked<()> {
     let own = config.http_listen.to_string();
     for (index, partition) in config.partitions.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What each component gets of the whole.
+//! The configuration split by component.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::Config;
 
 impl Config {
-    /// For the rings' tasks and proxies' exchanges.
+    /// Configuration of the ring tasks and the proxies' exchanges.
     pub fn rings(&self) -> RingsConfig {
         let ring = |service: &ServiceConfig| Some((service.name.clone(), service.ring.clone()?));
         RingsConfig {
@@ -24,7 +24,7 @@ impl Config {
         }
     }
 
-    /// For the keeper of the table of primaries; nothing where there is none.
+    /// Configuration of the placement keeper; `None` without `[placement]`.
     pub fn placement(&self) -> Option<PlacementConfig> {
         let (link, settings) = self.redis.clone().zip(self.placement.clone())?;
         let mut rings = self.services.iter().filter_map(|it| it.ring.as_ref());
@@ -36,7 +36,7 @@ impl Config {
         })
     }
 
-    /// For Envoy's discovery.
+    /// Configuration of Envoy's endpoint discovery.
     pub fn envoy(&self) -> EnvoyConfig {
         let service = |service: &ServiceConfig| EnvoyService {
             name: service.name.clone(),
@@ -52,7 +52,7 @@ impl Config {
         }
     }
 
-    /// For load reports.
+    /// Configuration of load reports.
     pub fn orca(&self) -> OrcaConfig {
         OrcaConfig {
             allow: self.http_allow.clone(),
@@ -61,7 +61,7 @@ impl Config {
         }
     }
 
-    /// For the HTTP server, which answers for the other two as well.
+    /// Configuration of the HTTP server, which also serves discovery and load reports.
     fn http(&self, envoy: &Arc<EnvoyConfig>, orca: &Arc<OrcaConfig>) -> HttpConfig {
         let service = |service: &ServiceConfig| {
             let limits = service.settings.limits;
@@ -84,7 +84,7 @@ impl Config {
         }
     }
 
-    /// For the agent-check server.
+    /// Settings of the agent-check server.
     pub fn output_settings(&self) -> OutputSettings {
         let output = |service: &ServiceConfig| ServiceOutput {
             name: service.name.clone(),
@@ -102,23 +102,23 @@ impl Config {
     }
 }
 
-/// What each component goes by; a reload sends others.
+/// The current configuration of each component, replaced on reload.
 #[derive(Debug)]
 pub struct Parts {
-    /// For the rings' tasks and proxies' exchanges.
+    /// Ring tasks and the proxies' exchanges.
     pub rings: watch::Sender<Arc<RingsConfig>>,
-    /// For the keeper.
+    /// Placement keeper.
     pub placement: watch::Sender<Arc<Option<PlacementConfig>>>,
-    /// For Envoy's discovery.
+    /// Envoy's endpoint discovery.
     pub envoy: watch::Sender<Arc<EnvoyConfig>>,
-    /// For load reports.
+    /// Load reports.
     pub orca: watch::Sender<Arc<OrcaConfig>>,
-    /// For the HTTP server.
+    /// HTTP server.
     pub http: watch::Sender<Arc<HttpConfig>>,
 }
 
 impl Parts {
-    /// Of this configuration.
+    /// Splits a configuration.
     pub fn new(config: &Config) -> Self {
         let (envoy, orca) = (Arc::new(config.envoy()), Arc::new(config.orca()));
         Parts {
@@ -130,7 +130,7 @@ impl Parts {
         }
     }
 
-    /// Of this one from now on.
+    /// Replaces every part by that of a reloaded configuration.
     pub fn send(&self, config: &Config) {
         self.rings.send_replace(Arc::new(config.rings()));
         self.placement.send_replace(Arc::new(config.placement()));

@@ -1,4 +1,4 @@
-//! The file as it is written: every key optional that has a default.
+//! The file as written: every key that has a default is optional.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The reference of every key, from the same names the parser knows.
+//! The reference of all keys, generated from the names the parser knows.
 
 use plimsoll_node::{control_loop, placement, ring};
 use plimsoll_outputs::{agent_check, envoy};
@@ -12,44 +12,44 @@ use plimsoll_signal::{
 
 const AGENT: TableReference = (
     "[agent]",
-    "The agent as a whole.",
+    "Settings of the whole agent.",
     &[
         (
             "period",
             "duration, 10ms to 1day",
             "`\"1s\"`",
-            "Sampling period *P*: one controller step in each.",
+            "Sampling period *P*; the controller makes one step per period.",
         ),
         (
             "jitter",
             "0 to 0.5",
             "`0.05`",
-            "Share of the period each one is moved by at random, so that agents do not act in step.",
+            "Fraction of the period by which each one is randomly shifted, so that agents do not act in lockstep.",
         ),
         (
             "log_level",
             "`error`, `warn`, `info`, `debug`, `trace`",
             "`\"info\"`",
-            "Least severe level that is logged, to standard error.",
+            "Least severe level that is logged. Logs go to standard error.",
         ),
         (
             "log_format",
             "`text`, `json`",
             "`\"text\"`",
-            "How log lines look. Needs a restart to change.",
+            "Format of log lines. Needs a restart to change.",
         ),
         (
             "state_directory",
             "path",
             "none",
-            "Keeps drains, operators' overrides and what was learned of the node over a restart; what was learned is dropped when it is 30 days old. Needs a restart to change.",
+            "Directory that keeps drains, operators' overrides and learned values across restarts; learned values expire after 30 days. Needs a restart to change.",
         ),
     ],
 );
 
 const HTTP: TableReference = (
     "[http]",
-    "What it answers: docs/http-api.md.",
+    "The HTTP server; its endpoints are in docs/http-api.md.",
     &[
         (
             "listen",
@@ -59,15 +59,15 @@ const HTTP: TableReference = (
         ),
         (
             "allow",
-            "1 to 256 of network or address, as `192.0.2.0/24`",
+            "1 to 256 networks or addresses, such as `192.0.2.0/24`",
             "all",
-            "Who may connect, and to `envoy.orca_listen`; loopback, too, only where it is named. Others are closed at once and counted.",
+            "Who may connect here and to `envoy.orca_listen`; loopback must be listed, too. Other connections are closed at once and counted.",
         ),
         (
             "token_file",
             "path",
             "none",
-            "File with a token of every role, as `[http.tokens]` `write_file`; both are accepted if both are given. Without any token whoever reaches `listen` can take shares of every node's bound, and ask the partitions' queries.",
+            "File with a token for every role, like `write_file` in `[http.tokens]`; if both are set, both tokens are accepted. Without any token, anyone who can reach `listen` can take shares of every node's bound and query the partitions.",
         ),
     ],
 );
@@ -83,7 +83,7 @@ const CONTROL: TableReference = (
     )],
 );
 
-/// Of every table, in the order of the reference.
+/// All tables, in the order of the reference.
 fn tables() -> Vec<TableReference> {
     let before = [
         AGENT,
@@ -120,9 +120,11 @@ pub fn markdown() -> String {
     let mut text = String::from(
         "# Agent configuration\n\n\
          Written by `plimsoll config-reference`; change it there.\n\n\
-         TOML, read by `plimsoll agent --config FILE`, checked by `--check-config`, tried on this machine by `--check-config --probe`, read again on SIGHUP. \
-         Unknown keys and impossible values are refused with file, line and key, and on a reload the old \
-         configuration stays, as it does where the new one needs a restart. Durations look like `250ms`, `1s`, `1m 30s`. `localhost` is 127.0.0.1 to listen on, and 127.0.0.1 and ::1 to connect to. \
+         TOML, read by `plimsoll agent --config FILE`, validated by `--check-config`, tested on this machine by \
+         `--check-config --probe`, and read again on SIGHUP. Unknown keys and invalid values are rejected with \
+         file, line and key. If a reload is rejected, or would need a restart, the old configuration stays in \
+         force. Durations look like `250ms`, `1s`, `1m 30s`. `localhost` means 127.0.0.1 for listening, and \
+         127.0.0.1 and ::1 for connecting. \
          `agent/cli/packaging/agent.toml` is an annotated example.\n",
     );
     text.push_str(&plimsoll_settings::markdown(&tables()));
@@ -173,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Configurations that have every table between them, each of them once.
+    /// Configurations that together contain every table exactly once.
     const COMPLETE: [&str; 4] = [
         r#"[agent]
         [http]

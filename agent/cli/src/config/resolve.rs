@@ -1,4 +1,4 @@
-//! Fills in defaults and refuses what cannot be.
+//! Fills in defaults and rejects invalid combinations.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -78,7 +78,7 @@ pub fn resolve(file: raw::File) -> Checked<Config> {
     Ok(config)
 }
 
-/// A ring needs Redis, and a node of it one service.
+/// A ring needs Redis, and each of its nodes belongs to a single service.
 fn rings(config: &Config) -> Checked<()> {
     let mut seen = BTreeMap::new();
     for (index, service) in config.services.iter().enumerate() {
@@ -112,7 +112,7 @@ fn unique_identities(services: &[ServiceConfig]) -> Checked<()> {
         let others = others.map(|(i, name)| (format!("service[{index}].identities[{i}]"), name));
         for (key, name) in std::iter::once(name).chain(others) {
             if let Some(first) = seen.get(name) {
-                return wrong(key, format!("{name:?} is taken by {first}"));
+                return wrong(key, format!("{name:?} is already used by {first}"));
             }
             seen.insert(name, key);
         }
@@ -145,7 +145,10 @@ fn unique_addresses(config: &Config) -> Checked<()> {
             LogListen::Udp(address) => claim(&mut udp, key, *address)?,
             LogListen::Unix(path) => {
                 if let Some(first) = paths.get(path) {
-                    return wrong(key, format!("{} is taken by {first}", path.display()));
+                    return wrong(
+                        key,
+                        format!("{} is already used by {first}", path.display()),
+                    );
                 }
                 paths.insert(path, key);
             }
@@ -162,13 +165,13 @@ fn claim(taken: &mut Vec<(String, SocketAddr)>, key: String, address: SocketAddr
             && (a == b || a.is_unspecified() || b.is_unspecified())
     };
     if let Some((first, other)) = taken.iter().find(|(_, other)| clash(other)) {
-        return wrong(key, format!("{address} clashes with {first} ({other})"));
+        return wrong(key, format!("{address} conflicts with {first} ({other})"));
     }
     taken.push((key, address));
     Ok(())
 }
 
-/// The keeper knows nodes from the ring.
+/// The keeper learns its nodes from the ring.
 fn has_ring(config: &Config) -> Checked<()> {
     let Some(placement) = &config.placement else {
         return Ok(());

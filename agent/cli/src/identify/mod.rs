@@ -91,7 +91,7 @@ pub fn run(args: IdentifyArgs, out: &mut impl Write) -> anyhow::Result<()> {
             trace::read(std::io::stdin().lock(), "standard input", &columns)?
         }
         (None, Some(path)) => trace::open(path, &columns)?,
-        (None, None) => bail!("a trace or --record is wanted"),
+        (None, None) => bail!("a trace or --record is required"),
     };
     let found = identify(&trace.segments)?;
     let report = Report::new(&trace, &columns.load, &found);
@@ -103,7 +103,7 @@ pub fn run(args: IdentifyArgs, out: &mut impl Write) -> anyhow::Result<()> {
         false => out.write_all(report.text().as_bytes())?,
     }
     if report.chosen.is_none() {
-        bail!("no model is to be used: {}", report.why);
+        bail!("no usable model: {}", report.why);
     }
     Ok(())
 }

@@ -76,7 +76,7 @@ async fn watch(
             }
             // One that was there may be starting again.
             Err(_) if heard.is_some_and(|heard| heard.elapsed() < PATIENCE) => {}
-            Err(problem) => bail!("no agent to record: {problem}"),
+            Err(problem) => bail!("cannot record the agent: {problem}"),
         }
         tokio::time::sleep(pause.clamp(MIN_PAUSE, MAX_PAUSE)).await;
     }
@@ -91,20 +91,20 @@ async fn ask(
 ) -> anyhow::Result<Result<NodeService, String>> {
     let body = match get_as(caller, url, TIMEOUT, MAX_BYTES).await {
         Ok((200, body)) => body,
-        Ok((status, _)) => return Ok(Err(format!("answers with status {status}"))),
+        Ok((status, _)) => return Ok(Err(format!("HTTP status {status}"))),
         Err(error) => return Ok(Err(error.to_string())),
     };
     let mut answer = NodeView::parse(&body)
-        .map_err(|problem| anyhow!("{url} is no agent of Plimsoll: {problem}"))?;
+        .map_err(|problem| anyhow!("{url} is not a Plimsoll agent: {problem}"))?;
     let known: Vec<String> = answer.services.keys().cloned().collect();
     let wanted = match (service, &known[..]) {
         (Some(service), _) => service.to_owned(),
         (None, [only]) => only.clone(),
-        (None, _) => bail!("--service: {url} has {}: name one", known.join(", ")),
+        (None, _) => bail!("--service: required, since {url} has several: {}", known.join(", ")),
     };
     let said = answer.services.remove(&wanted);
     let said =
-        said.with_context(|| format!("--service {wanted}: {url} has {}", known.join(", ")))?;
+        said.with_context(|| format!("--service {wanted}: not found; {url} has {}", known.join(", ")))?;
     NodeService::parse(said)
         .map(Ok)
         .map_err(|problem| anyhow!("{url}: services.{wanted}: {problem}"))

@@ -199,7 +199,7 @@ fn why(models: &[Model], at: usize) -> String {
     if let Some(best) = same_scale.min_by(|x, y| bic(x).total_cmp(&bic(y))) {
         let _ = match best.order == chosen.order {
             true => write!(text, "; BIC agrees"),
-            false => write!(text, "; BIC would take order {}", best.order),
+            false => write!(text, "; BIC prefers order {}", best.order),
         };
     }
     if let Some(quality) = &chosen.quality {
@@ -212,13 +212,13 @@ fn warnings(quality: &Quality) -> String {
     let residuals = &quality.residuals;
     let mut text = String::new();
     if !residuals.are_white() {
-        text += "; mind: its errors are not white, so there is more in the delay than it knows";
+        text += "; warning: its residuals are not white, so it does not explain all of the delay";
     }
     if quality.r2_chronos < 0.8 {
-        text += "; mind: R2 is below the 0.8 that the papers ask for";
+        text += "; warning: R2 is below the 0.8 that the papers require";
     }
     if residuals.load_follows_delay() {
-        text += "; mind: the load followed the delay, as where a controller is at work, which biases the model";
+        text += "; warning: the load followed the delay, as under a controller, which biases the model";
     }
     text
 }
@@ -229,7 +229,7 @@ fn none(models: &[Model]) -> String {
         .filter_map(|model| Some(format!("{}: {}", model.name(), model.refused.as_ref()?)));
     let mut told: Vec<String> = told.collect();
     if told.is_empty() {
-        told.push("none could be fitted on the first half alone".to_owned());
+        told.push("no model could be fitted on the first half alone".to_owned());
     }
     told.join("; ")
 }

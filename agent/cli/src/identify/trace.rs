@@ -64,7 +64,7 @@ pub fn read(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Tr
     apart.retain(|apart| *apart > 0.0);
     if apart.is_empty() {
         bail!(
-            "{name}: {} lines, and time never goes on in column {:?}",
+            "{name}: {} lines, but the time in column {:?} never advances",
             rows.len(),
             columns.time
         );
@@ -110,7 +110,7 @@ pub fn read(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Tr
     made.segments.retain(|segment| !segment.is_empty());
     if made.segments.is_empty() {
         bail!(
-            "{name}: no line has a number both in column {:?} and in {:?}",
+            "{name}: no line has numbers in both column {:?} and column {:?}",
             columns.delay,
             columns.load
         );
@@ -130,7 +130,7 @@ fn rows(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Vec<Ro
             .position(|column| column == wanted)
             .with_context(|| {
                 let known: Vec<&str> = header.iter().collect();
-                format!("{name}: no column {wanted:?}; it has {}", known.join(", "))
+                format!("{name}: no column {wanted:?}; the columns are {}", known.join(", "))
             })
     };
     let (time, delay, load) = (
@@ -146,14 +146,14 @@ fn rows(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Vec<Ro
         .with_context(|| name.to_owned())?
     {
         if rows.len() == MAX_ROWS {
-            bail!("{name}: more than {MAX_ROWS} lines: cut it");
+            bail!("{name}: more than the limit of {MAX_ROWS} lines");
         }
         let line = record.position().map_or(0, csv::Position::line);
         let number =
             |at: usize| number(&record[at], line, &header[at]).with_context(|| name.to_owned());
         let Some(time) = number(time)? else {
             bail!(
-                "{name}: line {line}: column {:?}: a time is wanted",
+                "{name}: line {line}: column {:?}: missing time",
                 columns.time
             );
         };
@@ -161,7 +161,7 @@ fn rows(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Vec<Ro
         let measured = |at: usize| match number(at)? {
             Some(value) if value < 0.0 => {
                 bail!(
-                    "{name}: line {line}: column {:?}: {value} is negative",
+                    "{name}: line {line}: column {:?}: {value} must not be negative",
                     &header[at]
                 )
             }
@@ -175,7 +175,7 @@ fn rows(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Vec<Ro
         });
     }
     if reader.position().byte() > MAX_BYTES {
-        bail!("{name}: more than {} MiB: cut it", MAX_BYTES >> 20);
+        bail!("{name}: more than the limit of {} MiB", MAX_BYTES >> 20);
     }
     Ok(rows)
 }

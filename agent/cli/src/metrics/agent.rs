@@ -1,4 +1,4 @@
-//! The agent itself.
+//! Metrics of the agent itself.
 
 use plimsoll_exposition::{Catalogue, Label};
 use plimsoll_net::{CLOSED, REFUSED};
@@ -6,12 +6,12 @@ use prometheus::{Gauge, IntCounterVec, Result};
 
 use crate::build;
 
-/// Of any process.
+/// Metrics of every Plimsoll process.
 #[derive(Clone, Debug)]
 pub struct ProcessMetrics {
     reloads: IntCounterVec,
     last_reload: Gauge,
-    /// HTTP connections closed by us, by reason.
+    /// HTTP connections closed by the server, by reason.
     pub http_closed: IntCounterVec,
     /// HTTP requests refused for their token, by status.
     pub http_refused: IntCounterVec,
@@ -23,11 +23,11 @@ impl ProcessMetrics {
         let build = catalogue.gauges(
             "plimsoll_build_info",
             "always 1",
-            "What the program was built from.",
+            "Build information.",
             &[
-                Label::are("version", "the program's"),
-                Label::are("commit", "of the source, `unknown` unless packaged"),
-                Label::are("license", "an SPDX expression"),
+                Label::are("version", "program version"),
+                Label::are("commit", "source commit, `unknown` unless packaged"),
+                Label::are("license", "SPDX expression"),
             ],
         )?;
         build
@@ -43,12 +43,12 @@ impl ProcessMetrics {
             last_reload: catalogue.gauge(
                 "plimsoll_config_last_reload_successful",
                 "1 or 0",
-                "Whether the configuration file was in order when it was last read.",
+                "Whether the last read of the configuration file succeeded.",
             )?,
             http_closed: catalogue.counters(
                 "plimsoll_http_connections_closed_total",
                 "connections",
-                "HTTP and gRPC connections that were closed, by reason (docs/http-api.md).",
+                "HTTP and gRPC connections closed by the server, by reason (docs/http-api.md).",
                 &[Label::one_of("reason", CLOSED)],
             )?,
             http_refused: catalogue.counters(
@@ -62,7 +62,7 @@ impl ProcessMetrics {
         Ok(metrics)
     }
 
-    /// The configuration was read again.
+    /// Counts a reload of the configuration.
     pub fn reloaded(&self, is_applied: bool) {
         let result = if is_applied { "applied" } else { "refused" };
         self.reloads.with_label_values(&[result]).inc();
@@ -70,14 +70,14 @@ impl ProcessMetrics {
     }
 }
 
-/// Of the agent.
+/// Metrics of the agent process.
 #[derive(Clone, Debug)]
 pub struct AgentMetrics {
-    /// Of its process.
+    /// Metrics of every Plimsoll process.
     pub process: ProcessMetrics,
     /// Tasks started again after a panic.
     pub task_restarts: IntCounterVec,
-    /// Exchanges of proxies, by result.
+    /// Proxies' exchanges, by result.
     pub exchanges: IntCounterVec,
 }
 
@@ -90,7 +90,7 @@ impl AgentMetrics {
             task_restarts: catalogue.counters(
                 "plimsoll_task_restarts_total",
                 "restarts",
-                "Tasks started again after a panic.",
+                "Tasks restarted after a panic.",
                 &[Label::one_of(
                     "task",
                     ["control_loop", "ring", "envoy", "placement"],
@@ -99,7 +99,7 @@ impl AgentMetrics {
             exchanges: catalogue.counters(
                 "plimsoll_exchanges_total",
                 "requests",
-                "Times a proxy asked for shares through this agent, by result (docs/http-api.md).",
+                "Proxies' requests for shares through this agent, by result (docs/http-api.md).",
                 &[Label::one_of(
                     "result",
                     ["carried", "refused", "unauthorized", "busy", "redis"],

@@ -1,4 +1,4 @@
-//! All metrics of the agent, in the order of docs/metrics.md, which is written from them.
+//! All metrics of the agent, in the order of docs/metrics.md, which is generated from them.
 
 mod agent;
 mod reference;
@@ -12,25 +12,25 @@ use prometheus::Result;
 pub use agent::{AgentMetrics, ProcessMetrics};
 pub use reference::markdown;
 
-/// All but the agent-check server's; cheap to clone.
+/// All metrics but those of the agent-check server; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// Of the services' loops.
+    /// Control loops.
     pub loops: LoopMetrics,
-    /// Of the shared rings.
+    /// Shared rings.
     pub ring: RingMetrics,
-    /// Of queries in partitions.
+    /// Partition queries.
     pub partitions: PartitionMetrics,
-    /// Of the table of primaries.
+    /// Placement keeper.
     pub placement: PlacementMetrics,
-    /// Of what stock Envoy is told.
+    /// Endpoint discovery for stock Envoy.
     pub envoy: EnvoyMetrics,
-    /// Of the agent itself.
+    /// The agent itself.
     pub agent: AgentMetrics,
 }
 
 impl Metrics {
-    /// Registers them.
+    /// Registers all metrics.
     pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
         Ok(Metrics {
             loops: LoopMetrics::new(catalogue)?,
@@ -42,7 +42,7 @@ impl Metrics {
         })
     }
 
-    /// Takes out all of a service that was removed.
+    /// Removes all series of a service that was removed.
     pub fn forget(&self, service: &str) {
         self.loops.forget(service);
         self.ring.forget(service);

@@ -44,7 +44,7 @@ pub async fn run(path: PathBuf, config: Config, log_level: LogLevel) -> anyhow::
             _ = hangup.recv() => agent.reload(),
             () = watchdog.due() => agent.feed(&watchdog),
             Some(ended) = agent.components.join_next() => match ended {
-                Ok((name, Ok(()))) => bail!("{name} ended by itself"),
+                Ok((name, Ok(()))) => bail!("{name} ended unexpectedly"),
                 Ok((name, Err(error))) => return Err(error.context(name)),
                 Err(error) => bail!("a component ended: {error}"),
             },
@@ -108,7 +108,7 @@ impl Agent {
         let stuck = http::stuck(&self.shared.state.load(), &self.shared.settings.load());
         match stuck.is_empty() {
             true => watchdog.feed(),
-            false => error!("the watchdog is not fed: {}", stuck.join(", ")),
+            false => error!("watchdog not fed, stuck: {}", stuck.join(", ")),
         }
     }
 

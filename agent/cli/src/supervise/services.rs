@@ -80,7 +80,7 @@ impl Loops {
         let service = ended.context("a control loop ended")??;
         match self.running.remove(&service) {
             Some((_, stop)) if stop.is_cancelled() => shared.forget(&service),
-            _ => bail!("control loop of {service} ended by itself"),
+            _ => bail!("control loop of {service} ended unexpectedly"),
         }
         Ok(())
     }

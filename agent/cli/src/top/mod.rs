@@ -81,7 +81,7 @@ pub fn run(args: TopArgs, out: &mut impl Write) -> anyhow::Result<()> {
         return Ok(());
     }
     if !std::io::stdout().is_terminal() {
-        bail!("standard output is no terminal: use --once");
+        bail!("standard output is not a terminal: use --once");
     }
     let (sender, snapshots) = mpsc::sync_channel(1);
     let ended = Arc::new(AtomicBool::new(false));

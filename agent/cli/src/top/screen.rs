@@ -39,10 +39,10 @@ enum Order {
 
 /// Draws what comes until a key or a signal ends it.
 pub fn show(snapshots: &Receiver<Snapshot>, ended: &AtomicBool) -> anyhow::Result<()> {
-    let mut terminal = ratatui::try_init().context("cannot take the terminal over")?;
+    let mut terminal = ratatui::try_init().context("cannot take over the terminal")?;
     let shown = run(&mut terminal, snapshots, ended);
     ratatui::restore();
-    shown.context("the terminal is gone")
+    shown.context("the terminal was closed")
 }
 
 fn run(
@@ -184,7 +184,7 @@ fn fitting(widths: &[usize], most: usize) -> usize {
 
 fn title(seen: Option<&Snapshot>) -> String {
     let Some(seen) = seen else {
-        return "plimsoll top: asking the agents".to_owned();
+        return "plimsoll top: querying the agents".to_owned();
     };
     let late = seen
         .rows

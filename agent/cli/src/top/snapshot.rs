@@ -107,7 +107,7 @@ async fn ask(caller: &Caller, url: &HttpUrl) -> Result<Vec<Row>, String> {
     );
     let (status, body) = node.map_err(|error| error.to_string())?;
     if status != 200 {
-        return Err(format!("answers with status {status}"));
+        return Err(format!("HTTP status {status}"));
     }
     let metrics = metrics.ok().filter(|(status, _)| *status == 200);
     let ring = |service: &str| ring(&metrics.as_ref()?.1, service);

@@ -73,7 +73,7 @@ pub struct TuneArgs {
 fn gain(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(gain) if gain >= 0.0 && gain.is_finite() => Ok(gain),
-        _ => Err("must be a number, 0 or more".to_owned()),
+        _ => Err("must be a number of at least 0".to_owned()),
     }
 }
 
@@ -103,7 +103,7 @@ pub fn run(args: TuneArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let report = Report::new(&plant, gains, sla, velocity, &literal)?;
     if let Some(path) = &args.svg {
         let Some(step) = &report.velocity.step else {
-            bail!("--svg: an unstable loop has no answer to draw");
+            bail!("--svg: an unstable loop has no step response to draw");
         };
         std::fs::write(path, picture::svg(step, &report))
             .with_context(|| format!("cannot write {}", path.display()))?;
@@ -121,7 +121,7 @@ pub fn run(args: TuneArgs, out: &mut impl Write) -> anyhow::Result<()> {
 fn positive_gain(plant: &Arx) -> anyhow::Result<f64> {
     let gain = plant.static_gain();
     if !(gain > 0.0 && gain.is_finite()) {
-        bail!("--relative: the static gain is {gain}, and what is relative to it means nothing");
+        bail!("--relative: needs a positive, finite static gain, but the model's is {gain}");
     }
     Ok(gain)
 }
@@ -143,9 +143,9 @@ fn identified(path: &Path) -> anyhow::Result<Arx> {
     let name = || path.display().to_string();
     let text = std::fs::read(path).with_context(|| format!("cannot read {}", name()))?;
     let said: IdentifiedModels = serde_json::from_slice(&text)
-        .with_context(|| format!("{} is no output of plimsoll identify --json", name()))?;
+        .with_context(|| format!("{} is not output of plimsoll identify --json", name()))?;
     let Some(chosen) = said.chosen else {
-        bail!("{} has no model to use: {}", name(), said.why);
+        bail!("{} has no usable model: {}", name(), said.why);
     };
     Arx::new(&chosen.a, &chosen.b).with_context(name)
 }

@@ -166,7 +166,7 @@ fn jobs_by_a_gauge_elsewhere() {
 }
 
 #[test]
-fn a_gauge_that_the_scrape_lacks_is_told() {
+fn a_gauge_missing_from_the_scrape_is_reported() {
     let peer = Peer::start(LIGHT);
     let jobs = "[service.jobs]\nkind = \"prometheus\"\ngauge = \"work_jobz\"\n";
     let agent = Agent::with(&service(&peer, jobs));
@@ -301,7 +301,7 @@ fn a_proxy_that_asks_no_more_is_waited_for_no_longer_than_the_grace() {
     let status = agent.stop();
     assert!(status.success(), "{status}: {}", agent.log());
     assert!(
-        agent.log().contains("shutdown_grace is over"),
+        agent.log().contains("shutdown_grace expired"),
         "{}",
         agent.log()
     );

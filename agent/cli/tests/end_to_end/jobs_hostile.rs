@@ -163,13 +163,10 @@ fn by_the_protocol_of_mysql() {
         &[
             ("no login within", vec![]),
             (
-                "a packet that makes no sense",
+                "malformed packet",
                 vec![Repeat(b"\xff\xfe garbage".to_vec())],
             ),
-            (
-                "a login that makes no sense",
-                vec![Tell(packet(0, b"\x0ax"))],
-            ),
+            ("malformed login", vec![Tell(packet(0, b"\x0ax"))]),
             ("a server older than 5.5", vec![Tell(hello("", 0))]),
             (
                 "Too many connections (1040)",
@@ -186,7 +183,7 @@ fn by_the_protocol_of_mysql() {
                     b"\x01\x04",
                 ]),
             ),
-            ("a login that makes no sense", after(&[b"\x01x"])),
+            ("malformed login", after(&[b"\x01x"])),
             (
                 "a login without an end",
                 after(&[&b"\xfemysql_native_password\0abcdefghijklmnopqrst\0"[..]; 9]),
@@ -202,7 +199,7 @@ fn by_the_protocol_of_mysql() {
             ),
             ("an answer without Threads_running", asked(&[row(b"\xff")])),
             (
-                "\"many\" is no number",
+                "\"many\" is not a number",
                 asked(&[row(b"\x0fThreads_running\x04many")]),
             ),
             (
@@ -272,7 +269,7 @@ fn by_the_protocol_of_postgresql() {
                 answered(&[Tell([columns.clone(), end.clone()].concat())]),
             ),
             (
-                "\"many\" is no number",
+                "\"many\" is not a number",
                 answered(&[Tell([columns.clone(), row.clone(), end].concat())]),
             ),
             (too_much, answered(&[Tell(columns), Repeat(row)])),

@@ -69,14 +69,14 @@ fn a_server_that_is_killed_comes_back_by_itself() {
 }
 
 #[test]
-fn who_is_not_let_in_is_told_which_key_to_look_at() {
+fn a_rejected_login_names_the_keys_to_check() {
     let (service, server) = (Service::start(), MariaDb::start());
     let mut agent = unstarted(&service, &by_port(&server));
     std::fs::write(password_file(&agent), "wrong").unwrap();
     agent.start_again();
     wait_logged(
         &agent,
-        "user \"plimsoll\" is not let in, see jobs.user and jobs.password_file: Access denied",
+        "user \"plimsoll\" is rejected, see jobs.user and jobs.password_file: Access denied",
     );
     assert_serving(&agent);
     assert!(!agent.log().contains("wrong"), "{}", agent.log());
@@ -89,7 +89,10 @@ fn who_is_not_let_in_is_told_which_key_to_look_at() {
     server.sql("CREATE USER other@'127.0.0.1' IDENTIFIED VIA ed25519 USING PASSWORD('x')");
     set_jobs(&agent, &by_port(&server).replace("plimsoll", "other"));
     assert_eq!(agent.reload(), "applied");
-    wait_logged(&agent, "user \"other\" is to log in by \"client_ed25519\"");
+    wait_logged(
+        &agent,
+        "user \"other\" requires authentication by \"client_ed25519\"",
+    );
     assert_serving(&agent);
 }
 

@@ -58,14 +58,14 @@ fn a_server_that_is_killed_comes_back_by_itself() {
 }
 
 #[test]
-fn who_is_not_let_in_is_told_which_key_to_look_at() {
+fn a_rejected_login_names_the_keys_to_check() {
     let (service, server) = (Service::start(), PostgreSql::start());
     let mut agent = unstarted(&service, &by_port(&server));
     std::fs::write(password_file(&agent), "wrong").unwrap();
     agent.start_again();
     wait_logged(
         &agent,
-        "user \"plimsoll\" is not let in, see jobs.user and jobs.password_file: password authentication failed",
+        "user \"plimsoll\" is rejected, see jobs.user and jobs.password_file: password authentication failed",
     );
     assert_serving(&agent);
     assert!(!agent.log().contains("wrong"), "{}", agent.log());

@@ -41,7 +41,7 @@ fn bad_requests_are_refused_with_a_reason() {
         ("{\"command\":\"explode\"}\n", "unknown variant"),
         (
             "{\"command\":\"drain\",\"service\":\"nope\"}\n",
-            "no service \"nope\" here; there is: stocks",
+            "no service \"nope\"; the services are: stocks",
         ),
         ("{\"command\":\"force\",\"to\":{\"weight\":0}}\n", "1..256"),
     ] {

@@ -359,7 +359,7 @@ fn queries_count_in_a_service_and_stop_at_its_bound() {
     for (wrong, said) in [
         (
             config.replace("\"scatter\"", "\"no\""),
-            "partition[0].service: there is no service \"no\"",
+            "partition[0].service: no service \"no\"",
         ),
         (
             config.replace("\"scatter\"", "\"stocks\""),

@@ -31,7 +31,7 @@ fn as_admin(redis: &Redis, words: &[&str]) -> String {
 }
 
 #[test]
-fn a_wrong_password_is_told_and_never_shown() {
+fn a_wrong_password_is_reported_but_never_shown() {
     let (service, redis) = (Service::start(), Redis::start(&["--requirepass", "secret"]));
     let agent = visitor(&service, &redis, "node1", "", "mistaken");
     wait_logged(&agent, "see redis.user and redis.password_file");
@@ -120,7 +120,7 @@ fn tls_with_a_private_authority() {
     let wary = started_by(&service, "node2", &by_tls);
     wait_logged(
         &wary,
-        "its certificate is of no trusted authority, see redis.ca_file",
+        "its certificate is not signed by a trusted CA, see redis.ca_file",
     );
     assert_undisturbed(&wary);
     let (status, answer) = exchange::ask(&wary, &exchange::one("envoy1/1", 1.0));
@@ -156,7 +156,7 @@ fn a_certificate_is_shown_to_a_redis_that_asks_for_one() {
     let without = started_by(&service, "node2", &by_tls);
     wait_logged(
         &without,
-        "it asks for a certificate, see redis.certificate_file",
+        "it requires a client certificate, see redis.certificate_file",
     );
     assert_undisturbed(&without);
 

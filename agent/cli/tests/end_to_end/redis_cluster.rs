@@ -182,7 +182,7 @@ fn the_keeper_of_placement_asks_the_member_that_has_its_keys() {
 }
 
 #[test]
-fn a_server_that_is_no_cluster_is_told() {
+fn a_server_that_is_not_a_cluster_is_reported() {
     let (service, redis) = (Service::start(), Redis::start(&[]));
     let table = format!("mode = \"cluster\"\nurls = [\"{}\"]", redis.url());
     let agent = started_by(&service, "node1", &table);

@@ -59,7 +59,7 @@ fn an_older_library_is_replaced() {
 }
 
 #[test]
-fn a_foreign_library_with_the_same_names_is_told_and_kept() {
+fn a_foreign_library_with_the_same_names_is_reported_and_kept() {
     let service = Service::start();
     let no_number = "redis.register_function('plimsoll_version', function() return 'mine' end)";
     let a_number = &format!(

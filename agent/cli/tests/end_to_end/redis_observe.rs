@@ -123,7 +123,7 @@ fn two_hundred_and_fifty_six_at_once() {
 }
 
 #[test]
-fn a_dispatcher_that_the_library_refuses_is_told_alone() {
+fn a_call_rejected_by_the_library_fails_for_its_dispatcher_only() {
     let (service, redis) = (Service::start(), Redis::start(&[]));
     let agent = node1(&service, &redis);
     assert_eq!(ask(&agent, &one("first", 1.0)).0, 200);
@@ -305,7 +305,7 @@ fn bad_input_is_named_by_its_path() {
 }
 
 #[test]
-fn without_a_ring_there_is_nobody_to_ask() {
+fn exchanges_without_a_ring_are_rejected() {
     let service = Service::start();
     let agent = Agent::start(&service, "");
     assert_eq!(

@@ -15,7 +15,7 @@ use crate::support::redis::{
 use crate::support::{Agent, Service, http_get, wait_for};
 use serde_json::{Value, json};
 
-/// It is refused, at once or after `redis.timeout`, and the agent goes on.
+/// The exchange fails, at once or after `redis.timeout`, and the agent keeps running.
 fn assert_away(agent: &Agent) {
     for _ in 0..3 {
         let (status, answer) = ask(agent, &one("envoy1/1", 1.0));
@@ -42,7 +42,7 @@ fn down_at_start_lost_and_back_empty() {
 }
 
 #[test]
-fn a_redis_that_hangs_holds_nobody_up_for_long() {
+fn a_hanging_redis_delays_exchanges_only_briefly() {
     let (service, redis) = (Service::start(), Redis::start(&[]));
     let agent = started(&service, "node1", &redis);
     wait_granted(&agent);
@@ -97,7 +97,7 @@ fn a_redis_without_its_library_a_full_one_and_a_replica_are_mended() {
 }
 
 #[test]
-fn garbage_for_an_answer_is_told_and_no_share() {
+fn a_malformed_answer_of_redis_is_an_error_and_grants_no_share() {
     let (service, redis) = (Service::start(), Redis::start(&[]));
     let agent = patient(&service, "node1", &redis);
     wait_granted(&agent);
@@ -212,7 +212,7 @@ fn answer(mut stream: TcpStream) -> String {
 }
 
 #[test]
-fn bodies_that_never_come_keep_nobody_out() {
+fn missing_bodies_do_not_block_others() {
     let (service, redis) = (Service::start(), Redis::start(&[]));
     let agent = started(&service, "node1", &redis);
     wait_granted(&agent);

@@ -18,8 +18,8 @@ fn down_at_start_and_then_up() {
     assert_eq!(reports(&agent), 0.0);
     redis.start_again();
     wait_nodes(&agent, &["node1"]);
-    wait_logged(&agent, "Redis: in touch again");
-    let told = agent.log().matches("trying again").count();
+    wait_logged(&agent, "Redis: reconnected");
+    let told = agent.log().matches("retrying").count();
     assert!(told < 4, "one trouble is one line: {}", agent.log());
 }
 
@@ -57,7 +57,7 @@ fn a_redis_that_hangs_is_given_up_and_found_again() {
     assert_undisturbed(&agent);
     redis.signal("-CONT");
     wait_reports(&agent, 2.0);
-    wait_logged(&agent, "Redis: in touch again");
+    wait_logged(&agent, "Redis: reconnected");
     // Nor does it keep the agent from ending.
     redis.signal("-STOP");
     wait_failure(&agent);
@@ -93,7 +93,7 @@ fn a_silence_longer_than_the_leases_moves_no_key() {
 }
 
 #[test]
-fn a_full_redis_is_told_and_recovers() {
+fn a_full_redis_is_reported_and_recovers() {
     let (service, redis) = (Service::start(), Redis::start(&[]));
     let agent = started(&service, "node1", &redis);
     wait_nodes(&agent, &["node1"]);
@@ -106,15 +106,15 @@ fn a_full_redis_is_told_and_recovers() {
     assert!(ring(&agent).is_some(), "the last ring is still served");
     redis.cli(&["CONFIG", "SET", "maxmemory", "0"]);
     wait_reports(&agent, 2.0);
-    wait_logged(&agent, "Redis: in touch again");
+    wait_logged(&agent, "Redis: reconnected");
 }
 
 #[test]
-fn a_replica_alone_is_told_and_used_once_promoted() {
+fn a_lone_replica_is_reported_and_used_once_promoted() {
     let (service, master) = (Service::start(), Redis::start(&[]));
     let replica = Redis::replica_of(&master);
     let agent = started(&service, "node1", &replica);
-    wait_logged(&agent, "is a replica, which takes no writes");
+    wait_logged(&agent, "is a replica, which accepts no writes");
     wait_failure(&agent);
     assert_undisturbed(&agent);
     replica.cli(&["REPLICAOF", "NO", "ONE"]);

@@ -53,7 +53,7 @@ fn the_new_master_is_followed_and_no_key_moves() {
     });
     assert!(since.elapsed() > Duration::from_secs(1), "a lease");
     for agent in &agents {
-        wait_logged(agent, "Redis: in touch again");
+        wait_logged(agent, "Redis: reconnected");
         wait_reports(agent, 5.0);
         assert_eq!(ring(agent).unwrap(), before, "no key moved");
     }
@@ -69,7 +69,7 @@ fn the_new_master_is_followed_and_no_key_moves() {
 }
 
 #[test]
-fn a_master_the_sentinels_do_not_know_is_told() {
+fn a_master_unknown_to_the_sentinels_is_reported() {
     let (service, master) = (Service::start(), Redis::start(&[]));
     let sentinel = sentinel(&master);
     let url = sentinel.url();
@@ -78,7 +78,7 @@ fn a_master_the_sentinels_do_not_know_is_told() {
         "node1",
         &format!("mode = \"sentinel\"\nurls = [\"{url}\"]"),
     );
-    wait_logged(&agent, "the sentinel knows no master \"mymaster\"");
+    wait_logged(&agent, "the sentinel does not know master \"mymaster\"");
     let wrong_mode = started_by(&service, "node1", &format!("urls = [\"{url}\"]"));
     wait_logged(&wrong_mode, "is a sentinel: set redis.mode");
 }

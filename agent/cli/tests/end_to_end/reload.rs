@@ -112,7 +112,7 @@ fn a_bad_file_changes_nothing() {
         (
             log_service(&format!("tcp://127.0.0.1:{}", agent.check_port)),
             "haproxy-log",
-            "clashes with agent_check.listen",
+            "conflicts with agent_check.listen",
         ),
         (good.replace("[agent]", "[agent"), "[agent", ""),
         (

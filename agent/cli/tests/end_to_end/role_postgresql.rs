@@ -11,7 +11,7 @@ fn table(server: &PostgreSql, more: &str) -> String {
     )
 }
 
-/// What the agent answers a proxy's checks: for writes, for reads.
+/// Status of the agent's answers to a proxy's checks: for writes, for reads.
 fn takes(agent: &Agent) -> (u16, u16) {
     let status = |what| agent.get(&format!("/v1/role?takes={what}")).unwrap().0;
     (status("writes"), status("reads"))
@@ -133,7 +133,7 @@ fn a_primary_takes_writes_while_it_answers_and_has_the_lock() {
     agent.start_again();
     wait_logged(
         &agent,
-        "user \"plimsoll\" is not let in, see role.user and role.password_file: password authentication failed",
+        "user \"plimsoll\" is rejected, see role.user and role.password_file: password authentication failed",
     );
     assert_eq!(takes(&agent), (503, 503));
     assert_eq!(agent.get("/v1/role").unwrap(), (503, "unknown\n".into()));

@@ -54,22 +54,22 @@ impl ControlMetrics {
         let sla_delay = sla(
             "plimsoll_sla_delay_seconds",
             "seconds",
-            "Service delay promised.",
+            "Service delay promised by the SLA.",
         )?;
         let sla_target = sla(
             "plimsoll_sla_target_seconds",
             "seconds",
-            "Delay the controller aims at: the SLA's times its set point.",
+            "Target delay of the controller: the SLA's delay times the set point.",
         )?;
         let sla_objective = sla(
             "plimsoll_sla_objective_ratio",
             RATIO,
-            "Share of the requests whose delay is held at the target; absent where the mean is.",
+            "Quantile of the delay that is held at the target; absent if the mean is.",
         )?;
         let sla_settling = sla(
             "plimsoll_sla_settling_seconds",
             "seconds",
-            "Time within which a transient must be over.",
+            "Time within which a transient must settle.",
         )?;
         catalogue.section("Control loop");
         let reasons = [
@@ -88,7 +88,7 @@ impl ControlMetrics {
         let delay = catalogue.gauges(
             "plimsoll_delay_seconds",
             "seconds",
-            "Delay of the requests finished in the last period that had any, by percentile.",
+            "Delay of the finished requests in the last period with any, by percentile.",
             &percentiles,
         )?;
         let mut gauge = |name, unit, help| catalogue.gauges(name, unit, help, &service);
@@ -101,30 +101,30 @@ impl ControlMetrics {
             mean_delay: gauge(
                 "plimsoll_mean_delay_seconds",
                 "seconds",
-                "Mean delay of the requests finished in the last period that had any.",
+                "Mean delay of the finished requests in the last period with any.",
             )?,
             control_delay: gauge(
                 "plimsoll_control_delay_seconds",
                 "seconds",
-                "Delay the law worked on in the last step: the objective's, or what unfinished work foretells; absent where it had none.",
+                "Delay that the law used in the last step: the objective's, or a prediction from unfinished work; absent if there was none.",
             )?,
             error: gauge(
                 "plimsoll_error_ratio",
                 RATIO,
-                "Error the law last worked on, relative to the target, -1 to 1: positive when there is room.",
+                "Error that the law used last, relative to the target, -1 to 1; positive if there is room.",
             )?,
             bound: gauge("plimsoll_bound", COST, "Backlog bound.")?,
-            bound_min: gauge("plimsoll_bound_min", COST, "The least the bound may be.")?,
-            bound_max: gauge("plimsoll_bound_max", COST, "The most the bound may be.")?,
+            bound_min: gauge("plimsoll_bound_min", COST, "Minimum of the bound.")?,
+            bound_max: gauge("plimsoll_bound_max", COST, "Maximum of the bound.")?,
             bound_nominal: gauge(
                 "plimsoll_bound_nominal",
                 COST,
-                "The configured bound to begin with; absent where there is none.",
+                "Configured initial bound; absent if not configured.",
             )?,
             capacity: gauge(
                 "plimsoll_capacity",
                 COST,
-                "What weights and shares of keys go by: the backlog that finishes within the target when the node is full, as learned, or an operator's bound; with the papers' laws the bound. Absent while nothing has waited yet.",
+                "Capacity from which weights and shares of keys are computed: the learned backlog that a full node finishes within the target, or an operator's bound; with the papers' laws, the bound. Absent until requests have waited for the first time.",
             )?,
             bound_jobs: gauge(
                 "plimsoll_bound_jobs",
@@ -139,27 +139,27 @@ impl ControlMetrics {
             recent_peak: gauge(
                 "plimsoll_recent_peak",
                 COST,
-                "Recent peak of the backlog, decaying; it limits how far the bound may rise.",
+                "Decaying recent peak of the backlog, which limits how far the bound may rise.",
             )?,
             jobs: gauge(
                 "plimsoll_jobs",
                 "jobs",
-                "Jobs in the node; absent while they are unknown.",
+                "Jobs in the node; absent while unknown.",
             )?,
             load: gauge(
                 "plimsoll_load",
                 "1 at the limit",
-                "What schedulers are told is the node's load: the delay over the SLA's target, or the host's load (`service.load`).",
+                "Load of the node as reported to schedulers: the delay over the SLA's target, or the host's load (`service.load`).",
             )?,
             cpu_load: gauge(
                 "plimsoll_cpu_load",
                 "1 a CPU in full use",
-                "CPU load of the host, or of what the service may use of it: the share used, and from 95 % on how many wait for each CPU; absent where it is not measured or not known.",
+                "CPU load of the host, or relative to the CPUs that the service may use: the utilisation or, from 95 % on, the number of waiting tasks per CPU; absent if not measured or unknown.",
             )?,
             network_load: gauge(
                 "plimsoll_network_load",
                 "packets that wait",
-                "Load of the busiest network interface, ρ / (1 - ρ) for a utilisation ρ; absent where it is not measured or not known.",
+                "Load of the busiest network interface: ρ / (1 - ρ) at a utilisation of ρ; absent if not measured or unknown.",
             )?,
             mean_cost: gauge(
                 "plimsoll_mean_cost",
@@ -169,40 +169,40 @@ impl ControlMetrics {
             weight: gauge(
                 "plimsoll_weight_percent",
                 "percent",
-                "Weight for the bound, of the weight configured in the proxy, 1 to 256.",
+                "Weight derived from the bound, in percent of the weight configured in the proxy, 1 to 256.",
             )?,
             up: gauge(
                 "plimsoll_service_up",
                 "1 or 0",
-                "Whether the service passes its local probe, where one is configured, and its database may be read from, where `service.role` says.",
+                "Whether the service passes its local probe, if configured, and its database accepts reads, if `service.role` is configured.",
             )?,
             observes: gauge(
                 "plimsoll_observes",
                 "1 or 0",
-                "Whether proxies are told nothing (`mode = \"observe\"`): then bound, capacity and weight are what they would be told.",
+                "Whether the service is only observed (`mode = \"observe\"`): bound, capacity and weight are then not applied by proxies.",
             )?,
             would_refuse: catalogue.amounts(
                 "plimsoll_would_refuse_total",
                 COST,
-                "Work that the bound would have had refused while proxies are told nothing: what came over it, as long as jobs are known.",
+                "In observe mode: work above the bound, which proxies would have refused; counted while the number of jobs is known.",
                 &service,
             )?,
             overridden: catalogue.gauges(
                 "plimsoll_override",
                 "1 or 0",
-                "Whether an operator has set this by hand.",
+                "Whether an operator has overridden this value.",
                 &what,
             )?,
             gain: catalogue.gauges(
                 "plimsoll_controller_gain",
                 RATIO,
-                "Gains in use, on the relative error; absent where the law has none.",
+                "Current gains on the relative error; absent if the law has none.",
                 &gains,
             )?,
             bound_changes: catalogue.counters(
                 "plimsoll_bound_changes_total",
                 "steps",
-                "Steps that moved the bound, by reason (docs/control.md).",
+                "Controller steps that changed the bound, by reason (docs/control.md).",
                 &reasons,
             )?,
             steps: catalogue.counters(

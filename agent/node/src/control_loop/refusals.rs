@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_nobody_counts() {
+    fn unknown_jobs_give_no_estimate() {
         let unknown = |finished| Observation::new(Seconds(1.0), delays(finished));
         let mut meters = Meters::default();
         assert_eq!(meters.step(&unknown(100)), None);

@@ -14,7 +14,7 @@ use prometheus::{
 };
 
 const DELAYS: &str = "plimsoll_service_delay_seconds";
-const DELAYS_HELP: &str = "Service delay of the requests that finished well. Buckets end at 0.05, 0.1 to 1 by tenths, 1.1, 1.25, 1.5, 2, 3, 5 and 10 times the SLA's delay; where one of the source's buckets lies across an end, its requests are split in proportion.";
+const DELAYS_HELP: &str = "Service delay of the successful requests. The buckets end at 0.05, 0.1 to 1 by tenths, 1.1, 1.25, 1.5, 2, 3, 5 and 10 times the SLA's delay; a bucket of the source that spans an end is split proportionally.";
 /// Upper bounds of the buckets, relative to the SLA's delay. Finest around 1, the range of interest.
 const PARTS: [f64; 18] = [
     0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0,
@@ -41,19 +41,19 @@ impl RequestMetrics {
         let requests = catalogue.counters(
             "plimsoll_requests_total",
             "requests",
-            "Requests that ended: within the SLA's delay, over it, or in an error or a timeout. What a proxy refused is in none of them. Where the SLA's delay lies inside one of the source's buckets, its requests are split in proportion; above the source's last bucket all are late.",
+            "Requests that ended: within the SLA's delay, above it, or with an error or timeout. Requests refused by a proxy do not count. If the SLA's delay falls inside one of the source's buckets, the bucket is split proportionally; requests above the last bucket are late.",
             &results,
         )?;
         let left = catalogue.counters(
             "plimsoll_requests_left_total",
             "requests",
-            "Requests whose client left, or whose deadline passed, before there was an answer; in none of `plimsoll_requests_total`. Those that were older than the SLA's target count as late to the controller, and the others not at all.",
+            "Requests whose client left, or whose deadline passed, before an answer; not part of `plimsoll_requests_total`. For the controller, those older than the SLA's target count as late, and the others do not count.",
             &[Label::service()],
         )?;
         let cost = catalogue.amounts(
             "plimsoll_finished_cost_total",
             "cost units",
-            "Cost of the requests that finished; absent where the source does not tell it.",
+            "Cost of the finished requests; absent if the source does not report costs.",
             &[Label::service()],
         )?;
         let delays = Delays::new()?;

@@ -135,7 +135,7 @@ pub fn service(
             return wrong(
                 format!("{path}.{key}"),
                 format!(
-                    "must be 1 to {MAX_NAME} printable ASCII characters without blanks, is {name:?}"
+                    "must be 1 to {MAX_NAME} printable ASCII characters without spaces, is {name:?}"
                 ),
             );
         }
@@ -232,19 +232,19 @@ pub const SERVICE_REFERENCE: TableReference = (
             "mode",
             "`enforce`, `observe`",
             "`\"enforce\"`",
-            "`observe`: no proxy is told anything that changes anything; what it would be told is shown in `/v1/node`, metrics, `plimsoll top` and the agent's page. HAProxy's agent checks get an answer without weight, `maxconn` or state, Envoy the mean weight and an empty load report; the node is not in the ring in Redis, no update period is made longer, and no partition query is refused for its bound. `/v1/role` answers as ever.",
+            "`observe`: decisions have no effect on proxies; they are only shown in `/v1/node`, metrics, `plimsoll top` and the agent's page. HAProxy's agent checks get an answer without weight, `maxconn` or state, Envoy the mean weight and an empty load report; the node does not join the ring in Redis, no update period is lengthened, and no partition query is refused because of the bound. `/v1/role` is unaffected.",
         ),
         (
             "identities",
             "list of the same",
             "`[]`",
-            "Further `agent-send` identities, by custom `backend/server`. No two services share one.",
+            "Additional `agent-send` identities, by convention `backend/server`. Must be unique among services.",
         ),
         (
             "address",
             "host:port; IP address (IPv6 in brackets) or name",
             "none",
-            "Where proxies connect to for this node's service. Shown in `/v1/node`.",
+            "Address at which proxies reach this node's service. Shown in `/v1/node`.",
         ),
     ],
 );
@@ -252,25 +252,25 @@ pub const SERVICE_REFERENCE: TableReference = (
 /// Reference of the keys of `[service.output]`.
 pub const OUTPUT_REFERENCE: TableReference = (
     "[service.output]",
-    "What HAProxy is told.",
+    "Answers to HAProxy's agent checks.",
     &[
         (
             "full_weight_bound",
             "above 0, cost units",
-            "2 × `nominal`; `load-line`: the most this node could carry of late",
-            "The bound that stands for 100 %; where it is set, the same on all nodes of a backend.",
+            "2 × `nominal`; `load-line`: the highest recent capacity of this node",
+            "Bound that corresponds to a weight of 100 %; if set, must be the same on all nodes of a backend.",
         ),
         (
             "weight_dead_band",
             "0 to 0.5",
             "`0.05`",
-            "A weight stays while it is off by no more than this share of itself.",
+            "Relative change up to which a weight stays unchanged.",
         ),
         (
             "send",
             "`both`, `weight`, `maxconn`",
             "`\"both\"`",
-            "Words in the answer.",
+            "What the answer contains.",
         ),
     ],
 );

@@ -189,7 +189,7 @@ fn objective_of(text: &str) -> Result<Objective, String> {
 /// Reference of the keys of `[service.sla]`.
 pub const SLA_REFERENCE: TableReference = (
     "[service.sla]",
-    "What was promised.",
+    "The promise to clients.",
     &[
         (
             "delay",
@@ -201,19 +201,19 @@ pub const SLA_REFERENCE: TableReference = (
             "settling",
             "duration above 0",
             "`\"10s\"`",
-            "Time within which a transient must be over.",
+            "Time within which a transient must settle.",
         ),
         (
             "objective",
             "`mean`, `p50` to `p99.9`",
             "`\"p95\"`",
-            "Which figure of the delays is held.",
+            "Statistic of the delays that is controlled.",
         ),
         (
             "set_point",
             "above 0, to 1",
             "`0.9`",
-            "The figure is held at this share of `delay`.",
+            "Fraction of `delay` at which it is held.",
         ),
     ],
 );
@@ -221,24 +221,24 @@ pub const SLA_REFERENCE: TableReference = (
 /// Reference of the keys of `[service.bound]`.
 pub const BOUND_REFERENCE: TableReference = (
     "[service.bound]",
-    "Where the backlog bound may move, in cost units (requests, where no cost is known). `load-line` needs none of it.",
+    "Range of the backlog bound, in cost units (requests if no cost is known). `load-line` needs none of these keys.",
     &[
         (
             "nominal",
             "above 0",
-            "none; required by every other `controller.kind`",
-            "For `load-line` the bound until 20 requests were seen. For the others where they begin, and where they return to when the node is idle.",
+            "none; required unless `controller.kind` is `load-line`",
+            "With `load-line`, the bound until 20 requests have been seen. With the other laws, the initial bound, to which it also returns while the node is idle.",
         ),
         (
             "min",
             "above 0",
-            "one request; others than `load-line`: `nominal` / 32, at least 1",
+            "one request; without `load-line`: `nominal` / 32, at least 1",
             "Never below.",
         ),
         (
             "max",
             "at least `min`",
-            "none; others than `load-line`: 1024 × `nominal`",
+            "none; without `load-line`: 1024 × `nominal`",
             "Never above.",
         ),
     ],
@@ -259,7 +259,7 @@ pub const CONTROLLER_REFERENCE: TableReference = (
             "gains",
             "`fixed`, `auto`",
             "`\"fixed\"`",
-            "`auto`: `pi` and `parabola` find their gains from how the delay answers to the bound; `kp` and `ki` are where they begin and what they fall back to.",
+            "`auto`: `pi` and `parabola` derive their gains from the delay's response to the bound; `kp` and `ki` are the initial and fallback values.",
         ),
         (
             "kp",
@@ -277,7 +277,7 @@ pub const CONTROLLER_REFERENCE: TableReference = (
             "form",
             "`velocity`, `double-integrating`",
             "`\"velocity\"`",
-            "Which reading of the papers' PI law.",
+            "Variant of the papers' PI law.",
         ),
         ("gain", "above 0, to 1", "`0.5`", "Gain of `proportional`."),
     ],
@@ -286,25 +286,25 @@ pub const CONTROLLER_REFERENCE: TableReference = (
 /// Reference of the keys of `[service.rules]`.
 pub const RULES_REFERENCE: TableReference = (
     "[service.rules]",
-    "When `pi` and the other laws of the papers do not act; of these `load-line` has `max_failed` alone. See docs/control.md.",
+    "Conditions under which `pi` and the papers' other laws do not act; `load-line` uses only `max_failed`. See docs/control.md.",
     &[
         (
             "min_samples",
             "1 or more",
             "`20`",
-            "Requests the objective waits for.",
+            "Minimum number of requests for evaluating the objective.",
         ),
         (
             "window_periods",
             "1 or more",
             "`5`",
-            "Periods added up to reach `min_samples`.",
+            "Maximum number of periods that are combined to reach `min_samples`.",
         ),
         (
             "light_load",
             "0 to 1",
             "`0.8`",
-            "No growth while the peak backlog is under this share of the bound.",
+            "The bound does not grow while the peak backlog is below this fraction of it.",
         ),
         (
             "headroom",
@@ -316,13 +316,13 @@ pub const RULES_REFERENCE: TableReference = (
             "empty_hold_periods",
             "0 or more",
             "`5`",
-            "Empty periods before the bound drifts to the nominal one.",
+            "Number of empty periods before the bound drifts to the nominal one.",
         ),
         (
             "max_failed",
             "above 0, to 1",
             "`0.5`",
-            "Share of failed requests from which the bound is lowered as for the worst delay.",
+            "Fraction of failed requests from which the bound is lowered as if for the worst delay.",
         ),
     ],
 );

@@ -1,4 +1,4 @@
-//! The calls of placement's function library.
+//! Calls of the placement function library.
 
 use std::time::Duration;
 
@@ -12,112 +12,112 @@ use crate::{
     ring::{LinkMode, LinkSettings, RingNodes, Server, live_nodes},
 };
 
-/// What to be the keeper was answered.
+/// Result of claiming the role of keeper.
 #[derive(Debug)]
 pub enum Claimed {
-    /// It is.
+    /// This agent is the keeper.
     Keeper {
-        /// With this one.
+        /// Epoch of the new term.
         epoch: u64,
-        /// Nothing can be lost of what was written before.
+        /// Whether the Redis server is the one of the previous term, so that no earlier write can have been lost.
         is_same_server: bool,
     },
-    /// Another agent is.
+    /// Another agent is the keeper.
     Other,
 }
 
-/// A dispatcher as the keeper reads of it.
+/// A dispatcher's state as read by the keeper.
 #[derive(Debug)]
 pub struct Told {
     /// Its id.
     pub id: String,
-    /// Since it was heard.
+    /// Time since its last message.
     pub age: Duration,
-    /// The version it told.
+    /// Version of the table that it last reported.
     pub version: u64,
-    /// The version it joined at.
+    /// Version of the table when it joined.
     pub joined: u64,
-    /// Sets, blank-separated.
+    /// Busy sets, separated by spaces.
     pub busy: String,
 }
 
-/// What the keeper reads.
+/// Everything the keeper reads in a step.
 #[derive(Debug)]
 pub struct Read {
-    /// Empty where there is no table.
+    /// Generation of the table; empty if there is none.
     pub generation: String,
-    /// Of the table.
+    /// Version of the table.
     pub version: u64,
-    /// A version that somebody acted on and Redis does not know, or 0.
+    /// A version that a dispatcher has used but Redis does not have; 0 if there is none.
     pub ahead: u64,
-    /// "set node …".
+    /// Moves requested by operators: "set node …".
     pub wishes: String,
-    /// All that have joined.
+    /// Dispatchers that have joined.
     pub dispatchers: Vec<Told>,
-    /// Those that went and left doubt.
+    /// Dispatchers that are gone and left requests in doubt.
     pub gone: Vec<String>,
-    /// Sets and costs.
+    /// Cost by set.
     pub loads: Vec<(String, f64)>,
 }
 
-/// What an agent lacks.
+/// Changes since the version that this agent knows.
 #[derive(Debug)]
 pub enum News {
     /// There is no table.
     None,
-    /// It goes on from the version that is known.
+    /// Changes that continue from the known version.
     Changes {
-        /// Who is there, where that changed.
+        /// The dispatchers, if they changed.
         members: Members,
-        /// In order.
+        /// Changes in order.
         deltas: Vec<String>,
     },
-    /// All of it.
+    /// The whole table.
     Table {
-        /// Who is there.
+        /// The dispatchers.
         members: Members,
-        /// Of which table.
+        /// Generation of the table.
         generation: String,
-        /// Its version.
+        /// Version of the table.
         version: u64,
-        /// "set", "state", …
+        /// Alternating sets and states: "set", "state", …
         entries: Vec<String>,
     },
 }
 
-/// The number that changes with who is there, and their ids where it did.
+/// A counter that changes with the set of dispatchers, and their ids if it changed.
 #[derive(Clone, Debug, Default)]
 pub struct Members {
-    /// The number.
+    /// The counter.
     pub number: u64,
-    /// Ids, blank-separated.
+    /// Ids, separated by spaces.
     pub ids: String,
 }
 
-/// For people.
+/// State of the placement, for display.
 #[derive(Debug)]
 pub struct Status {
-    /// Empty where there is no table.
+    /// Generation of the table; empty if there is none.
     pub generation: String,
-    /// Of the table.
+    /// Version of the table.
     pub version: u64,
-    /// Before that nobody is told of it.
+    /// Time until the table is released to dispatchers.
     pub open_in: Duration,
-    /// Its id; empty where there has been none.
+    /// Id of the keeper; empty if there has been none.
     pub keeper: String,
-    /// Its epoch.
+    /// Epoch of the keeper.
     pub epoch: u64,
-    /// For so long it still has the lease.
+    /// Remaining time of the keeper's lease.
     pub lease_left: Duration,
-    /// The last plan.
+    /// The last plan, as JSON.
     pub plan: String,
-    /// Id, silence, version.
+    /// Dispatchers: id, time since the last message, version.
     pub dispatchers: Vec<(String, Duration, u64)>,
-    /// Id, since when.
+    /// Dispatchers that are gone: id, time since then.
     pub gone: Vec<(String, Duration)>,
 }
 
-/// A connection for one cluster; its clones share it.
+/// A connection for one cluster, shared by its clones.
 #[derive(Clone)]
 pub struct Calls {
     server: Server,
@@ -133,7 +133,7 @@ impl std::fmt::Debug for Calls {
     }
 }
 
-/// An answer's parts, in order.
+/// The elements of a response, in order.
 struct Parts(std::vec::IntoIter<Value>);
 
 impl Parts {
@@ -174,12 +174,12 @@ fn millis(duration: Duration) -> u64 {
 }
 
 impl Calls {
-    /// Connects, and sees to the libraries.
+    /// Connects, and loads the libraries if needed.
     pub async fn open(settings: &LinkSettings, cluster: &str) -> anyhow::Result<Self> {
         let mut server = Server::open(settings).await?;
         let (keys, ring_keys) = (placement_keys(cluster), ring_keys(cluster));
         server.load(&functions::PLACEMENT, &keys[0]).await?;
-        // Of its nodes it asks the ring's, which the ring's own link may not have loaded yet.
+        // Placement also reads the ring's nodes, and the ring's own link may not have loaded that library yet.
         server.load(&functions::RING, &ring_keys[0]).await?;
         Ok(Calls {
             server,
@@ -202,23 +202,23 @@ impl Calls {
         answer.with_context(|| format!("plimsoll_placement_{function}"))
     }
 
-    /// How the server stands; an error where it cannot promise what `when_lost` does.
+    /// Replication state of the server; fails if the server cannot guarantee what `when_lost` promises.
     pub async fn standing(&mut self, settings: &PlacementSettings) -> anyhow::Result<Standing> {
         Standing::of(&mut self.server, &self.keys[0], self.mode, settings).await
     }
 
-    /// Another server may take this one's place without the connection ending.
+    /// Whether another server may replace this one without the connection ending.
     pub fn follows_servers(&self) -> bool {
         self.mode == LinkMode::Cluster
     }
 
-    /// Waits until so many replicas have all that was written over this connection.
+    /// Waits until this many replicas have all writes of this connection.
     pub async fn replicated(&mut self, replicas: u64) -> anyhow::Result<()> {
         if replicas == 0 {
             return Ok(());
         }
         let mut command = redis::cmd("WAIT");
-        // An answer must come before it is given up.
+        // WAIT must return before the connection's own timeout.
         command.arg(replicas).arg(millis(self.timeout / 2).max(1));
         let have: u64 = self
             .server
@@ -226,12 +226,12 @@ impl Calls {
             .await
             .context("WAIT")?;
         if have < replicas {
-            bail!("{have} of Redis' replicas have what was written, must be {replicas}");
+            bail!("only {have} of Redis' replicas have the latest writes, must be {replicas}");
         }
         Ok(())
     }
 
-    /// Asks to be the keeper.
+    /// Claims the role of keeper.
     pub async fn claim(
         &mut self,
         agent: &str,
@@ -257,7 +257,7 @@ impl Calls {
         }
     }
 
-    /// Gives the lease up.
+    /// Releases the keeper's lease.
     pub async fn resign(&mut self, agent: &str, epoch: u64) -> anyhow::Result<()> {
         let mut command = self.call("resign");
         command.arg(agent).arg(epoch);
@@ -265,7 +265,7 @@ impl Calls {
         Ok(())
     }
 
-    /// All that was on its way when another server was replaced has been settled.
+    /// Records that all hand-overs from before the server was replaced are settled.
     pub async fn settle(&mut self, agent: &str, epoch: u64, history: &str) -> anyhow::Result<()> {
         let mut command = self.call("settle");
         command.arg(agent).arg(epoch).arg(history);
@@ -273,7 +273,7 @@ impl Calls {
         Ok(())
     }
 
-    /// All that the keeper goes by; `passed` is its time since the last reading was answered.
+    /// Reads the keeper's input; `passed` is the time since the response to the previous read.
     pub async fn read(
         &mut self,
         agent: &str,
@@ -327,7 +327,7 @@ impl Calls {
         Ok(read)
     }
 
-    /// A table that does not go on from the one before.
+    /// Publishes a table that does not continue the previous one.
     #[expect(clippy::too_many_arguments)]
     pub async fn open_table(
         &mut self,
@@ -352,7 +352,7 @@ impl Calls {
         Ok(())
     }
 
-    /// The table goes on.
+    /// Publishes changes to the table.
     pub async fn publish(
         &mut self,
         agent: &str,
@@ -366,7 +366,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Who told a version that is not was wrong.
+    /// Clears the report of a version that Redis does not have, after it proved wrong.
     pub async fn heed(&mut self, agent: &str, epoch: u64) -> anyhow::Result<()> {
         let mut command = self.call("heed");
         command.arg(agent).arg(epoch);
@@ -374,7 +374,7 @@ impl Calls {
         Ok(())
     }
 
-    /// What is new since this version of this generation.
+    /// Reads the changes since this version of this generation.
     pub async fn follow(
         &mut self,
         generation: &str,
@@ -407,7 +407,7 @@ impl Calls {
         })
     }
 
-    /// How it is, for people.
+    /// Reads the state of the placement for display.
     pub async fn status(&mut self) -> anyhow::Result<Status> {
         let command = self.call("status");
         let mut parts = Parts::of(self.ask("status", &command).await?)?;
@@ -422,7 +422,7 @@ impl Calls {
             dispatchers: Vec::new(),
             gone: Vec::new(),
         };
-        // What this agent's own configuration says may differ from what the keeper does.
+        // Read but unused: the agent's own settings may differ from the keeper's.
         parts.whole()?;
         parts.whole()?;
         parts.text()?;
@@ -438,7 +438,7 @@ impl Calls {
         Ok(status)
     }
 
-    /// Whether there was a dispatcher of that id to forget.
+    /// Removes a dispatcher; returns whether it existed.
     pub async fn forget(&mut self, id: &str) -> anyhow::Result<bool> {
         let mut command = self.call("forget");
         command.arg(id);
@@ -454,14 +454,14 @@ impl Calls {
         Ok(())
     }
 
-    /// A dispatcher's call, as it comes back.
+    /// Relays a dispatcher's call and returns the raw response.
     pub async fn carry(&mut self, function: &str, words: &[&str]) -> anyhow::Result<Value> {
         let mut command = self.call(function);
         command.arg(words);
         self.ask(function, &command).await
     }
 
-    /// The ring's version and the live nodes.
+    /// Version of the ring and its live nodes.
     pub async fn nodes(&mut self) -> anyhow::Result<(u64, RingNodes)> {
         live_nodes(&mut self.server, &self.ring_keys).await
     }

@@ -1,4 +1,4 @@
-//! The way to Redis of operators, and of dispatchers that cannot talk to it.
+//! Access to Redis for operators, and for dispatchers that cannot connect to it.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -18,11 +18,11 @@ use super::{
 };
 use crate::ring::{LinkSettings, told};
 
-/// After a failure Redis is not tried again for so long; who asks meanwhile hears of that failure.
+/// After a failure, Redis is not tried again for this long; requests in the meantime get the same error.
 const PAUSE: Duration = Duration::from_millis(250);
-/// A view serves all who ask for it within this time.
+/// Age up to which a view is reused.
 const MAX_VIEW_AGE: Duration = Duration::from_millis(250);
-/// Sets on their way that are listed.
+/// Maximum number of moving sets that are listed.
 const MAX_LISTED: usize = 100;
 
 const DONE: PlacementAnswer = PlacementAnswer::Ok {
@@ -30,36 +30,36 @@ const DONE: PlacementAnswer = PlacementAnswer::Ok {
     deltas: Vec::new(),
 };
 
-/// Why there was no answer.
+/// Why a request failed.
 #[derive(Debug)]
 pub enum GateError {
-    /// There is no `[placement]`, or none of that cluster.
+    /// There is no `[placement]`, or none for that cluster.
     NoPlacement(String),
-    /// What was asked cannot be.
+    /// The request is invalid.
     Refused(String),
-    /// It cannot be now.
+    /// The request conflicts with the current state.
     Conflict(String),
-    /// Redis is away, or refuses.
+    /// Redis is unavailable or returned an error.
     Redis(String),
 }
 
 type Held = Option<(LinkSettings, String, Calls)>;
-/// When, of which settings, and what.
+/// Time of the view, the settings it was made with, and the view.
 type Shown = Option<(Instant, LinkSettings, PlacementSettings, Arc<PlacementView>)>;
 
-/// A connection, made when it is first needed.
+/// A connection that is opened on first use.
 #[derive(Debug)]
 pub struct Gate {
     config: watch::Receiver<Arc<Option<PlacementConfig>>>,
     board: Arc<PlacementBoard>,
     held: AsyncMutex<Held>,
     trouble: Mutex<Option<(String, Instant)>>,
-    /// The last view, and the turn to ask for the next one.
+    /// The last view; the lock also serialises requests for the next one.
     shown: AsyncMutex<Shown>,
 }
 
 impl Gate {
-    /// Nothing is connected yet.
+    /// Creates a gate without a connection.
     pub fn new(
         config: watch::Receiver<Arc<Option<PlacementConfig>>>,
         board: Arc<PlacementBoard>,
@@ -73,7 +73,7 @@ impl Gate {
         }
     }
 
-    /// Whether there is a table.
+    /// Checks that placement is configured.
     pub fn is_there(&self) -> Result<(), GateError> {
         self.settings(None).map(drop)
     }
@@ -95,7 +95,7 @@ impl Gate {
         match cluster {
             Some(cluster) if cluster != placement.cluster => {
                 let problem = format!(
-                    "cluster: this agent's placement is of {:?}, not of {cluster:?}",
+                    "cluster: this agent's placement is for {:?}, not for {cluster:?}",
                     placement.cluster
                 );
                 Err(GateError::NoPlacement(problem))
@@ -104,7 +104,7 @@ impl Gate {
         }
     }
 
-    /// Runs calls within the time that Redis has.
+    /// Runs calls within the timeout of Redis.
     async fn run<T, F: Future<Output = anyhow::Result<T>>>(
         &self,
         link: &LinkSettings,
@@ -130,7 +130,7 @@ impl Gate {
             Ok(Err(problem)) => told(&problem),
             Err(_) => format!("no answer in {}", humantime::format_duration(limit)),
         };
-        // The library's own words; the connection is fine.
+        // An error from the library itself: the connection is fine.
         if let Some((_, said)) = problem.split_once("plimsoll: ")
             && !problem.contains("damaged")
         {
@@ -158,7 +158,7 @@ impl Gate {
         Ok(calls)
     }
 
-    /// Carries a dispatcher's or an operator's word.
+    /// Relays a message of a dispatcher or an operator.
     pub async fn carry(&self, message: &PlacementMessage) -> Result<PlacementAnswer, GateError> {
         let (link, placement) = self.settings(message.cluster.as_deref())?;
         let version = message.version.to_string();
@@ -209,13 +209,11 @@ impl Gate {
         });
         match forgotten.await? {
             true => Ok(DONE),
-            false => Err(GateError::Refused(format!(
-                "id: there is no dispatcher {id:?}"
-            ))),
+            false => Err(GateError::Refused(format!("id: no dispatcher {id:?}"))),
         }
     }
 
-    /// Refuses what the keeper would not carry out.
+    /// Rejects moves that the keeper would not carry out.
     async fn wish(
         &self,
         link: &LinkSettings,
@@ -242,14 +240,14 @@ impl Gate {
             return Err(GateError::Refused(problem));
         }
         if status.lease_left.is_zero() {
-            let problem = "there is no keeper now: try again in a moment";
+            let problem = "no keeper at the moment: try again shortly";
             return Err(GateError::Conflict(problem.into()));
         }
         let silent = status.dispatchers.iter();
         let mut silent = silent.filter(|known| is_silent(known, placement));
         if let Some((id, silence, _)) = silent.next() {
             let problem = format!(
-                "dispatcher {id} has been silent for {:.0} s, and nothing moves before it is heard, or forgotten",
+                "dispatcher {id} has been silent for {:.0} s; moves are blocked until it reports or is forgotten",
                 silence.as_secs_f64()
             );
             return Err(GateError::Conflict(problem));
@@ -261,7 +259,7 @@ impl Gate {
         Ok(DONE)
     }
 
-    /// How it is, for people; as it was at most [`MAX_VIEW_AGE`] ago.
+    /// State of the placement for display, at most [`MAX_VIEW_AGE`] old.
     pub async fn show(&self) -> Result<Arc<PlacementView>, GateError> {
         let (link, placement) = self.settings(None)?;
         let mut shown = self.shown.lock().await;
@@ -330,7 +328,7 @@ impl Gate {
     }
 }
 
-/// As the keeper sees it.
+/// Whether the keeper considers the dispatcher silent.
 fn is_silent(
     (_, silence, version): &(String, Duration, u64),
     placement: &PlacementSettings,
@@ -338,7 +336,7 @@ fn is_silent(
     *silence > placement.lease || *version == 0
 }
 
-/// What the library answered; `None` where that is nothing it answers.
+/// Parses the library's response; `None` if it is malformed.
 fn answer_of(answer: Value) -> Option<PlacementAnswer> {
     let list = match answer {
         Value::Int(_) => return Some(DONE),

@@ -1,11 +1,11 @@
-//! The table of primaries.
+//! Metrics of the placement table.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use plimsoll_exposition::{Catalogue, Label};
 use prometheus::{CounterVec, Gauge, GaugeVec, IntCounter, IntCounterVec, Result};
 
-/// Of placement.
+/// Metrics of placement.
 #[derive(Clone, Debug)]
 pub struct PlacementMetrics {
     keeper: Gauge,
@@ -25,7 +25,7 @@ pub struct PlacementMetrics {
 }
 
 impl PlacementMetrics {
-    /// Registers them.
+    /// Registers the metrics in the catalogue.
     pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
         catalogue.section("Placement (agents with `[placement]`)");
         let outcomes = || [Label::one_of("outcome", ["done", "back"])];
@@ -33,12 +33,12 @@ impl PlacementMetrics {
             keeper: catalogue.gauge(
                 "plimsoll_placement_keeper",
                 "1 or 0",
-                "Whether this agent keeps the table of its cluster.",
+                "Whether this agent is the keeper of its cluster's table.",
             )?,
             version: catalogue.gauge(
                 "plimsoll_placement_version",
                 "version",
-                "Version of the table as this agent knows it; 0 before it knows one.",
+                "Version of the table that this agent follows; 0 before it has one.",
             )?,
             named: catalogue.gauge(
                 "plimsoll_placement_named_sets",
@@ -48,60 +48,60 @@ impl PlacementMetrics {
             moving: catalogue.gauge(
                 "plimsoll_placement_moving_sets",
                 "object sets",
-                "Entries that are being handed over.",
+                "Entries in hand-over.",
             )?,
             sets: catalogue.gauges(
                 "plimsoll_placement_sets",
                 "object sets",
-                "Entries of each primary, as this agent knows the table: named sets and rests, those included that leave.",
-                &[Label::are("plimsoll_node", "a primary")],
+                "Entries of each primary in the table that this agent follows: named sets and rests, including those in hand-over to another node.",
+                &[Label::are("plimsoll_node", "the primary")],
             )?,
             variation: catalogue.gauge(
                 "plimsoll_placement_variation_ratio",
                 "ratio",
-                "Standard deviation over mean of the primaries' loads at the last plan; of the keeper.",
+                "Standard deviation over mean of the primaries' loads at the last plan; set by the keeper.",
             )?,
             even: catalogue.gauge(
                 "plimsoll_placement_even_ratio",
                 "ratio",
-                "Up to here that counted as even at the last plan: `threshold`, and what few requests make by chance; of the keeper.",
+                "Variation up to which the loads counted as even at the last plan: `threshold`, plus the chance variation of few requests; set by the keeper.",
             )?,
             dispatchers: catalogue.gauge(
                 "plimsoll_placement_dispatchers",
                 "dispatchers",
-                "Dispatchers that act on the table.",
+                "Dispatchers that use the table.",
             )?,
             silent: catalogue.gauge(
                 "plimsoll_placement_silent_dispatchers",
                 "dispatchers",
-                "Those that were not heard for a lease, so that nothing moves; of the keeper.",
+                "Dispatchers that have been silent for a lease, which blocks moves; set by the keeper.",
             )?,
             forgotten: catalogue.gauge(
                 "plimsoll_placement_forgotten_names",
                 "object sets",
-                "Names that were counted one by one and no longer are, as they were the coldest, since this agent became the keeper.",
+                "Names no longer counted individually because they were the coldest, since this agent became the keeper.",
             )?,
             hand_overs: catalogue.counters(
                 "plimsoll_placement_hand_overs_total",
                 "hand-overs",
-                "Hand-overs that ended while this agent was the keeper: done, or back to where the set was.",
+                "Hand-overs that ended while this agent was the keeper, by outcome: `done`, or `back` to the previous node.",
                 &outcomes(),
             )?,
             hand_over_seconds: catalogue.amounts(
                 "plimsoll_placement_hand_over_seconds_total",
                 "seconds",
-                "How long they took together.",
+                "Total duration of these hand-overs.",
                 &outcomes(),
             )?,
             restored: catalogue.counter(
                 "plimsoll_placement_restored_total",
                 "tables",
-                "Times this agent gave Redis a table that it had lost.",
+                "Tables that this agent restored after Redis had lost them.",
             )?,
             failures: catalogue.counter(
                 "plimsoll_placement_failures_total",
                 "failures",
-                "Times Redis could not be reached or refused a call.",
+                "Calls that failed because Redis was unreachable or returned an error.",
             )?,
         };
         for outcome in ["done", "back"] {
@@ -111,19 +111,19 @@ impl PlacementMetrics {
         Ok(metrics)
     }
 
-    /// Whether this agent is the keeper.
+    /// Sets whether this agent is the keeper.
     pub fn show_keeper(&self, is_keeper: bool) {
         self.keeper.set(f64::from(u8::from(is_keeper)));
     }
 
-    /// The table.
+    /// Sets the gauges of the table.
     pub fn show_table(&self, version: u64, named: usize, moving: usize) {
         self.version.set(version as f64);
         self.named.set(named as f64);
         self.moving.set(moving as f64);
     }
 
-    /// How many entries each primary has.
+    /// Sets the number of entries of each primary.
     pub fn show_sets(&self, per_node: &BTreeMap<&str, usize>) {
         self.sets.reset();
         for (node, sets) in per_node {
@@ -131,36 +131,36 @@ impl PlacementMetrics {
         }
     }
 
-    /// Who acts on it.
+    /// Sets the numbers of dispatchers.
     pub fn show_dispatchers(&self, all: usize, silent: usize) {
         self.dispatchers.set(all as f64);
         self.silent.set(silent as f64);
     }
 
-    /// How uneven the load was, and how uneven it might be.
+    /// Sets the imbalance of the loads at the last plan, and the imbalance up to which they count as even.
     pub fn planned(&self, variation: f64, even: f64) {
         self.variation.set(variation);
         self.even.set(even);
     }
 
-    /// Names that were forgotten in this term.
+    /// Sets the number of names forgotten in this term.
     pub fn forgotten(&self, names: u64) {
         self.forgotten.set(names as f64);
     }
 
-    /// A hand-over ended.
+    /// Counts a finished hand-over and its duration.
     pub fn handed_over(&self, outcome: &str, after: Duration) {
         self.hand_overs.with_label_values(&[outcome]).inc();
         let seconds = self.hand_over_seconds.with_label_values(&[outcome]);
         seconds.inc_by(after.as_secs_f64());
     }
 
-    /// Redis got a table back.
+    /// Counts a table that was restored to Redis.
     pub fn restored(&self) {
         self.restored.inc();
     }
 
-    /// Redis was lost, or refused.
+    /// Counts a failure to reach or use Redis.
     pub fn failed(&self) {
         self.failures.inc();
     }

@@ -1,6 +1,8 @@
-//! Which node is the primary of which object set: one agent of a cluster keeps the table in Redis, every one follows it.
+//! Placement: which node is the primary of which object set. One agent of a cluster, the keeper, maintains the table
+//! in Redis; all agents follow it.
 //!
-//! What is decided is in `plimsoll_core::placement`; here it is read, published, and given back to a Redis that lost it.
+//! The decisions are in `plimsoll_core::placement`; this module reads and publishes the table, and restores it if
+//! Redis has lost it.
 
 mod calls;
 mod gate;
@@ -31,22 +33,22 @@ pub use settings::{PlacementSection, REFERENCE, placement};
 use term::{Keeper, Term};
 use words::Entries;
 
-/// After a failure, and after many.
+/// Delay before the first retry after a failure.
 const MIN_WAIT: Duration = Duration::from_millis(100);
-/// See [`MIN_WAIT`].
+/// Upper limit of the retry delay.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
-/// What a dispatcher does that does not hear Redis.
+/// What a dispatcher does when it loses contact with Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenLost {
-    /// It goes on, and nothing moves until it is heard again or somebody says that it is dead.
+    /// It continues with its table; moves are blocked until it reports again or an operator declares it dead.
     Serve,
-    /// It lets nobody in, and is taken for gone.
+    /// It admits no requests, and is considered gone.
     Hold,
 }
 
 impl WhenLost {
-    /// As Redis has it.
+    /// The value in Redis.
     pub fn word(self) -> &'static str {
         match self {
             WhenLost::Serve => "serve",
@@ -55,35 +57,35 @@ impl WhenLost {
     }
 }
 
-/// Where the rests are in a table that is made from nothing.
+/// Placement of the rests in a newly created table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Initial {
-    /// Evenly on all live nodes.
+    /// Spread evenly over all live nodes.
     Even,
-    /// On this one.
+    /// All on this node.
     Node(String),
 }
 
-/// `[placement]`.
+/// Settings of `[placement]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlacementSettings {
-    /// The cluster, part of every key.
+    /// Name of the cluster, part of every key.
     pub cluster: String,
-    /// Between two plans.
+    /// Interval between plans.
     pub period: Duration,
-    /// When a plan is worth it.
+    /// When a plan is worthwhile.
     pub plan: PlanSettings,
-    /// Whether even a load that all primaries bear is evened out.
+    /// Whether loads are balanced even if every primary can bear its own.
     pub moves: bool,
-    /// No request runs for longer.
+    /// Maximum duration of a request.
     pub request_limit: Duration,
-    /// Of the keeper and of dispatchers.
+    /// Lease of the keeper and of dispatchers.
     pub lease: Duration,
     /// What dispatchers do without Redis.
     pub when_lost: WhenLost,
-    /// What operators fixed.
+    /// Placements fixed by operators.
     pub pins: BTreeMap<ObjectSet, String>,
-    /// See [`Initial`].
+    /// Placement of the rests in a newly created table.
     pub initial: Initial,
 }
 
@@ -98,7 +100,7 @@ impl PlacementSettings {
     }
 }
 
-/// The newest table that was seen.
+/// The latest table seen.
 #[derive(Clone, Debug)]
 pub struct Known {
     generation: String,
@@ -107,18 +109,18 @@ pub struct Known {
     members: Members,
 }
 
-/// The table that this agent follows.
+/// Configuration of placement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlacementConfig {
-    /// How to reach Redis.
+    /// Connection to Redis.
     pub link: LinkSettings,
-    /// `[placement]`.
+    /// Settings of `[placement]`.
     pub settings: PlacementSettings,
-    /// What this agent's node is called in the cluster's ring.
+    /// Name of this agent's node in the cluster's ring.
     pub node: Option<String>,
 }
 
-/// What this agent knows, for whoever asks.
+/// The table that this agent follows, shared with its readers.
 #[derive(Debug, Default)]
 pub struct PlacementBoard {
     known: Mutex<Option<Arc<Known>>>,
@@ -136,20 +138,20 @@ impl PlacementBoard {
     }
 }
 
-/// What the task works with.
+/// Shared state that the task needs.
 #[derive(Clone, Debug)]
 pub struct PlacementContext {
-    /// Counters and gauges.
+    /// Metrics of placement.
     pub metrics: PlacementMetrics,
-    /// Where the table is put.
+    /// Where the table is published.
     pub board: Arc<PlacementBoard>,
-    /// What it runs by; a reload sends another.
+    /// Current configuration.
     pub config: watch::Receiver<Arc<Option<PlacementConfig>>>,
-    /// Ends it; another agent may be the keeper at once.
+    /// Cancels the task; it releases the lease, so that another agent can become the keeper at once.
     pub stop: CancellationToken,
 }
 
-/// Follows the table, and keeps it where no other agent does, until stopped.
+/// Follows the table, and is its keeper if no other agent is, until cancelled.
 pub async fn run(mut context: PlacementContext) -> anyhow::Result<()> {
     let run = format!("{:x}.{:x}", std::process::id(), fastrand::u64(..));
     let mut waits = None;
@@ -194,7 +196,7 @@ pub async fn run(mut context: PlacementContext) -> anyhow::Result<()> {
         if said.as_ref() != Some(&problem) {
             warn!(
                 cluster = placement.cluster,
-                "placement: {problem}; the last table stays, trying again"
+                "placement: {problem}; keeping the last table, retrying"
             );
             said = Some(problem);
         }
@@ -208,16 +210,16 @@ pub async fn run(mut context: PlacementContext) -> anyhow::Result<()> {
 }
 
 struct Member<'a> {
-    /// The id of this run of the agent.
+    /// Id of this run of the agent.
     agent: String,
     settings: &'a PlacementSettings,
     context: &'a PlacementContext,
-    /// As the keeper.
+    /// Epoch of the term, while this agent is the keeper.
     epoch: Option<u64>,
 }
 
 impl Member<'_> {
-    /// Follows or keeps; ends with what went wrong.
+    /// Follows or keeps the table; returns only on errors.
     async fn stay(
         &mut self,
         link: &LinkSettings,
@@ -236,7 +238,7 @@ impl Member<'_> {
                 return problem;
             }
             if said.take().is_some() {
-                info!(cluster = self.settings.cluster, "placement: in touch again");
+                info!(cluster = self.settings.cluster, "placement: reconnected");
             }
             *waits = None;
             let jitter = 0.95 + 0.1 * fastrand::f64();
@@ -244,7 +246,7 @@ impl Member<'_> {
         }
     }
 
-    /// Follows once, and keeps the table for as long as it may.
+    /// Follows once, then claims the role of keeper and keeps the table for as long as possible.
     async fn look(&mut self, calls: &mut Calls, said: &mut Option<String>) -> anyhow::Result<()> {
         self.follow(calls).await?;
         let standing = calls.standing(self.settings).await?;
@@ -276,7 +278,8 @@ impl Member<'_> {
         term.keep().await
     }
 
-    /// Takes over what is new, but for a table older than what is known: Redis has lost some, and a keeper will see.
+    /// Applies changes, but ignores a table older than the known one: Redis has lost writes, which the keeper will
+    /// repair.
     async fn follow(&self, calls: &mut Calls) -> anyhow::Result<()> {
         let board = &self.context.board;
         let known = board.known();
@@ -336,7 +339,7 @@ impl Member<'_> {
         Ok(())
     }
 
-    /// Lets another agent keep the table at once.
+    /// Releases the lease, so that another agent can become the keeper at once.
     async fn resign(&self, link: &LinkSettings) {
         let Some(epoch) = self.epoch else { return };
         let resigned = async {
@@ -344,7 +347,10 @@ impl Member<'_> {
             calls.resign(&self.agent, epoch).await
         };
         if let Err(problem) = resigned.await {
-            warn!("placement: left without telling Redis: {}", told(&problem));
+            warn!(
+                "placement: could not release the lease in Redis: {}",
+                told(&problem)
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How the Redis at hand is replicated, and what the keeper can promise with it.
+//! How Redis is replicated, and what the keeper can guarantee with it.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use plimsoll_core::placement::Replication;
 use super::{PlacementSettings, WhenLost};
 use crate::ring::{LinkMode, Server};
 
-/// Under which a keeper's term begins.
+/// Replication state at the start of a keeper's term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Tells the history of this server's data from those of all others: another one after each restart and promotion.
+    /// Identifies the history of the server's data; changes with each restart and promotion.
     pub history: String,
-    /// So many replicas have to have what is published before anything follows from it.
+    /// Number of replicas that must have a published change before the keeper acts on it.
     pub replicas: u64,
-    /// For so long after its lease a dispatcher that holds is not taken for gone.
+    /// Extra time after its lease before a dispatcher with `when_lost = "hold"` is considered gone.
     pub margin: Duration,
 }
 
 impl Standing {
-    /// Of the server that has `key`; an error where it cannot promise what `when_lost` does.
+    /// Reads the state of the server that has `key`; fails if it cannot guarantee what `when_lost` promises.
     pub async fn of(
         server: &mut Server,
         key: &str,
@@ -35,11 +35,11 @@ impl Standing {
             lines.find(|(key, _)| *key == name).map(|(_, value)| value)
         };
         if field("role") != Some("master") {
-            bail!("is a replica, which takes no writes: name the master, or its sentinels");
+            bail!("is a replica, which accepts no writes: name the master, or its sentinels");
         }
-        let history = field("master_replid").context("INFO tells no master_replid")?;
+        let history = field("master_replid").context("INFO has no master_replid")?;
         let replicas = field("connected_slaves").and_then(|count| count.parse().ok());
-        let replicas = replicas.context("INFO tells no connected_slaves")?;
+        let replicas = replicas.context("INFO has no connected_slaves")?;
         let was_replica = field("second_repl_offset") != Some("-1");
         let mut standing = Standing {
             history: history.to_owned(),
@@ -70,5 +70,5 @@ async fn option(server: &mut Server, key: &str, name: &str) -> anyhow::Result<u6
     command.arg("GET").arg(name);
     let told: Vec<String> = server.query_at(command, key).await.context("CONFIG GET")?;
     let value = told.get(1).and_then(|value| value.parse().ok());
-    value.with_context(|| format!("CONFIG GET tells no {name}"))
+    value.with_context(|| format!("CONFIG GET has no {name}"))
 }

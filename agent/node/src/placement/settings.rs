@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::{Initial, PlacementSettings, WhenLost};
 use crate::ring::ring_name;
 
-/// As many as leave at a time.
+/// As many as can leave a node at once.
 const MAX_PINS: usize = 1024;
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -24,7 +24,7 @@ fn at_most(key: &str, value: Duration, most: Duration) -> Checked<Duration> {
     }
 }
 
-/// `[placement]`, as it is written.
+/// `[placement]` as in the file, unchecked.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementSection {
@@ -95,70 +95,70 @@ fn pins(raw: &BTreeMap<String, String>) -> Checked<BTreeMap<ObjectSet, String>> 
     raw.iter().map(pin).collect()
 }
 
-/// Of `[placement]`, key by key.
+/// Reference of the keys of `[placement]`.
 pub const REFERENCE: TableReference = (
     "[placement]",
-    "Which node is the primary of which object set: docs/placement.md. Needs `[redis]`, and a `[service.ring]` of the same cluster. All agents of a cluster have the same.",
+    "Which node is the primary of which object set: docs/placement.md. Needs `[redis]`, and a `[service.ring]` of the same cluster. Must be the same on all agents of a cluster.",
     &[
         (
             "cluster",
             "1 to 120 of `A-Za-z0-9._:/-`",
             "required",
-            "The `cluster` of a `[service.ring]`: its nodes are the primaries, their bounds what they may hold.",
+            "The `cluster` of a `[service.ring]`, whose nodes are the primaries, with their bounds as capacity.",
         ),
         (
             "period",
             "duration, 100ms to 1m",
             "`\"1s\"`",
-            "Between two looks at loads, each of which may end in a plan.",
+            "Interval at which loads are evaluated; each evaluation may result in a plan.",
         ),
         (
             "threshold",
             "0 to 10",
             "`0.2`",
-            "Nothing moves while the standard deviation of the primaries' loads is at most this part of their mean, and what chance makes.",
+            "Nothing moves while the standard deviation of the primaries' loads is at most this fraction of their mean, plus the variation expected by chance.",
         ),
         (
             "gain",
             "0 to 1",
             "`0.5`",
-            "Nothing moves unless that takes away this part of the variance.",
+            "Nothing moves unless it removes at least this fraction of the variance.",
         ),
         (
             "moves",
             "`true`, `false`",
             "`true`",
-            "`false`: only what is pinned, what an operator moves and what has no live primary.",
+            "`false`: moves only pinned sets, sets that an operator moves, and sets without a live primary.",
         ),
         (
             "request_limit",
             "duration, 100ms to 1hour",
             "`\"60s\"`",
-            "No request that writes runs for longer, which the proxies' time-outs have to see to: `timeout server` in HAProxy, the route's `timeout` in Envoy.",
+            "Maximum duration of a write. The proxies' timeouts must enforce it: `timeout server` in HAProxy, the route's `timeout` in Envoy.",
         ),
         (
             "lease",
             "duration, 3 periods to 1hour",
             "`\"10s\"`, at least 3 periods",
-            "A keeper that is not heard for so long is replaced, a dispatcher is silent, a node that has left the ring is down.",
+            "After this time without contact a keeper is replaced, a dispatcher is silent, and a node that has left the ring is down.",
         ),
         (
             "when_lost",
             "`serve`, `hold`",
             "`\"serve\"`",
-            "What a dispatcher does that cannot reach Redis for a lease: goes on with its table, and nothing moves; or lets nobody in, and is taken for gone. `hold` asks for settings of a Redis that has replicas: docs/placement.md.",
+            "What a dispatcher does after a lease without Redis. `serve`: it continues with its table, and nothing moves. `hold`: it admits no requests, and is considered gone; a Redis with replicas needs certain settings for this: docs/placement.md.",
         ),
         (
             "initial",
             "`even`, or a node's name",
             "`\"even\"`",
-            "Where the rests are in a table that is made from nothing.",
+            "Placement of the rests in a newly created table.",
         ),
         (
             "pins",
             "table: object set = node; up to 1024",
             "none",
-            "`[placement.pins]`, such as `\"=A17\" = \"node3\"`: never moved by a plan, not even when that node is down.",
+            "`[placement.pins]`, such as `\"=A17\" = \"node3\"`: sets that no plan moves, even if their node is down.",
         ),
     ],
 );

@@ -1,4 +1,4 @@
-//! One agent's time as the keeper.
+//! One agent's term as the keeper.
 
 use std::{
     collections::BTreeMap,
@@ -22,22 +22,22 @@ use super::{
 };
 use crate::ring::{RingNodes, told};
 
-/// Between two looks at dispatchers' reports while something moves.
+/// Interval at which dispatchers' reports are read during a hand-over.
 const MOVING: Duration = Duration::from_millis(100);
-/// More than one step makes: one for each pin and wish, and some.
+/// More versions than one step creates: one per pin and requested move, and a few more.
 const MAX_VERSIONS_OF_STEP: u64 = TERM_VERSIONS / 4;
 
-/// As which a term begins.
+/// State at the start of a term.
 pub struct Keeper<'a> {
-    /// The id of this run of the agent.
+    /// Id of this run of the agent.
     pub agent: &'a str,
-    /// What fences it.
+    /// Fencing token of the term.
     pub epoch: u64,
-    /// How Redis stood before.
+    /// Replication state of Redis before the term.
     pub standing: Standing,
-    /// Nothing can be lost of what was written before.
+    /// Whether the Redis server is the one of the previous term, so that no earlier write can have been lost.
     pub is_same_server: bool,
-    /// When the claim was answered.
+    /// Time of the response to the claim.
     pub claimed: Instant,
 }
 
@@ -45,26 +45,26 @@ pub struct Term<'a> {
     agent: &'a str,
     epoch: u64,
     standing: Standing,
-    /// When that was answered from which Redis counts the time that passes.
+    /// Time of the response from which Redis counts the elapsed time.
     answered: Instant,
-    /// Redis knows that nothing is on its way from before this server took over.
+    /// Whether Redis has recorded that no hand-over from before this server took over is pending.
     is_settled: bool,
     settings: &'a PlacementSettings,
     context: &'a PlacementContext,
     calls: Calls,
-    /// What is in Redis, in words.
+    /// The table in Redis, in its text form.
     known: Known,
     steward: Steward,
     nodes: Numbers,
     dispatchers: Numbers,
-    /// The version in Redis was written in this term, so that there has been no later one.
+    /// Whether this term wrote the version in Redis, so that no later one can have existed.
     is_sure: bool,
     began: Instant,
     plan: String,
 }
 
 impl<'a> Term<'a> {
-    /// Goes on with the table in Redis, or gives Redis the one that it lost, or makes one; `None` where that cannot be
+    /// Continues with the table in Redis, restores the one it lost, or creates one; `None` if that is not possible
     /// yet.
     pub async fn begin(
         keeper: Keeper<'a>,
@@ -88,7 +88,7 @@ impl<'a> Term<'a> {
             (_, Some(known)) => {
                 warn!(
                     cluster = settings.cluster,
-                    "placement: Redis has lost the table, or a part of it; giving it back"
+                    "placement: Redis has lost the table, or a part of it; restoring it"
                 );
                 Arc::unwrap_or_clone(known)
             }
@@ -99,14 +99,14 @@ impl<'a> Term<'a> {
         };
         let mut nodes = Numbers::default();
         let Some(table) = base.entries.table(base.version, &mut nodes) else {
-            bail!("the table in Redis is no table: somebody else wrote to it");
+            bail!("the table in Redis is malformed: something else has written to it");
         };
         let first = first_of_term(base.version, fastrand::u64(..));
         if first.is_none() {
             warn!(
                 cluster = settings.cluster,
                 version = base.version,
-                "placement: there are no more versions after this one; numbering begins anew"
+                "placement: version numbers are used up; numbering starts again"
             );
             is_there = false;
         }
@@ -135,8 +135,8 @@ impl<'a> Term<'a> {
         Ok(Some(term))
     }
 
-    /// Puts the table up as one that does not go on from any before: nobody is told of it while somebody may still act
-    /// on another.
+    /// Publishes the table as one that continues no earlier one. It is withheld from dispatchers while any of them
+    /// may still use another table.
     async fn open(&mut self, ahead: u64) -> anyhow::Result<()> {
         let is_new = self.known.generation.is_empty();
         let lot = fastrand::u64(..);
@@ -165,7 +165,7 @@ impl<'a> Term<'a> {
         let Some(table) = self.known.entries.table(version, &mut self.nodes) else {
             bail!("the table cannot be read");
         };
-        // A dispatcher that is cut off may act on a lost change by which a set in hand-over has moved.
+        // A dispatcher that is cut off may have acted on a lost change that completed a hand-over.
         self.steward = Steward::resumed(table, self.settings.steward(), 0, true);
         self.is_sure = true;
         self.context.board.put(self.known.clone());
@@ -176,13 +176,13 @@ impl<'a> Term<'a> {
             cluster = self.settings.cluster,
             generation = self.known.generation,
             version,
-            "placement: a table that did not go on from one before; in force in {}",
+            "placement: published a table that does not continue the previous one; in force in {}",
             humantime::format_duration(wait)
         );
         Ok(())
     }
 
-    /// Until it is not the keeper any more, or Redis is away.
+    /// Keeps the table until the term ends or Redis fails.
     pub async fn keep(mut self) -> anyhow::Result<()> {
         let metrics = &self.context.metrics;
         metrics.show_keeper(true);
@@ -217,17 +217,17 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// The next term goes on with other versions.
+    /// Whether the term has used up its versions; the next term has new ones.
     fn is_used_up(&self) -> bool {
         let used = self.known.version % TERM_VERSIONS;
         self.is_sure && used >= TERM_VERSIONS - MAX_VERSIONS_OF_STEP
     }
 
-    /// Redis still is what the term began with.
+    /// Checks that Redis is still the server that the term began with.
     async fn look_at_server(&mut self) -> anyhow::Result<()> {
         let standing = self.calls.standing(self.settings).await?;
         if standing.history != self.standing.history || standing.margin != self.standing.margin {
-            bail!("another server is in Redis' place, or it has other settings");
+            bail!("Redis was replaced by another server, or its settings changed");
         }
         self.standing = standing;
         Ok(())
@@ -252,7 +252,7 @@ impl<'a> Term<'a> {
             read.generation == self.known.generation && read.version == self.known.version;
         if !is_ours {
             bail!(
-                "the table in Redis is {:?} {}, and not {:?} {}",
+                "the table in Redis is {:?} {}, expected {:?} {}",
                 read.generation,
                 read.version,
                 self.known.generation,
@@ -269,7 +269,7 @@ impl<'a> Term<'a> {
             let generation = &self.known.generation;
             let published = self.calls.publish(agent, epoch, generation, &words);
             published.await?;
-            // What is told of this version tells nothing of a later one that a replica may not have.
+            // A report about this version says nothing about a later version that a replica may lack.
             self.calls.replicated(self.standing.replicas).await?;
             self.is_sure = true;
             self.known.entries.apply(&mut self.known.version, &words);
@@ -281,7 +281,7 @@ impl<'a> Term<'a> {
         }
         let ids = read.dispatchers.iter().map(|known| known.id.as_str());
         self.known.members = Members {
-            // Of another number than Redis': what is followed next is read whole.
+            // Differs from the counter in Redis, so that the next read is complete.
             number: 0,
             ids: ids.collect::<Vec<_>>().join(" "),
         };
@@ -300,7 +300,7 @@ impl<'a> Term<'a> {
         Ok(())
     }
 
-    /// Somebody told a version that is not, or found the table damaged.
+    /// Investigates a report of an unknown version or a damaged table.
     async fn look_into(&mut self, ahead: u64) -> anyhow::Result<()> {
         let stored = read_table(&mut self.calls).await?;
         let is_same = stored.is_some_and(|stored| {
@@ -311,7 +311,7 @@ impl<'a> Term<'a> {
         if self.is_sure && is_same {
             warn!(
                 cluster = self.settings.cluster,
-                "placement: somebody acted on version {ahead}, which Redis has lost or which has never been; it joins anew"
+                "placement: a dispatcher used version {ahead}, which Redis has lost or never had; it will join again"
             );
             return self.calls.heed(self.agent, self.epoch).await;
         }
@@ -394,7 +394,7 @@ impl<'a> Term<'a> {
         if !step.silent.is_empty() {
             if !read.wishes.is_empty() {
                 let problem = "a dispatcher is silent";
-                warn!("placement: not moved, as {problem}: {}", read.wishes);
+                warn!("placement: not moved, because {problem}: {}", read.wishes);
             }
             self.plan = json!({ "reason": "silent dispatchers" }).to_string();
         }
@@ -418,7 +418,7 @@ fn plan_words(planned: &Planned) -> String {
     .to_string()
 }
 
-/// What a load is of: an entry, or a name that shares a rest.
+/// Parses the object of a load: an entry, or a name that belongs to a rest.
 fn loaded(word: &str) -> Option<ObjectSet> {
     match word.strip_prefix('*').and_then(|rest| rest.split_once(':')) {
         Some((_, name)) => format!("={name}").parse().ok(),
@@ -426,7 +426,7 @@ fn loaded(word: &str) -> Option<ObjectSet> {
     }
 }
 
-/// Later in the order of text than the one before, whatever the clocks.
+/// A generation that sorts after the given one, regardless of the clocks.
 fn generation_after(before: &str) -> String {
     let last = before.split('-').next();
     let last = last.and_then(|word| u64::from_str_radix(word, 16).ok());
@@ -436,7 +436,7 @@ fn generation_after(before: &str) -> String {
     format!("{number:016x}-{:08x}", fastrand::u32(..))
 }
 
-/// The table in Redis, where there is one that holds together.
+/// Reads the table in Redis, if there is a consistent one.
 async fn read_table(calls: &mut Calls) -> anyhow::Result<Option<Known>> {
     match calls.follow("-", 0, 0).await {
         Ok(News::Table {
@@ -456,7 +456,7 @@ async fn read_table(calls: &mut Calls) -> anyhow::Result<Option<Known>> {
     }
 }
 
-/// A table from nothing, once the ring has settled, so that its nodes are known.
+/// Creates a new table, once the ring has settled and its nodes are known.
 async fn first_table(
     calls: &mut Calls,
     settings: &PlacementSettings,

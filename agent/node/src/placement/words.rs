@@ -1,10 +1,10 @@
-//! The table in words, as Redis has it, and in numbers, as decisions are made.
+//! The table as text, as stored in Redis, and as numbers, as used for decisions.
 
 use std::collections::BTreeMap;
 
 use plimsoll_core::placement::{Delta, NodeId, ObjectSet, RESTS, State, Table};
 
-/// Names of nodes or dispatchers, and their numbers, which are never given to another one.
+/// Numbers for the names of nodes or dispatchers. A number is never reused.
 #[derive(Debug)]
 pub struct Numbers {
     by_name: BTreeMap<String, u64>,
@@ -17,14 +17,14 @@ impl Default for Numbers {
         Numbers {
             by_name: BTreeMap::new(),
             names: BTreeMap::new(),
-            // 0 is nobody's.
+            // 0 is reserved.
             next: 1,
         }
     }
 }
 
 impl Numbers {
-    /// The number of a name, a new one where it has none.
+    /// Returns the number of a name, assigning one if it has none.
     pub fn of(&mut self, name: &str) -> u64 {
         if let Some(number) = self.by_name.get(name) {
             return *number;
@@ -36,24 +36,24 @@ impl Numbers {
         number
     }
 
-    /// The name of a number.
+    /// Returns the name of a number.
     pub fn name(&self, number: u64) -> &str {
         self.names.get(&number).map_or("?", String::as_str)
     }
 
-    /// Forgets all but these; their numbers are not given again.
+    /// Forgets all names but these; their numbers are not reused.
     pub fn keep(&mut self, wanted: impl Fn(u64) -> bool) {
         self.names.retain(|number, _| wanted(*number));
         self.by_name.retain(|_, number| wanted(*number));
     }
 }
 
-/// A table as Redis has it: set to "node" or ">node".
+/// A table as stored in Redis: set to "node" or ">node".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entries(BTreeMap<String, String>);
 
 impl Entries {
-    /// Of "set", "state", …
+    /// Parses "set", "state", …
     pub fn of(words: &[String]) -> Self {
         let pairs = words.chunks_exact(2);
         Entries(
@@ -63,7 +63,7 @@ impl Entries {
         )
     }
 
-    /// With every rest where this says.
+    /// A table with the given node for each rest.
     pub fn of_rests(each: impl Fn(u16) -> String) -> Self {
         Entries(
             (0..RESTS)
@@ -72,7 +72,7 @@ impl Entries {
         )
     }
 
-    /// Takes "from to set state …" over; false where it does not go on from `version`.
+    /// Applies "from to set state …"; returns false if it does not continue from `version`.
     pub fn apply(&mut self, version: &mut u64, delta: &str) -> bool {
         let mut words = delta.split_ascii_whitespace();
         let mut number = || words.next()?.parse::<u64>().ok();
@@ -92,19 +92,19 @@ impl Entries {
         true
     }
 
-    /// "set state …".
+    /// Formats as "set state …".
     pub fn words(&self) -> String {
         let words = self.0.iter();
         let words = words.map(|(set, state)| format!("{set} {state}"));
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// Entries of single names.
+    /// Number of named sets.
     pub fn named(&self) -> usize {
         self.0.keys().filter(|set| set.starts_with('=')).count()
     }
 
-    /// Sets that leave.
+    /// Number of sets in hand-over.
     pub fn moving(&self) -> usize {
         self.0
             .values()
@@ -112,7 +112,7 @@ impl Entries {
             .count()
     }
 
-    /// How many sets each node has, those included that leave it.
+    /// Number of sets on each node, including those leaving it.
     pub fn per_node(&self) -> BTreeMap<&str, usize> {
         let mut counts = BTreeMap::new();
         for state in self.0.values() {
@@ -121,13 +121,13 @@ impl Entries {
         counts
     }
 
-    /// The sets and their states.
+    /// Sets with their states.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let entries = self.0.iter();
         entries.map(|(set, state)| (set.as_str(), state.as_str()))
     }
 
-    /// The same in numbers; `None` where it is no table.
+    /// The table as numbers; `None` if it is inconsistent.
     pub fn table(&self, version: u64, nodes: &mut Numbers) -> Option<Table> {
         let entries = self.0.iter().map(|(set, state)| {
             let node = node_number(nodes, node_of(state));
@@ -146,13 +146,13 @@ fn node_of(state: &str) -> &str {
     state.strip_prefix('>').unwrap_or(state)
 }
 
-/// The number of a node.
+/// Returns the number of a node.
 pub fn node_number(nodes: &mut Numbers, name: &str) -> NodeId {
-    // As many as there are of them no term lives to see.
+    // A term never sees that many nodes.
     NodeId::try_from(nodes.of(name)).unwrap_or(NodeId::MAX)
 }
 
-/// "from to set state …".
+/// Formats a change as "from to set state …".
 pub fn delta_words(delta: &Delta, nodes: &Numbers) -> String {
     let mut text = format!("{} {}", delta.from, delta.to);
     for (set, state) in &delta.entries {

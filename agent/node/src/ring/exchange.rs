@@ -1,4 +1,4 @@
-//! Carries the dispatchers of proxies that cannot talk to Redis to the function library.
+//! Relays exchanges to the function library for proxies that cannot connect to Redis.
 
 use std::{
     collections::BTreeMap,
@@ -17,22 +17,22 @@ use super::{
     settings::{LinkSettings, RingsConfig},
 };
 
-/// After a failure Redis is not tried again for so long; who asks meanwhile hears of that failure.
+/// After a failure, Redis is not tried again for this long; requests in the meantime get the same error.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Why there was no exchange.
+/// Why an exchange failed.
 #[derive(Debug)]
 pub enum ExchangeError {
-    /// Several services have a ring, and none was named.
+    /// Several services have a ring, and the request names none.
     Ambiguous,
-    /// No service, or none of that name, has a ring.
+    /// No service has a ring, or not the named one.
     NoRing,
-    /// Redis is away, or refuses.
+    /// Redis is unavailable or returned an error.
     Redis(String),
 }
 
-/// The connections for exchanges, made when they are first needed. They are not the reports' own:
-/// a large exchange must not hold up a report.
+/// Connections for exchanges, opened on first use. Reports have their own, so that a large exchange cannot delay
+/// them.
 #[derive(Debug)]
 pub struct Exchanges {
     config: watch::Receiver<Arc<RingsConfig>>,
@@ -49,7 +49,7 @@ struct Connection {
 }
 
 impl Exchanges {
-    /// Nothing is connected yet.
+    /// Creates exchanges without a connection.
     pub fn new(config: watch::Receiver<Arc<RingsConfig>>, board: Arc<RingBoard>) -> Self {
         Exchanges {
             config,
@@ -58,7 +58,7 @@ impl Exchanges {
         }
     }
 
-    /// One round trip for all dispatchers; `service` may be left out where only one has a ring.
+    /// Relays all dispatchers' reports in one round trip; `service` is optional if only one has a ring.
     pub async fn exchange(
         &self,
         service: Option<&str>,
@@ -128,14 +128,14 @@ impl Connection {
             Err(_) => format!("no answer in {}", humantime::format_duration(limit)),
         };
         self.fail(&problem);
-        // One that is being made stays: it may take longer than this exchange.
+        // Keep a connection that is being opened: it may take longer than this exchange.
         if let Ok(mut link) = self.link.try_lock() {
             *link = None;
         }
         Err(problem)
     }
 
-    /// The connection, made where there is none; that goes on when nobody waits for it any more.
+    /// Returns the connection, opening it if needed. Opening continues even if all callers give up.
     async fn link(self: Arc<Self>) -> anyhow::Result<Link> {
         let mut held = Arc::clone(&self.link).lock_owned().await;
         if let Some(link) = &*held {

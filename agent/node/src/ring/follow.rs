@@ -1,4 +1,4 @@
-//! The rings known here, for whoever asks.
+//! The latest rings, shared with their readers.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,22 +10,22 @@ use plimsoll_core::ring::RingDelta;
 use plimsoll_wire::Ring;
 use tokio::sync::watch;
 
-/// Changes remembered, so that a follower that missed some need not read the table.
+/// Number of changes kept, so that a follower that missed some need not read the whole table.
 const HISTORY: usize = 64;
 
-/// The nodes are read along with every report for so long after somebody asked for them.
+/// The nodes are read along with every report for this long after they were last requested.
 const NODES_WANTED: Duration = Duration::from_secs(60);
-/// Else only when what is known of them, which metrics show, is so old.
+/// Without such a request they are read once they are this old, for the metrics.
 const NODES_AGE: Duration = Duration::from_secs(10);
 
-/// A live node, as its agent reported it last.
+/// A live node, as last reported by its agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RingNode {
-    /// "host:port" that proxies connect to, where its agent knows it.
+    /// "host:port" that proxies connect to, if its agent knows it.
     pub address: Option<String>,
-    /// Backlog bound in cost units; 0 where the node is down or drained.
+    /// Backlog bound in cost units; 0 if the node is down or drained.
     pub bound: f64,
-    /// The same in jobs.
+    /// The bound in jobs.
     pub bound_jobs: f64,
     /// Mean cost of a request.
     pub mean_cost: f64,
@@ -33,11 +33,11 @@ pub struct RingNode {
     pub jobs: f64,
     /// Delay over the SLA's target.
     pub load: f64,
-    /// What it can carry in cost units, where that is known.
+    /// Its capacity in cost units, if known.
     pub capacity: Option<f64>,
 }
 
-/// The live nodes of a cluster, by name.
+/// Live nodes of a cluster by name.
 pub type RingNodes = BTreeMap<String, RingNode>;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ struct Held {
     ring: Option<Arc<Ring>>,
     changes: VecDeque<Arc<RingDelta>>,
     nodes: Option<(Arc<RingNodes>, Instant)>,
-    /// When somebody asked for the nodes; at first as if somebody had.
+    /// When the nodes were last requested; initially now.
     wanted: Instant,
 }
 
@@ -60,11 +60,11 @@ impl Default for Held {
     }
 }
 
-/// The last ring of each service.
+/// The latest ring of each service.
 #[derive(Debug)]
 pub struct RingBoard {
     held: Mutex<BTreeMap<String, Held>>,
-    /// Counts what was put, so that a waiter hears of it.
+    /// Number of rings published, on which waiters wait.
     puts: watch::Sender<u64>,
 }
 
@@ -82,7 +82,7 @@ impl RingBoard {
         look(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts a newer ring up, and tells how many slots changed owner.
+    /// Publishes a newer ring; returns the number of slots that changed owner.
     pub fn put(&self, service: &str, ring: Ring) -> usize {
         let moved = self.locked(|all| {
             let held = all.entry(service.to_owned()).or_default();
@@ -99,7 +99,7 @@ impl RingBoard {
                         held.changes.pop_front();
                     }
                 }
-                // Another size, or an older version: nobody can go on from what was.
+                // Another size, or an older version: earlier changes no longer apply.
                 _ => held.changes.clear(),
             }
             held.ring = Some(Arc::new(ring));
@@ -109,12 +109,12 @@ impl RingBoard {
         moved
     }
 
-    /// The last ring of a service.
+    /// The latest ring of a service.
     pub fn of(&self, service: &str) -> Option<Arc<Ring>> {
         self.locked(|all| all.get(service)?.ring.clone())
     }
 
-    /// The changes that lead from `version` to the last ring; `None` where they are not all known.
+    /// The changes from `version` to the latest ring; `None` if some are no longer kept.
     pub fn since(&self, service: &str, version: u64) -> Option<Vec<Arc<RingDelta>>> {
         self.locked(|all| {
             let changes = &all.get(service)?.changes;
@@ -123,7 +123,7 @@ impl RingBoard {
         })
     }
 
-    /// Puts up the live nodes.
+    /// Publishes the live nodes.
     pub fn put_nodes(&self, service: &str, nodes: Arc<RingNodes>) {
         self.locked(|all| {
             let held = all.entry(service.to_owned()).or_default();
@@ -131,7 +131,7 @@ impl RingBoard {
         });
     }
 
-    /// The live nodes, and when that was read: once a period from the first call on.
+    /// The live nodes and when they were read. From the first call on they are read once per period.
     pub fn nodes(&self, service: &str) -> Option<(Arc<RingNodes>, Instant)> {
         self.locked(|all| {
             let held = all.get_mut(service)?;
@@ -140,7 +140,7 @@ impl RingBoard {
         })
     }
 
-    /// Whether the nodes are to be read.
+    /// Whether the nodes should be read.
     pub fn wants_nodes(&self, service: &str) -> bool {
         self.locked(|all| {
             all.get(service).is_none_or(|held| {
@@ -150,7 +150,7 @@ impl RingBoard {
         })
     }
 
-    /// The service with the only ring, for requests that name none.
+    /// The only service with a ring, for requests that name none.
     pub fn only(&self) -> Option<String> {
         self.locked(|all| match all.len() {
             1 => all.keys().next().cloned(),
@@ -158,12 +158,12 @@ impl RingBoard {
         })
     }
 
-    /// Hears of every ring put up.
+    /// Notifies of every published ring.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.puts.subscribe()
     }
 
-    /// A service that is gone.
+    /// Removes a service.
     pub fn forget(&self, service: &str) {
         self.locked(|all| all.remove(service));
     }

@@ -1,4 +1,4 @@
-//! One connection to Redis, and the calls of the function library over it.
+//! A connection to Redis, and the calls of the ring's function library.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,10 +16,10 @@ use super::{
 };
 use crate::functions;
 
-/// What stands for a capacity that is not known.
+/// Represents an unknown capacity.
 const UNKNOWN: f64 = -1.0;
 
-/// What an agent reports.
+/// An agent's report.
 pub struct Report<'a> {
     pub node: &'a str,
     pub instance: &'a str,
@@ -33,21 +33,21 @@ pub struct Report<'a> {
     pub dead_band: f64,
     pub settle: Duration,
     pub address: Option<&'a str>,
-    /// What ring sizes go by, where it is known.
+    /// Capacity that ring sizes are computed from, if known.
     pub capacity: Option<f64>,
 }
 
-/// What a report is answered.
+/// Response to a report.
 pub struct Reported {
-    /// The ring's version, 0 while there is none.
+    /// Version of the ring; 0 if there is none.
     pub version: u64,
-    /// What the proxies saw of this node.
+    /// The proxies' observations of this node.
     pub seen: Observations,
-    /// The live nodes, where they were asked for.
+    /// The live nodes, if requested.
     pub nodes: Option<RingNodes>,
 }
 
-/// A connection of one cluster; its clones share it.
+/// A connection for one cluster, shared by its clones.
 #[derive(Clone)]
 pub struct Link {
     server: Server,
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// Connects to the server that may be written to, and sees to the library.
+    /// Connects to the writable server, and loads the library if needed.
     pub async fn open(settings: &LinkSettings, cluster: &str) -> anyhow::Result<Self> {
         let mut server = Server::open(settings).await?;
         let keys = ring_keys(cluster);
@@ -69,7 +69,7 @@ impl Link {
         Ok(Link { server, keys })
     }
 
-    /// The key that holds the ring.
+    /// The key of the ring.
     pub fn ring_key(&self) -> &str {
         &self.keys[1]
     }
@@ -84,7 +84,7 @@ impl Link {
         nodes(&self.keys)
     }
 
-    /// Reports, and reads the live nodes where they are asked for.
+    /// Reports, and reads the live nodes if requested.
     pub async fn report(
         &mut self,
         report: &Report<'_>,
@@ -125,8 +125,8 @@ impl Link {
         })
     }
 
-    /// Hands the dispatchers' words to the library, and reads the live nodes. Where it refuses a call
-    /// that is this dispatcher's answer; any other error is everybody's.
+    /// Relays the dispatchers' reports to the library, and reads the live nodes. A call that the library rejects
+    /// fails for its dispatcher alone, any other error for all.
     pub async fn exchange(
         &mut self,
         dispatchers: &[Dispatcher],
@@ -174,14 +174,14 @@ impl Link {
         Ok((exchanged, nodes))
     }
 
-    /// The ring, if there is one that holds together.
+    /// Reads the ring, if there is a consistent one.
     pub async fn ring(&mut self) -> anyhow::Result<Option<Ring>> {
         let command = self.call("plimsoll_ring");
         let answer: Vec<Value> = self.server.query(&command).await.context("plimsoll_ring")?;
         Ok(parse_ring(answer).ok())
     }
 
-    /// Gives a Redis that lost its ring the last one known, under this version.
+    /// Restores the last known ring, under this version, to a Redis that has lost it.
     pub async fn restore(
         &mut self,
         version: u64,
@@ -203,7 +203,7 @@ impl Link {
     }
 }
 
-/// The ring's version and the live nodes.
+/// Version of the ring and its live nodes.
 pub async fn live_nodes(
     server: &mut Server,
     keys: &[String; 5],
@@ -236,7 +236,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// A list that begins with the ring's version.
+/// Parses a list that begins with the ring's version.
 fn parse_list(answer: Option<Value>) -> anyhow::Result<(u64, Vec<Value>)> {
     let answer = answer.context("no answer")?.extract_error()?;
     let mut list: Vec<Value> = redis::from_redis_value(answer)?;
@@ -257,7 +257,7 @@ fn parse_report(answer: Option<Value>) -> anyhow::Result<(u64, Observations)> {
     Ok((version, seen.collect()))
 }
 
-/// What the library itself says against a call.
+/// Extracts the function library's own error message.
 fn refusal(error: &redis::ServerError) -> Option<String> {
     let said = error.details()?.strip_prefix("plimsoll: ")?;
     Some(said.to_owned())
@@ -276,7 +276,7 @@ fn parse_shares(answer: Value) -> anyhow::Result<Granted> {
     })
 }
 
-/// Leaves out what cannot be read.
+/// Skips nodes that cannot be parsed.
 fn parse_nodes(answer: Value) -> anyhow::Result<(u64, RingNodes)> {
     let (version, list) = parse_list(Some(answer))?;
     let mut nodes = BTreeMap::new();
@@ -284,7 +284,7 @@ fn parse_nodes(answer: Value) -> anyhow::Result<(u64, RingNodes)> {
         let numbers: Vec<f64> = words[2..7].iter().filter_map(amount).collect();
         if let [bound, bound_jobs, mean_cost, jobs, load] = numbers[..] {
             let node = RingNode {
-                // Others build host lists and headers of it.
+                // Host lists and headers are built from it.
                 address: host_port(&text(&words[1])).ok(),
                 bound,
                 bound_jobs,

@@ -1,4 +1,4 @@
-//! The shared ring, and Redis.
+//! Metrics of the shared rings and Redis.
 
 use plimsoll_exposition::{Catalogue, Label, Services};
 use prometheus::{GaugeVec, IntCounterVec, Result};
@@ -7,7 +7,7 @@ use plimsoll_wire::Ring;
 
 use crate::ring::{RingNodes, RingSettings};
 
-/// Of the shared rings.
+/// Metrics of the shared rings.
 #[derive(Clone, Debug)]
 pub struct RingMetrics {
     info: GaugeVec,
@@ -26,7 +26,7 @@ pub struct RingMetrics {
 }
 
 impl RingMetrics {
-    /// Registers them.
+    /// Registers the metrics in the catalogue.
     pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
         catalogue.section("Ring and Redis (services with `[service.ring]`)");
         let service = [Label::service()];
@@ -40,22 +40,22 @@ impl RingMetrics {
             gauge(
                 "plimsoll_ring_lease_seconds",
                 "seconds",
-                "Without a report for this long the node leaves the ring.",
+                "Time without a report after which the node leaves the ring.",
             )?,
             gauge(
                 "plimsoll_redis_last_report_timestamp_seconds",
                 "seconds since 1970",
-                "When Redis last took a report; 0 before the first.",
+                "Time of the last successful report; 0 before the first.",
             )?,
             gauge(
                 "plimsoll_ring_version",
                 "version",
-                "Version of the ring in Redis at the last report; 0 while there is none.",
+                "Version of the ring in Redis at the last report; 0 if there is none.",
             )?,
             gauge(
                 "plimsoll_ring_slots",
                 "slots",
-                "Slots of the ring as this agent knows it.",
+                "Number of slots of the ring that this agent follows.",
             )?,
         );
         Ok(RingMetrics {
@@ -66,7 +66,7 @@ impl RingMetrics {
             wanted: gauge(
                 "plimsoll_ring_wanted_ratio",
                 "ratio",
-                "This node's bound over the sum of the live nodes' bounds, at most 10 s old.",
+                "This node's bound over the sum of the live nodes' bounds; at most 10 s old.",
             )?,
             realised: gauge(
                 "plimsoll_ring_realised_ratio",
@@ -88,26 +88,26 @@ impl RingMetrics {
             moved: catalogue.counters(
                 "plimsoll_ring_moved_slots_total",
                 "slots",
-                "Slots that changed owner, in the versions of the ring this agent saw.",
+                "Slots that changed owner, in the ring versions that this agent saw.",
                 &service,
             )?,
             reports: catalogue.counters(
                 "plimsoll_redis_reports_total",
                 "reports",
-                "Reports that Redis took.",
+                "Successful reports to Redis.",
                 &service,
             )?,
             failures: catalogue.counters(
                 "plimsoll_redis_failures_total",
                 "failures",
-                "Times Redis could not be reached or refused a report.",
+                "Reports that failed because Redis was unreachable or returned an error.",
                 &service,
             )?,
             services: catalogue.services(),
         })
     }
 
-    /// A service has this place in a ring from now on.
+    /// Sets the info and lease gauges of a service that joins a ring.
     pub fn placed(&self, service: &str, ring: &RingSettings) {
         self.services.announce(service);
         self.last_report.with_label_values(&[service]);
@@ -118,12 +118,12 @@ impl RingMetrics {
         self.info.with_label_values(&labels).set(1.0);
     }
 
-    /// Takes out all of a service.
+    /// Removes all series of a service.
     pub fn forget(&self, service: &str) {
         self.services.forget(service);
     }
 
-    /// Redis took a report at this Unix time and told its ring's version.
+    /// Records a successful report at the Unix time `at`, with the ring's version.
     pub fn reported(&self, service: &str, at: f64, version: u64) {
         self.reports.with_label_values(&[service]).inc();
         self.last_report.with_label_values(&[service]).set(at);
@@ -131,16 +131,16 @@ impl RingMetrics {
         gauge.set(version as f64);
     }
 
-    /// Redis was lost, or refused.
+    /// Counts a failure to reach or use Redis.
     pub fn failed(&self, service: &str) {
         self.failures.with_label_values(&[service]).inc();
     }
 
-    /// The live nodes, as Redis has them.
+    /// Sets the gauges of the live nodes in Redis.
     pub fn show_nodes(&self, service: &str, own: &str, nodes: &RingNodes) {
         let sum: f64 = nodes.values().map(|node| node.bound).sum();
         let bound = nodes.get(own).map_or(0.0, |node| node.bound);
-        // With every node out, nobody wants anything.
+        // With all nodes out, none wants any share.
         let wanted = if sum > 0.0 { bound / sum } else { 0.0 };
         for (gauge, value) in [
             (&self.wanted, wanted),
@@ -151,13 +151,13 @@ impl RingMetrics {
         }
     }
 
-    /// So many slots changed owner.
+    /// Counts slots that changed owner.
     pub fn moved(&self, service: &str, slots: usize) {
         let counter = self.moved.with_label_values(&[service]);
         counter.inc_by(slots as u64);
     }
 
-    /// The ring in force.
+    /// Sets the gauges of the current ring.
     pub fn show_ring(&self, service: &str, own: &str, ring: &Ring) {
         let slots = f64::from(ring.table.slots());
         let index = ring.names.iter().position(|name| name == own);

@@ -1,7 +1,6 @@
-//! The shared ring: this node's bound goes to Redis once a period, the ring comes back.
+//! The shared ring: reports this node's bound to Redis once per period, and reads the ring back.
 //!
-//! Redis is never in the way: while it is gone the agent controls and answers as before, and the last
-//! ring is still served.
+//! Redis is never critical: without it the agent keeps controlling and answering, and keeps serving the last ring.
 
 mod exchange;
 mod follow;
@@ -39,53 +38,53 @@ pub use settings::{
     RingSettings, RingsConfig, redis, ring, ring_name,
 };
 
-/// After a failure, and after many.
+/// Delay before the first retry after a failure.
 const MIN_WAIT: Duration = Duration::from_millis(100);
-/// See [`MIN_WAIT`]. At most an eighth of a lease: once Redis is back, all nodes must have reported
-/// before the first of them settles the ring.
+/// Upper limit of the retry delay. Also limited to an eighth of a lease: once Redis is back, all nodes must have
+/// reported before the first of them settles the ring.
 const MAX_WAIT: Duration = Duration::from_secs(5);
-/// After so many leases the table is read though its version is the same: somebody else may have
-/// written to it.
+/// After this many leases the table is read even if its version is unchanged, in case something else has written to
+/// it.
 const REREAD_LEASES: u32 = 10;
-/// As in the function library.
+/// Same as in the function library.
 const LAST_VERSION: u64 = 1_000_000_000_000_000;
-/// Between two reports the decision is looked at so many times a period.
+/// Number of checks of the decision per period, between reports.
 const LOOKS: u32 = 4;
-/// A bound that changed by more than this part of what was reported is reported at once.
+/// Relative change of the bound since the last report that triggers a report at once.
 const NEWS: f64 = 0.1;
-/// A ring made from nothing waits for this share of a lease, so that all nodes can report before.
+/// Fraction of a lease that a newly created ring waits, so that all nodes can report first.
 const SETTLE_SHARE: f64 = 0.5;
 
-/// What the task works with.
+/// Shared state that the task needs.
 #[derive(Clone, Debug)]
 pub struct RingContext {
     /// Where decisions are published.
     pub state: SharedState,
-    /// What operators set.
+    /// Overrides by operators.
     pub overrides: Arc<Overrides>,
-    /// Counters and gauges.
+    /// Metrics of the rings.
     pub metrics: RingMetrics,
-    /// Where the ring is put.
+    /// Where the ring is published.
     pub board: Arc<RingBoard>,
-    /// Where what proxies saw is put.
+    /// Where the proxies' observations are published.
     pub observations: Arc<ObservationBoard>,
-    /// What it runs by; a reload sends another.
+    /// Current configuration.
     pub config: watch::Receiver<Arc<RingsConfig>>,
-    /// Ends it; the node then leaves the ring.
+    /// Cancels the task; the node then leaves the ring.
     pub stop: CancellationToken,
 }
 
-/// Reports and follows one service's ring until stopped.
+/// Reports, and follows one service's ring, until cancelled.
 pub async fn run(service: String, context: RingContext) -> anyhow::Result<()> {
     let metrics = context.metrics.clone();
     let ended = follow(&service, context).await;
-    // Only now: it was shown to the last.
+    // Not earlier, since the task updates the metrics until its end.
     metrics.forget(&service);
     ended
 }
 
 async fn follow(service: &str, mut context: RingContext) -> anyhow::Result<()> {
-    // Tells two agents of one name apart, and an agent from the one it was before a restart.
+    // Distinguishes two agents with the same name, and an agent from its run before a restart.
     let instance = format!("{:x}.{:x}", std::process::id(), fastrand::u64(..));
     let mut waits = None;
     let mut said: Option<String> = None;
@@ -118,7 +117,7 @@ async fn follow(service: &str, mut context: RingContext) -> anyhow::Result<()> {
         let problem = told(&ended);
         context.metrics.failed(service);
         if said.as_ref() != Some(&problem) {
-            warn!(%service, cluster = ring.cluster, "Redis: {problem}; the last ring stays, trying again");
+            warn!(%service, cluster = ring.cluster, "Redis: {problem}; keeping the last ring, retrying");
             said = Some(problem);
         }
         let max = MAX_WAIT.min(ring.lease / 8);
@@ -148,12 +147,12 @@ struct Member<'a> {
     instance: &'a str,
     ring: &'a RingSettings,
     context: &'a RingContext,
-    /// The bound that Redis was told last.
+    /// The last bound reported to Redis.
     reported: f64,
 }
 
 impl Member<'_> {
-    /// Reports each period, and at once what cannot wait for it; ends with what went wrong.
+    /// Reports once per period, and at once if needed; returns only on errors.
     async fn stay(
         &mut self,
         link: &LinkSettings,
@@ -174,7 +173,7 @@ impl Member<'_> {
                 info!(
                     service = self.service,
                     cluster = self.ring.cluster,
-                    "Redis: in touch again"
+                    "Redis: reconnected"
                 );
             }
             *waits = None;
@@ -182,7 +181,7 @@ impl Member<'_> {
         }
     }
 
-    /// Until the next report is due.
+    /// Waits until the next report is due.
     async fn rest(&self, period: Duration) {
         let end = Instant::now() + period.mul_f64(0.95 + 0.1 * fastrand::f64());
         loop {
@@ -202,15 +201,15 @@ impl Member<'_> {
         })
     }
 
-    /// One exchange; `read` is when the table was read last over this connection.
+    /// Reports once; `read` is when the table was last read over this connection.
     async fn period(&mut self, link: &mut Link, read: &mut Option<Instant>) -> anyhow::Result<()> {
         let all = self.context.state.load();
         let Some(state) = all.services.get(self.service) else {
-            // Before the first step there is nothing to say.
+            // There is nothing to report before the first step.
             return Ok(());
         };
         let board = &self.context.board;
-        // Without a lease it is in no ring, and still hears of it.
+        // Without a lease the node joins no ring, but still follows it.
         let lease = match state.observes() {
             true => Duration::ZERO,
             false => self.ring.lease,
@@ -237,7 +236,7 @@ impl Member<'_> {
         }
         if version == 0 {
             if let Some(ring) = held.filter(|ring| ring.table.slots() == self.ring.slots) {
-                // Redis came back empty: what it had is still known here.
+                // Redis has lost its data: restore what is known here.
                 link.restore(known, &ring, self.settle()).await?;
             }
             return Ok(());
@@ -254,8 +253,8 @@ impl Member<'_> {
         Ok(())
     }
 
-    /// Takes the ring of Redis over, and gives it a new version where the number alone would leave
-    /// followers with another table: a failover may lose the last changes and count them again.
+    /// Adopts the ring in Redis. Assigns a new version if followers could have another table under the same number: a
+    /// failover may lose the last changes and reuse their numbers.
     async fn follow(
         &self,
         link: &mut Link,
@@ -270,7 +269,7 @@ impl Member<'_> {
                 warn!(
                     service = self.service,
                     cluster = self.ring.cluster,
-                    "Redis lost changes of the ring after version {}: its ring goes on as version {next}",
+                    "Redis lost changes of the ring after version {}: its ring continues as version {next}",
                     ring.table.version()
                 );
                 link.restore(next, &ring, Duration::ZERO).await?;
@@ -283,12 +282,12 @@ impl Member<'_> {
                 warn!(
                     service = self.service,
                     cluster = self.ring.cluster,
-                    "the ring in Redis is damaged: somebody else wrote to {}; mending it",
+                    "the ring in Redis is damaged: something else has written to {}; repairing it",
                     link.ring_key()
                 );
                 let ring = match held.filter(|ring| ring.table.slots() == self.ring.slots) {
                     Some(ring) => ring,
-                    // Nobody knows who had what.
+                    // The previous owners are unknown.
                     None => Arc::new(Ring {
                         table: RingTable::empty(self.ring.slots)?,
                         names: Vec::new(),
@@ -334,7 +333,7 @@ impl Member<'_> {
         }
     }
 
-    /// Says goodbye, so that the others need not wait for the lease.
+    /// Leaves the ring, so that the other nodes need not wait for the lease.
     async fn leave(&self, link: &LinkSettings) {
         let all = self.context.state.load();
         let Some(state) = all.services.get(self.service) else {
@@ -349,7 +348,7 @@ impl Member<'_> {
         if let Err(problem) = left.await {
             warn!(
                 service = self.service,
-                "left without telling Redis: {}",
+                "could not leave the ring in Redis: {}",
                 told(&problem)
             );
         }

@@ -1,4 +1,4 @@
-//! A connection to the Redis that may be written to, and the libraries it needs.
+//! A connection to the writable Redis server, and the libraries it needs.
 
 use super::settings::{LinkMode, LinkSettings};
 use crate::functions::Library;
@@ -12,7 +12,7 @@ use redis::{
     cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr},
 };
 
-/// A connection to it; its clones share it.
+/// A connection to the server, shared by its clones.
 #[derive(Clone)]
 pub struct Server(Connection);
 
@@ -23,9 +23,9 @@ enum Connection {
 }
 
 impl Server {
-    /// Connects to the server that may be written to.
+    /// Connects to the writable server.
     pub async fn open(settings: &LinkSettings) -> anyhow::Result<Self> {
-        // One that hangs must not keep the next from being tried.
+        // A server that hangs must not keep the next from being tried.
         let limit = settings.timeout * (settings.urls.len() as u32 + 3);
         let connection = tokio::time::timeout(limit, connect(settings))
             .await
@@ -33,7 +33,7 @@ impl Server {
         Ok(Server(connection))
     }
 
-    /// One call.
+    /// Sends one command.
     pub async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> anyhow::Result<T> {
         let value = match &mut self.0 {
             Connection::Single(connection) => connection.req_packed_command(command).await,
@@ -43,7 +43,7 @@ impl Server {
         Ok(redis::from_redis_value(value)?)
     }
 
-    /// One call of a command without keys, to the server that has this key and is written to.
+    /// Sends a command without keys to the writable server that has this key.
     pub async fn query_at<T: FromRedisValue>(
         &mut self,
         command: Cmd,
@@ -62,7 +62,7 @@ impl Server {
         Ok(redis::from_redis_value(value)?)
     }
 
-    /// Every command's answer, in one round trip; an error that Redis answers is one of them.
+    /// Sends all commands in one round trip; each response may be an error.
     pub async fn all(&mut self, commands: &Pipeline) -> anyhow::Result<Vec<Value>> {
         let count = commands.len();
         let answers = match &mut self.0 {
@@ -76,7 +76,7 @@ impl Server {
         Ok(answers)
     }
 
-    /// Sees to a library; `key` is one of those it is called with.
+    /// Loads a library if it is missing or older; `key` is one of the keys it is called with.
     pub async fn load(&mut self, library: &Library, key: &str) -> anyhow::Result<()> {
         let Library {
             text,
@@ -88,21 +88,21 @@ impl Server {
         let there = match self.query::<Value>(&asked).await {
             Ok(Value::Int(version)) => version,
             Ok(_) => bail!(
-                "its function {asks} answers no number: another library has that name; see FUNCTION LIST"
+                "its function {asks} does not return a number: another library has that name; see FUNCTION LIST"
             ),
             Err(error) if format!("{error:#}").contains("Function not found") => 0,
-            Err(error) => return Err(error.context("asking for the function library")),
+            Err(error) => return Err(error.context("querying the function library")),
         };
         if there > version {
             bail!(
-                "its library is of version {there}, this agent knows {version}: upgrade the agent"
+                "its library has version {there}, this agent supports {version}: upgrade the agent"
             );
         }
         if there < version {
             let mut load = redis::cmd("FUNCTION");
             load.arg("LOAD").arg("REPLACE").arg(text);
             self.query::<Value>(&load).await.map_err(|error| {
-                // Redis takes one function of a name, whatever its library.
+                // A function's name must be unique across all libraries.
                 let hint = match format!("{error:#}").contains("already exists") {
                     true => " (another library has a function of that name; see FUNCTION LIST)",
                     false => "",
@@ -147,14 +147,14 @@ async fn connect(settings: &LinkSettings) -> anyhow::Result<Connection> {
     bail!("{}", problems.join("; "))
 }
 
-/// What went wrong, each part once, and what can be done about it.
+/// The error with each part once, and a hint for fixing it.
 pub fn told(problem: &anyhow::Error) -> String {
     let text = chain(problem);
     let hint = HINTS.iter().find(|(sign, _)| text.contains(sign));
     hint.map_or(text.clone(), |(_, hint)| format!("{text} ({hint})"))
 }
 
-/// Redis' errors have themselves as their source.
+/// Redis errors list themselves as their source.
 fn chain(problem: &anyhow::Error) -> String {
     let mut text = String::new();
     for part in problem.chain().map(ToString::to_string) {
@@ -166,15 +166,15 @@ fn chain(problem: &anyhow::Error) -> String {
     text
 }
 
-/// By what Redis or TLS say.
+/// Hints by messages of Redis or TLS.
 const HINTS: [(&str, &str); 9] = [
     (
         "CertificateRequired",
-        "it asks for a certificate, see redis.certificate_file",
+        "it requires a client certificate, see redis.certificate_file",
     ),
     (
         "UnknownIssuer",
-        "its certificate is of no trusted authority, see redis.ca_file",
+        "its certificate is not signed by a trusted CA, see redis.ca_file",
     ),
     (
         "AuthenticationFailed",
@@ -182,7 +182,7 @@ const HINTS: [(&str, &str); 9] = [
     ),
     ("NOAUTH", "see redis.password_file"),
     ("NoPerm", RIGHTS),
-    // Of a function's own commands, before Redis 7.2 and from it on.
+    // Error of a function's own commands, before Redis 7.2 and since.
     ("can't run this command", RIGHTS),
     ("can't publish", RIGHTS),
     ("ACL failure in script", RIGHTS),
@@ -236,7 +236,7 @@ async fn open(
         .await?)
 }
 
-/// Asks a sentinel for the master. Its word is checked: it may be behind.
+/// Asks a sentinel for the master, and verifies its answer, which may be outdated.
 async fn through_sentinel(
     settings: &LinkSettings,
     sentinel: ConnectionInfo,
@@ -252,7 +252,7 @@ async fn through_sentinel(
     let mut connection = open(settings, sentinel, config).await?;
     let master: Option<(String, u16)> = asked.query_async(&mut connection).await?;
     let Some((host, port)) = master else {
-        bail!("the sentinel knows no master {name:?}, see redis.sentinel_master");
+        bail!("the sentinel does not know master {name:?}, see redis.sentinel_master");
     };
     let host = match host.contains(':') {
         true => format!("[{host}]"),
@@ -265,7 +265,7 @@ async fn through_sentinel(
         .with_context(|| format!("its master {master}"))
 }
 
-/// Refuses a replica: it would take the connection and refuse the writes.
+/// Rejects a replica, which would accept the connection and reject the writes.
 async fn writable(
     settings: &LinkSettings,
     address: ConnectionInfo,
@@ -279,6 +279,6 @@ async fn writable(
         Some(Value::BulkString(role)) if role == b"sentinel" => {
             bail!("is a sentinel: set redis.mode = \"sentinel\"")
         }
-        _ => bail!("is a replica, which takes no writes: name the master, or its sentinels"),
+        _ => bail!("is a replica, which accepts no writes: name the master, or its sentinels"),
     }
 }

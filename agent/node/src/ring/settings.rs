@@ -10,25 +10,25 @@ use plimsoll_settings::{
 use plimsoll_wire::{LEASE_SECONDS, MAX_CONFIGURED_NAME_BYTES, is_configured_name};
 use serde::Deserialize;
 
-/// A service's place in a ring.
+/// A service's membership in a ring.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RingSettings {
-    /// The cluster, part of every key.
+    /// Name of the cluster, part of every key.
     pub cluster: String,
-    /// This node's name in the ring; the proxies' name of its server.
+    /// Name of this node in the ring; must match its server's name in the proxies.
     pub node: String,
-    /// `H`.
+    /// Number of slots, `H`.
     pub slots: u32,
-    /// Relative change of a share under which no key moves.
+    /// Relative change of a share up to which no key moves.
     pub dead_band: f64,
-    /// Without a report for this long the node leaves the ring.
+    /// Time without a report after which the node leaves the ring.
     pub lease: Duration,
 }
 
-/// How Redis runs.
+/// Deployment mode of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkMode {
-    /// One server, or several addresses of which one is to be written to.
+    /// One server, or several addresses of which the writable one is used.
     Single,
     /// The addresses are sentinels.
     Sentinel,
@@ -36,37 +36,37 @@ pub enum LinkMode {
     Cluster,
 }
 
-/// How to reach Redis.
+/// Connection settings of Redis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSettings {
-    /// How it runs.
+    /// Deployment mode.
     pub mode: LinkMode,
     /// `redis://host:port`, `rediss://` for TLS.
     pub urls: Vec<String>,
-    /// The name sentinels know it by.
+    /// Name of the master at the sentinels.
     pub sentinel_master: String,
     /// ACL user.
     pub user: Option<String>,
-    /// Its password.
+    /// Password of the user.
     pub password: Option<String>,
-    /// Who is trusted in place of the system's authorities, and what is shown; for `rediss://`.
+    /// Trusted CA certificates and client certificate for `rediss://`.
     pub tls: Option<TextTls>,
-    /// For connecting, and for each answer.
+    /// Timeout for connecting, and for each response.
     pub timeout: Duration,
 }
 
-/// The rings that this agent is in.
+/// The rings that this agent belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RingsConfig {
-    /// How to reach Redis.
+    /// Connection settings of Redis.
     pub link: Option<LinkSettings>,
-    /// Between two reports.
+    /// Interval between reports.
     pub period: Duration,
-    /// By service.
+    /// Memberships by service.
     pub rings: BTreeMap<String, RingSettings>,
 }
 
-/// `[redis]`, as it is written.
+/// `[redis]` as in the file, unchecked.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RedisSection {
@@ -82,7 +82,7 @@ pub struct RedisSection {
     timeout: Option<Duration>,
 }
 
-/// `[service.ring]`, as it is written.
+/// `[service.ring]` as in the file, unchecked.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RingSection {
@@ -158,7 +158,7 @@ pub fn redis(raw: &RedisSection) -> Checked<LinkSettings> {
     })
 }
 
-/// The files of TLS, checked at the start.
+/// Reads and checks the TLS files, so that mistakes are reported at startup.
 fn tls(raw: &RedisSection) -> Checked<Option<TextTls>> {
     let files = TlsSection {
         ca_file: raw.ca_file.clone(),
@@ -181,7 +181,7 @@ fn tls(raw: &RedisSection) -> Checked<Option<TextTls>> {
         .map_err(|problem| at_file("redis", "ca_file", problem))
 }
 
-/// The name of a cluster or a node.
+/// Checks the name of a cluster or a node.
 pub fn ring_name(key: String, name: &str) -> Checked<String> {
     if !is_configured_name(name) {
         return wrong(
@@ -194,7 +194,7 @@ pub fn ring_name(key: String, name: &str) -> Checked<String> {
     Ok(name.to_owned())
 }
 
-/// Checks `[service.ring]`, which is at `path`.
+/// Checks `[service.ring]`. `path` prefixes the keys in errors.
 pub fn ring(path: &str, raw: &RingSection, period: Duration) -> Checked<RingSettings> {
     let slots = raw.slots.unwrap_or(plimsoll_core::ring::DEFAULT_SLOTS);
     if !(1..=plimsoll_core::ring::MAX_SLOTS).contains(&slots) {
@@ -231,28 +231,28 @@ pub fn ring(path: &str, raw: &RingSection, period: Duration) -> Checked<RingSett
     })
 }
 
-/// Of `[redis]`, key by key.
+/// Reference of the keys of `[redis]`.
 pub const REDIS_REFERENCE: TableReference = (
     "[redis]",
-    "The Redis (7.0 or later) or Valkey that shares rings among proxies. Needed for `[service.ring]` and `[placement]`.",
+    "The Redis (7.0 or later) or Valkey through which proxies share rings. Required for `[service.ring]` and `[placement]`.",
     &[
         (
             "urls",
             "1 to 16 of `redis://host:port`, `rediss://` for TLS",
             "required",
-            "Servers; the first that may be written to is used.",
+            "Servers; the first writable one is used.",
         ),
         (
             "mode",
             "`single`, `sentinel`, `cluster`",
             "`\"single\"`",
-            "What the URLs are: servers, sentinels, or seeds of a Redis Cluster.",
+            "Whether the URLs are servers, sentinels, or seeds of a Redis Cluster.",
         ),
         (
             "sentinel_master",
             "name",
             "`\"mymaster\"`",
-            "What sentinels call it.",
+            "Name of the master at the sentinels.",
         ),
         ("user", "name", "none", "ACL user; needs `password_file`."),
         (
@@ -265,13 +265,13 @@ pub const REDIS_REFERENCE: TableReference = (
             "ca_file",
             "path",
             "the system's",
-            "PEM file with the authorities that are trusted for `rediss://`, in place of the system's; read at start and reload, and for connections after it has changed.",
+            "PEM file with the CA certificates trusted for `rediss://`, instead of the system's; read at start and reload, and again for new connections after it has changed.",
         ),
         (
             "certificate_file",
             "path",
             "none",
-            "PEM file with the certificate that is shown to Redis and sentinels over `rediss://`; needs `key_file`. Read as `ca_file`.",
+            "PEM file with the client certificate for Redis and sentinels over `rediss://`; needs `key_file`. Read like `ca_file`.",
         ),
         (
             "key_file",
@@ -283,45 +283,45 @@ pub const REDIS_REFERENCE: TableReference = (
             "timeout",
             "duration, 1ms to 1day",
             "`\"500ms\"`",
-            "For connecting, and for each answer.",
+            "Timeout for connecting, and for each response.",
         ),
     ],
 );
 
-/// Of `[service.ring]`, key by key.
+/// Reference of the keys of `[service.ring]`.
 pub const RING_REFERENCE: TableReference = (
     "[service.ring]",
-    "This node's place in a ring that proxies share through Redis.",
+    "Membership of this node in a ring that proxies share through Redis.",
     &[
         (
             "cluster",
             "1 to 120 of `A-Za-z0-9._:/-`",
             "required",
-            "Nodes and proxies of one ring; part of every key in Redis.",
+            "Name shared by the nodes and proxies of one ring; part of every key in Redis.",
         ),
         (
             "node",
             "the same",
             "required",
-            "This node's name: the name of its server in the proxies.",
+            "Name of this node; must match its server's name in the proxies.",
         ),
         (
             "slots",
             "1 to 1048576",
             "`16384`",
-            "Slots of the hash circle, *H*; the same on all nodes.",
+            "Number of slots of the hash ring, *H*; must be the same on all nodes.",
         ),
         (
             "dead_band",
             "0 to 1",
             "`0.05`",
-            "No key moves while every node's share is off by less than this part of itself.",
+            "No key moves while the relative error of every node's share is below this.",
         ),
         (
             "lease",
             "duration, 2 periods and 100ms to 1hour",
             "3 periods, at least 100ms",
-            "Without a report for this long the node leaves the ring.",
+            "Time without a report after which the node leaves the ring.",
         ),
     ],
 );

@@ -1,8 +1,7 @@
-//! One whole agent-check line from what is known: a pure function.
+//! Composes an agent-check answer, as a pure function.
 //!
-//! Grammar as HAProxy reads it: `[ready|drain] up|down [N%] [maxconn:N] # text`. The `#` needs a
-//! blank before it, or the word it sticks to is unknown; a percent must be whole; `maxconn:0` would
-//! mean unlimited.
+//! HAProxy's grammar: `[ready|drain] up|down [N%] [maxconn:N] # text`. The `#` needs a space before it, otherwise the
+//! preceding word is unknown; the percentage must be an integer; `maxconn:0` would mean unlimited.
 
 use std::fmt::Write;
 
@@ -16,41 +15,41 @@ use plimsoll_signal::health_probe::Health;
 
 use super::proxies::Share;
 
-/// Longest text after `#`, in characters.
+/// Maximum length of the text after `#`, in characters.
 const MAX_TEXT: usize = 160;
 
-/// An empty line is valid and changes nothing.
+/// An empty line, which is valid and changes nothing.
 pub const NO_CHANGE: &str = "\n";
 
-/// The word about the server's administrative state. HAProxy keeps it until told otherwise, and
-/// `ready` also cancels an operator's own drain, so mostly none is sent.
+/// Word for the server's administrative state. HAProxy keeps the state until told otherwise, and `ready` also cancels
+/// an operator's own drain, so usually no word is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admin {
-    /// No word.
+    /// No word: keeps the state.
     Keep,
-    /// Take no new work.
+    /// `drain`: no new work.
     Drain,
-    /// Undo a drain.
+    /// `ready`: ends a drain.
     Ready,
 }
 
-/// The value of the `answer` label.
+/// Value of the `answer` label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Up, no administrative word.
+    /// Up, without an administrative word.
     Up,
     /// Down.
     Down,
-    /// With `drain`.
+    /// `drain`.
     Drain,
-    /// With `ready`.
+    /// `ready`.
     Ready,
-    /// One that changes nothing, as the service is only observed.
+    /// Without effect, in observe mode.
     Observe,
 }
 
 impl Kind {
-    /// Every one of them.
+    /// All kinds.
     pub const ALL: [Kind; 5] = [
         Kind::Up,
         Kind::Down,
@@ -59,7 +58,7 @@ impl Kind {
         Kind::Observe,
     ];
 
-    /// The label.
+    /// The label value.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Up => "up",
@@ -71,23 +70,24 @@ impl Kind {
     }
 }
 
-/// Everything an answer depends on.
+/// Input of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The last decision and health.
+    /// Last decision and health.
     pub state: &'a ServiceState,
-    /// What an operator set.
+    /// Overrides by an operator.
     pub set: ServiceOverride,
     /// Words to send.
     pub send: SendWords,
-    /// This proxy among those that poll.
+    /// Share of this proxy among those that poll.
     pub share: Share,
-    /// Administrative word.
+    /// Administrative word to send.
     pub admin: Admin,
 }
 
-/// A line that only says what another would be, and its kind. HAProxy takes one without any word but a text for
-/// "no status change", and shows no text then; `ready` alone changes no more than the drain it undoes.
+/// An answer for observe mode, which only describes the one it would be, and its kind. HAProxy treats an answer with
+/// nothing but a text as "no status change", and then does not show the text; `ready` changes only the drain that it
+/// ends.
 pub fn compose_observing(facts: &Facts<'_>) -> (String, Kind) {
     let (would_be, _) = compose(&Facts {
         admin: Admin::Keep,
@@ -103,7 +103,7 @@ pub fn compose_observing(facts: &Facts<'_>) -> (String, Kind) {
     (line, kind)
 }
 
-/// The line, with its end, and its kind.
+/// The answer with its line end, and its kind.
 pub fn compose(facts: &Facts<'_>) -> (String, Kind) {
     let Facts {
         state,
@@ -175,7 +175,7 @@ fn text(state: &ServiceState, set: ServiceOverride, up: bool) -> String {
     text
 }
 
-/// The text ends at the first control character for HAProxy, and it is shown in its pages.
+/// Appends text up to the first control character, where HAProxy would cut it. HAProxy shows it on its stats page.
 fn push_text(line: &mut String, text: &str) {
     line.extend(
         text.chars()
@@ -184,7 +184,7 @@ fn push_text(line: &mut String, text: &str) {
     );
 }
 
-/// Seconds in three significant digits.
+/// Formats seconds with three significant digits.
 struct Span(Seconds);
 
 impl std::fmt::Display for Span {
@@ -357,7 +357,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn down_says_why_on_one_line() {
+    fn down_has_its_reason_on_one_line() {
         let mut state = state(18.0, 63);
         state.health = Health::Down;
         state.health_detail = Some("connect: refused\nmaxconn:0 \u{7f}é".into());
@@ -412,7 +412,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_observes_says_what_would_be_and_no_word_that_counts() {
+    fn observe_mode_describes_the_answer_without_effect() {
         let mut state = state(18.0, 63);
         for admin in [Admin::Keep, Admin::Drain] {
             let observing = Facts {

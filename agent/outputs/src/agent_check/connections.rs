@@ -1,4 +1,4 @@
-//! The open connections, oldest first, so that a flood of idle ones cannot lock a proxy out.
+//! Open connections, oldest first: a flood of idle connections must not lock a proxy out.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
 
 use tokio::{sync::Notify, task::AbortHandle};
 
-/// Open connections by the order they came in.
+/// Open connections in the order of arrival.
 #[derive(Debug, Default)]
 pub struct Connections {
     open: Mutex<Open>,
@@ -17,12 +17,12 @@ pub struct Connections {
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    /// Places not yet dropped: a task that is told to end still holds its socket for a moment.
+    /// Number of places in use: a cancelled task still holds its socket for a moment.
     places: usize,
     tasks: BTreeMap<u64, Option<AbortHandle>>,
 }
 
-/// Keeps a place until dropped.
+/// A place, held until dropped.
 #[derive(Debug)]
 pub struct Place {
     number: u64,
@@ -30,7 +30,7 @@ pub struct Place {
 }
 
 impl Connections {
-    /// Takes a place; over `most`, closes the oldest connection and returns `true` beside it.
+    /// Takes a place. Above `most`, closes the oldest connection and returns `true` with the place.
     pub fn enter(self: &Arc<Self>, most: usize) -> (Place, bool) {
         let mut open = self.lock();
         let crowded = open.tasks.len() >= most.max(1);
@@ -50,14 +50,14 @@ impl Connections {
         )
     }
 
-    /// Makes the connection at this place one that can be closed.
+    /// Registers the task to abort in order to close the connection.
     pub fn closes_with(&self, number: u64, task: AbortHandle) {
         if let Some(place) = self.lock().tasks.get_mut(&number) {
             *place = Some(task);
         }
     }
 
-    /// Waits until at most this many are open.
+    /// Waits until at most this many connections are open.
     pub async fn at_most(&self, many: usize) {
         while self.lock().places > many {
             self.left.notified().await;
@@ -70,7 +70,7 @@ impl Connections {
 }
 
 impl Place {
-    /// Its number, for [`Connections::closes_with`].
+    /// Number of the place, for [`Connections::closes_with`].
     pub fn number(&self) -> u64 {
         self.number
     }

@@ -1,20 +1,20 @@
-//! The line a proxy sends: `<identity>[ <proxy name>]`.
+//! The line sent by a proxy: `<identity>[ <proxy name>]`.
 
 use std::{io, time::Duration};
 
 use tokio::{io::AsyncReadExt, net::TcpStream, time::Instant};
 
-/// Longest line taken, in bytes, without its end.
+/// Maximum length of the line in bytes, without its end.
 pub const MAX_LINE: usize = 256;
 
-/// What came before the answer was due.
+/// Input received before the answer is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Nothing, or an empty line: the default identity.
+    /// Nothing or an empty line: use the default identity.
     Nothing,
-    /// The end of the stream before any byte, which no proxy sends: a probe of the port.
+    /// End of the stream before any byte. Proxies do not do this: it is a port probe.
     Closed,
-    /// A line with its parts.
+    /// A line.
     Line {
         /// First word.
         identity: String,
@@ -27,7 +27,7 @@ pub enum Received {
     Garbled,
 }
 
-/// Collects one line, however many reads it takes.
+/// Assembles a line from any number of reads.
 #[derive(Debug)]
 pub struct LineBuffer {
     bytes: [u8; MAX_LINE + 2],
@@ -44,12 +44,12 @@ impl Default for LineBuffer {
 }
 
 impl LineBuffer {
-    /// Where the next read goes.
+    /// Buffer for the next read.
     pub fn space(&mut self) -> &mut [u8] {
         &mut self.bytes[self.filled..]
     }
 
-    /// Takes what a read brought; 0 bytes are the end of the stream. Gives the line once it is whole.
+    /// Adds the bytes of a read; 0 bytes mean the end of the stream. Returns the line once it is complete.
     pub fn took(&mut self, read: usize) -> Option<Received> {
         let start = self.filled;
         self.filled = (start + read).min(self.bytes.len());
@@ -68,14 +68,13 @@ impl LineBuffer {
         (self.filled > MAX_LINE).then_some(Received::TooLong)
     }
 
-    /// A line without its end counts once the time is over, since `agent-send "name"` without `\n`
-    /// is an easy slip.
+    /// A line without its end is accepted after the timeout: `agent-send "name"` without `\n` is a common mistake.
     fn so_far(&self) -> Received {
         parse(&self.bytes[..self.filled])
     }
 }
 
-/// Waits for the rest of a line.
+/// Receives the rest of a line.
 pub async fn receive(
     stream: &mut TcpStream,
     buffer: &mut LineBuffer,

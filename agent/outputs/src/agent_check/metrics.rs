@@ -1,31 +1,31 @@
-//! Counters of the agent-check server.
+//! Metrics of the agent-check server.
 
 use plimsoll_exposition::{Catalogue, Label, Services};
 use prometheus::{GaugeVec, IntCounterVec, Result};
 
 use super::answer::Kind;
 
-/// Why a check got no answer of its own.
+/// Why a check got an empty answer or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejected {
-    /// No such identity, or none sent and several services.
+    /// Unknown identity, or none although there are several services.
     UnknownIdentity,
-    /// No line end within the longest line.
+    /// Line longer than the maximum.
     LineTooLong,
     /// Not one or two words of text.
     BadLine,
     /// Closed to make room for a newer connection.
     ConnectionLimit,
-    /// More proxies than a bound is shared by, or of one address.
+    /// Too many proxies for one bound, in total or from one address.
     ProxyLimit,
     /// The answer could not be written in time.
     Timeout,
-    /// From an address that may not ask.
+    /// Address not allowed.
     NotAllowed,
 }
 
 impl Rejected {
-    /// Every one of them.
+    /// All reasons.
     pub const ALL: [Rejected; 7] = [
         Rejected::UnknownIdentity,
         Rejected::LineTooLong,
@@ -36,7 +36,7 @@ impl Rejected {
         Rejected::NotAllowed,
     ];
 
-    /// The value of the `reason` label.
+    /// Value of the `reason` label.
     pub fn as_str(self) -> &'static str {
         match self {
             Rejected::UnknownIdentity => "unknown_identity",
@@ -55,15 +55,15 @@ impl Rejected {
 pub struct AgentCheckMetrics {
     /// Answers by service and kind.
     pub checks: IntCounterVec,
-    /// Checks that got an empty line or none.
+    /// Checks that got an empty answer or none, by reason.
     pub rejected: IntCounterVec,
-    /// Proxies with a lease.
+    /// Proxies with a lease, by service.
     pub proxies: GaugeVec,
     services: Services,
 }
 
 impl AgentCheckMetrics {
-    /// Registers them.
+    /// Registers the metrics in the catalogue.
     pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
         catalogue.section("Agent checks (HAProxy)");
         let answers = Kind::ALL.map(Kind::as_str);
@@ -72,7 +72,7 @@ impl AgentCheckMetrics {
             checks: catalogue.counters(
                 "plimsoll_agent_checks_total",
                 "checks",
-                "Agent checks answered, by the kind of answer.",
+                "Answered agent checks, by kind of answer.",
                 &[Label::service(), Label::one_of("answer", answers)],
             )?,
             rejected: catalogue.counters(
@@ -84,14 +84,14 @@ impl AgentCheckMetrics {
             proxies: catalogue.gauges(
                 "plimsoll_proxies",
                 "proxies",
-                "Proxies that share the bound: those that polled within their lease.",
+                "Proxies that share the bound, having polled within their lease.",
                 &[Label::service()],
             )?,
             services: catalogue.services(),
         })
     }
 
-    /// Takes out all of a service that was removed.
+    /// Removes all series of a service.
     pub fn forget(&self, service: &str) {
         self.services.forget(service);
     }

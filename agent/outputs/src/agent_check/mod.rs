@@ -1,7 +1,7 @@
-//! The agent-check server: tells every HAProxy that asks what load this node may carry.
+//! The agent-check server: answers every HAProxy that polls with the load this node may carry.
 //!
-//! HAProxy connects once per `agent-inter`, may send the `agent-send` text, and reads one line.
-//! Every answer comes from memory; nothing here waits on a source, a disk or another peer.
+//! HAProxy connects once per `agent-inter`, may send the `agent-send` text, and reads one line. Every answer comes
+//! from memory, without waiting for a source, a disk or a peer.
 
 mod answer;
 mod connections;
@@ -29,26 +29,26 @@ pub use settings::{
     agent_check,
 };
 
-/// The outputs' settings in force; a reload stores new ones.
+/// Current settings of the outputs, replaced on reload.
 pub type SharedOutputSettings = Arc<ArcSwap<OutputSettings>>;
 
-/// What the server answers from.
+/// Shared state that the server needs.
 #[derive(Clone)]
 pub struct AgentCheckContext {
-    /// The last decisions.
+    /// Last decisions.
     pub state: SharedState,
     /// Services, identities, limits.
     pub settings: SharedOutputSettings,
-    /// What operators set, and the drains this agent owes a `ready` for.
+    /// Overrides by operators, and the drained proxies that still need a `ready`.
     pub overrides: Arc<Overrides>,
-    /// Who polls.
+    /// Proxies that poll.
     pub proxies: Arc<Proxies>,
-    /// Counters.
+    /// Metrics of the server.
     pub metrics: AgentCheckMetrics,
 }
 
 impl AgentCheckContext {
-    /// Brings the gauges of proxies up to date.
+    /// Updates the gauges of proxies.
     pub fn show_proxies(&self) {
         let (settings, now) = (self.settings.load(), Instant::now());
         for service in settings.services() {

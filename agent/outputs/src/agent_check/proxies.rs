@@ -1,4 +1,4 @@
-//! Which proxies poll, and the share of the bound each of them gets.
+//! Proxies that poll, and their shares of the bound.
 
 use std::{
     collections::BTreeMap,
@@ -10,24 +10,24 @@ use std::{
 use plimsoll_node::overrides::ProxyId;
 use plimsoll_wire::ProxyView;
 
-/// Most proxies a service is shared by. More would mean a client that makes names up.
+/// Maximum number of proxies that share a service's bound. More suggest a client that invents names.
 const MAX_PROXIES: usize = 64;
 
-/// What a proxy may.
+/// Limits for proxies.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// One that has not asked for so long is gone.
+    /// Time without a poll after which a proxy is gone.
     pub lease: Duration,
-    /// Of one address that share the bound of a service.
+    /// Maximum number of proxies of one address that share a service's bound.
     pub per_address: usize,
 }
 
-/// A proxy's place among those that share a bound.
+/// Position of a proxy among those that share a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// How many share.
+    /// Number of proxies that share.
     pub proxies: u32,
-    /// Which of them it is, from 0.
+    /// Position of this proxy, from 0.
     pub index: u32,
 }
 
@@ -35,23 +35,23 @@ pub struct Share {
 struct Seen {
     polled: Instant,
     address: IpAddr,
-    /// It sent an identity, as `agent-send` does and a probe of the port does not.
+    /// Whether it sent an identity: `agent-send` does, a port probe does not.
     named: bool,
-    /// Who looks in once takes no share.
+    /// Whether it has polled more than once; otherwise it gets no share.
     asked_again: bool,
     told: String,
     told_drain: bool,
 }
 
-/// The proxies that poll, with leases.
+/// Proxies that poll, with their leases.
 #[derive(Debug, Default)]
 pub struct Proxies {
     seen: Mutex<BTreeMap<ProxyId, Seen>>,
 }
 
 impl Proxies {
-    /// Notes a poll and gives the proxy's share, among those that have asked twice; `None` when too many have.
-    /// Where one of them has `named` itself, who has not takes no share of theirs.
+    /// Records a poll and returns the proxy's share, among those that have polled twice; `None` if there are too
+    /// many. If any of them is `named`, proxies without a name get no share.
     pub fn poll(
         &self,
         id: &ProxyId,
@@ -82,14 +82,14 @@ impl Proxies {
         Some(share_of(&seen, id))
     }
 
-    /// The share that a proxy would have, without noting it.
+    /// The share that a proxy would get, without recording a poll.
     pub fn look(&self, id: &ProxyId, now: Instant, lease: Duration) -> Share {
         let mut seen = self.lock();
         expire(&mut seen, now, lease);
         share_of(&seen, id)
     }
 
-    /// Notes what a proxy was told, once it is written.
+    /// Records the answer a proxy received, once it is written.
     pub fn told(&self, id: &ProxyId, line: &str, drain: bool) {
         if let Some(known) = self.lock().get_mut(id) {
             known.told.clear();
@@ -98,7 +98,7 @@ impl Proxies {
         }
     }
 
-    /// Whether every proxy with a lease on one of these services was told to drain last.
+    /// Whether the last answer to every proxy with a lease on these services was a drain.
     pub fn all_told_drain(&self, now: Instant, lease: Duration, of: impl Fn(&str) -> bool) -> bool {
         let mut seen = self.lock();
         expire(&mut seen, now, lease);
@@ -108,12 +108,12 @@ impl Proxies {
         proxies.all(|(_, known)| known.told_drain)
     }
 
-    /// How many share a service's bound.
+    /// Number of proxies that share a service's bound.
     pub fn sharing(&self, service: &str, now: Instant, lease: Duration) -> usize {
         self.view(service, 0.0, now, lease).len()
     }
 
-    /// The proxies of a service that hold a lease.
+    /// Proxies of a service that hold a lease.
     pub fn ids(&self, service: &str, now: Instant, lease: Duration) -> Vec<ProxyId> {
         let mut seen = self.lock();
         expire(&mut seen, now, lease);
@@ -123,7 +123,7 @@ impl Proxies {
             .collect()
     }
 
-    /// The proxies of a service with their shares of `jobs`.
+    /// Proxies of a service with their shares of `jobs`.
     pub fn view(&self, service: &str, jobs: f64, now: Instant, lease: Duration) -> Vec<ProxyView> {
         let mut seen = self.lock();
         expire(&mut seen, now, lease);
@@ -149,13 +149,13 @@ fn expire(seen: &mut BTreeMap<ProxyId, Seen>, now: Instant, lease: Duration) {
     seen.retain(|_, known| now.saturating_duration_since(known.polled) <= lease);
 }
 
-/// Whether a proxy of the service that has asked twice has named itself.
+/// Whether any proxy of the service that has polled twice is named.
 fn has_named(seen: &BTreeMap<ProxyId, Seen>, service: &str) -> bool {
     seen.iter()
         .any(|(id, known)| id.service == service && known.named && known.asked_again)
 }
 
-/// Those that share a service's bound.
+/// Proxies that share a service's bound.
 fn sharing<'a>(
     seen: &'a BTreeMap<ProxyId, Seen>,
     service: &'a str,
@@ -166,7 +166,7 @@ fn sharing<'a>(
     })
 }
 
-/// The share of one that asks: of those that share, or of one more.
+/// Share of a polling proxy: its own, or that of one more proxy.
 fn share_of(seen: &BTreeMap<ProxyId, Seen>, id: &ProxyId) -> Share {
     let mut share = Share {
         proxies: 1,
@@ -179,8 +179,8 @@ fn share_of(seen: &BTreeMap<ProxyId, Seen>, id: &ProxyId) -> Share {
     share
 }
 
-/// Where too many share already, who asked once gives way, and to one that `named` itself who has not,
-/// longest ago first; without such there is no room.
+/// If there are too many proxies, evicts one that has polled only once, or, for a `named` proxy, one without a name;
+/// the one with the oldest poll first. Fails if there is none.
 fn make_room(
     seen: &mut BTreeMap<ProxyId, Seen>,
     service: &str,
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_names_itself_counts_only_where_nobody_does() {
+    fn unnamed_proxies_count_only_if_none_is_named() {
         let proxies = Proxies::default();
         let now = Instant::now();
         let limits = LIMITS;

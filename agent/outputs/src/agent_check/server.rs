@@ -1,4 +1,4 @@
-//! Accepts, reads the identity, answers, closes.
+//! Accepts a connection, reads the identity, answers, closes.
 
 use std::{
     io::{self, Read, Write},
@@ -30,13 +30,13 @@ use super::{
     proxies::Limits,
 };
 
-/// An answer fits any send buffer; longer than this only a broken client can take.
+/// An answer fits any send buffer, so only a broken client exceeds this.
 const WRITE_LIMIT: Duration = Duration::from_secs(1);
-/// How long a client that sent nothing in time may take to close or to send its line after all.
+/// Time for a client that sent nothing in time to close, or to send its line after all.
 const LINGER: Duration = Duration::from_millis(100);
-/// Pause after a failed accept, mostly for want of file descriptors.
+/// Pause after a failed accept, usually because no file descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// One log line per this time and cause.
+/// Minimum interval between log lines of the same cause.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
 struct Server {
@@ -47,8 +47,8 @@ struct Server {
     logged: Mutex<Vec<(Rejected, Instant)>>,
 }
 
-/// Answers until `shutdown`, then drains as configured. Dropping the future instead closes the port
-/// without a drain, as when the address changes on a reload.
+/// Answers until `shutdown`, then drains as configured. Dropping the future closes the port without a drain, as when
+/// the address changes on a reload.
 pub async fn serve(
     listener: TcpListener,
     context: AgentCheckContext,
@@ -88,7 +88,7 @@ async fn accept(listener: &TcpListener, server: &Arc<Server>) {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
-        // A flood must not keep this worker from its other tasks.
+        // A flood must not starve the worker's other tasks.
         tokio::task::consume_budget().await;
     }
 }
@@ -102,16 +102,16 @@ fn is_client_gone(error: &io::Error) -> bool {
     )
 }
 
-/// Who asks.
+/// Kind of client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Client {
-    /// Whoever waits for the answer.
+    /// Waits for the answer.
     Proxy,
-    /// Whoever is gone before it: it is told, and takes no share.
+    /// Closes before the answer: gets an answer but no share.
     Probe,
 }
 
-/// An answer on its way, and what its arrival changes.
+/// A pending answer, and the changes to make once it is delivered.
 struct Reply {
     line: String,
     to: Option<(ProxyId, Kind)>,
@@ -127,8 +127,8 @@ impl Reply {
 }
 
 impl Server {
-    /// Most proxies have sent their line by the time of the accept: those are answered on the spot,
-    /// without a task and without a timer.
+    /// Most proxies have sent their line by the time of the accept; they are answered at once, without a task or a
+    /// timer.
     async fn take(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
         let settings = self.context.settings.load();
         if !is_allowed(settings.agent_check.allow.as_deref(), peer.ip()) {
@@ -137,7 +137,7 @@ impl Server {
         let most = settings.agent_check.max_connections.max(1);
         drop(settings);
         let mut buffer = LineBuffer::default();
-        // As tokio's it would refuse to read before the runtime saw it readable.
+        // Tokio's stream would refuse to read before the runtime has seen it readable.
         let stream = match stream.into_std() {
             Ok(stream) => stream,
             Err(error) => return self.broke_off(peer, &error),
@@ -163,7 +163,7 @@ impl Server {
         self.connections.at_most(most).await;
     }
 
-    /// Whether the line was there and is answered.
+    /// Returns whether the line had arrived and was answered.
     fn at_once(
         &self,
         mut stream: &std::net::TcpStream,
@@ -200,7 +200,7 @@ impl Server {
         timeout(WRITE_LIMIT, stream.write_all(reply.line.as_bytes())).await??;
         self.note_told(&reply);
         if silent {
-            // A line that comes late must be read before the close, or the close becomes a reset.
+            // Read a late line before closing, which would otherwise reset the connection.
             stream.shutdown().await?;
             let mut rest = [0_u8; 512];
             let _ = timeout(LINGER, stream.read(&mut rest)).await;
@@ -212,10 +212,10 @@ impl Server {
         if error.kind() == io::ErrorKind::TimedOut {
             self.reject(Rejected::Timeout, peer, "");
         }
-        debug!(%peer, %error, "agent check broke off");
+        debug!(%peer, %error, "agent check aborted");
     }
 
-    /// The answer; none to a client that is no proxy.
+    /// The answer; `None` for a client that is not a proxy.
     fn reply(&self, received: Received, peer: SocketAddr) -> Option<Reply> {
         match received {
             Received::TooLong => {
@@ -332,20 +332,20 @@ impl Server {
                     agent_check.proxy_lease,
                     |service| settings.enforces(service),
                 ) {
-                    // The limit lets a lease end while nobody polls.
+                    // The timeout lets leases expire while no proxy polls.
                     let _ = timeout(Duration::from_millis(100), self.told.notified()).await;
                 }
             });
             match drained.await {
                 Ok(()) => info!("every proxy that polls was told to drain"),
-                Err(_) => warn!("shutdown_grace is over before every proxy was told to drain"),
+                Err(_) => warn!("shutdown_grace expired before every proxy was told to drain"),
             }
         }
-        // Answers under way are a matter of milliseconds.
+        // Pending answers take a few milliseconds.
         let _ = timeout(LINGER, self.connections.at_most(0)).await;
     }
 
-    /// On disk before any proxy is told, so that no crash leaves one drained for ever.
+    /// Saved to disk before any proxy is drained, so that no crash leaves a proxy drained forever.
     async fn owe_everyone(&self, settings: &OutputSettings) {
         let services = settings.services().iter();
         for service in services.filter(|service| !service.mode.observes()) {
@@ -358,7 +358,7 @@ impl Server {
             }
         }
         if let Err(error) = self.context.overrides.save().await {
-            warn!("drains may not be undone after the next start: {error:#}");
+            warn!("drains may not end after the next start: {error:#}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! `[agent_check]`, and what the outputs know of services.
+//! `[agent_check]`, and the services as the outputs see them.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -8,66 +8,66 @@ use plimsoll_node::control_loop::SendWords;
 use plimsoll_settings::{Checked, MILLI, TableReference, at, duration, networks, word, wrong};
 use serde::Deserialize;
 
-/// What the proxies are told when the agent stops.
+/// Answers to proxies while the agent stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnShutdown {
-    /// `drain`, undone by `ready` after the next start. Needs a state directory.
+    /// `drain`, ended by `ready` after the next start. Needs a state directory.
     Drain,
-    /// Nothing: HAProxy keeps the last weight and limit.
+    /// None: HAProxy keeps the last weight and limit.
     Hold,
 }
 
-/// `[agent_check]`.
+/// Settings of `[agent_check]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentCheckSettings {
-    /// Where HAProxy asks.
+    /// Address that HAProxy polls.
     pub listen: SocketAddr,
-    /// Networks that agent checks may come from; all without.
+    /// Networks allowed to connect; `None` allows all.
     pub allow: Option<Vec<IpNet>>,
-    /// Proxies of one address that share a service's bound, at most.
+    /// Maximum number of proxies of one address that share a service's bound.
     pub max_proxies_per_address: usize,
-    /// Open agent-check connections at most; over that the oldest is closed.
+    /// Maximum number of open connections; above it the oldest is closed.
     pub max_connections: usize,
-    /// How long a client may take to send its line.
+    /// Time for a client to send its line.
     pub identity_wait: Duration,
-    /// A proxy that has not polled for this long gives its share back.
+    /// Time without a poll after which a proxy gives back its share.
     pub proxy_lease: Duration,
-    /// What the proxies are told at the end.
+    /// Answers to proxies while the agent stops.
     pub on_shutdown: OnShutdown,
-    /// How long the end may wait for them to ask.
+    /// How long the shutdown waits for them to poll.
     pub shutdown_grace: Duration,
 }
 
-/// One service as the outputs see it.
+/// A service as the outputs see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceOutput {
     /// Name in the configuration.
     pub name: String,
-    /// Identities besides the name, as `agent-send` sends them ("backend/server").
+    /// Identities besides the name, as sent by `agent-send` ("backend/server").
     pub identities: Vec<String>,
     /// Words in the answers.
     pub send: SendWords,
-    /// Whether answers change anything.
+    /// Whether answers have an effect.
     pub mode: ServiceMode,
 }
 
-/// What the agent-check server, the HTTP server and the control socket go by.
+/// Settings of the agent-check server, the HTTP server and the control socket.
 #[derive(Clone, Debug)]
 pub struct OutputSettings {
     services: Vec<ServiceOutput>,
     by_identity: BTreeMap<String, usize>,
     /// Sampling period `P`; a loop silent for several of them is reported unhealthy.
     pub period: Duration,
-    /// `[agent_check]`.
+    /// Settings of `[agent_check]`.
     pub agent_check: AgentCheckSettings,
-    /// Where the HTTP server listens.
+    /// Address of the HTTP server.
     pub http_listen: SocketAddr,
-    /// Networks that may connect to it; all without.
+    /// Networks allowed to connect to it; `None` allows all.
     pub http_allow: Option<Vec<IpNet>>,
 }
 
 impl OutputSettings {
-    /// For these services.
+    /// Creates the settings for these services.
     pub fn new(
         services: Vec<ServiceOutput>,
         period: Duration,
@@ -92,7 +92,7 @@ impl OutputSettings {
         }
     }
 
-    /// All services, in the order of the configuration.
+    /// All services in the order of the configuration.
     pub fn services(&self) -> &[ServiceOutput] {
         &self.services
     }
@@ -102,13 +102,13 @@ impl OutputSettings {
         self.services.iter().find(|service| service.name == name)
     }
 
-    /// Whether proxies are told anything of the service of this name.
+    /// Whether decisions for this service are passed to proxies.
     pub fn enforces(&self, name: &str) -> bool {
         self.service(name)
             .is_some_and(|service| !service.mode.observes())
     }
 
-    /// The service a client means; without an identity the only one there is.
+    /// The service with this identity; without an identity, the only service.
     pub fn resolve(&self, identity: Option<&str>) -> Option<&ServiceOutput> {
         match identity {
             Some(identity) => self
@@ -121,7 +121,7 @@ impl OutputSettings {
     }
 }
 
-/// `[agent_check]`, as it is written.
+/// `[agent_check]` as in the file, unchecked.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentCheckSection {
@@ -187,58 +187,58 @@ pub fn agent_check(raw: &AgentCheckSection) -> Checked<AgentCheckSettings> {
     })
 }
 
-/// Of `[agent_check]`, key by key.
+/// Reference of the keys of `[agent_check]`.
 pub const REFERENCE: TableReference = (
     "[agent_check]",
-    "What HAProxy polls; one port for all services.",
+    "The server that HAProxy polls; one port for all services.",
     &[
         (
             "listen",
             "IP:port",
             "`\"127.0.0.1:9101\"`",
-            "HAProxy on another host needs this node's address here. Needs a restart to change.",
+            "Use this node's address if HAProxy runs on another host. Needs a restart to change.",
         ),
         (
             "allow",
-            "1 to 256 of network or address, as `192.0.2.0/24`",
+            "1 to 256 networks or addresses, such as `192.0.2.0/24`",
             "all",
-            "Who may ask; others are closed at once and counted. Whoever may can take a share of the bound: name HAProxy's hosts, here or in the firewall.",
+            "Who may connect; other connections are closed at once and counted. Every client can take a share of the bound, so restrict them to HAProxy's hosts, here or in the firewall.",
         ),
         (
             "max_proxies_per_address",
             "1 to 64",
             "`8`",
-            "Proxies of one address that share a service's bound; one that asks under two identities is two. More are told nothing, and counted.",
+            "Maximum number of proxies of one address that share a service's bound; a proxy that polls under two identities counts twice. Further proxies get empty answers and are counted.",
         ),
         (
             "max_connections",
             "1 to 65536",
             "`256`",
-            "Open connections; over that the oldest is closed and counted.",
+            "Maximum number of open connections; beyond it the oldest is closed and counted.",
         ),
         (
             "identity_wait",
             "duration, 1ms to 1day",
             "`\"30ms\"`",
-            "How long to wait for the `agent-send` line.",
+            "Timeout for the `agent-send` line.",
         ),
         (
             "proxy_lease",
             "duration, 100ms to 1day",
             "`\"10s\"`",
-            "A proxy that has not polled for this long gives its share of the bound back.",
+            "Time without a poll after which a proxy's share of the bound is released.",
         ),
         (
             "on_shutdown",
             "`drain`, `hold`",
             "`\"drain\"`",
-            "What proxies are told at the end; `drain` needs `state_directory`.",
+            "Answers to proxies while the agent stops; `drain` needs `state_directory`.",
         ),
         (
             "shutdown_grace",
             "duration, 0s to 1day",
             "`\"3s\"`",
-            "How long the end may wait for each known proxy to hear it.",
+            "How long the shutdown may wait until every known proxy has polled.",
         ),
     ],
 );
@@ -248,7 +248,7 @@ pub mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// The defaults, for these services.
+    /// Default settings for these services.
     pub fn settings(services: Vec<ServiceOutput>) -> OutputSettings {
         let agent_check = agent_check(&AgentCheckSection::default()).unwrap();
         let http = SocketAddr::from(([127, 0, 0, 1], 9464));

@@ -1,4 +1,4 @@
-//! The control socket.
+//! The operators' control socket.
 
 mod protocol;
 
@@ -24,27 +24,26 @@ use crate::http::{NodeContext, node_view};
 
 pub use protocol::{Command, Force, MAX_REQUEST, Request, Response};
 
-/// Operators at a time.
+/// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 16;
-/// A connection that says nothing for this long is closed.
+/// Time without a request after which a connection is closed.
 const IDLE_LIMIT: Duration = Duration::from_secs(30);
-/// An answer must be taken within this time.
+/// Timeout for writing an answer.
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Makes the socket, for owner and group only. A leftover of a dead agent is replaced; a live
-/// agent's is not.
+/// Creates the socket, accessible by owner and group. Replaces a stale socket, but not that of a live agent.
 pub fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     let shown = path.display();
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            bail!("control.socket: {shown} exists and is no socket")
+            bail!("control.socket: {shown} exists and is not a socket")
         }
         Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
             bail!("control.socket: another agent answers on {shown}")
         }
         _ => {}
     }
-    // Bound under another name until its mode is right, then moved into place.
+    // Bound under another name until its mode is set, then moved into place.
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
     let beside = PathBuf::from(beside);
@@ -77,7 +76,7 @@ pub async fn serve(
                     let context = context.clone();
                     tokio::spawn(async move {
                         if let Err(error) = connection(stream, &context).await {
-                            debug!(%error, "control connection broke off");
+                            debug!(%error, "control connection aborted");
                         }
                         drop(place);
                     });
@@ -109,7 +108,7 @@ async fn connection(stream: UnixStream, context: &NodeContext) -> io::Result<()>
         }
         let too_long = line.len() >= MAX_REQUEST && !line.ends_with(b"\n");
         let response = if too_long {
-            Response::refused(format!("a request has at most {MAX_REQUEST} bytes"))
+            Response::refused(format!("the request exceeds {MAX_REQUEST} bytes"))
         } else {
             answer(&line, user, context).await
         };
@@ -134,8 +133,8 @@ async fn answer(line: &[u8], user: Option<u32>, context: &NodeContext) -> Respon
         Err(error) => return Response::refused(error),
     };
     if matches!(request.command, Command::Drain | Command::Ready) {
-        // On a drain so that a crash before the next poll is made good; on a ready since somebody
-        // else, or a forgotten run, may have drained the node.
+        // For a drain, so that a crash before the next poll is repaired; for a ready, since another operator or a
+        // forgotten run may have drained the node.
         for service in &services {
             for id in context
                 .proxies
@@ -148,7 +147,9 @@ async fn answer(line: &[u8], user: Option<u32>, context: &NodeContext) -> Respon
     if request.command != Command::Status {
         info!(?request, user, "operator");
         if let Err(error) = overrides.save().await {
-            return Response::refused(format!("in force, but a restart will forget it: {error:#}"));
+            return Response::refused(format!(
+                "applied, but not saved, so a restart will lose it: {error:#}"
+            ));
         }
     }
     match serde_json::to_value(node_view(context)) {

@@ -1,8 +1,8 @@
-//! The control socket's protocol: one JSON object a line, one answer line for each.
+//! Protocol of the control socket: one JSON object per line, with one response line each.
 //!
 //! `{"command":"status"}`, `{"command":"drain","service":"stocks"}`, `{"command":"ready"}`,
-//! `{"command":"force","to":{"weight":50}}`; `to` is `"up"`, `"down"`, `{"weight":N}`,
-//! `{"bound":N}` or `"auto"`. Without `service` all services are meant.
+//! `{"command":"force","to":{"weight":50}}`; `to` is `"up"`, `"down"`, `{"weight":N}`, `{"bound":N}` or `"auto"`.
+//! Without `service` a command applies to all services.
 
 use plimsoll_core::Cost;
 use plimsoll_node::{
@@ -13,68 +13,68 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent_check::OutputSettings;
 
-/// Longest request in bytes, line end included.
+/// Maximum length of a request in bytes, including the line end.
 pub const MAX_REQUEST: usize = 4096;
 
-/// One request.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// What to do.
+    /// Command to run.
     pub command: Command,
-    /// For which service; for all without one.
+    /// Service it applies to; all services if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// With `force`: what to.
+    /// Value to force, for `force`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Force>,
 }
 
-/// The commands.
+/// Commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// Change nothing, report all.
+    /// Return the state without changing it.
     Status,
     /// Tell every proxy to send no new work.
     Drain,
-    /// Undo a drain; every proxy that polls is told `ready` once.
+    /// End a drain; every proxy that polls is told `ready` once.
     Ready,
-    /// Set health, weight or bound by hand.
+    /// Override health, weight or bound.
     Force,
 }
 
-/// What `force` sets.
+/// Value of `force`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Force {
-    /// Healthy, whatever the probe says.
+    /// Healthy, whatever the probe reports.
     Up,
-    /// Not healthy.
+    /// Unhealthy.
     Down,
-    /// This weight, 1..=256 percent of the configured one.
+    /// Weight in percent of the configured one, 1..=256.
     Weight(u16),
-    /// This bound in cost units, held within the configured limits.
+    /// Bound in cost units, clamped to the configured limits.
     Bound(f64),
-    /// Back to probe and controller.
+    /// Return to the probe and the controller.
     Auto,
 }
 
-/// One answer.
+/// A response.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Response {
-    /// Whether it was done.
+    /// Whether the command succeeded.
     pub ok: bool,
-    /// Why not.
+    /// Reason for a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The node after it, as `/v1/node` gives it.
+    /// State of the node after the command, as in `/v1/node`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<serde_json::Value>,
 }
 
 impl Response {
-    /// A refusal.
+    /// A failure.
     pub fn refused(error: impl Into<String>) -> Self {
         Response {
             ok: false,
@@ -85,7 +85,7 @@ impl Response {
 }
 
 impl Request {
-    /// Does what is asked, or changes nothing and says why. Gives the services it meant.
+    /// Executes a request, or fails without changes. Returns the services it applied to.
     pub fn apply(
         &self,
         overrides: &Overrides,
@@ -102,7 +102,7 @@ impl Request {
                         .map(|s| s.name.as_str())
                         .collect();
                     return Err(format!(
-                        "no service {name:?} here; there is: {}",
+                        "no service {name:?}; the services are: {}",
                         known.join(", ")
                     ));
                 }
@@ -111,25 +111,25 @@ impl Request {
         let force = match (self.command, self.to) {
             (Command::Force, Some(force)) => Some(force),
             (Command::Force, None) => return Err("\"force\" needs \"to\"".into()),
-            (_, Some(_)) => return Err("\"to\" goes with \"force\" only".into()),
+            (_, Some(_)) => return Err("\"to\" is only valid with \"force\"".into()),
             (_, None) => None,
         };
         match force {
             Some(Force::Weight(percent)) if !(1..=256).contains(&percent) => {
                 return Err(format!(
-                    "a weight is 1..256 percent, not {percent}; to stop new work use drain"
+                    "weight must be 1..256 percent, is {percent}; to stop new work use drain"
                 ));
             }
             Some(Force::Weight(_)) => {
                 if let Some(service) = services.iter().find(|s| s.send == SendWords::Maxconn) {
                     return Err(format!(
-                        "service {:?} has output.send = \"maxconn\": no weight is sent",
+                        "service {:?} has output.send = \"maxconn\": weights are not sent",
                         service.name
                     ));
                 }
             }
             Some(Force::Bound(bound)) if !(bound.is_finite() && bound > 0.0) => {
-                return Err(format!("a bound is above 0, not {bound}"));
+                return Err(format!("bound must be above 0, is {bound}"));
             }
             _ => {}
         }
@@ -137,7 +137,7 @@ impl Request {
             matches!(self.command, Command::Status | Command::Ready) || force == Some(Force::Auto);
         if let Some(service) = services.iter().find(|it| it.mode.observes() && !releases) {
             return Err(format!(
-                "service {:?} has mode = \"observe\": no proxy would be told",
+                "service {:?} has mode = \"observe\": no proxy would get it",
                 service.name
             ));
         }
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_would_be_told_is_refused_and_may_be_undone() {
+    fn overrides_without_effect_are_rejected_but_may_be_undone() {
         let mut observed = service("stocks", SendWords::Both);
         observed.mode = ServiceMode::Observe;
         let settings = settings_tests::settings(vec![observed]);
@@ -215,7 +215,7 @@ mod tests {
             let problem = apply_to(&overrides, request, &settings).unwrap_err();
             assert_eq!(
                 problem,
-                "service \"stocks\" has mode = \"observe\": no proxy would be told"
+                "service \"stocks\" has mode = \"observe\": no proxy would get it"
             );
         }
         for request in [

@@ -1,4 +1,4 @@
-//! The nodes of one service, and how long each has been silent.
+//! The nodes of a service, and when each was last heard from.
 
 use std::{
     collections::BTreeMap,
@@ -9,19 +9,19 @@ use plimsoll_core::Flow;
 
 use super::node::{Node, Standing};
 
-/// More nodes than this are not taken in.
+/// Maximum number of nodes.
 const MAX_NODES: usize = 1024;
-/// A node silent for so many leases is gone.
+/// Number of leases without news after which a node is gone.
 const GONE_LEASES: u32 = 10;
 
-/// What was heard last of each node but this agent's own, by address.
+/// Latest state of each node except this agent's own, by address.
 #[derive(Debug, Default)]
 pub struct Directory {
     heard: BTreeMap<String, (Node, Instant)>,
 }
 
 impl Directory {
-    /// Takes a node's word.
+    /// Adds a state reported by the node's own agent.
     pub fn hear(&mut self, node: Node, at: Instant) {
         let known = self.heard.get(&node.address);
         let fits = known.map_or(self.heard.len() < MAX_NODES, |(_, before)| *before <= at);
@@ -30,8 +30,8 @@ impl Directory {
         }
     }
 
-    /// Takes Redis' word, whose bounds are not held still: a weight stays while it is off by no more than
-    /// this share of itself.
+    /// Adds a state from Redis, to which no dead band has been applied yet: a weight stays while its relative error
+    /// is at most `dead_band`.
     pub fn hear_of(&mut self, mut node: Node, at: Instant, dead_band: f64) {
         if let Some((known, _)) = self.heard.get(&node.address) {
             let is_out = node.standing != Standing::Healthy;
@@ -42,18 +42,21 @@ impl Directory {
         self.hear(node, at);
     }
 
-    /// Whether a node's own agent was heard this lately.
+    /// Whether the node's own agent has reported within this time.
     pub fn heard_since(&self, address: &str, within: Duration) -> bool {
         let known = self.heard.get(address);
         known.is_some_and(|(node, at)| node.flow.is_some() && at.elapsed() <= within)
     }
 
-    /// What was heard last of each node, and when, ordered by address.
+    /// Latest state of each node and when it was received, ordered by address.
     pub fn heard(&self) -> impl Iterator<Item = (&Node, Instant)> {
         self.heard.values().map(|(node, at)| (node, *at))
     }
 
-    /// All nodes but the own one, ordered by address.
+    /// All nodes except this agent's own, ordered by address.
+    ///
+    /// A node silent for a lease is unhealthy; after ten leases it is gone. If more than half of all nodes are
+    /// silent, counting this agent's own node, the agent itself is probably cut off: then all stay as they were.
     ///
     /// One silent for a lease is unhealthy, for ten leases gone. Where more than half of all are
     /// silent, this agent included, it is more likely cut off itself: then they stay as they were.
@@ -79,8 +82,8 @@ impl Directory {
     }
 }
 
-/// What goes through the nodes that take traffic. Those of which only the bound is known are taken to
-/// carry as much for their bound as the others.
+/// Total flow through the nodes that receive traffic. Nodes whose flow is unknown are assumed to carry as much per
+/// bound as the others.
 pub fn flow(nodes: &[Node]) -> Flow {
     let healthy = || nodes.iter().filter(|n| n.standing == Standing::Healthy);
     let known: Flow = healthy().filter_map(|node| node.flow).sum();
@@ -100,7 +103,7 @@ pub fn flow(nodes: &[Node]) -> Flow {
     }
 }
 
-/// The fraction shed in force: the mean of those agents that proxies ask. Nobody asked: nothing is.
+/// Fraction shed in force: the mean over the agents that proxies poll; 0 if there is none.
 pub fn shed_in_force(nodes: &[Node]) -> f64 {
     let asked: Vec<f64> = nodes
         .iter()

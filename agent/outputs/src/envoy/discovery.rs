@@ -1,5 +1,5 @@
-//! Envoy's discovery messages, as JSON: `envoy.service.discovery.v3.DiscoveryRequest` and
-//! `DiscoveryResponse` with `envoy.config.endpoint.v3.ClusterLoadAssignment`.
+//! Envoy's discovery messages as JSON: `envoy.service.discovery.v3.DiscoveryRequest` and `DiscoveryResponse` with
+//! `envoy.config.endpoint.v3.ClusterLoadAssignment`.
 
 use std::net::SocketAddr;
 
@@ -8,41 +8,41 @@ use serde::{Deserialize, Serialize};
 
 use super::node::{Node, Standing, Weight};
 
-/// The only type that is answered.
+/// The only supported resource type.
 pub const TYPE: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
-/// The weight of the node that can carry most is from half of this to this.
+/// The largest weight is between half of this and this.
 const LARGEST_WEIGHT: f64 = 1024.0;
-/// Parts of the traffic that a fraction is told in.
+/// Denominator of the drop fraction.
 const PARTS: f64 = 10_000.0;
-/// As Envoy calls one.
+/// Envoy's name for the denominator.
 const DENOMINATOR: &str = "TEN_THOUSAND";
 
-/// What Envoy asks. It sends its own description along, which is not needed.
+/// Envoy's request. Its description of itself is ignored.
 #[derive(Debug, Default, Deserialize)]
 pub struct Request {
-    /// What it has.
+    /// Version that Envoy has.
     #[serde(default, alias = "versionInfo")]
     pub version_info: String,
-    /// Clusters.
+    /// Names of the clusters.
     #[serde(default, alias = "resourceNames")]
     pub resource_names: Vec<String>,
-    /// What it wants; Envoy may leave it out, since the path says it.
+    /// Requested type; optional, since the path implies it.
     #[serde(default, alias = "typeUrl")]
     pub type_url: String,
 }
 
-/// What it is answered.
+/// The response.
 #[derive(Debug, Serialize)]
 pub struct Response {
-    /// Changes when the resources do.
+    /// Changes whenever the resources do.
     pub version_info: String,
-    /// One a known cluster.
+    /// One per known cluster.
     pub resources: Vec<Assignment>,
-    /// Theirs.
+    /// Type of the resources.
     pub type_url: &'static str,
 }
 
-/// The nodes of a cluster.
+/// The endpoints of a cluster.
 #[derive(Debug, Serialize)]
 pub struct Assignment {
     #[serde(rename = "@type")]
@@ -66,8 +66,8 @@ struct Endpoint {
     metadata: Option<Metadata>,
 }
 
-/// Envoy's workers hear of another fraction to drop only together with a change of some host, so that
-/// the first one carries the fraction as well.
+/// Envoy's workers learn of a new drop fraction only when some host changes, so the first host carries the fraction
+/// as well.
 #[derive(Debug, Serialize)]
 struct Metadata {
     filter_metadata: FilterMetadata,
@@ -117,8 +117,8 @@ struct Percentage {
 }
 
 impl Assignment {
-    /// Nodes with the addresses of theirs, and the fraction to shed. The same nodes give the same
-    /// assignment, in whatever order they come.
+    /// Builds an assignment from nodes with their resolved addresses and the fraction to shed. The order of the nodes
+    /// does not matter.
     pub fn new(cluster_name: String, mut nodes: Vec<(Node, SocketAddr)>, shed: f64) -> Self {
         nodes.sort_by_key(|(_, at)| *at);
         nodes.dedup_by_key(|(_, at)| *at);
@@ -169,8 +169,7 @@ impl Assignment {
 }
 
 impl Response {
-    /// With a version that is found from the resources, so that agents that say the same have the
-    /// same.
+    /// Derives the version from the resources, so that agents with the same resources have the same version.
     pub fn new(resources: Vec<Assignment>) -> Result<Self, serde_json::Error> {
         let text = serde_json::to_vec(&resources)?;
         // FNV-1a.
@@ -185,7 +184,7 @@ impl Response {
     }
 }
 
-/// What stands for each node's weight before it is scaled.
+/// Unscaled weight of each node.
 fn weights(nodes: &[(Node, SocketAddr)]) -> Vec<f64> {
     let known = |(node, _): &(Node, SocketAddr)| match node.weight {
         Weight::Known(capacity) => Some(capacity),
@@ -200,13 +199,13 @@ fn weights(nodes: &[(Node, SocketAddr)]) -> Vec<f64> {
     found.map(|(weight, node)| weight * share(node)).collect()
 }
 
-/// A power of two, so that one node's change seldom changes the others' weights.
+/// A power of two, so that a change of one node rarely changes the weights of others.
 fn weight_scale(bounds: impl Iterator<Item = f64>) -> f64 {
     let largest = bounds.fold(f64::MIN_POSITIVE, f64::max);
     LARGEST_WEIGHT / largest.log2().ceil().exp2()
 }
 
-/// At least 1: a live node without traffic would show nothing and never recover.
+/// At least 1: a live node without traffic would show no load and never recover.
 fn weight(exact: f64) -> u32 {
     if exact.is_finite() {
         exact.round().clamp(1.0, LARGEST_WEIGHT) as u32

@@ -1,24 +1,24 @@
-//! What stock Envoy is told.
+//! Metrics of the outputs to stock Envoy.
 
 use plimsoll_exposition::{Catalogue, Label, Services};
 use prometheus::{Gauge, GaugeVec, IntCounterVec, Result};
 
-/// Of endpoint discovery and load reports.
+/// Metrics of endpoint discovery and load reports.
 #[derive(Clone, Debug)]
 pub struct EnvoyMetrics {
-    /// Questions to other agents, by result.
+    /// Requests to other agents, by result.
     pub peer_asked: IntCounterVec,
     /// Envoy's discovery requests, by result.
     pub discoveries: IntCounterVec,
     shed: GaugeVec,
     nodes: GaugeVec,
-    /// Streams of load reports.
+    /// Open streams of load reports.
     pub orca_streams: Gauge,
     services: Services,
 }
 
 impl EnvoyMetrics {
-    /// Registers them.
+    /// Registers the metrics in the catalogue.
     pub fn new(catalogue: &mut Catalogue) -> Result<Self> {
         catalogue.section("Stock Envoy");
         let healths = ["healthy", "draining", "unhealthy"];
@@ -35,7 +35,7 @@ impl EnvoyMetrics {
             discoveries: catalogue.counters(
                 "plimsoll_discovery_requests_total",
                 "requests",
-                "Requests of Envoy for endpoints, by result (docs/http-api.md).",
+                "Envoy's requests for endpoints, by result (docs/http-api.md).",
                 &[Label::one_of(
                     "result",
                     ["answered", "unchanged", "unready", "refused"],
@@ -44,19 +44,19 @@ impl EnvoyMetrics {
             peer_asked: catalogue.counters(
                 "plimsoll_peer_requests_total",
                 "requests",
-                "Questions to the agents of `envoy.peers`, by result.",
+                "Requests to the agents of `envoy.peers`, by result.",
                 &[Label::one_of("result", peer_results)],
             )?,
             shed: catalogue.gauges(
                 "plimsoll_shed_ratio",
                 "ratio",
-                "Share of the cluster's traffic that Envoy is told to refuse.",
+                "Fraction of the cluster's traffic that Envoy is told to refuse.",
                 &[Label::service()],
             )?,
             nodes: catalogue.gauges(
                 "plimsoll_cluster_nodes",
                 "nodes",
-                "Nodes that Envoy is told of, by health.",
+                "Nodes in Envoy's endpoints, by health.",
                 &[Label::service(), Label::one_of("health", healths)],
             )?,
             orca_streams: catalogue.gauge(
@@ -68,7 +68,7 @@ impl EnvoyMetrics {
         })
     }
 
-    /// What Envoy is told of a service's cluster.
+    /// Sets the gauges of a service's cluster.
     pub fn show_cluster(&self, service: &str, shed: f64, nodes: [(&str, usize); 3]) {
         self.shed.with_label_values(&[service]).set(shed);
         for (health, count) in nodes {
@@ -77,7 +77,7 @@ impl EnvoyMetrics {
         }
     }
 
-    /// A service whose cluster Envoy is no longer told of.
+    /// Removes all series of a service that is no longer served.
     pub fn forget(&self, service: &str) {
         self.services.forget(service);
     }

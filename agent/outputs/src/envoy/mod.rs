@@ -1,7 +1,7 @@
-//! What stock Envoy is told: the nodes of each service with weights and health, and how much to shed.
+//! Endpoint discovery for stock Envoy: the nodes of each service with weights and health, and the fraction to shed.
 //!
-//! Other nodes are known from their agents' `/v1/node`, asked once a period, or from Redis. Answers to
-//! Envoy are made of what is known; none waits for a peer.
+//! Other nodes are known from their agents' `/v1/node`, polled once per period, or from Redis. Responses to Envoy use
+//! what is known and never wait for a peer.
 
 mod directory;
 mod discovery;
@@ -36,44 +36,45 @@ use peers::Peers;
 pub use peers::SilentPeer;
 pub use settings::{EnvoyConfig, EnvoySection, EnvoyService, EnvoySettings, REFERENCE, envoy};
 
-/// A proxy that asked within so many periods, and [`MIN_ASKED`], has this agent's fraction in force.
+/// This agent's fraction is in force if a proxy polled within this many periods or [`MIN_ASKED`], whichever is
+/// longer.
 const ASKED_PERIODS: u32 = 3;
-/// See [`ASKED_PERIODS`].
+/// Lower limit for [`ASKED_PERIODS`].
 const MIN_ASKED: Duration = Duration::from_secs(3);
 
-/// What the task works with.
+/// Shared state that the task needs.
 #[derive(Clone, Debug)]
 pub struct EnvoyContext {
     /// This node's last decisions.
     pub state: SharedState,
-    /// What operators set.
+    /// Overrides by operators.
     pub overrides: Arc<Overrides>,
-    /// Counters and gauges.
+    /// Metrics of endpoint discovery.
     pub metrics: EnvoyMetrics,
-    /// What Redis says.
+    /// Nodes from Redis.
     pub rings: Arc<RingBoard>,
-    /// Where it publishes.
+    /// Where the task publishes.
     pub board: Arc<EnvoyBoard>,
-    /// What it runs by.
+    /// Current configuration.
     pub config: watch::Receiver<Arc<EnvoyConfig>>,
-    /// Ends it.
+    /// Cancels the task.
     pub stop: CancellationToken,
 }
 
-/// What is known of one service's cluster.
+/// State of one service's cluster.
 #[derive(Debug, Default)]
 struct Cluster {
     others: Vec<(Node, SocketAddr)>,
     own: Option<SocketAddr>,
-    /// The others, also those whose address is not found, and when each was heard.
+    /// Other nodes, including those whose address cannot be resolved, and when each was heard from.
     heard: Vec<(Node, Instant)>,
     shed: f64,
-    /// Enough is known for an answer.
+    /// Whether enough is known for a response.
     ready: bool,
     asked: Option<Instant>,
 }
 
-/// What is known of the services' clusters, for whoever asks.
+/// State of the services' clusters, shared with its readers.
 #[derive(Debug, Default)]
 pub struct EnvoyBoard {
     clusters: Mutex<BTreeMap<String, Cluster>>,
@@ -85,7 +86,7 @@ impl EnvoyBoard {
         look(&mut self.clusters.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What this agent wants shed, as it tells the others.
+    /// The fraction that this agent wants shed, for other agents.
     pub fn shed(&self, service: &str, period: Duration) -> Shed {
         let lately = (ASKED_PERIODS * period).max(MIN_ASKED);
         self.locked(|all| {
@@ -96,7 +97,7 @@ impl EnvoyBoard {
         })
     }
 
-    /// A service's other nodes, and when each was heard.
+    /// Other nodes of a service, and when each was heard from.
     pub fn heard(&self, service: &str) -> Vec<(Node, Instant)> {
         self.locked(|all| {
             let cluster = all.get(service);
@@ -104,13 +105,13 @@ impl EnvoyBoard {
         })
     }
 
-    /// The peers that do not answer.
+    /// Peers that do not respond.
     pub fn silent(&self) -> Vec<SilentPeer> {
         let silent = self.silent.lock();
         silent.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The nodes of a service, under the name that was asked for; `None` until enough is known of them.
+    /// Nodes of a service under the requested name; `None` until enough of them are known.
     pub fn assignment(
         &self,
         service: &str,
@@ -136,7 +137,7 @@ struct Service {
     shedder: Shedder,
 }
 
-/// Asks the peers once a period and publishes what is known, until stopped.
+/// Polls the peers once per period and publishes the result, until cancelled.
 pub async fn run(mut context: EnvoyContext) -> anyhow::Result<()> {
     let mut peers = Peers::default();
     let mut services: BTreeMap<String, Service> = BTreeMap::new();
@@ -148,7 +149,7 @@ pub async fn run(mut context: EnvoyContext) -> anyhow::Result<()> {
         services.retain(|name, _| {
             let stays = known(name);
             if !stays {
-                // The round before may have shown it after its loop had ended.
+                // The previous round may have updated them after the loop had ended.
                 context.metrics.forget(name);
             }
             stays
@@ -203,11 +204,11 @@ async fn publish(
         .then(|| context.rings.nodes(name));
     let mut ready = peers_known;
     if let Some(listed) = from_redis {
-        // Without Redis' word the others are unknown, unless peers told of them.
+        // Without Redis the other nodes are unknown, unless there are peers.
         ready &= listed.is_some() || !config.settings.peers.is_empty();
         if let Some((nodes, at)) = listed {
             for node in nodes.values().filter_map(Node::of_ring) {
-                // A peer's own word says more.
+                // A peer's own report has more detail.
                 if !known
                     .directory
                     .heard_since(&node.address, config.settings.lease)

@@ -1,4 +1,4 @@
-//! From "host:port" to an IP address, which is all that Envoy's endpoint discovery takes.
+//! Resolves "host:port" to an IP address, since Envoy's endpoint discovery accepts no names.
 
 use std::{
     collections::HashMap,
@@ -8,22 +8,22 @@ use std::{
 
 use tracing::warn;
 
-/// A name is looked up again after this long.
+/// Age after which a name is resolved again.
 const FRESH: Duration = Duration::from_secs(30);
-/// A name server that is slower counts as away.
+/// Timeout of a lookup.
 const LOOKUP: Duration = Duration::from_millis(250);
-/// Names remembered.
+/// Maximum number of cached names.
 const MAX_NAMES: usize = 1024;
 
-/// The last address of each name.
+/// Last known address of each name.
 #[derive(Debug, Default)]
 pub struct Names {
     known: HashMap<String, (Option<SocketAddr>, Instant)>,
 }
 
 impl Names {
-    /// The address; of several the lowest, so that all agents take the same. The last good one stays
-    /// while a name server is away.
+    /// Resolves a name; of several addresses the lowest, so that all agents choose the same. Keeps the last known
+    /// address while the name server is unavailable.
     pub async fn find(&mut self, host_port: &str) -> Option<SocketAddr> {
         if let Ok(address) = host_port.parse() {
             return Some(address);
@@ -43,10 +43,10 @@ impl Names {
         if found.is_none() && known.is_none_or(|(found, _)| found.is_some()) {
             warn!(
                 address = host_port,
-                "cannot be looked up: {}",
+                "cannot be resolved: {}",
                 match before {
-                    Some(_) => "its last address stays",
-                    None => "Envoy is not told of this node",
+                    Some(_) => "keeping its last address",
+                    None => "the node is left out of Envoy's endpoints",
                 }
             );
         }

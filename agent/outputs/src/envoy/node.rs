@@ -1,4 +1,4 @@
-//! A node as Envoy is told of it, and what its agent or Redis says.
+//! A node in endpoint discovery, from its agent's or Redis' report.
 
 use plimsoll_core::Flow;
 use plimsoll_node::{
@@ -9,23 +9,23 @@ use plimsoll_node::{
 pub use plimsoll_wire::Shed;
 use plimsoll_wire::{Health, MAX_NUMBER, NodeService, NodeView};
 
-/// Whether a node takes traffic.
+/// Whether a node receives traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It does.
+    /// It receives traffic.
     Healthy,
-    /// Its probe fails, an operator says so, or its agent is silent.
+    /// Its probe fails, an operator forced it down, or its agent is silent.
     Unhealthy,
     /// An operator drains it.
     Draining,
 }
 
-/// What a node's weight is made of.
+/// Basis of a node's weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Weight {
-    /// What it can carry.
+    /// Its capacity.
     Known(f64),
-    /// That is not known: so much of the mean of the others.
+    /// Capacity unknown: this multiple of the mean of the others.
     OfMean(f64),
 }
 
@@ -39,7 +39,7 @@ impl Weight {
         }
     }
 
-    /// Whether it is off by so little that what is held stands.
+    /// Whether the relative difference from `held` is small enough to keep `held`.
     pub fn is_within(self, held: Weight, dead_band: f64) -> bool {
         match (self, held) {
             (Weight::Known(new), Weight::Known(held)) => (new - held).abs() <= dead_band * held,
@@ -48,27 +48,27 @@ impl Weight {
     }
 }
 
-/// One node of one service.
+/// A node of a service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// "host:port" as configured.
     pub address: String,
-    /// Whether it takes traffic.
+    /// Whether it receives traffic.
     pub standing: Standing,
-    /// What its weight is made of.
+    /// Basis of its weight.
     pub weight: Weight,
-    /// Its bound.
+    /// Its bound, in cost units.
     pub bound: f64,
-    /// Its backlog.
+    /// Its backlog, in cost units.
     pub backlog: f64,
-    /// What went through it, where its agent says so.
+    /// Its throughput, if its agent reports it.
     pub flow: Option<Flow>,
-    /// What its agent wants shed.
+    /// The fraction that its agent wants shed.
     pub shed: Shed,
 }
 
 impl Node {
-    /// This agent's own; `None` without an address.
+    /// This agent's own node; `None` without an address.
     pub fn own(state: &ServiceState, set: &ServiceOverride, shed: Shed) -> Option<Node> {
         let address = state.address.clone()?;
         if state.observes() {
@@ -89,7 +89,7 @@ impl Node {
         })
     }
 
-    /// One whose agent only observes: as any other node, with no part in what is shed.
+    /// A node whose agent is in observe mode: treated like any other, but not part of what is shed.
     fn observed(address: String, shed: Shed) -> Node {
         Node {
             address,
@@ -102,7 +102,7 @@ impl Node {
         }
     }
 
-    /// As Redis has it, which cannot tell drained from down.
+    /// A node from Redis, which does not distinguish drained from down.
     pub fn of_ring(node: &RingNode) -> Option<Node> {
         Some(Node {
             address: node.address.clone()?,
@@ -120,7 +120,7 @@ impl Node {
     }
 }
 
-/// By the probe, unless an operator says otherwise.
+/// Determined by the probe, unless an operator overrides it.
 pub fn standing(probe: Health, forced: Option<ForcedHealth>, drain: bool) -> Standing {
     let down = match forced {
         Some(forced) => forced == ForcedHealth::Down,
@@ -133,8 +133,8 @@ pub fn standing(probe: Health, forced: Option<ForcedHealth>, drain: bool) -> Sta
     }
 }
 
-/// The nodes in another agent's `/v1/node`, of the services that `wanted` knows. An agent may know
-/// more services and fields than this one.
+/// Parses the nodes in another agent's `/v1/node`, for the services that `wanted` knows. Unknown services and fields
+/// are ignored, since the agent may be newer.
 pub fn parse_answer(
     text: &[u8],
     wanted: impl Fn(&str) -> bool,
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_by_its_place() {
+    fn malformed_answers_are_rejected_with_the_field() {
         for (key, value) in [
             ("address", json!("nowhere")),
             ("address", json!("a b:1")),

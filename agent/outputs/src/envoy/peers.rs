@@ -1,4 +1,4 @@
-//! The other agents: asked once a period, less often while they do not answer.
+//! The other agents, polled once per period, less often while they do not respond.
 
 use std::{
     collections::BTreeMap,
@@ -14,43 +14,43 @@ use super::{
     node::{self, Node},
 };
 
-/// Largest `/v1/node`.
+/// Maximum size of a `/v1/node` response.
 const MAX_BYTES: usize = 1 << 20;
-/// For the whole exchange, unless half a period is shorter.
+/// Timeout of a request; half a period if that is shorter.
 const TIMEOUT: Duration = Duration::from_millis(500);
-/// A peer that fails is asked every second, fourth, eighth period.
+/// A failing peer is polled every second, fourth, then eighth period.
 const MAX_DOUBLINGS: u32 = 3;
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// It answered once.
+    /// Whether it has ever responded.
     answered: bool,
-    /// It is this agent itself.
+    /// Whether it is this agent itself.
     own: bool,
     failures: u32,
-    /// Not asked before.
+    /// Not polled before this time.
     next: Option<Instant>,
-    /// What was said of it last.
+    /// The last problem logged.
     problem: Option<String>,
 }
 
-/// An agent that was asked and did not answer as it should.
+/// An agent that did not respond, or not properly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SilentPeer {
-    /// As configured.
+    /// URL as configured.
     pub url: String,
-    /// What went wrong.
+    /// The last problem.
     pub problem: String,
 }
 
-/// By URL.
+/// Peers by URL.
 #[derive(Debug, Default)]
 pub struct Peers {
     known: BTreeMap<String, Peer>,
 }
 
 impl Peers {
-    /// The nodes in the answers of all peers whose turn it is.
+    /// Polls all peers that are due, and returns the nodes in their responses.
     pub async fn ask(
         &mut self,
         config: &EnvoyConfig,
@@ -104,11 +104,11 @@ impl Peers {
         heard
     }
 
-    /// Those whose last answer was none, or no good one.
+    /// Peers whose last poll failed.
     pub fn silent(&self) -> Vec<SilentPeer> {
         let silent = |(url, peer): (&String, &Peer)| {
             let problem = peer.problem.as_deref()?;
-            // Failures to connect name it already.
+            // Connection errors already name the URL.
             let problem = problem.strip_prefix(&format!("{url}: ")).unwrap_or(problem);
             Some(SilentPeer {
                 url: url.clone(),
@@ -118,8 +118,8 @@ impl Peers {
         self.known.iter().filter_map(silent).collect()
     }
 
-    /// Whether Envoy can be told who the nodes are: all peers were heard of since the start, or, if it
-    /// was a lease ago, half of the cluster.
+    /// Whether the nodes can be passed to Envoy: all peers have responded since the start or, a lease after the
+    /// start, half of the cluster has.
     pub fn enough_answered(&self, late: bool) -> bool {
         let others = || self.known.values().filter(|peer| !peer.own);
         let (all, answered) = (others().count(), others().filter(|p| p.answered).count());
@@ -133,7 +133,7 @@ fn is_own(config: &EnvoyConfig, node: &Node) -> bool {
 }
 
 impl Peer {
-    /// Whether it had failed before.
+    /// Returns whether it had failed before.
     fn answered(&mut self, own: bool) -> bool {
         let before = std::mem::take(self);
         self.answered = true;
@@ -142,7 +142,7 @@ impl Peer {
     }
 
     fn failed(&mut self, name: &str, problem: &str, period: Duration) {
-        // Once a cause, not once a period.
+        // Log once per cause, not once per period.
         if self.problem.as_deref() != Some(problem) {
             warn!(peer = name, "{problem}");
             self.problem = Some(problem.to_owned());

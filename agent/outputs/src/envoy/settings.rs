@@ -6,50 +6,50 @@ use plimsoll_net::{Caller, HttpUrl};
 use plimsoll_settings::{Checked, SharedTls, TableReference, at, duration, wrong};
 use serde::Deserialize;
 
-/// More peers than this are refused.
+/// Maximum number of peers.
 const MAX_PEERS: usize = 256;
 
-/// `[envoy]`.
+/// Settings of `[envoy]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvoySettings {
-    /// `/v1/node` of the cluster's agents.
+    /// URLs of `/v1/node` of the cluster's agents.
     pub peers: Vec<HttpUrl>,
-    /// What they are shown.
+    /// Credentials for requests to the peers.
     pub caller: Caller,
-    /// A node silent for longer is unhealthy.
+    /// Time without news after which a node is unhealthy.
     pub lease: Duration,
-    /// Load reports over gRPC.
+    /// Address for load reports over gRPC.
     pub orca_listen: Option<SocketAddr>,
 }
 
-/// What this agent tells Envoy of.
+/// Configuration of endpoint discovery.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnvoyConfig {
-    /// `[envoy]`.
+    /// Settings of `[envoy]`.
     pub settings: EnvoySettings,
-    /// Between two rounds of questions to peers.
+    /// Interval between polls of the peers.
     pub period: Duration,
-    /// Share of it each period is moved by at random.
+    /// Fraction of the period by which each is randomly shifted.
     pub jitter: f64,
-    /// This node's.
+    /// This node's services.
     pub services: Vec<EnvoyService>,
 }
 
-/// A service as a cluster of Envoy's.
+/// A service that is a cluster in Envoy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnvoyService {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
     /// "host:port" that proxies connect to.
     pub address: Option<String>,
-    /// The cluster of its ring, where it is in one.
+    /// Cluster of its ring, if it has one.
     pub ring_cluster: Option<String>,
-    /// Relative change under which a weight stays.
+    /// Relative change up to which a weight stays unchanged.
     pub weight_dead_band: f64,
 }
 
 impl EnvoyConfig {
-    /// The service that Envoy calls so: by its own name, or its ring's.
+    /// The service with this name or ring cluster.
     pub fn service(&self, name: &str) -> Option<&EnvoyService> {
         let by_name = self.services.iter().find(|service| service.name == name);
         let ring_of = |service: &&EnvoyService| service.ring_cluster.as_deref() == Some(name);
@@ -57,7 +57,7 @@ impl EnvoyConfig {
     }
 }
 
-/// `[envoy]`, as it is written.
+/// `[envoy]` as in the file, unchecked.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EnvoySection {
@@ -109,22 +109,22 @@ pub fn envoy(raw: &EnvoySection, period: Duration, tls: &SharedTls) -> Checked<E
     })
 }
 
-/// Of `[envoy]`, key by key.
+/// Reference of the keys of `[envoy]`.
 pub const REFERENCE: TableReference = (
     "[envoy]",
-    "What Envoy is answered, beside this node: `POST /v3/discovery:endpoints`, see docs/envoy.md.",
+    "Endpoint discovery for Envoy (`POST /v3/discovery:endpoints`): the nodes besides this one. See docs/envoy.md.",
     &[
         (
             "orca_listen",
             "IP:port",
             "none",
-            "Load reports over gRPC: ORCA, out of band. The same port on all nodes, on the address that proxies connect to. Needs a restart to change.",
+            "Address for out-of-band ORCA load reports over gRPC. Use the same port on all nodes, at the address that proxies connect to. Needs a restart to change.",
         ),
         (
             "peers",
             "up to 256 of `http://host:port` or `https://host:port`",
             "`[]`",
-            "The agents of the cluster's nodes, by their `http.listen`; this one may be among them, so that the list can be the same everywhere.",
+            "Agents of the cluster's nodes, at their `http.listen`. This agent may be included, so the list can be the same on all nodes.",
         ),
         (
             "token_file",
@@ -136,7 +136,7 @@ pub const REFERENCE: TableReference = (
             "lease",
             "duration, 2 periods to 1hour",
             "3 periods",
-            "A node whose agent is silent for this long is told to be unhealthy, and after ten times this long is gone; but where more than half of the nodes are silent, all stay as they were.",
+            "A node whose agent has been silent for this long is reported as unhealthy, and is removed after ten times as long. If more than half of the nodes are silent, all stay unchanged.",
         ),
     ],
 );

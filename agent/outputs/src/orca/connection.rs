@@ -15,10 +15,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
-/// One that gRPC takes.
+/// A connection in the form that gRPC accepts.
 pub struct Client(Connection);
 
-/// Those that may stay, as they come.
+/// Accepted connections as they arrive.
 pub fn accept(door: Door) -> impl Stream<Item = io::Result<Client>> {
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
     tokio::spawn(async move {
@@ -35,19 +35,19 @@ pub fn accept(door: Door) -> impl Stream<Item = io::Result<Client>> {
     tokio_stream::wrappers::ReceiverStream::new(receiver)
 }
 
-/// The streams of one connection. It has a place for good while there are any.
+/// Streams of one connection, which keeps its place while any is open.
 #[derive(Clone, Debug)]
 pub struct Streams {
     place: Place,
     open: Arc<AtomicUsize>,
 }
 
-/// One of them.
+/// An open stream.
 #[derive(Debug)]
 pub struct OpenStream(Streams);
 
 impl Streams {
-    /// Another one.
+    /// Opens another stream.
     pub fn open(&self) -> OpenStream {
         self.open.fetch_add(1, Ordering::AcqRel);
         self.place.waits_for_us();

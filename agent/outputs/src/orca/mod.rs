@@ -1,10 +1,10 @@
-//! Load reports as ORCA has them: out of band over gRPC
-//! (`xds.service.orca.v3.OpenRcaService/StreamCoreMetrics`), and as the text of a response header.
+//! Load reports in ORCA's format: out of band over gRPC (`xds.service.orca.v3.OpenRcaService/StreamCoreMetrics`), and
+//! as the text of a response header.
 
 mod connection;
 mod report;
 
-/// Made of `proto/orca.proto`.
+/// Generated from `proto/orca.proto`.
 mod protocol {
     tonic::include_proto!("xds.service.orca.v3");
 }
@@ -36,43 +36,43 @@ use protocol::{
     open_rca_service_server::{OpenRcaService, OpenRcaServiceServer},
 };
 
-/// Streams at a time, over all connections; an Envoy or a gRPC client has one.
+/// Maximum number of streams, over all connections; an Envoy or a gRPC client has one.
 const MAX_STREAMS: usize = 256;
 const MAX_CONNECTIONS: usize = 256;
 const MAX_STREAMS_PER_CONNECTION: u32 = 64;
-/// Of one request.
+/// Maximum size of a request.
 const MAX_BYTES: usize = 16 << 10;
 const MAX_HEADER_BYTES: u32 = 16 << 10;
-/// The shortest time between two reports.
+/// Minimum interval between reports.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
-/// The longest.
+/// Maximum interval between reports.
 const MAX_INTERVAL: Duration = Duration::from_secs(3600);
-/// The other end is asked whether it is there.
+/// Interval of keep-alive pings.
 const PING: Duration = Duration::from_secs(20);
-/// A connection silent for longer is closed, so pings must be answered.
+/// A connection silent for longer is closed, so clients must answer pings.
 const SILENCE: Duration = Duration::from_secs(45);
 
-/// Who may ask for reports, and of what.
+/// Who may request reports, and for which services.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrcaConfig {
-    /// Networks that may connect; all without.
+    /// Networks allowed to connect; `None` allows all.
     pub allow: Option<Vec<IpNet>>,
-    /// Between two reports, where a client does not say.
+    /// Interval between reports, if the client requests none.
     pub period: Duration,
-    /// This node's.
+    /// This node's services.
     pub services: Vec<String>,
 }
 
-/// What reports are made of.
+/// Shared state that the server needs.
 #[derive(Clone)]
 pub struct OrcaContext {
     /// This node's last decisions.
     pub state: SharedState,
-    /// What it runs by.
+    /// Current configuration.
     pub config: watch::Receiver<Arc<OrcaConfig>>,
-    /// Open streams.
+    /// Number of open streams.
     pub streams: Gauge,
-    /// Connections that were closed, by reason.
+    /// Closed connections, by reason.
     pub closed: IntCounterVec,
 }
 
@@ -103,15 +103,14 @@ pub async fn serve(
         .http2_keepalive_interval(Some(PING))
         .add_service(service)
         .serve_with_incoming(connection::accept(door));
-    // Not graceful: streams have no end.
+    // Not a graceful shutdown, since streams never end.
     tokio::select! {
         served = served => Ok(served?),
         () = stop.cancelled() => Ok(()),
     }
 }
 
-/// The value of the response header `endpoint-load-metrics` for a service; the only one's where none is
-/// named.
+/// Value of the response header `endpoint-load-metrics` for a service; for the only service if none is named.
 pub fn header(
     state: &NodeState,
     config: &OrcaConfig,
@@ -128,9 +127,9 @@ pub fn header(
 /// Why there is no report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrcaError {
-    /// There are several services.
+    /// None was named, but there are several services.
     Ambiguous,
-    /// None of this name, or it was not stepped yet.
+    /// Unknown service, or no step yet.
     Unknown,
 }
 
@@ -141,7 +140,7 @@ fn only(config: &OrcaConfig) -> Option<&str> {
     }
 }
 
-/// The service that a client's `:authority` names, without its port; the only one whatever it names.
+/// The service named by the client's `:authority`, without its port; if there is only one, that one.
 fn service_of(config: &OrcaConfig, authority: &str) -> Result<String, Status> {
     let host = authority
         .rsplit_once(':')
@@ -178,7 +177,7 @@ impl OpenRcaService for Reports {
     }
 }
 
-/// A handler sees a request's extensions, and not its URI.
+/// Handlers see a request's extensions but not its URI.
 fn keep_authority(mut request: http::Request<Body>) -> http::Request<Body> {
     if let Some(authority) = request.uri().authority().cloned() {
         request.extensions_mut().insert(authority);
@@ -204,7 +203,7 @@ impl Reports {
         let state = Arc::clone(&self.context.state);
         let open = Open::new(&self.context.streams);
         let reports = IntervalStream::new(ticks).filter_map(move |_| {
-            // Held as long as the stream.
+            // Held for the life of the stream.
             let _held = (&permit, &open, &kept);
             let all = state.load();
             let state: Option<&Arc<ServiceState>> = all.services.get(&service);
@@ -214,16 +213,16 @@ impl Reports {
     }
 }
 
-/// `None` where none is asked for, or one that is negative or no time at all.
+/// The requested interval; `None` if it is missing, negative or zero.
 fn interval(request: &OrcaLoadReportRequest) -> Option<Duration> {
     let asked = request.report_interval?;
-    // Not by prost's conversion, which overflows where seconds are as negative as can be.
+    // Prost's conversion overflows at the most negative seconds.
     let seconds = Duration::from_secs(u64::try_from(asked.seconds).ok()?);
     let nanos = Duration::from_nanos(u64::try_from(asked.nanos).ok()?);
     seconds.checked_add(nanos).filter(|it| !it.is_zero())
 }
 
-/// An open stream in the gauge.
+/// Counts an open stream in the gauge.
 struct Open(Gauge);
 
 impl Open {

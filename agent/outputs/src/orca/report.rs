@@ -1,4 +1,4 @@
-//! From a service's last period to a load report.
+//! Builds a load report from a service's last period.
 
 use std::{collections::HashMap, fmt::Write};
 
@@ -6,13 +6,14 @@ use plimsoll_node::state::ServiceState;
 
 use super::protocol::OrcaLoadReport;
 
-/// An idle node: not 0, which clients take for "no report".
+/// Utilisation of an idle node. Not 0, which clients interpret as "no report".
 const MIN_UTILIZATION: f64 = 0.001;
 
-/// Utilisation is the mean backlog of the last period over the bound, so that a client that weighs by
-/// throughput over utilisation gives weights that go by bound over delay. Delay over the SLA would be no
-/// utilisation: a client that weighs by it takes ever more from a node that is slow by nature, however
-/// little it has to do.
+/// Utilisation is the mean backlog of the last period over the bound. A client that uses throughput over utilisation
+/// as the weight thus gets weights proportional to bound over delay. Delay over SLA is no utilisation: such a client
+/// would take ever more traffic from an inherently slow node, however idle.
+///
+/// In observe mode the report is empty, so that clients derive no weight.
 ///
 /// Of a service that is only observed the report is empty, by which clients weigh nothing.
 pub fn of(state: &ServiceState) -> OrcaLoadReport {
@@ -27,7 +28,7 @@ pub fn of(state: &ServiceState) -> OrcaLoadReport {
         _ => 0.0,
     };
     let finished = per_second(state.finished);
-    // Little's law; where nothing finished, what is there.
+    // Little's law; the current jobs if nothing finished.
     let backlog = match &state.delay {
         Some(delay) if finished > 0.0 => finished * delay.mean.get() * mean_cost,
         _ => now,
@@ -44,8 +45,8 @@ pub fn of(state: &ServiceState) -> OrcaLoadReport {
     }
 }
 
-/// As the header `endpoint-load-metrics` has it. Without named metrics, since older readers drop a
-/// report with a key they do not know.
+/// The report as the header `endpoint-load-metrics`. Without named metrics, since older readers reject reports with
+/// unknown keys.
 pub fn text(report: &OrcaLoadReport) -> String {
     let mut text = String::from("TEXT ");
     // Writing to a string cannot fail.

@@ -55,6 +55,6 @@ pub fn number<T: FromStr>(path: &Path, word: Option<&str>) -> Result<T, String> 
     let word = word.unwrap_or_default().trim();
     word.parse().map_err(|_| {
         let shown: String = word.chars().take(40).collect();
-        format!("{}: {shown:?} is no number", path.display())
+        format!("{}: {shown:?} is not a number", path.display())
     })
 }

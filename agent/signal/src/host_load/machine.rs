@@ -38,7 +38,7 @@ impl Cpus {
             each.push((number, ticks(&path, times)?));
         }
         if each.is_empty() {
-            return Err(format!("{}: no line of a CPU", path.display()));
+            return Err(format!("{}: no CPU line", path.display()));
         }
         Ok(Cpus { each })
     }

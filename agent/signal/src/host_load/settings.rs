@@ -130,31 +130,31 @@ fn network(path: &str, raw: &LoadSection) -> Checked<NetworkConfig> {
 /// Reference of the keys of `[service.load]`.
 pub const REFERENCE: TableReference = (
     "[service.load]",
-    "What the schedulers `load_informed` of the second tier take for this node's load, and what the metrics show: docs/load-and-jobs.md. The same kind on all nodes of a ring.",
+    "Measure of this node's load for the second tier's `load_informed` schedulers and for the metrics: docs/load-and-jobs.md. Must be the same kind on all nodes of a ring.",
     &[
         (
             "kind",
             "`delay`, `cpu`, `network`, `cpu+network`",
             "`\"delay\"`",
-            "The delay over the SLA's target; the CPUs' load; the load of the busiest network interface; or the sum of both. While the host's load cannot be read, the last one stands for 10s or three periods, and the delay's after that.",
+            "The delay over the SLA's target, the CPU load, the load of the busiest network interface, or the sum of the last two. If the host's load cannot be read, the last value applies for 10s or three periods, and the delay after that.",
         ),
         (
             "cgroup",
             "path below `/sys/fs/cgroup`",
             "the agent's own",
-            "Control group of the service, such as `/system.slice/mariadb.service`. Where it or one above it is limited to fewer CPUs than there are, by quota or by number, the CPU load is that of what it may use; otherwise that of the machine.",
+            "Control group of the service, such as `/system.slice/mariadb.service`. If the group or one of its parents is limited to fewer CPUs than the machine has, by quota or by cpuset, the CPU load refers to that limit, otherwise to the machine.",
         ),
         (
             "interface",
             "interface name",
             "all but `lo`",
-            "Network interface whose load counts; of all of those whose speed is known, the busiest.",
+            "Network interface to measure; by default the busiest of those with a known speed.",
         ),
         (
             "speed",
             "1e3 to 1e13, bits per second",
             "the kernel's",
-            "Speed of `interface`, each way. Virtual interfaces often have none or a wrong one in `/sys/class/net/*/speed`.",
+            "Speed of `interface` in each direction. Virtual interfaces often report none, or a wrong one, in `/sys/class/net/*/speed`.",
         ),
     ],
 );

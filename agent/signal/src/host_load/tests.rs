@@ -122,7 +122,7 @@ fn of_a_machine() {
         Err("no time has passed between two readings".into())
     );
     tree.ticks([(0, 10), (0, 10)]);
-    assert_eq!(cpu.read(), Err("a counter went back".into()));
+    assert_eq!(cpu.read(), Err("a counter decreased".into()));
     tree.ticks([(10, 10), (0, 20)]);
     is(cpu.read(), 0.5);
 }
@@ -307,7 +307,7 @@ fn of_the_network() {
     // One interface is gone, one has reset its counters, one is new.
     tree.interfaces(&[("eth1", 0, 0), ("eth2", 5, 5)]);
     let problem = all.read().unwrap_err();
-    assert!(problem.ends_with("eth1: a counter went back"), "{problem}");
+    assert!(problem.ends_with("eth1: a counter decreased"), "{problem}");
     assert!(named.read().unwrap_err().contains("no interface lo"));
     tree.write("sys/class/net/eth2/speed", "10\n");
     tree.interfaces(&[("eth1", 1_250_000, 0), ("eth2", 5, 5)]);
@@ -323,15 +323,15 @@ fn what_cannot_be_read_has_a_reason() {
     let long = "x".repeat(5 << 20);
     // (file, text, error message)
     let cases = [
-        ("stat", "", "stat: no line of a CPU"),
+        ("stat", "", "stat: no CPU line"),
         ("stat", "cpu0 1 2\n", "stat: a CPU with 2 times"),
-        ("stat", "cpu0 1 2 -3 4\n", "stat: \"-3\" is no number"),
+        ("stat", "cpu0 1 2 -3 4\n", "stat: \"-3\" is not a number"),
         ("stat", long.as_str(), "stat: longer than 4194304 bytes"),
-        ("loadavg", "", "loadavg: \"\" is no number"),
+        ("loadavg", "", "loadavg: \"\" is not a number"),
         (
             "loadavg",
             "0.1 0.1 0.1 x/2 3",
-            "loadavg: \"x\" is no number",
+            "loadavg: \"x\" is not a number",
         ),
         ("loadavg", long.as_str(), "loadavg: longer than 65536 bytes"),
     ];
@@ -355,7 +355,7 @@ fn what_cannot_be_read_has_a_reason() {
             format!("{HEADINGS}../x: 1 2\n"),
             "an interface without a name",
         ),
-        (format!("{HEADINGS}eth0: 1 2 3\n"), "\"\" is no number"),
+        (format!("{HEADINGS}eth0: 1 2 3\n"), "\"\" is not a number"),
         (long, "longer than 4194304 bytes"),
     ] {
         tree.write("proc/net/dev", &text);

@@ -39,9 +39,9 @@ impl JobCount {
 /// An open source of the number of jobs.
 #[derive(Debug)]
 pub enum Jobs {
-    /// No source of its own: the number is unknown, or the delay source reads it.
+    /// No separate source: the number is unknown, or the delay source reads it.
     None,
-    /// A Prometheus gauge, scraped from a URL of its own.
+    /// A Prometheus gauge with its own URL.
     Gauge(gauge::Gauge),
     /// Established TCP connections, sampled several times a period.
     Sockets(Sockets),

@@ -395,56 +395,61 @@ pub fn database(path: &str, raw: Login<'_>, period: Duration) -> Checked<Databas
 /// Reference of the keys of `[service.jobs]`.
 pub const REFERENCE: TableReference = (
     "[service.jobs]",
-    "Where the number of jobs in the node comes from.",
+    "Source of the number of jobs in the node.",
     &[
         (
             "kind",
             "`prometheus`, `backlog`, `sockets`, `mysql`, `postgresql`, `none`",
-            "with source `prometheus` `backlog` where the port is known, else `\"none\"`",
-            "A gauge, connections that wait to be accepted, established ones, the active clients of a database, or unknown: docs/load-and-jobs.md.",
+            "`backlog` if the source is `prometheus` and the port is known, otherwise `\"none\"`",
+            "A gauge, connections waiting to be accepted, established connections, the active clients of a database, or unknown: docs/load-and-jobs.md.",
         ),
         (
             "gauge",
             "metric name",
             "required for `prometheus`",
-            "All matching series are added up.",
+            "Name of the gauge. All matching series are summed.",
         ),
-        ("labels", "table", "`{}`", "Labels they must have."),
+        (
+            "labels",
+            "table",
+            "`{}`",
+            "Labels that the series must have.",
+        ),
         (
             "url",
             "`http://host[:port]/path`",
             "the source's",
-            "Where the gauge is.",
+            "URL of the gauge.",
         ),
         (
             "port",
             "1 to 65535",
             "required for `sockets`; for `backlog` this or `unix`",
-            "Local port; all its listeners count together. For `sockets` an idle kept-alive connection counts too.",
+            "Local port; all its listeners count together. With `sockets`, idle keep-alive connections count, too.",
         ),
         (
             "unix",
             "path",
             "none",
-            "Of `backlog`: the unix socket that the service listens on, such as PHP-FPM's.",
+            "With `backlog`: the Unix socket that the service listens on, such as PHP-FPM's.",
         ),
         (
             "sample_interval",
             "duration, 10ms to 1day",
             "`\"100ms\"`",
-            "Time between looks, so that the peak is known. A look is followed by a rest of 332 times what it took, of 1 s at most, so that looks take 0.3 % of a core at most.",
+            "Sampling interval, which determines how well the peak is known. Each sample is followed by a pause of at least 332 times its duration, up to 1 s, which limits sampling to 0.3 % of a core.",
         ),
         (
             "address",
             "host:port, `unix:///path`",
             "required for `mysql`, `postgresql`",
-            "Where the database (MySQL, MariaDB; PostgreSQL) listens; no TLS. The path is that of the socket itself, such as `unix:///run/postgresql/.s.PGSQL.5432`.",
+            "Address of the database (MySQL, MariaDB; PostgreSQL); no TLS. A path is that of the socket itself, such as `unix:///run/postgresql/.s.PGSQL.5432`.",
         ),
         (
             "user",
             "1 to 120 bytes",
             "required for `mysql`, `postgresql`",
-            "Who asks, once a period. In MySQL it needs no privilege but to log in, in PostgreSQL the role `pg_monitor` or `pg_read_all_stats`.",
+            "Database user for one query per period. In MySQL it needs no privilege except to log in, in PostgreSQL the role `pg_monitor` or `pg_read_all_stats`.",
         ),
         (
             "password_file",
@@ -456,7 +461,7 @@ pub const REFERENCE: TableReference = (
             "database",
             "1 to 120 bytes",
             "`\"postgres\"`",
-            "Of `postgresql`: the database to connect to. Active clients of all databases count.",
+            "With `postgresql`: the database to connect to. Active clients of all databases count.",
         ),
     ],
 );

@@ -26,19 +26,19 @@ impl RoleMetrics {
             role: catalogue.gauges(
                 "plimsoll_node_role",
                 "1 or 0",
-                "What the database was when it last answered; all 0 before it first did.",
+                "Role of the database in its last answer; both 0 before the first.",
                 &[Label::service(), roles],
             )?,
             lag: catalogue.gauges(
                 "plimsoll_replication_lag_seconds",
                 "seconds",
-                "The most that what it shows was behind the primary when it last answered; 0 on the primary, absent where nothing tells.",
+                "Upper bound of the lag behind the primary at the last answer; 0 on the primary, absent if unknown.",
                 &[Label::service()],
             )?,
             serves: catalogue.gauges(
                 "plimsoll_node_takes",
                 "1 or 0",
-                "Whether it may be asked to read, and to write: 0 for both where it has not answered for long.",
+                "Whether the database accepts reads, and writes; both 0 if it has not answered for long.",
                 &[Label::service(), what],
             )?,
             services: catalogue.services(),

@@ -96,19 +96,19 @@ pub fn role(
 /// Reference of the keys of `[service.role]`.
 pub const REFERENCE: TableReference = (
     "[service.role]",
-    "What this node's PostgreSQL is among its replicas: only the primary takes writes (`GET /v1/role`), and a standby that is too far behind answers no reads: docs/failover.md.",
+    "Replication role of this node's PostgreSQL: only the primary accepts writes (`GET /v1/role`), and a standby that lags too far behind accepts no reads: docs/failover.md.",
     &[
         (
             "address",
             "host:port, `unix:///path`",
             "required",
-            "Where PostgreSQL listens; no TLS. The path is that of the socket itself.",
+            "Address of PostgreSQL; no TLS. A path is that of the socket itself.",
         ),
         (
             "user",
             "1 to 120 bytes",
             "required",
-            "Who asks, once a period; needs the role `pg_monitor` or `pg_read_all_stats`.",
+            "Database user for one query per period; needs the role `pg_monitor` or `pg_read_all_stats`.",
         ),
         (
             "password_file",
@@ -126,19 +126,19 @@ pub const REFERENCE: TableReference = (
             "lock_url",
             "`http://host[:port]/path`",
             "none",
-            "What answers 200 while this node holds the leader's lock, such as Patroni's `http://127.0.0.1:8008/primary`; without that answer it takes no writes, even if its PostgreSQL would. No TLS.",
+            "URL that returns 200 while this node holds the leader lock, such as Patroni's `http://127.0.0.1:8008/primary`. Otherwise the node accepts no writes, even if its PostgreSQL would. No TLS.",
         ),
         (
             "max_lag",
             "duration, 5 periods to 1day",
             "`\"10s\"`, at least 5 periods",
-            "A standby that may be further behind its primary answers no reads. It stops two periods before that, three where `envoy.peers` tell Envoy of each other, and begins again after three looks at half of it or less.",
+            "A standby that may lag further behind its primary accepts no reads. It stops two periods earlier, three if `envoy.peers` is set, and resumes after three samples at half of this or less.",
         ),
         (
             "without_primary",
             "duration, 0s to 1day",
             "`\"30s\"`",
-            "The same limit, where it is larger, for a standby that was fresh when its primary stopped feeding it; so that reads go on while there is no primary. At least Patroni's `ttl` and some seconds.",
+            "Replaces `max_lag`, if larger, for a standby that was fresh when its primary stopped replicating, so that reads continue while there is no primary. Should exceed Patroni's `ttl` by some seconds.",
         ),
     ],
 );

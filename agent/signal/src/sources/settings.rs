@@ -38,7 +38,7 @@ impl SourceConfig {
         }
     }
 
-    /// Whether what it sees comes through the ring in Redis.
+    /// Whether its observations come through the ring in Redis.
     pub fn needs_ring(&self) -> bool {
         *self == SourceConfig::Proxies
     }
@@ -49,7 +49,7 @@ impl SourceConfig {
     }
 }
 
-/// What is read, for people.
+/// Describes the source for display.
 impl std::fmt::Display for SourceConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -106,7 +106,7 @@ pub const REFERENCE: [TableReference; 3] = [
             "kind",
             "`prometheus`, `haproxy-log`, `proxies`, `partitions`",
             "required",
-            "A scrape of the service, HAProxy's log lines, what the proxies told Redis (the Lua policies do; needs `[service.ring]`), or the queries in the partitions that name the service (docs/scatter.md).",
+            "A scrape of the service, HAProxy's log lines, the proxies' reports in Redis (sent by the Lua policies; needs `[service.ring]`), or the queries to the partitions that name the service (docs/scatter.md).",
         )],
     ),
     (

@@ -55,25 +55,25 @@ pub fn updates(path: &str, raw: &UpdatesSection, period: Duration) -> Checked<Up
 /// Reference of the keys of `[service.updates]`.
 pub const REFERENCE: TableReference = (
     "[service.updates]",
-    "Temporal data of the service, whose updates give way under overload: docs/freshness.md. The feed asks `GET /v1/updates` for the periods.",
+    "Temporal data of the service, which is updated less often under overload: docs/freshness.md. The feed gets the update periods from `GET /v1/updates`.",
     &[
         (
             "url",
             "`http://host[:port]/path`",
             "required",
-            "What lists the items with their own periods and how often they were read, as JSON; got once a period, within 500 ms, at most the period. No TLS; at most 16 MiB.",
+            "URL of a JSON list of the items, with their own update periods and read counts. Requested once per period, with a timeout of 500 ms or the period, if that is shorter. No TLS; at most 16 MiB.",
         ),
         (
             "longest",
             "duration, 1ms to 1day",
             "`\"5s\"`",
-            "The longest period that is ever asked for, *P_max*. Items whose own period is longer keep theirs.",
+            "Maximum update period, *P_max*. Items whose own period is longer keep it.",
         ),
         (
             "update_cost",
             "above 0, to 1e9, cost units",
             "`1`",
-            "What one update costs the node: its time over the time that a cost unit of a request takes.",
+            "Cost of one update: its processing time divided by that of one cost unit of a request.",
         ),
     ],
 );

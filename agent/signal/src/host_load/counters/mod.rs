@@ -20,7 +20,7 @@ pub enum CounterError {
 impl std::fmt::Display for CounterError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            CounterError::WentBack => "a counter went back",
+            CounterError::WentBack => "a counter decreased",
             CounterError::NoTime => "no time has passed between two readings",
         })
     }

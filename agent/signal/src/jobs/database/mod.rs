@@ -32,8 +32,8 @@ enum Connection {
     PostgreSql(postgresql::Connection),
 }
 
-/// A spawned exchange with a timeout. In a task of its own, malformed input from the server can panic nothing
-/// else, and the exchange ends by itself if nobody waits for it any longer.
+/// A spawned exchange with a timeout. In a separate task, a panic on malformed input from the server affects nothing
+/// else, and the exchange ends on its own if it is no longer awaited.
 type Task<T> = JoinHandle<Result<Result<T, String>, Elapsed>>;
 
 enum Link {
@@ -148,7 +148,7 @@ fn outcome<T>(
             "no answer within {}",
             humantime::format_duration(limit)
         )),
-        Err(_) => Err("an answer that makes no sense".to_owned()),
+        Err(_) => Err("malformed answer".to_owned()),
     }
 }
 
@@ -178,7 +178,7 @@ async fn role(
     mut connection: Connection,
 ) -> Result<(Connection, Look), String> {
     let look = match &mut connection {
-        Connection::MySql(_) => return Err("its role is not known".to_owned()),
+        Connection::MySql(_) => return Err("unknown role".to_owned()),
         Connection::PostgreSql(connection) => connection.role(&config).await?,
     };
     Ok((connection, look))
@@ -191,5 +191,5 @@ fn not_let_in(config: &DatabaseConfig, said: &str) -> String {
         Some(_) => format!("see {table}.user and {table}.password_file"),
         None => format!("see {table}.user; there is no {table}.password_file"),
     };
-    format!("user {:?} is not let in, {keys}: {said}", config.user)
+    format!("user {:?} is rejected, {keys}: {said}", config.user)
 }

@@ -75,7 +75,7 @@ impl Connection {
         let value = cell(&mut cells).unwrap_or_default();
         let running: u32 = value
             .parse()
-            .map_err(|_| format!("{value:?} is no number of threads"))?;
+            .map_err(|_| format!("{value:?} is not a number of threads"))?;
         let end = self.packet().await?;
         if end.first() != Some(&END) {
             return Err("an answer without an end".to_owned());
@@ -130,7 +130,7 @@ impl Connection {
                     if *challenge == full && !login.is_local {
                         // The peer is not authenticated: over TCP it may be anyone.
                         return Err(format!(
-                            "user {:?} would have to send its password in clear text, which is done over a unix socket only: see jobs.address",
+                            "user {:?} needs to send its password in clear text, which is allowed only over a Unix socket: see jobs.address",
                             config.user
                         ));
                     }
@@ -146,7 +146,7 @@ impl Connection {
                     if !is_known(&plugin) {
                         let name = String::from_utf8_lossy(plugin.as_bytes()).into_owned();
                         return Err(format!(
-                            "user {:?} is to log in by {name:?}: only mysql_native_password, caching_sha2_password and what needs no password are known",
+                            "user {:?} requires authentication by {name:?}: only mysql_native_password, caching_sha2_password and logins without a password are supported",
                             config.user
                         ));
                     }
@@ -155,7 +155,7 @@ impl Connection {
                     let answer = login.answer(&mut steps, None)?;
                     self.send(&answer).await?;
                 }
-                _ => return Err("a login that makes no sense".to_owned()),
+                _ => return Err("malformed login".to_owned()),
             }
         }
         Err("a login without an end".to_owned())
@@ -166,7 +166,7 @@ impl Connection {
         self.stream.read_exact(&mut head).await.map_err(broken)?;
         let length = u32::from_le_bytes([head[0], head[1], head[2], 0]) as usize;
         if length > MAX_PACKET || head[3] != self.sequence {
-            return Err("a packet that makes no sense".to_owned());
+            return Err("malformed packet".to_owned());
         }
         self.sequence = self.sequence.wrapping_add(1);
         let mut body = vec![0; length];
@@ -262,9 +262,9 @@ fn refused(config: &DatabaseConfig, packet: &[u8]) -> String {
 }
 
 fn broken(error: std::io::Error) -> String {
-    format!("the connection broke: {error}")
+    format!("connection lost: {error}")
 }
 
 fn no_sense(error: impl std::fmt::Display) -> String {
-    format!("a login that makes no sense: {error}")
+    format!("malformed login: {error}")
 }

@@ -70,7 +70,7 @@ impl Connection {
         }
         let count: u32 = count
             .parse()
-            .map_err(|_| format!("{count:?} is no number of backends"))?;
+            .map_err(|_| format!("{count:?} is not a number of backends"))?;
         Ok(f64::from(count))
     }
 
@@ -86,7 +86,7 @@ impl Connection {
             Ok(Some(age)) => age
                 .parse()
                 .map(|age| Some(Seconds(age)))
-                .map_err(|_| format!("{age:?} is no number of seconds")),
+                .map_err(|_| format!("{age:?} is not a number of seconds")),
             Err(_) => Err("an answer without the lag".to_owned()),
         };
         if !is(0)? {

@@ -84,13 +84,13 @@ pub const KEYS: &[KeyReference] = &[
         "listen",
         "`udp://IP:port`, `tcp://IP:port`, `unix:///path`",
         "required",
-        "Where log lines arrive: a line a datagram, or lines that end in a newline. Lines over 8192 bytes are dropped and counted, and so is the idlest of more than 64 connections. The unix socket takes datagrams and has mode 0666, as `/dev/log` has. Who can write there can feign delays, so put it in a directory that only HAProxy can enter.",
+        "Address that receives log lines: one per datagram, or separated by newlines. Lines over 8192 bytes are dropped and counted; of more than 64 connections, the idlest is closed and counted. The Unix socket takes datagrams and has mode 0666, like `/dev/log`. Anyone who can write to it can fake delays, so put it in a directory that only HAProxy can enter.",
     ),
     (
         "node",
         "`backend/server`",
         "required",
-        "Only lines of this server count.",
+        "Server whose lines count; others are ignored.",
     ),
 ];
 

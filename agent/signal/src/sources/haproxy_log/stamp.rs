@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_from_the_future_blinds_nobody() {
+    fn one_line_from_the_future_does_not_hide_later_ones() {
         let mut stamps = Stamps::default();
         let now = 1_000_000_000;
         for line in 0..100 {

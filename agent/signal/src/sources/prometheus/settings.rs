@@ -116,7 +116,7 @@ pub const KEYS: &[KeyReference] = &[
         "url",
         "`http://host[:port]/path`",
         "required",
-        "What is scraped; no TLS.",
+        "URL to scrape; no TLS.",
     ),
     (
         "histogram",
@@ -128,13 +128,13 @@ pub const KEYS: &[KeyReference] = &[
         "labels",
         "table",
         "`{}`",
-        "Labels that series of `histogram`, `failed` and `cost` must have. All that match are added up.",
+        "Labels that series of `histogram`, `failed` and `cost` must have. All matching series are summed.",
     ),
     (
         "failed",
         "metric name",
         "none",
-        "Counter of requests that failed.",
+        "Counter of failed requests.",
     ),
     (
         "cost",
@@ -152,12 +152,12 @@ pub const KEYS: &[KeyReference] = &[
         "timeout",
         "duration, 1ms to `agent.period`",
         "500ms, at most the period",
-        "For the whole scrape.",
+        "Timeout of the whole scrape.",
     ),
     (
         "max_body",
         "bytes, 1KiB to 64MiB",
         "`\"4MiB\"`",
-        "Largest body.",
+        "Maximum size of the response body.",
     ),
 ];

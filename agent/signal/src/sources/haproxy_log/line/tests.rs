@@ -188,7 +188,7 @@ fn a_line_that_was_cut_is_none_or_costs_less() {
 }
 
 #[test]
-fn a_line_written_before_the_data_were_through_is_told() {
+fn a_line_written_before_the_end_of_the_data_is_detected() {
     let early = |line: &str| parse(line.as_bytes(), &Node::new("q/n")).early;
     assert!(early("plimsoll q/n 0 0 1 0 0/+1 200 -- -"));
     assert!(!early("plimsoll q/n 0 0 1 0 0/1 200 -- -"));
