@@ -20,7 +20,7 @@ def test_docs_doctor_md(network):
         text, backend = first_tier(proxy, nodes)
         proxy.run(Guide("haproxy.md").take(INSTALL, "sh"))
         ask, shown = guide.take(ASK, "sh"), guide.take(ASK, "text")
-        assert proxy.run(ask) == "nothing found\n"
+        assert proxy.run(ask) == "no findings\n"
         told = json.loads(proxy.run(guide.take("In CI", "sh")))
         assert told == {"findings": [], "not_asked": [], "not_looked_at": []}
 
@@ -29,7 +29,7 @@ def test_docs_doctor_md(network):
         nodes.ready()
         asked = guide.take("Ask Envoy and Redis", "sh")
         # That Redis has no password, and its host's address is not a public one.
-        assert nodes.hosts[0].run(asked) == "nothing found\n"
+        assert nodes.hosts[0].run(asked) == "no findings\n"
 
         assert "weight 100 " in backend
         configure(proxy, backend.replace("weight 100 ", ""))

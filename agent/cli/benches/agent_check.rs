@@ -1,5 +1,5 @@
-//! What the agent costs and how fast it answers: the real binary, an inline Prometheus source, checks
-//! over loopback. Prints each figure beside its target; machines differ, so a miss is not an error.
+//! Cost and latency of the agent: the real binary, an inline Prometheus source, and checks over loopback. Prints each
+//! figure with its target; since machines differ, a miss is not an error.
 //!
 //! `cargo bench -p plimsoll --bench agent_check`
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -237,7 +237,7 @@ impl Agent {
         delays
     }
 
-    /// As fast as one client thread can: checks per second, cores the agent used.
+    /// Checks as fast as one client thread can: checks per second, and cores used by the agent.
     fn flat_out(&self) -> (f64, f64) {
         let done = AtomicU64::new(0);
         let (start, before) = (Instant::now(), self.cpu());

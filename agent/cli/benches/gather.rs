@@ -1,5 +1,5 @@
-//! What `plimsoll gather` costs: the real binary, eight stand-ins for agents, over loopback. Prints each figure beside its
-//! target; machines differ, so a miss is not an error.
+//! Cost of `plimsoll gather`: the real binary and eight stand-ins for agents, over loopback. Prints each figure with
+//! its target; since machines differ, a miss is not an error.
 //!
 //! `cargo bench -p plimsoll --bench gather`
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -18,7 +18,7 @@ use std::{
 
 const PARTITIONS: u64 = 8;
 const SMALL: usize = 500;
-/// Of the slowest partition in small answers.
+/// Delay of the slowest partition in small answers.
 const OWN: Duration = Duration::from_millis(20);
 const CHUNK_BYTES: usize = 64 << 10;
 /// Clock ticks a second, as Linux has them.

@@ -37,7 +37,7 @@ def test_what_is_installed_is_whole(tmp_path):
     config.write_text(config.read_text().replace("/var/lib/plimsoll", str(state)))
     command = [tmp_path / "usr/bin/plimsoll", "agent", "--check-config", "--config", config]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "configuration is fine" in checked.stdout, checked.stderr
+    assert "configuration is valid" in checked.stdout, checked.stderr
 
 
 def test_an_operators_configuration_stays_and_the_units_follow_the_prefix(tmp_path):

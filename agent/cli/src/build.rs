@@ -1,4 +1,4 @@
-//! What this program was built from.
+//! Build information.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ pub const COMMIT: &str = match option_env!("PLIMSOLL_COMMIT") {
     None => "unknown",
 };
 
-/// All of it, for `--version`.
+/// Version, commit and licence, for `--version`.
 pub fn long_version() -> &'static str {
     static TEXT: LazyLock<String> =
         LazyLock::new(|| format!("{VERSION}\ncommit: {COMMIT}\nlicense: {LICENSE}"));

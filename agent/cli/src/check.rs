@@ -1,4 +1,4 @@
-//! `plimsoll agent --check-config`: what the file says, and with `--probe` what works of it on this machine.
+//! `plimsoll agent --check-config`: validates the configuration, and with `--probe` tests it on this machine.
 
 use std::{io, io::Write, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -22,12 +22,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{config::Config, metrics::Metrics, node_command};
 
-/// A first count of jobs, or a second scrape, may take so long.
+/// Limit for the first count of jobs, or the second scrape.
 const COUNT_LIMIT: Duration = Duration::from_secs(2);
-/// Between two looks for it.
+/// Pause between attempts.
 const COUNT_PAUSE: Duration = Duration::from_millis(20);
 
-/// What was tried, and how it went.
+/// A probe and its result.
 struct Tried {
     what: String,
     result: Result<String, String>,
@@ -39,13 +39,13 @@ impl Tried {
     }
 }
 
-/// Says what is fine, and fails where something is not.
+/// Prints a summary; fails if a check or a probe fails.
 pub fn run(path: &Path, config: &Config, probe: bool, out: &mut impl Write) -> anyhow::Result<()> {
     state_directory(path, config)?;
     for service in &config.services {
         writeln!(out, "{}", summary(config, service))?;
     }
-    writeln!(out, "{}: configuration is fine", path.display())?;
+    writeln!(out, "{}: configuration is valid", path.display())?;
     if !probe {
         return Ok(());
     }
@@ -53,7 +53,7 @@ pub fn run(path: &Path, config: &Config, probe: bool, out: &mut impl Write) -> a
         .enable_all()
         .build()?;
     let all = runtime.block_on(probes(config))?;
-    // A name server or a database that hangs does not hold this up.
+    // A name server or database that hangs must not delay the exit.
     runtime.shutdown_background();
     for Tried { what, result } in &all {
         match result {
@@ -73,16 +73,16 @@ fn state_directory(path: &Path, config: &Config) -> Result<(), ConfigError> {
     let shown = directory.display();
     let problem = match std::fs::metadata(directory) {
         Ok(found) if found.is_dir() => return Ok(()),
-        Ok(_) => format!("{shown} is no directory"),
+        Ok(_) => format!("{shown} is not a directory"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => format!(
-            "{shown} is not there; make it, for the user that runs the agent: install -d -m 0750 -o plimsoll {shown}"
+            "{shown} does not exist; create it, owned by the agent's user: install -d -m 0750 -o plimsoll {shown}"
         ),
         Err(error) => format!("{shown}: {error}"),
     };
     Err(ConfigError::at(path, "agent.state_directory", problem))
 }
 
-/// A service in one line.
+/// A one-line summary of a service.
 fn summary(config: &Config, service: &ServiceConfig) -> String {
     let sla = &service.settings.sla;
     let mut outputs = vec![
@@ -153,11 +153,11 @@ fn in_use(problem: &str, kind: io::ErrorKind, is_running: bool) -> Result<String
     match kind {
         io::ErrorKind::AddrInUse if is_running => Ok("in use, by the running agent".to_owned()),
         io::ErrorKind::AddrInUse => Err(
-            "in use: `ss -lnp` as root says by whom; where it is this agent, set control.socket"
+            "in use: `ss -lnp`, run as root, shows the process; if it is this agent, set control.socket"
                 .to_owned(),
         ),
         io::ErrorKind::AddrNotAvailable => {
-            Err("is no address of this machine: `ip address` lists them".to_owned())
+            Err("not an address of this machine: `ip address` lists them".to_owned())
         }
         _ => Err(problem.to_owned()),
     }
@@ -169,12 +169,14 @@ async fn source(service: &ServiceConfig, context: &SourceContext, is_running: bo
         let result = match sources::haproxy_log::check_listen(listen) {
             Ok(()) => Ok("free".to_owned()),
             Err(_) if is_running => Ok("in use, by the running agent".to_owned()),
-            Err(error) => Err(format!("{error}; `ss -lnp` as root says who listens where")),
+            Err(error) => Err(format!(
+                "{error}; `ss -lnp`, run as root, shows who listens where"
+            )),
         };
         return Tried::new(what, result);
     }
     let Some(url) = service.source.scraped() else {
-        return Tried::new(what, Ok("nothing to try here".to_owned()));
+        return Tried::new(what, Ok("nothing to probe".to_owned()));
     };
     let result = scrape(service, context).await;
     let result = result.map_err(|error| advice(&error, &url.to_string()));
@@ -189,28 +191,28 @@ async fn scrape(service: &ServiceConfig, context: &SourceContext) -> Result<Stri
         gauge, url: None, ..
     } = &service.jobs
     else {
-        return Ok("is there".to_owned());
+        return Ok("found".to_owned());
     };
-    // A first scrape only gives what the next one is compared with.
+    // The first scrape is only the baseline of the next.
     sleep(COUNT_PAUSE).await;
     match source.observe().await? {
         Some(sample) if sample.jobs.is_none() => Err(SourceError::new(
             "no_series",
-            format!("the histogram is there, but no series of gauge {gauge}"),
+            format!("found the histogram, but no series of gauge {gauge}"),
         )),
-        _ => Ok(format!("is there, and so is gauge {gauge}")),
+        _ => Ok(format!("found, and so is gauge {gauge}")),
     }
 }
 
-/// What went wrong, and what to do about it.
+/// The error, with a hint for fixing it.
 fn advice(error: &SourceError, url: &str) -> String {
     let hint = match error.kind {
-        "unreachable" => "does the service run, and listen there?".to_owned(),
+        "unreachable" => "is the service running and listening there?".to_owned(),
         "timeout" => format!("how long does `curl {url}` take?"),
         "no_series" => format!(
-            "`curl -s {url} | grep _bucket` lists what there is; the name goes without _bucket"
+            "`curl -s {url} | grep _bucket` lists the histograms; write the name without _bucket"
         ),
-        "status" => format!("is the path right? `curl -i {url}`"),
+        "status" => format!("is the path right? Try `curl -i {url}`"),
         _ => return error.message.clone(),
     };
     format!("{}; {hint}", error.message)
@@ -225,15 +227,15 @@ async fn jobs(service: &ServiceConfig) -> Option<Tried> {
             ..
         } => (
             format!("gauge {gauge} at {url}"),
-            format!("`curl -s {url}` shows what is there"),
+            format!("`curl -s {url}` shows its metrics"),
         ),
         JobsConfig::Sockets { port, .. } => (
             format!("sockets of port {port}"),
-            format!("`ss -tn sport = :{port}` shows what there is to count"),
+            format!("`ss -tn sport = :{port}` lists the connections that would be counted"),
         ),
         JobsConfig::Database(config) => (
             format!("{} at {}", config.kind, config.address),
-            "may this user connect, and see other sessions?".to_owned(),
+            "is this user allowed to connect and to see other sessions?".to_owned(),
         ),
     };
     let mut jobs = Jobs::open(&service.jobs);
@@ -269,7 +271,7 @@ async fn redis(settings: &LinkSettings) -> Tried {
         server.query::<String>(&::redis::cmd("PING")).await
     };
     let result = match asked.await {
-        Ok(_) => Ok("answers, and may be written to".to_owned()),
+        Ok(_) => Ok("answers and accepts writes".to_owned()),
         Err(problem) => Err(format!(
             "{}; see redis.urls, user, password_file, and the server's protected-mode",
             told(&problem)

@@ -12,8 +12,8 @@ use crate::{
     ring_command::RingArgs, simulate::SimulateArgs, top::TopArgs, tune::TuneArgs,
 };
 
-/// Keeps a data service inside its delay SLA: measures, computes how much backlog the node may
-/// carry, and tells HAProxy.
+/// Keeps the delay of a data service within its SLA: measures it, computes how much backlog each node may carry, and
+/// tells the proxy.
 #[derive(Debug, Parser)]
 #[command(
     name = "plimsoll",
@@ -22,62 +22,62 @@ use crate::{
     propagate_version = true
 )]
 pub struct Cli {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// Sub-commands.
+/// Commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the agent of this node.
+    /// Run this node's agent.
     Agent(AgentArgs),
-    /// Put the agents into an existing haproxy.cfg or Envoy bootstrap.
+    /// Add agents to an existing haproxy.cfg or Envoy bootstrap.
     Adopt(AdoptArgs),
-    /// Look at or override a running agent's node.
+    /// Inspect or override a running agent's node.
     Node(NodeArgs),
-    /// Look at a ring: its nodes, slots and keys.
+    /// Inspect a ring: its nodes, slots and keys.
     Ring(RingArgs),
-    /// Look at the table of primaries, or move an object set.
+    /// Inspect the placement table, or move an object set.
     Placement(PlacementArgs),
-    /// Watch a live cluster: delay against the SLA, bound, jobs, weight and ring share of each node.
+    /// Watch a live cluster: each node's delay against the SLA, bound, jobs, weight and ring share.
     Top(TopArgs),
-    /// Ask proxies, agents and Redis, and say what is wrong with the set-up and what to do about it.
+    /// Check a live installation: query proxies, agents and Redis, and report each problem with its fix.
     Doctor(DoctorArgs),
-    /// Find models of how a node's delay follows its backlog, from a trace or a live agent.
+    /// Identify models of how a node's delay follows its backlog, from a trace or a live agent.
     Identify(IdentifyArgs),
-    /// Find gains for a model of the node and an SLA, or analyse gains: poles, margins, answer to a step.
+    /// Compute controller gains from a node model and an SLA, or analyse given gains: poles, margins, step response.
     Tune(TuneArgs),
-    /// Answer queries from all partitions: ask each one's agent, make one answer of theirs.
+    /// Serve queries to all partitions: query the agent of each, and merge the answers.
     Gather(GatherArgs),
-    /// Make, load, check and extend partition maps: which rows of a table go to which part.
+    /// Create, load, check and extend partition maps, which assign a table's rows to partitions.
     Partition(PartitionArgs),
-    /// Run policies on simulated nodes, proxies and clients.
+    /// Simulate policies with model nodes, proxies and clients.
     Simulate(SimulateArgs),
-    /// Print a function library for Redis, as the agents load it.
+    /// Print a Redis function library, as loaded by the agents.
     RedisFunctions {
-        /// Which.
+        /// Library to print.
         #[arg(value_enum)]
         library: RedisLibrary,
     },
-    /// Print shell completions.
+    /// Print a shell completion script.
     Completions {
-        /// For this shell.
+        /// Target shell.
         shell: Shell,
     },
     /// Print the man page.
     Man,
-    /// Print the reference of a configuration file, in Markdown.
+    /// Print the configuration reference, in Markdown.
     ConfigReference {
-        /// The command that reads it.
+        /// Command that the configuration is for.
         #[arg(default_value = "agent")]
         command: Configured,
     },
-    /// Print the reference of the metrics, in Markdown.
+    /// Print the metrics reference, in Markdown.
     MetricsReference,
 }
 
-/// Commands with a configuration file.
+/// Commands that read a configuration file.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Configured {
     /// `plimsoll agent`.
@@ -86,16 +86,16 @@ pub enum Configured {
     Gather,
 }
 
-/// Function libraries.
+/// Redis function libraries.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum RedisLibrary {
-    /// Of the ring, shares and observations.
+    /// The ring, shares and observations.
     Ring,
-    /// Of the table of primaries.
+    /// The placement table.
     Placement,
 }
 
-/// Arguments of `agent`.
+/// Arguments of `plimsoll agent`.
 #[derive(Args, Debug)]
 pub struct AgentArgs {
     /// Configuration file.
@@ -106,10 +106,10 @@ pub struct AgentArgs {
         default_value = "/etc/plimsoll/agent.toml"
     )]
     pub config: PathBuf,
-    /// Check the configuration, say what it comes to, and exit.
+    /// Validate the configuration, print a summary, and exit.
     #[arg(long, env = "PLIMSOLL_CHECK_CONFIG")]
     pub check_config: bool,
-    /// Try its ports, sources and Redis as well, and say what to do about those that fail.
+    /// Also test the configured ports, sources and Redis on this machine, with advice on each failure.
     #[arg(long, env = "PLIMSOLL_PROBE", requires = "check_config")]
     pub probe: bool,
 }

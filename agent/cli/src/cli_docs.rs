@@ -1,4 +1,4 @@
-//! Man page and shell completions, made from the command line's own definition.
+//! Man page and shell completions, generated from the clap definition.
 
 use std::io::{self, Write};
 
@@ -6,13 +6,13 @@ use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-/// Writes completions for a shell.
+/// Writes the completions for a shell.
 pub fn completions(mut command: Command, shell: Shell, out: &mut dyn Write) {
     let name = command.get_name().to_owned();
     clap_complete::generate(shell, &mut command, name, out);
 }
 
-/// Writes one page in roff with every command's options.
+/// Writes a single roff page with the options of every command.
 pub fn man(mut command: Command, out: &mut dyn Write) -> io::Result<()> {
     command.build();
     let page = Man::new(command.clone());
@@ -27,7 +27,7 @@ pub fn man(mut command: Command, out: &mut dyn Write) -> io::Result<()> {
     page.render_version_section(out)
 }
 
-/// Sub-commands become sections of the same page, their own headings sub-headings of it.
+/// Sub-commands become sections of the same page, and their headings sub-headings.
 fn section(command: &Command, out: &mut dyn Write) -> io::Result<()> {
     if command.get_name() == "help" {
         return Ok(());
@@ -45,7 +45,7 @@ fn section(command: &Command, out: &mut dyn Write) -> io::Result<()> {
     if has_options {
         page.render_options_section(&mut body)?;
     }
-    // The preamble that each rendering repeats has no place inside a page.
+    // Each rendering starts with a preamble, which belongs only at the top of the page.
     for line in String::from_utf8_lossy(&body).lines() {
         if line.starts_with(".ie ") || line.starts_with(".el ") {
             continue;

@@ -1,4 +1,4 @@
-//! `plimsoll doctor`: what is wrong with a live set-up.
+//! `plimsoll doctor`: checks a live installation for misconfiguration.
 
 use std::{collections::BTreeSet, io::Write, path::PathBuf, process::ExitCode};
 
@@ -15,22 +15,23 @@ use crate::caller_args::CallerArgs;
 const FINDINGS: u8 = 1;
 const NOT_ASKED: u8 = 2;
 
-/// Arguments of `doctor`.
+/// Arguments of `plimsoll doctor`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Exit status: 0 without findings, 1 with, 2 where something could not be asked."
+    after_help = "Exit status: 0 without findings, 1 with findings, 2 if a target could not be queried."
 )]
 pub struct DoctorArgs {
-    /// A stats socket of HAProxy, of level operator or admin: a path, or host:port. May be given again, as all of these.
+    /// Stats socket of HAProxy with level operator or admin: a path, or host:port. Repeat for each HAProxy.
     #[arg(long, value_name = "SOCKET", value_parser = socket)]
     haproxy: Vec<DatabaseAddress>,
-    /// HAProxy's configuration, for what it does not tell at its socket; each file that it reads, in that order.
+    /// HAProxy's configuration, for what its socket does not reveal. Repeat for each file, in the order HAProxy reads
+    /// them.
     #[arg(long, value_name = "FILE")]
     haproxy_config: Vec<PathBuf>,
-    /// Envoy's admin address, such as http://127.0.0.1:9901.
+    /// Address of Envoy's admin interface, such as http://127.0.0.1:9901.
     #[arg(long, value_name = "URL", value_parser = http_url)]
     envoy: Vec<HttpUrl>,
-    /// The agents' HTTP addresses, such as http://192.0.2.11:9464.
+    /// HTTP addresses of the agents, such as http://192.0.2.11:9464.
     #[arg(
         long,
         env = "PLIMSOLL_URLS",
@@ -39,16 +40,16 @@ pub struct DoctorArgs {
         value_parser = http_or_https_url
     )]
     agent: Vec<HttpUrl>,
-    /// Redis without a password, such as redis://192.0.2.5:6379.
+    /// URL of a Redis without a password, such as redis://192.0.2.5:6379.
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
-    /// Redis as [redis] in this agent's configuration has it, with user, password, TLS, sentinels or cluster.
+    /// Agent configuration whose [redis] table is used, with its user, password, TLS, sentinels or cluster.
     #[arg(long, value_name = "FILE", conflicts_with = "redis")]
     pub agent_config: Option<PathBuf>,
-    /// Do not tell of findings with this code.
+    /// Suppress findings with this code.
     #[arg(long, value_name = "CODE", value_parser = code)]
     ignore: Vec<Code>,
-    /// Print one object of JSON.
+    /// Print a single JSON object.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -75,7 +76,7 @@ fn code(text: &str) -> Result<Code, String> {
     })
 }
 
-/// Asks, tells, and says by the exit status what came of it; `link` is of the agent's configuration.
+/// Runs the checks and prints the findings; `link` is the Redis of the agent configuration.
 pub fn run(
     args: &DoctorArgs,
     link: Option<LinkSettings>,
@@ -86,7 +87,7 @@ pub fn run(
         .enable_all()
         .build()?;
     let asked = runtime.block_on(ask(&targets, env!("CARGO_PKG_VERSION")));
-    // A name server that hangs does not hold this up.
+    // A name server that hangs must not delay the exit.
     runtime.shutdown_background();
     let mut found = findings(&asked.snapshot);
     found.retain(|it| !args.ignore.contains(&it.code));
@@ -102,7 +103,7 @@ pub fn run(
     })
 }
 
-/// Of what goes wrong before anybody is asked.
+/// Reports an error from before any check.
 pub fn failed(error: &anyhow::Error) -> ExitCode {
     eprintln!("plimsoll: {error:#}");
     ExitCode::from(NOT_ASKED)
@@ -135,7 +136,7 @@ fn targets(args: &DoctorArgs, link: Option<LinkSettings>) -> anyhow::Result<Targ
         && targets.redis.is_none();
     ensure!(
         !is_nobody,
-        "nobody to ask: give --haproxy, --haproxy-config, --envoy, --agent, --redis or --agent-config"
+        "nothing to check: give --haproxy, --haproxy-config, --envoy, --agent, --redis or --agent-config"
     );
     Ok(targets)
 }
@@ -144,32 +145,32 @@ fn without_password(url: &str) -> anyhow::Result<LinkSettings> {
     let mut table = toml::Table::new();
     table.insert("urls".to_owned(), vec![url].into());
     let section: RedisSection = table.try_into()?;
-    // The URL is not repeated: it may have a password in it.
+    // The URL is not echoed, since it may contain a password.
     redis(&section).map_err(|it| {
         anyhow::anyhow!(
-            "--redis: {}; with a password, give --agent-config",
+            "--redis: {}; for a Redis with a password, use --agent-config",
             it.problem
         )
     })
 }
 
-/// What nobody who was asked can tell.
+/// Checks that none of the queried sources could answer.
 fn unseen(args: &DoctorArgs, asked: &Asked) -> Vec<&'static str> {
-    // Every backend has an algorithm.
+    // HAProxy reports an algorithm for every backend, unless the socket's level is too low.
     let mut algorithms = asked.snapshot.haproxys.iter().map(|it| &it.algorithms);
     let is_kept_back = algorithms.any(|it| it.values().any(String::is_empty));
     let missing = [
         (
             !args.haproxy.is_empty() && args.haproxy_config.is_empty(),
-            "timeout queue, hash-type and agent-send, for want of --haproxy-config",
+            "timeout queue, hash-type and agent-send: needs --haproxy-config",
         ),
         (
             is_kept_back,
-            "balance, clock and sockets of a HAProxy, for want of a socket of level operator",
+            "balance, clock and sockets of a HAProxy: needs a socket of level operator",
         ),
         (
             !(args.haproxy.is_empty() && args.envoy.is_empty()) && args.agent.is_empty(),
-            "whose answers the proxies get and whether limits follow them, for want of --agent",
+            "which agent answers each proxy, and whether limits follow its answers: needs --agent",
         ),
     ];
     let missing = missing.into_iter().filter(|(is_missing, _)| *is_missing);
@@ -196,14 +197,14 @@ fn as_text(
         writeln!(out, "  see    {}\n", code.docs())?;
     }
     for failure in &asked.failures {
-        writeln!(out, "could not ask {}: {}", failure.what, failure.problem)?;
+        writeln!(out, "cannot query {}: {}", failure.what, failure.problem)?;
     }
     for what in unseen {
-        writeln!(out, "not looked at: {what}")?;
+        writeln!(out, "not checked: {what}")?;
     }
     let kinds: BTreeSet<_> = found.iter().map(|it| it.code).collect();
     match found.len() {
-        0 => writeln!(out, "nothing found")?,
+        0 => writeln!(out, "no findings")?,
         1 => writeln!(out, "1 finding")?,
         count => writeln!(out, "{count} findings of {} kinds", kinds.len())?,
     }

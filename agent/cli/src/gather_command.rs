@@ -1,4 +1,4 @@
-//! `plimsoll gather`: its life, from the configuration to the last answer.
+//! `plimsoll gather`: from reading the configuration to the last answer.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -27,7 +27,7 @@ use crate::{
     notify::{self, Watchdog},
 };
 
-/// Arguments of `gather`.
+/// Arguments of `plimsoll gather`.
 #[derive(Args, Clone, Debug)]
 pub struct GatherArgs {
     /// Configuration file.
@@ -38,15 +38,15 @@ pub struct GatherArgs {
         default_value = "/etc/plimsoll/gather.toml"
     )]
     config: PathBuf,
-    /// Check the configuration and exit.
+    /// Validate the configuration and exit.
     #[arg(long, env = "PLIMSOLL_CHECK_CONFIG")]
     check_config: bool,
-    /// Ask the one that runs with this configuration whether it is ready, and exit.
+    /// Ask the gather running with this configuration whether it is ready, and exit.
     #[arg(long, conflicts_with = "check_config")]
     check_health: bool,
 }
 
-/// A server that answers later is not healthy.
+/// A slower answer counts as unhealthy.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_HEALTH_BODY: usize = 4096;
 
@@ -78,7 +78,7 @@ pub fn run(args: GatherArgs) -> anyhow::Result<()> {
     ended
 }
 
-/// Fails unless the one that listens there says that it is ready.
+/// Fails unless the server at this address reports that it is ready.
 fn check_health(config: &GatherConfig) -> anyhow::Result<()> {
     let mut address = config.listen;
     let scheme = match config.health_tls {
@@ -108,7 +108,7 @@ fn check_health(config: &GatherConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Until a signal ends it.
+/// Serves until a signal arrives.
 async fn serve(path: PathBuf, config: GatherConfig, log_level: LogLevel) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -158,7 +158,7 @@ async fn serve(path: PathBuf, config: GatherConfig, log_level: LogLevel) -> anyh
             }
             ended = &mut served => {
                 ended??;
-                bail!("the server ended by itself");
+                bail!("the server stopped unexpectedly");
             }
         }
     }
@@ -169,7 +169,7 @@ async fn serve(path: PathBuf, config: GatherConfig, log_level: LogLevel) -> anyh
     if let Ok(ended) = tokio::time::timeout(grace, served).await {
         return ended?;
     }
-    info!("what was still under way is broken off");
+    info!("requests still in progress were cancelled");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! A panic does not stop a task for good, nor silently.
+//! Restarts tasks that panic, and logs and counts each panic.
 
 use std::{
     collections::VecDeque,
@@ -9,12 +9,12 @@ use anyhow::{Context, bail};
 use prometheus::IntCounter;
 use tracing::error;
 
-/// More panics of one loop than this within [`PANIC_WINDOW`] end the process.
+/// If one task panics more often than this within [`PANIC_WINDOW`], the process exits.
 const MAX_PANICS: usize = 5;
-/// See [`MAX_PANICS`].
+/// Window in which panics are counted against [`MAX_PANICS`].
 const PANIC_WINDOW: Duration = Duration::from_secs(60);
 
-/// Starts a task again after a panic, and counts it; gives up on one that keeps panicking.
+/// Runs a task and restarts it after each panic, which it counts; fails if the task keeps panicking.
 pub async fn keep_running<F>(
     task: &str,
     restarts: &IntCounter,

@@ -5,18 +5,18 @@ use tracing_subscriber::{
     Registry, filter::LevelFilter, layer::SubscriberExt, reload, util::SubscriberInitExt,
 };
 
-/// Changes the level of a running agent.
+/// Handle that changes the log level of a running agent.
 pub struct LogLevel(reload::Handle<LevelFilter, Registry>);
 
 impl LogLevel {
-    /// From now on.
+    /// Sets the level.
     pub fn set(&self, level: Level) {
-        // Fails only where the subscriber is gone, and then nobody reads it.
+        // Fails only if the subscriber is gone, and then there is no log.
         let _ = self.0.reload(LevelFilter::from_level(level.0));
     }
 }
 
-/// Starts logging.
+/// Starts logging to standard error.
 pub fn start(level: Level, format: LogFormat) -> LogLevel {
     let (filter, handle) = reload::Layer::new(LevelFilter::from_level(level.0));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);

@@ -32,7 +32,7 @@ use config::Config;
 use doctor_command::DoctorArgs;
 use plimsoll_node::functions;
 
-/// The end does not wait longer than this for a name server or a disk.
+/// On exit, how long to wait for blocked calls to a name server or a disk.
 const LAST_CALLS: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -72,7 +72,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             drop(out);
             top::run(args, &mut std::io::stdout())?;
         }
-        // It has exit statuses of its own.
+        // Sets its own exit status.
         Command::Doctor(_) => {}
         Command::Identify(args) => identify::run(args, &mut out)?,
         Command::Tune(args) => tune::run(args, &mut out)?,
@@ -103,7 +103,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Only this one is compiled in; it fails where it is installed already.
+/// Installs the only crypto provider that is compiled in; fails if one is already installed.
 fn use_crypto() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

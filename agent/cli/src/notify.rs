@@ -1,4 +1,4 @@
-//! What systemd is told: that the program is ready, reads its configuration again, ends, and still works.
+//! Notifications to systemd: ready, reloading, stopping, watchdog.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use sd_notify::NotifyState;
 use tokio::time::{Interval, MissedTickBehavior};
 use tracing::debug;
 
-/// It serves.
+/// The program is ready to serve.
 pub fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
-/// It reads its configuration again, until it is [`ready`].
+/// The program reloads its configuration; ends with [`ready`].
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
@@ -19,23 +19,23 @@ pub fn reloading() {
     }
 }
 
-/// It ends.
+/// The program is stopping.
 pub fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
-/// Does nothing where systemd did not start it.
+/// Does nothing if systemd did not start the program.
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         debug!(%error, "cannot notify systemd");
     }
 }
 
-/// Tells at each [`Watchdog::due`] that the program still works, where systemd asks for that.
+/// Feeds systemd's watchdog, if the unit has one, at each [`Watchdog::due`].
 pub struct Watchdog(Option<Interval>);
 
 impl Watchdog {
-    /// As the unit has it.
+    /// Takes the interval from the unit's settings.
     pub fn new() -> Self {
         let limit =
             sd_notify::watchdog_enabled().filter(|limit| *limit >= Duration::from_millis(2));
@@ -46,7 +46,7 @@ impl Watchdog {
         }))
     }
 
-    /// When it is to be fed again.
+    /// Waits until the watchdog is due to be fed.
     pub async fn due(&mut self) {
         match &mut self.0 {
             Some(ticks) => drop(ticks.tick().await),
@@ -54,7 +54,7 @@ impl Watchdog {
         }
     }
 
-    /// It is not started again.
+    /// Feeds the watchdog, so that systemd does not restart the program.
     pub fn feed(&self) {
         tell(&[NotifyState::Watchdog]);
     }

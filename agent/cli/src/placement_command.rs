@@ -1,4 +1,4 @@
-//! `plimsoll placement`: the table of primaries, for people and scripts.
+//! `plimsoll placement`: inspects and changes the placement table.
 
 use std::{io::Write, time::Duration};
 
@@ -12,44 +12,45 @@ use serde_json::Value;
 use crate::caller_args::CallerArgs;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Of thousands of dispatchers an answer stays below this.
+/// Larger than an answer with thousands of dispatchers.
 const MAX_BODY: usize = 4 << 20;
 
-/// Arguments of `placement`.
+/// Arguments of `plimsoll placement`.
 #[derive(Args, Debug)]
 pub struct PlacementArgs {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     command: PlacementCommand,
 }
 
-/// Sub-commands.
+/// Commands of `plimsoll placement`.
 #[derive(Debug, Subcommand)]
 enum PlacementCommand {
-    /// Show the table's state: its keeper, how many object sets each node has, who acts on it.
+    /// Show the state of the table: its keeper, the number of object sets per node, its dispatchers.
     Show(Where),
-    /// Move an object set: =NAME, or *N for one of the rests. A plan may move it again; what is pinned stays.
+    /// Move an object set, =NAME or *N for one of the rests. Pinned sets do not move, and a later plan may move it
+    /// again.
     Move {
-        /// The object set.
+        /// Object set to move.
         set: ObjectSet,
-        /// The node that it goes to.
+        /// Destination node.
         node: String,
         #[command(flatten)]
         at: Where,
     },
-    /// Say that a dispatcher is dead: only if it is, since it may send requests otherwise.
+    /// Declare a dispatcher dead. Only for one that has really stopped, since it may still send requests otherwise.
     Forget {
-        /// Its id, as `show` has it.
+        /// Id of the dispatcher, as printed by `show`.
         id: String,
         #[command(flatten)]
         at: Where,
     },
 }
 
-/// Which agent.
+/// The agent to query.
 #[derive(Args, Debug)]
 struct Where {
-    /// The HTTP address of an agent with [placement].
+    /// HTTP address of an agent with [placement].
     #[arg(
         long,
         env = "PLIMSOLL_URL",
@@ -76,10 +77,7 @@ pub fn run(args: PlacementArgs, out: &mut impl Write) -> anyhow::Result<()> {
                 ..PlacementMessage::new(PlacementOperation::Move)
             };
             ask(&at, Some(&message))?;
-            Ok(writeln!(
-                out,
-                "asked the keeper to move {set} to {node}"
-            )?)
+            Ok(writeln!(out, "asked the keeper to move {set} to {node}")?)
         }
         PlacementCommand::Forget { id, at } => {
             let message = PlacementMessage {
@@ -87,7 +85,7 @@ pub fn run(args: PlacementArgs, out: &mut impl Write) -> anyhow::Result<()> {
                 ..PlacementMessage::new(PlacementOperation::Forget)
             };
             ask(&at, Some(&message))?;
-            Ok(writeln!(out, "{id} is forgotten")?)
+            Ok(writeln!(out, "{id} forgotten")?)
         }
     }
 }
@@ -125,14 +123,14 @@ fn show(shown: &PlacementView, out: &mut impl Write) -> anyhow::Result<()> {
         epoch,
         ..
     } = shown;
-    let keeper = shown.keeper.as_deref().unwrap_or("nobody");
+    let keeper = shown.keeper.as_deref().unwrap_or("none");
     writeln!(
         out,
         "cluster {cluster}, version {version}, {named} named sets"
     )?;
     writeln!(out, "keeper {keeper}, epoch {epoch}")?;
     if *version == 0 {
-        writeln!(out, "there is no table yet")?;
+        writeln!(out, "no table yet")?;
     }
     if shown.open_in_seconds > 0.0 {
         writeln!(

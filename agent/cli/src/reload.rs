@@ -1,4 +1,4 @@
-//! What a SIGHUP may change.
+//! What a reload on SIGHUP may change.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use plimsoll_signal::sources;
 
 use crate::config::Config;
 
-/// The new configuration, if all of it can come into force; the running one is not touched.
+/// Reads the new configuration, if all of it can be applied without a restart; the running one is not modified.
 pub fn read(path: &Path, running: &Config) -> anyhow::Result<Config> {
     let new = Config::load(path)?;
     let fixed = [
@@ -37,7 +37,7 @@ pub fn read(path: &Path, running: &Config) -> anyhow::Result<Config> {
     Ok(new)
 }
 
-/// Tries every log listener that is not already this agent's.
+/// Tests every log listener that this agent does not already hold.
 pub fn check_log_listeners(
     path: &Path,
     new: &Config,

@@ -1,4 +1,4 @@
-//! `plimsoll ring`: keys, slots and owners, for people and scripts.
+//! `plimsoll ring`: inspects rings, their keys, slots and owners.
 
 use std::{
     collections::BTreeMap,
@@ -16,34 +16,34 @@ use plimsoll_wire::{Ring, RingView};
 use crate::caller_args::CallerArgs;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// A table of the most slots, each a run of its own, stays below this.
+/// Larger than a table with the maximum number of slots, each a run of its own.
 const MAX_BODY: usize = 32 << 20;
 
-/// Arguments of `ring`.
+/// Arguments of `plimsoll ring`.
 #[derive(Args, Debug)]
 pub struct RingArgs {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     command: RingCommand,
 }
 
-/// Sub-commands.
+/// Commands of `plimsoll ring`.
 #[derive(Debug, Subcommand)]
 enum RingCommand {
-    /// Show the nodes of a ring, their slots and shares.
+    /// Show the nodes of a ring with their slots and shares.
     Show(Where),
-    /// Show what moved between two rings.
+    /// Show which slots moved between two rings.
     Diff {
-        /// A file with an answer of `/v1/ring`, or the URL of an agent.
+        /// File with an answer of `/v1/ring`, or the URL of an agent.
         a: String,
-        /// The other one.
+        /// File or URL of the other ring.
         b: String,
         #[command(flatten)]
         caller: CallerArgs,
     },
     /// Print the slot of each key: KEY, a tab, SLOT.
     Slot {
-        /// Slots of the ring.
+        /// Number of slots of the ring.
         #[arg(long, default_value_t = DEFAULT_SLOTS, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLOTS)))]
         slots: u32,
         #[command(flatten)]
@@ -58,25 +58,25 @@ enum RingCommand {
     },
 }
 
-/// Which keys.
+/// The keys to look up.
 #[derive(Args, Debug)]
 struct Keys {
     /// Keys.
     #[arg(required_unless_present = "stdin", value_name = "KEY")]
     keys: Vec<String>,
-    /// Read the keys from standard input, one a line; they may be any bytes.
+    /// Read the keys from standard input, one per line; any bytes are valid.
     #[arg(long, conflicts_with = "keys")]
     stdin: bool,
 }
 
 impl Keys {
-    /// Writes each key, a tab and what is said of it.
+    /// Writes each key, a tab and its result.
     fn tell<T: std::fmt::Display>(
         &self,
         out: &mut impl Write,
         mut say: impl FnMut(&[u8]) -> anyhow::Result<T>,
     ) -> anyhow::Result<()> {
-        // Standard output is written line by line otherwise.
+        // Standard output is otherwise flushed after each line.
         let mut out = BufWriter::with_capacity(1 << 16, out);
         let mut line = |key: &[u8]| -> anyhow::Result<()> {
             let said = say(key)?;
@@ -99,10 +99,10 @@ impl Keys {
     }
 }
 
-/// Which ring.
+/// The ring to query.
 #[derive(Args, Debug)]
 struct Where {
-    /// An agent's HTTP address.
+    /// HTTP address of an agent.
     #[arg(
         long,
         env = "PLIMSOLL_URL",
@@ -110,7 +110,7 @@ struct Where {
         default_value = "http://127.0.0.1:9464"
     )]
     url: String,
-    /// Whose ring, where the agent follows several.
+    /// Service whose ring to query, if the agent follows several.
     #[arg(long, env = "PLIMSOLL_SERVICE", value_name = "NAME")]
     service: Option<String>,
     #[command(flatten)]
@@ -212,7 +212,7 @@ fn diff(a: &Ring, b: &Ring, out: &mut impl Write) -> anyhow::Result<()> {
             b.table.slots()
         );
     }
-    // By name: an index may have another node in the other ring.
+    // Compared by name, since the same index may be another node in the other ring.
     let mut moved: BTreeMap<(&str, &str), u32> = BTreeMap::new();
     for (old, new) in a.table.owners().iter().zip(b.table.owners()) {
         let pair = (name(a, *old), name(b, *new));

@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use plimsoll_sim::{POLICIES, SCENARIOS, Scenario};
 
-/// What the report begins with.
+/// Heading and introduction of the report.
 const INTRODUCTION: &str = "# What the simulator shows
 
 Written by `make simulate`. Simulated, not measured: nodes, networks and clients are models, as each part says; \
@@ -17,31 +17,31 @@ Plimsoll's decisions are the code that the agents and proxies run. The other pol
 settings that they were published with. Intervals are 90 %, over seeds.
 ";
 
-/// Arguments of `simulate`.
+/// Arguments of `plimsoll simulate`.
 #[derive(Args, Debug)]
 #[command(after_help = "Scenario files are TOML; docs/simulator.md has every key.")]
 pub struct SimulateArgs {
-    /// Scenarios, by name or file; none for a list of those that come with the program, `all` for all of them.
+    /// Scenarios to run, by name or file, or `all`; lists the built-in scenarios if empty.
     #[arg(value_name = "NAME|FILE")]
     scenarios: Vec<String>,
-    /// Print the lab's summary schema, as JSON.
+    /// Print JSON in the schema of the lab's summaries.
     #[arg(long)]
     json: bool,
-    /// Write the summaries to a file, and the report to the output.
+    /// Write the JSON summaries to a file, in addition to the report on standard output.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     json_file: Option<PathBuf>,
-    /// The first seed.
+    /// First seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// As many seeds from it on, instead of the scenario's.
+    /// Number of seeds, instead of the scenario's.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     seeds: Option<u32>,
-    /// Instead of the scenario's, separated by commas.
+    /// Policies to run, comma-separated, instead of the scenario's.
     #[arg(long, value_delimiter = ',')]
     policies: Vec<String>,
 }
 
-/// Runs them and prints what they showed.
+/// Runs the scenarios and prints the results.
 pub fn run(args: &SimulateArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if args.scenarios.is_empty() {
         return list(out);
@@ -52,7 +52,7 @@ pub fn run(args: &SimulateArgs, out: &mut impl Write) -> anyhow::Result<()> {
     } else {
         args.scenarios.iter().map(String::as_str).collect()
     };
-    // All are read before the first, which may take long, is run.
+    // Read all scenarios before running the first, which may take long.
     let mut scenarios = Vec::with_capacity(names.len());
     for name in &names {
         let mut scenario = Scenario::find(name)?;
@@ -86,12 +86,12 @@ pub fn run(args: &SimulateArgs, out: &mut impl Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// On a terminal only: a log has no use for it.
+/// Shown on a terminal only.
 fn show_progress(name: &str, done: usize, of: usize) {
     let mut terminal = std::io::stderr();
     if terminal.is_terminal() {
         let end = if done == of { "\n" } else { "" };
-        // Who cannot see it misses nothing.
+        // Progress is optional: ignore errors.
         let _ = write!(terminal, "\r{name}: {done} of {of} runs{end}");
     }
 }

@@ -126,7 +126,7 @@ def test_an_agent_that_is_gone_is_named_beside_the_others(agent):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["http://127.0.0.1:1"], "no agent answers"),
+        (["http://127.0.0.1:1"], "no agent answered"),
         (["ftp://x"], "must be an address"),
         (["--interval", "1ms"], "must be from 200ms to 60s"),
     ],

@@ -11,7 +11,7 @@ pub const MAX_ORDER: usize = 8;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ModelError {
     /// The number of coefficients is not 1 to [`MAX_ORDER`].
-    #[error("{name} has {count} coefficients: 1 to {MAX_ORDER} are wanted")]
+    #[error("{name} has {count} coefficients: must have 1 to {MAX_ORDER}")]
     Count {
         /// `a` or `b`.
         name: char,
@@ -19,7 +19,7 @@ pub enum ModelError {
         count: usize,
     },
     /// A coefficient is NaN or infinite.
-    #[error("{name}{index} is {value}: a finite number is wanted")]
+    #[error("{name}{index} is {value}: must be a finite number")]
     NotFinite {
         /// `a` or `b`.
         name: char,

@@ -26,12 +26,12 @@ const CHANCE: f64 = 0.01;
 pub enum TraceError {
     /// The trace is too short, or has too many gaps.
     #[error(
-        "{0} periods have four before them without a gap: at least {MIN_ROWS} are wanted, and an hour is better"
+        "only {0} periods have four before them without a gap: at least {MIN_ROWS} are required, and an hour is better"
     )]
     Short(usize),
     /// The load was nearly constant.
     #[error(
-        "too little excitation: the load varied by {:.2} % of its mean, and at least {:.0} % is wanted. \
+        "too little excitation: the load varied by {:.2} % of its mean, but at least {:.0} % is required. \
          Let the clients vary what they ask for", 100.0 * .0, 100.0 * MIN_VARIATION
     )]
     Excitation(f64),

@@ -137,15 +137,15 @@ fn invalid_model_is_refused_with_the_coefficient() {
     let refused = |a: &[f64], b: &[f64]| Arx::new(a, b).unwrap_err().to_string();
     assert_eq!(
         refused(&[], &[1.0]),
-        "a has 0 coefficients: 1 to 8 are wanted"
+        "a has 0 coefficients: must have 1 to 8"
     );
     assert_eq!(
         refused(&[0.1; 9], &[1.0]),
-        "a has 9 coefficients: 1 to 8 are wanted"
+        "a has 9 coefficients: must have 1 to 8"
     );
     assert_eq!(
         refused(&[0.1], &[1.0, f64::NAN]),
-        "b2 is NaN: a finite number is wanted"
+        "b2 is NaN: must be a finite number"
     );
     assert_eq!(Arx::new(&[0.1], &[0.0, 0.0]), Err(ModelError::NoInput));
 }

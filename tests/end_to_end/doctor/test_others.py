@@ -148,7 +148,7 @@ def test_a_redis_for_everybody_is_found(stack, tmp_path):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ((), "nobody to ask"),
+        ((), "nothing to check"),
         (("--haproxy", "nowhere"), "must be a path that begins with /"),
         (("--haproxy-config", "/nowhere"), "/nowhere: No such file"),
         (("--redis", "redis://u:secret@h:1"), "--redis: must be redis://host:port"),

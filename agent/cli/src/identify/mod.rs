@@ -1,4 +1,4 @@
-//! `plimsoll identify`: how a node's delay follows its backlog, from a trace or from a live agent.
+//! `plimsoll identify`: how a node's delay follows its backlog, from a trace or a live agent.
 
 mod record;
 mod report;
@@ -18,16 +18,16 @@ use trace::Columns;
 const MIN_RECORDING: Duration = Duration::from_secs(1);
 const MAX_RECORDING: Duration = Duration::from_secs(24 * 3600);
 
-/// Arguments of `identify`.
+/// Arguments of `plimsoll identify`.
 #[derive(Args, Clone, Debug)]
 pub struct IdentifyArgs {
-    /// Trace: CSV with a line of column names, then a line a period; `-` is standard input.
+    /// Trace: CSV with a header line, then one line per period; `-` reads standard input.
     #[arg(value_name = "FILE", required_unless_present = "record")]
     trace: Option<PathBuf>,
     /// Record a trace from this agent instead.
     #[arg(long, value_name = "URL", value_parser = http_or_https_url, conflicts_with = "trace")]
     record: Option<HttpUrl>,
-    /// Of this service, where the agent has several.
+    /// Service to record, if the agent has several.
     #[arg(long, value_name = "NAME", requires = "record")]
     service: Option<String>,
     /// How long to record, 1s to 24h.
@@ -38,19 +38,19 @@ pub struct IdentifyArgs {
         value_parser = lasting
     )]
     lasting: Duration,
-    /// Keep what is recorded in this file, as CSV.
+    /// Also save the recorded trace to this file, as CSV.
     #[arg(long, value_name = "FILE", requires = "record")]
     save: Option<PathBuf>,
-    /// Column of the times, seconds.
+    /// Column with the times, in seconds.
     #[arg(long, value_name = "COLUMN", default_value = "time")]
     time: String,
-    /// Column of the service delays, seconds.
+    /// Column with the service delays, in seconds.
     #[arg(long, value_name = "COLUMN", default_value = "delay")]
     delay: String,
-    /// Column of the load that makes the delay: a backlog, a queue, an MPL.
+    /// Column with the load that causes the delay: a backlog, a queue length, an MPL.
     #[arg(long, value_name = "COLUMN", default_value = "backlog")]
     load: String,
-    /// Column of the requests finished: where it is 0 there is no delay.
+    /// Column with the number of finished requests; the delay is ignored where it is 0.
     #[arg(long, value_name = "COLUMN")]
     finished: Option<String>,
     /// Print JSON.
@@ -85,7 +85,7 @@ pub fn run(args: IdentifyArgs, out: &mut impl Write) -> anyhow::Result<()> {
                 args.lasting,
                 args.save.as_deref(),
             )?;
-            trace::read(recorded.as_bytes(), "what was recorded", &columns)?
+            trace::read(recorded.as_bytes(), "the recording", &columns)?
         }
         (None, Some(path)) if path.as_os_str() == "-" => {
             trace::read(std::io::stdin().lock(), "standard input", &columns)?

@@ -1,4 +1,4 @@
-//! A trace of a live agent, by its HTTP API.
+//! Records a trace of a live agent over its HTTP API.
 
 use std::{
     fs::File,
@@ -13,15 +13,15 @@ use plimsoll_wire::{NodeService, NodeView};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_BYTES: usize = 1 << 20;
-/// An agent that was silent for so long does not come back.
+/// An agent that has been silent for this long is taken to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Looks a period, so that none is missed, and the least and the most time between two.
+/// Polls per period, so that none is missed, with the shortest and longest pause between polls.
 const LOOKS: f64 = 4.0;
 const MIN_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 const COLUMNS: &str = "time,delay,backlog,jobs,bound,finished\n";
 
-/// Asks the agent until the time is over; returns the trace as CSV.
+/// Polls the agent for the given time; returns the trace as CSV.
 pub fn record(
     caller: &Caller,
     url: &HttpUrl,
@@ -74,7 +74,7 @@ async fn watch(
                     keep(&line(&said))?;
                 }
             }
-            // One that was there may be starting again.
+            // An agent that has answered before may be restarting.
             Err(_) if heard.is_some_and(|heard| heard.elapsed() < PATIENCE) => {}
             Err(problem) => bail!("cannot record the agent: {problem}"),
         }
@@ -83,7 +83,7 @@ async fn watch(
     Ok(trace)
 }
 
-/// An answer, or why there is none just now; fails where there will never be one.
+/// Returns an answer, or why there is none for now; fails on permanent errors.
 async fn ask(
     caller: &Caller,
     url: &HttpUrl,
@@ -100,11 +100,18 @@ async fn ask(
     let wanted = match (service, &known[..]) {
         (Some(service), _) => service.to_owned(),
         (None, [only]) => only.clone(),
-        (None, _) => bail!("--service: required, since {url} has several: {}", known.join(", ")),
+        (None, _) => bail!(
+            "--service: required, since {url} has several: {}",
+            known.join(", ")
+        ),
     };
     let said = answer.services.remove(&wanted);
-    let said =
-        said.with_context(|| format!("--service {wanted}: not found; {url} has {}", known.join(", ")))?;
+    let said = said.with_context(|| {
+        format!(
+            "--service {wanted}: not found; {url} has {}",
+            known.join(", ")
+        )
+    })?;
     NodeService::parse(said)
         .map(Ok)
         .map_err(|problem| anyhow!("{url}: services.{wanted}: {problem}"))
@@ -112,7 +119,7 @@ async fn ask(
 
 fn line(said: &NodeService) -> String {
     let told = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
-    // Without an end there is no delay, whatever was measured before.
+    // Without finished requests there is no delay: the previous value is stale.
     let delay = said.decision.measured_delay.filter(|_| said.finished > 0);
     format!(
         "{},{},{},{},{},{}\n",

@@ -1,4 +1,4 @@
-//! What is found, for people and for programs.
+//! The report of the identified models, as text and JSON.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ struct Seen {
     resets: usize,
     empty: usize,
     load: String,
-    /// Standard deviation over the mean.
+    /// Coefficient of variation: standard deviation over mean.
     load_variation: f64,
 }
 
@@ -27,7 +27,7 @@ struct Model {
     a: Option<Vec<f64>>,
     b: Option<Vec<f64>>,
     static_gain: Option<f64>,
-    /// Why it is not to be used.
+    /// Why the model is unusable.
     refused: Option<String>,
     #[serde(flatten)]
     quality: Option<Quality>,
@@ -57,7 +57,7 @@ impl Model {
     }
 }
 
-/// The model to use.
+/// The chosen model.
 #[derive(Clone, Debug, Serialize)]
 pub struct Chosen {
     scale: Scale,
@@ -66,19 +66,19 @@ pub struct Chosen {
     b: Vec<f64>,
 }
 
-/// All of it.
+/// The complete report.
 #[derive(Debug, Serialize)]
 pub struct Report {
     trace: Seen,
     models: Vec<Model>,
-    /// Which one, where any is to be used.
+    /// The chosen model, if any is usable.
     pub chosen: Option<Chosen>,
-    /// Why that, or why none.
+    /// Why it was chosen, or why none is usable.
     pub why: String,
 }
 
 impl Report {
-    /// Puts together what was found.
+    /// Builds the report.
     pub fn new(trace: &Trace, load: &str, found: &Identified) -> Self {
         let models: Vec<Model> = found.candidates.iter().map(Model::of).collect();
         let candidate = found.chosen.map(|at| &found.candidates[at]);
@@ -111,7 +111,7 @@ impl Report {
         }
     }
 
-    /// For people.
+    /// The report as text.
     pub fn text(&self) -> String {
         let seen = &self.trace;
         let mut text = format!(
@@ -175,13 +175,13 @@ fn figures(quality: &Quality) -> String {
     )
 }
 
-/// Why this one, and what to mind.
+/// Why the model was chosen, with warnings about it.
 fn why(models: &[Model], at: usize) -> String {
     let (chosen, error) = (&models[at], models[at].validated().unwrap_or_default());
     let usable = || models.iter().filter(|model| model.refused.is_none());
     let errors = usable().filter_map(|model| Some((model.validated()?, model)));
     let mut text = format!(
-        "the lowest order on its scale whose error in the second half, fitted on the first, is at most {:.0} % \
+        "the lowest order on its scale whose error on the second half, fitted on the first, is at most {:.0} % \
          over the best: {error:.4} s",
         100.0 * (WORTH - 1.0)
     );
@@ -218,7 +218,8 @@ fn warnings(quality: &Quality) -> String {
         text += "; warning: R2 is below the 0.8 that the papers require";
     }
     if residuals.load_follows_delay() {
-        text += "; warning: the load followed the delay, as under a controller, which biases the model";
+        text +=
+            "; warning: the load followed the delay, as under a controller, which biases the model";
     }
     text
 }
@@ -249,7 +250,7 @@ fn list(weights: &[f64]) -> String {
     told.join(", ")
 }
 
-/// With the digits that a command takes back.
+/// Weights in a form that `plimsoll tune` accepts.
 fn plain(weights: &[f64]) -> String {
     let told: Vec<String> = weights
         .iter()

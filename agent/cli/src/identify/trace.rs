@@ -1,4 +1,4 @@
-//! Traces as CSV: read, checked, and cut where periods are missing.
+//! Traces as CSV: parsed, validated, and split where periods are missing.
 
 use std::{fs::File, io::Read, path::Path};
 
@@ -6,37 +6,37 @@ use anyhow::{Context, bail};
 use csv::{ReaderBuilder, StringRecord, Trim};
 use plimsoll_science::Segment;
 
-/// Two days of seconds; what is longer is no better.
+/// Two days of one-second periods; a longer trace gives no better model.
 const MAX_ROWS: usize = 200_000;
 const MAX_BYTES: u64 = 64 << 20;
-/// How far from the period two times may be apart, as parts of it.
+/// Smallest and largest accepted distance between two lines, in periods.
 const CLOSEST: f64 = 0.5;
 const FARTHEST: f64 = 1.5;
 
-/// Names of the columns.
+/// Column names.
 #[derive(Clone, Debug)]
 pub struct Columns {
     pub time: String,
     pub delay: String,
     pub load: String,
-    /// Looked at where it is named.
+    /// Ignored if `None`.
     pub finished: Option<String>,
 }
 
-/// What a trace holds.
+/// A parsed trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// Without a gap each.
+    /// Segments without gaps.
     pub segments: Vec<Segment>,
-    /// The usual time between two lines, seconds.
+    /// Median time between two lines, in seconds.
     pub period: f64,
-    /// Lines read.
+    /// Number of lines.
     pub rows: usize,
-    /// Where lines are missing.
+    /// Number of gaps: places where lines are missing.
     pub gaps: usize,
-    /// Where time goes back, as where an agent was started again.
+    /// Number of times the clock goes back, as after an agent's restart.
     pub resets: usize,
-    /// Lines without a delay or a load.
+    /// Number of lines without a delay or a load.
     pub empty: usize,
 }
 
@@ -54,7 +54,7 @@ pub fn open(path: &Path, columns: &Columns) -> anyhow::Result<Trace> {
     read(file, &name, columns)
 }
 
-/// Reads a trace; `name` is for messages.
+/// Reads a trace; `name` appears in error messages.
 pub fn read(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Trace> {
     let rows = rows(from, name, columns)?;
     let mut apart: Vec<f64> = rows
@@ -86,8 +86,8 @@ pub fn read(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Tr
         before = Some(row.time);
         if (0.0..CLOSEST * period).contains(&apart) {
             bail!(
-                "{name}: line {}: column {:?}: {apart} s after the line before, where a period is {period} s: \
-                 a line a period is wanted",
+                "{name}: line {}: column {:?}: only {apart} s after the previous line, but a period is {period} s: \
+                 one line per period is required",
                 row.line,
                 columns.time
             );
@@ -130,7 +130,10 @@ fn rows(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Vec<Ro
             .position(|column| column == wanted)
             .with_context(|| {
                 let known: Vec<&str> = header.iter().collect();
-                format!("{name}: no column {wanted:?}; the columns are {}", known.join(", "))
+                format!(
+                    "{name}: no column {wanted:?}; the columns are {}",
+                    known.join(", ")
+                )
             })
     };
     let (time, delay, load) = (
@@ -180,7 +183,7 @@ fn rows(from: impl Read, name: &str, columns: &Columns) -> anyhow::Result<Vec<Ro
     Ok(rows)
 }
 
-/// A cell; nothing and NaN are no number.
+/// Parses a cell; empty and NaN cells are `None`.
 fn number(text: &str, line: u64, column: &str) -> anyhow::Result<Option<f64>> {
     if text.is_empty() || text.eq_ignore_ascii_case("nan") {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The components that run from the agent's start to its end, whatever its services are.
+//! Components that run for the agent's whole life, whatever its services.
 
 use std::{path::Path, pin::Pin, sync::Arc, time::Instant};
 
@@ -19,10 +19,10 @@ use tokio::net::{TcpListener, UnixListener};
 use super::shared::Shared;
 use crate::{config::Config, keep_running::keep_running};
 
-/// The name of the agent-check server's component, which ends before the others do.
+/// Name of the agent-check server's component, which ends before the others.
 pub const AGENT_CHECK: &str = "agent_check";
 
-/// Runs until it is stopped; one that ends by itself ends the agent.
+/// A component that runs until stopped; one that ends unexpectedly ends the agent.
 pub struct Component {
     pub name: &'static str,
     pub task: Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>,
@@ -39,7 +39,7 @@ impl Component {
         }
     }
 
-    /// One that a panic does not end.
+    /// A component that is restarted after a panic.
     fn restarted<F>(
         name: &'static str,
         shared: &Shared,
@@ -71,7 +71,7 @@ pub struct Listeners {
 impl Listeners {
     /// # Errors
     ///
-    /// An address that cannot be bound, with the file and the key that name it.
+    /// If an address cannot be bound; the error names the file and key.
     pub fn bind(path: &Path, config: &Config) -> anyhow::Result<Self> {
         let bind = |key: &str, address| {
             bind(address)
@@ -88,7 +88,7 @@ impl Listeners {
     }
 }
 
-/// The whole list, in the order in which they are started.
+/// All components, in starting order.
 pub fn components(shared: &Shared, listeners: Listeners) -> Vec<Component> {
     let node = NodeContext {
         state: Arc::clone(&shared.state),

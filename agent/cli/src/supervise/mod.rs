@@ -26,10 +26,10 @@ use crate::{
     reload,
 };
 
-/// How long components may take to end over their own grace.
+/// Time that components get to stop, in addition to their own grace periods.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// Runs the agent until a signal ends it, or a part that cannot be started again fails.
+/// Runs the agent until a signal ends it, or until a component that cannot be restarted fails.
 pub async fn run(path: PathBuf, config: Config, log_level: LogLevel) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -103,7 +103,7 @@ impl Agent {
         self.rings.reconcile(&self.shared, &self.config);
     }
 
-    /// Unless a loop is stuck: then systemd starts the agent again.
+    /// Skipped while a loop is stuck, so that systemd restarts the agent.
     fn feed(&self, watchdog: &Watchdog) {
         let stuck = http::stuck(&self.shared.state.load(), &self.shared.settings.load());
         match stuck.is_empty() {
@@ -132,7 +132,7 @@ impl Agent {
         notify::ready();
     }
 
-    /// Tells the proxies first, and ends what operators look at once they have heard.
+    /// Tells the proxies first, and stops the operators' endpoints once they know.
     async fn end(mut self) -> anyhow::Result<()> {
         info!("stopping");
         notify::stopping();
@@ -154,7 +154,7 @@ impl Agent {
         });
         ended.await.context("servers did not end in time")??;
         if let Some(socket) = &self.config.control_socket {
-            // A leftover is replaced at the next start.
+            // A stale socket is replaced at the next start.
             let _ = std::fs::remove_file(socket);
         }
         Ok(())

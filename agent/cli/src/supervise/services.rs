@@ -1,4 +1,4 @@
-//! The tasks of each service: its control loop, and its ring where it shares one.
+//! The tasks of each service: its control loop and, if it has one, its ring.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::shared::Shared;
 use crate::{config::Config, keep_running::keep_running};
 
-/// One task for each service.
+/// One control loop per service.
 #[derive(Default)]
 pub struct Loops {
     /// By service name, until the loop has ended.
@@ -22,7 +22,7 @@ pub struct Loops {
 }
 
 impl Loops {
-    /// Starts, changes and ends loops until they are those of the configuration.
+    /// Starts, reconfigures and stops loops to match the configuration.
     pub fn reconcile(&mut self, shared: &Shared, config: &Config) {
         for (name, (_, stop)) in &self.running {
             if !config.services.iter().any(|s| s.name == *name) {
@@ -36,7 +36,7 @@ impl Loops {
                 service: service.clone(),
             };
             match self.running.get(&service.name) {
-                // One that is being stopped is started anew when it has ended.
+                // A loop that is still stopping is restarted once it has ended.
                 Some((_, stop)) if stop.is_cancelled() => {}
                 Some((sender, _)) => {
                     sender.send_if_modified(|old| {
@@ -65,8 +65,8 @@ impl Loops {
         });
     }
 
-    /// The service whose loop ended, once one has; an error if it was not stopped. Takes the service
-    /// out of sight only now, since its loop may have published to the last.
+    /// Waits for a loop to end, and returns an error unless it was stopped. Only then is the service removed from
+    /// view, since its loop publishes until the end.
     pub async fn ended(&mut self, shared: &Shared) -> Option<anyhow::Result<()>> {
         let ended = self.tasks.join_next().await?;
         Some(self.take_out(ended, shared))
@@ -86,16 +86,16 @@ impl Loops {
     }
 }
 
-/// One task for each service that shares a ring.
+/// One task per service with a ring.
 #[derive(Default)]
 pub struct Rings {
-    /// By service name; cancelled, the task leaves its ring.
+    /// Cancellation token by service name; when cancelled, the task leaves its ring.
     running: BTreeMap<String, CancellationToken>,
     tasks: JoinSet<anyhow::Result<()>>,
 }
 
 impl Rings {
-    /// Starts and ends tasks until they are those of the configuration.
+    /// Starts and stops tasks to match the configuration.
     pub fn reconcile(&mut self, shared: &Shared, config: &Config) {
         let ringed = || config.services.iter().filter(|it| it.ring.is_some());
         self.running.retain(|name, stop| {
@@ -127,13 +127,13 @@ impl Rings {
         });
     }
 
-    /// Once a task has ended; none if there are no more.
+    /// Waits for a task to end; `None` if there are no tasks.
     pub async fn ended(&mut self) -> Option<anyhow::Result<()>> {
         let ended = self.tasks.join_next().await?;
         Some(ended.context("a ring task ended").and_then(|result| result))
     }
 
-    /// Tells all to leave their rings.
+    /// Tells all tasks to leave their rings.
     pub fn stop(&mut self) {
         for (_, stop) in std::mem::take(&mut self.running) {
             stop.cancel();

@@ -1,4 +1,4 @@
-//! What the components share.
+//! State shared by the components.
 
 use std::{
     path::Path,
@@ -31,13 +31,13 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Boards that one component writes and others read, settings that a reload changes, and metrics.
+/// State that one component writes and others read, settings that a reload changes, and metrics.
 pub struct Shared {
     pub registry: Registry,
     pub metrics: Metrics,
     pub check_metrics: AgentCheckMetrics,
     pub settings: SharedOutputSettings,
-    /// What each component goes by.
+    /// Configuration of each component.
     pub parts: Parts,
     pub state: SharedState,
     pub overrides: Arc<Overrides>,
@@ -49,18 +49,18 @@ pub struct Shared {
     pub envoy: Arc<EnvoyBoard>,
     pub observations: Arc<ObservationBoard>,
     pub partitions: Arc<Partitions>,
-    /// Tells the proxies that the agent is about to end.
+    /// Cancelled when the proxies are to be told that the agent is stopping.
     pub drain: CancellationToken,
-    /// Ends all components but the agent-check server, which `drain` ends.
+    /// Stops all components but the agent-check server, which `drain` stops.
     pub stop: CancellationToken,
 }
 
 impl Shared {
-    /// Loads what an earlier run saved.
+    /// Loads the state saved by an earlier run.
     ///
     /// # Errors
     ///
-    /// A state directory whose files cannot be read.
+    /// If files in the state directory cannot be read.
     pub fn new(config: &Config) -> anyhow::Result<Self> {
         let registry = Registry::new();
         let mut catalogue = Catalogue::new(&registry);
@@ -90,14 +90,14 @@ impl Shared {
         })
     }
 
-    /// Applies a reloaded configuration to all that runs on.
+    /// Applies a reloaded configuration to all running components.
     pub fn reconfigure(&self, config: &Config) {
         self.settings.store(Arc::new(config.output_settings()));
         self.partitions.reconfigure(&config.partitions);
         self.parts.send(config);
     }
 
-    /// Takes out what was published for a removed service.
+    /// Removes the published state of a removed service.
     pub fn forget(&self, service: &str) {
         self.state.rcu(|all| {
             let mut services = all.services.clone();

@@ -1,4 +1,4 @@
-//! `plimsoll top`: a live cluster on a terminal.
+//! `plimsoll top`: watches a live cluster on a terminal.
 
 mod screen;
 mod snapshot;
@@ -23,14 +23,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::caller_args::CallerArgs;
 use snapshot::Snapshot;
 
-/// Asking agents more often is of no use: they decide once a period.
+/// Polling faster is pointless, since agents decide once per period.
 const MIN_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Arguments of `top`.
+/// Arguments of `plimsoll top`.
 #[derive(Args, Clone, Debug)]
 pub struct TopArgs {
-    /// The agents' HTTP addresses, one an agent.
+    /// HTTP addresses of the agents, one URL each.
     #[arg(
         env = "PLIMSOLL_URLS",
         value_name = "URL",
@@ -39,10 +39,10 @@ pub struct TopArgs {
         default_value = "http://127.0.0.1:9464"
     )]
     urls: Vec<HttpUrl>,
-    /// Only this service.
+    /// Show only this service.
     #[arg(long, env = "PLIMSOLL_SERVICE", value_name = "NAME")]
     service: Option<String>,
-    /// Time between two looks, 200ms to 60s.
+    /// Refresh interval, 200ms to 60s.
     #[arg(
         long,
         env = "PLIMSOLL_TOP_INTERVAL",
@@ -51,7 +51,7 @@ pub struct TopArgs {
         value_parser = interval
     )]
     interval: Duration,
-    /// Print one look as text and exit; for scripts and pipes.
+    /// Print one snapshot as text and exit, for scripts and pipes.
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -66,7 +66,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Shows the cluster until told to stop.
+/// Shows the cluster until stopped.
 pub fn run(args: TopArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let caller = args.caller.caller(&args.urls)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -76,7 +76,7 @@ pub fn run(args: TopArgs, out: &mut impl Write) -> anyhow::Result<()> {
         let seen = runtime.block_on(snapshot::take(&caller, &args.urls, args.service.as_deref()));
         out.write_all(table::text(&seen).as_bytes())?;
         if seen.rows.is_empty() {
-            bail!("no agent answers");
+            bail!("no agent answered");
         }
         return Ok(());
     }
@@ -98,7 +98,7 @@ pub fn run(args: TopArgs, out: &mut impl Write) -> anyhow::Result<()> {
     screen::show(&snapshots, &ended)
 }
 
-/// Asks the agents once an interval until a signal comes, or nobody looks any more.
+/// Polls the agents once per interval, until a signal arrives or the screen is closed.
 async fn watch(
     args: &TopArgs,
     caller: &Caller,
@@ -114,7 +114,7 @@ async fn watch(
         };
         tokio::select! {
             seen = look => {
-                // One that was not drawn yet is enough.
+                // The previous snapshot has not been drawn yet: drop this one.
                 if let Err(mpsc::TrySendError::Disconnected(_)) = sender.try_send(seen) {
                     return Ok(());
                 }

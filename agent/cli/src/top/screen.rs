@@ -1,4 +1,4 @@
-//! The terminal: drawn with each look and each change of its size, given back however this ends.
+//! The terminal: redrawn at each snapshot and resize, restored however the command ends.
 
 use std::{
     sync::{
@@ -23,11 +23,11 @@ use super::{
     table::{COLUMNS, cells, widths},
 };
 
-/// How often keys and news are looked for.
+/// How often to check for key presses and new snapshots.
 const LOOK: Duration = Duration::from_millis(100);
-/// Between two columns.
+/// Spaces between columns.
 const SPACING: usize = 2;
-/// Of the promise: what needs an eye.
+/// Fraction of the SLA's delay from which a row is highlighted.
 const CLOSE: f64 = 0.9;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,7 +37,7 @@ enum Order {
     Jobs,
 }
 
-/// Draws what comes until a key or a signal ends it.
+/// Draws snapshots until a key press or a signal ends it.
 pub fn show(snapshots: &Receiver<Snapshot>, ended: &AtomicBool) -> anyhow::Result<()> {
     let mut terminal = ratatui::try_init().context("cannot take over the terminal")?;
     let shown = run(&mut terminal, snapshots, ended);
@@ -172,7 +172,7 @@ fn draw(frame: &mut Frame, seen: Option<&Snapshot>, order: Order, chosen: &mut T
     );
 }
 
-/// How many of the columns, from the left, a line has room for.
+/// Number of columns, from the left, that fit on a line.
 fn fitting(widths: &[usize], most: usize) -> usize {
     let mut end = 0;
     let fits = |width: &&usize| {

@@ -1,4 +1,4 @@
-//! What the agents say at one time.
+//! The agents' answers at one point in time.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,56 +9,56 @@ use plimsoll_wire::{NodeService, NodeView};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-/// For one agent's answer.
+/// Timeout of a request to an agent.
 const TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_BYTES: usize = 1 << 20;
-/// Of what an agent says of itself.
+/// Maximum length of text from an agent.
 const MAX_TEXT: usize = 64;
 
-/// All that was heard.
+/// The answers of all agents.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    /// By agent, then service.
+    /// Sorted by agent, then service.
     pub rows: Vec<Row>,
-    /// Agents that gave no answer, and why.
+    /// Agents that did not answer, and why.
     pub silent: Vec<(String, String)>,
 }
 
-/// One service on one node.
+/// A service on a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Where the service is, or the agent where that is not known.
+    /// Address of the service, or of the agent if that is unknown.
     pub node: String,
     pub service: String,
-    /// "up", "down" or "drain"; "observe" where proxies are told none of it.
+    /// "up", "down" or "drain"; "observe" if proxies are told none of it.
     pub standing: &'static str,
-    /// What the controller holds to its set point, and the service's promise, seconds.
+    /// The measured delay that the controller compares with its set point, and the SLA's delay, in seconds.
     pub delay: Option<f64>,
     pub sla_delay: f64,
-    /// In requests.
+    /// Bound in requests.
     pub bound_jobs: f64,
     pub jobs: Option<f64>,
-    /// What weights go by, in cost units; `None` while it is not known.
+    /// Capacity that weights are computed from, in cost units; `None` while unknown.
     pub capacity: Option<f64>,
-    /// How long ago the load line learned it, and whether in a run before this one.
+    /// Age of the load line's learned capacity, in seconds, and whether an earlier run learned it.
     pub learned: Option<(f64, bool)>,
     pub weight_percent: u16,
-    /// Part of the ring's slots.
+    /// Fraction of the ring's slots.
     pub ring: Option<f64>,
-    /// Part of the traffic that Envoy is told to refuse.
+    /// Fraction of the traffic that Envoy is told to refuse.
     pub shed: f64,
-    /// Finished a second, and failed.
+    /// Finished and failed requests per second.
     pub finished: Option<f64>,
     pub failed: Option<f64>,
     pub reason: String,
-    /// A second, in cost units, of a service that is only observed.
+    /// Cost units per second that a service in observe mode would refuse.
     pub would_refuse: Option<f64>,
-    /// What the source last said when it failed, or how blind it is.
+    /// Last error of the source, or how blind it is.
     pub problem: Option<String>,
 }
 
 impl Row {
-    /// Delay over the promise.
+    /// Delay over the SLA's delay.
     pub fn load(&self) -> Option<f64> {
         self.delay.map(|delay| delay / self.sla_delay)
     }
@@ -70,7 +70,7 @@ fn problem(said: &NodeService) -> Option<String> {
     said.source_error.as_deref().map(shown).or(blind)
 }
 
-/// Asks all agents at once.
+/// Polls all agents concurrently.
 pub async fn take(caller: &Caller, urls: &[HttpUrl], service: Option<&str>) -> Snapshot {
     let mut asked = JoinSet::new();
     for (place, url) in urls.iter().enumerate() {
@@ -78,7 +78,7 @@ pub async fn take(caller: &Caller, urls: &[HttpUrl], service: Option<&str>) -> S
         asked.spawn(async move { (place, url.authority.clone(), ask(&caller, &url).await) });
     }
     let mut answers = BTreeMap::new();
-    // The tasks cannot panic, and none is cancelled.
+    // The tasks do not panic, and none is cancelled.
     while let Some(Ok((place, agent, answer))) = asked.join_next().await {
         answers.insert(place, (agent, answer));
     }
@@ -114,7 +114,7 @@ async fn ask(caller: &Caller, url: &HttpUrl) -> Result<Vec<Row>, String> {
     rows(&body, &url.authority, ring)
 }
 
-/// Part of the slots that the node has.
+/// Fraction of the slots that the node owns.
 fn ring(metrics: &[u8], service: &str) -> Option<f64> {
     let labels = Labels::from([("service".to_owned(), service.to_owned())]);
     let wanted = Selector::new("plimsoll_ring_realised_ratio", &labels);
@@ -171,7 +171,7 @@ fn rows(body: &[u8], agent: &str, ring: impl Fn(&str) -> Option<f64>) -> Result<
     services.map(row).collect()
 }
 
-/// Others' words, harmless on a terminal.
+/// Sanitises text from an agent for the terminal.
 fn shown(text: &str) -> String {
     printable(text).chars().take(MAX_TEXT).collect()
 }
@@ -246,7 +246,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_blind_source_is_told() {
+    fn a_blind_source_is_shown() {
         let mut answer = answer();
         let sight = &mut answer["services"]["stocks"]["sight"];
         *sight = json!({"ratio": 5.04, "unseen": null});
@@ -271,7 +271,7 @@ pub mod tests {
     }
 
     #[test]
-    fn garbage_is_told() {
+    fn malformed_answers_are_reported() {
         for body in ["", "[]", "{\"services\": {\"a\": 1}}", "\u{0}"] {
             assert!(rows(body.as_bytes(), "a", |_| None).is_err(), "{body}");
         }

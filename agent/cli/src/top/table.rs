@@ -1,9 +1,9 @@
-//! The rows as text, in columns.
+//! The rows as text in columns.
 
 use super::snapshot::{Row, Snapshot};
 use crate::node_command::ago;
 
-/// Names, and whether they stand to the right.
+/// Column names, and whether each is right-aligned.
 pub const COLUMNS: [(&str, bool); 16] = [
     ("NODE", false),
     ("SERVICE", false),
@@ -23,7 +23,7 @@ pub const COLUMNS: [(&str, bool); 16] = [
     ("BOUND'S REASON", false),
 ];
 
-/// What is shown of a row.
+/// The cells of a row.
 pub fn cells(row: &Row) -> [String; COLUMNS.len()] {
     let percent = |part: f64| format!("{:.0}%", 100.0 * part);
     let known = |value: Option<f64>, digits: usize| {
@@ -50,7 +50,7 @@ pub fn cells(row: &Row) -> [String; COLUMNS.len()] {
     ]
 }
 
-/// Why the bound is what it is, or what is wrong; of a bound that no proxy is told, what it would refuse.
+/// The reason for the bound, or the problem; in observe mode also what the bound would refuse.
 fn reason(row: &Row) -> String {
     let reason = row.problem.as_ref().unwrap_or(&row.reason);
     match row.would_refuse {
@@ -59,7 +59,7 @@ fn reason(row: &Row) -> String {
     }
 }
 
-/// How long ago; from before the agent's start with an asterisk.
+/// Age of the learned capacity; an asterisk marks one from before the agent's start.
 fn learned(row: &Row) -> String {
     row.learned.map_or_else(
         || "-".to_owned(),
@@ -74,7 +74,7 @@ fn seconds(value: f64) -> String {
     }
 }
 
-/// How wide the columns have to be.
+/// Column widths.
 pub fn widths(rows: &[[String; COLUMNS.len()]]) -> [usize; COLUMNS.len()] {
     let mut widths = COLUMNS.map(|(name, _)| name.len());
     for row in rows {
@@ -85,7 +85,7 @@ pub fn widths(rows: &[[String; COLUMNS.len()]]) -> [usize; COLUMNS.len()] {
     widths
 }
 
-/// All of it, a line a row.
+/// The whole table, one line per row.
 pub fn text(seen: &Snapshot) -> String {
     let rows: Vec<_> = seen.rows.iter().map(cells).collect();
     let widths = widths(&rows);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_observes_says_so() {
+    fn observe_mode_is_shown() {
         let observed = Row {
             standing: "observe",
             would_refuse: Some(2.54),

@@ -1,4 +1,4 @@
-//! `plimsoll tune`: gains for a model and an SLA, or what given gains make of the loop.
+//! `plimsoll tune`: gains for a model and an SLA, or an analysis of given gains.
 
 mod picture;
 mod report;
@@ -17,10 +17,10 @@ use serde::Deserialize;
 
 use report::{Loop, Report, Sla};
 
-/// Arguments of `tune`.
+/// Arguments of `plimsoll tune`.
 #[derive(Args, Clone, Debug)]
 pub struct TuneArgs {
-    /// Weights of the delays 1, 2, … periods ago, as in s(k) = Σ a_i s(k-i) + Σ b_i d(k-i).
+    /// Weights of the delays 1, 2, … periods ago: the a_i of s(k) = Σ a_i s(k-i) + Σ b_i d(k-i).
     #[arg(
         long,
         required_unless_present = "model",
@@ -29,7 +29,7 @@ pub struct TuneArgs {
         allow_hyphen_values = true
     )]
     a: Vec<f64>,
-    /// Weights of the backlogs 1, 2, … periods ago.
+    /// Weights of the backlogs 1, 2, … periods ago: the b_i.
     #[arg(
         long,
         required_unless_present = "model",
@@ -38,34 +38,34 @@ pub struct TuneArgs {
         allow_hyphen_values = true
     )]
     b: Vec<f64>,
-    /// Take the model that `plimsoll identify --json` chose from its output in this file.
+    /// Use the model chosen by `plimsoll identify --json`, from its output in this file.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["a", "b"])]
     model: Option<PathBuf>,
-    /// Analyse this proportional gain, in units of backlog over units of delay.
+    /// Proportional gain to analyse, in units of backlog per unit of delay.
     #[arg(long, requires = "ki", value_parser = gain)]
     kp: Option<f64>,
-    /// Analyse this integral gain, over the proportional one.
+    /// Integral gain to analyse, relative to the proportional gain.
     #[arg(long, requires = "kp", value_parser = gain)]
     ki: Option<f64>,
-    /// The gains are relative to target and bound, as in agent.toml.
+    /// The given gains are relative to target and bound, as in agent.toml.
     #[arg(long, requires = "kp")]
     relative: bool,
-    /// The SLA's delay S_t.
+    /// Delay S_t of the SLA.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     delay: Duration,
-    /// The most a transient may reach, S_v; default: 1.1 times the delay.
+    /// Peak delay S_v that a transient may reach [default: 1.1 times the delay].
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     overshoot: Option<Duration>,
-    /// Time within which a transient must be over, T_v.
+    /// Settling time T_v: the time within which a transient must be over.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     settling: Duration,
-    /// Sampling period of the model and of the controller.
+    /// Sampling period of the model and the controller.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
     period: Duration,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Draw the answer to a step of the target to this file, as SVG.
+    /// Draw the response to a step of the target to this file, as SVG.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -126,7 +126,7 @@ fn positive_gain(plant: &Arx) -> anyhow::Result<f64> {
     Ok(gain)
 }
 
-/// What `plimsoll identify --json` printed, as far as it matters here.
+/// The fields of `plimsoll identify --json` that matter here.
 #[derive(Deserialize)]
 struct IdentifiedModels {
     chosen: Option<IdentifiedModel>,

@@ -1,4 +1,4 @@
-//! The answer to a step, drawn with characters and as SVG.
+//! The step response, drawn as text and as SVG.
 
 use std::fmt::Write;
 
@@ -15,18 +15,18 @@ use super::report::Report;
 /// Columns and rows on a terminal.
 const COLUMNS: u16 = 76;
 const ROWS: u16 = 16;
-/// Of the SVG, in pixels; the margin holds the axes' numbers.
+/// Size of the SVG in pixels; the margin holds the axis labels.
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 320.0;
 const MARGIN: f64 = 44.0;
 
-/// What is worth showing: until it has settled, and a little more.
+/// The part worth showing: until it has settled, and a little more.
 fn shown(step: &Step) -> &[f64] {
     let periods = (step.settling_periods * 3 / 2).max(10);
     &step.delay[..periods.min(step.delay.len())]
 }
 
-/// The top of the picture.
+/// The highest value on the vertical axis.
 fn highest(step: &Step) -> f64 {
     (1.0 + step.overshoot).max(1.1)
 }
@@ -37,7 +37,7 @@ fn lowest(step: &Step) -> f64 {
         .fold(0.0, |least, value| value.min(least))
 }
 
-/// As lines of text.
+/// The plot as lines of text.
 pub fn terminal(step: &Step) -> String {
     let delay: Vec<(f64, f64)> = shown(step)
         .iter()
@@ -77,7 +77,7 @@ pub fn terminal(step: &Step) -> String {
     (0..ROWS).map(row).collect()
 }
 
-/// As a picture that stands alone: delay, target, what counts as settled, and what the SLA allows.
+/// The plot as a stand-alone SVG: delay, target, settling band and the SLA's limits.
 pub fn svg(step: &Step, report: &Report) -> String {
     let delay = shown(step);
     let last = (delay.len() - 1) as f64;

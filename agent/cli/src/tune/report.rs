@@ -1,4 +1,4 @@
-//! What is found, for people and for programs.
+//! The analysis, as text and JSON.
 
 use plimsoll_core::PiGains;
 use plimsoll_science::{Arx, Complex, ControlLoop, Margins, RootError, Step};
@@ -6,16 +6,16 @@ use serde::{Serialize, Serializer, ser::SerializeSeq};
 
 use super::picture;
 
-/// The SLA {S_t, S_v, T_v}, and the period of the loop.
+/// The SLA {S_t, S_v, T_v} and the period of the control loop.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Sla {
-    /// S_t.
+    /// S_t: promised delay.
     pub delay_seconds: f64,
-    /// S_v.
+    /// S_v: peak delay of a transient.
     pub overshoot_seconds: f64,
-    /// T_v.
+    /// T_v: settling time.
     pub settling_seconds: f64,
-    /// P.
+    /// P: sampling period.
     pub period_seconds: f64,
 }
 
@@ -32,7 +32,7 @@ struct Plant {
 struct Gains {
     kp: f64,
     ki: f64,
-    /// As Plimsoll's controller takes them; there where more backlog makes more delay.
+    /// The gains as Plimsoll's controller takes them; `None` unless more backlog means more delay.
     relative: Option<Relative>,
 }
 
@@ -42,25 +42,25 @@ struct Relative {
     ki: f64,
 }
 
-/// The closed loop. Apart from its poles there is nothing to tell of an unstable one.
+/// The closed loop. An unstable one has only poles.
 #[derive(Debug, Serialize)]
 pub struct Loop {
     #[serde(serialize_with = "pairs")]
     poles: Vec<Complex<f64>>,
     stable: bool,
     margins: Option<Margins>,
-    /// As a share of the step, and in periods and seconds.
+    /// Overshoot as a fraction of the step; settling time in periods and seconds.
     overshoot: Option<f64>,
     settling_periods: Option<usize>,
     settling_seconds: Option<f64>,
-    /// Whether overshoot and settling are within the SLA.
+    /// Whether overshoot and settling time are within the SLA.
     within_sla: bool,
-    /// Delay and bound, a period each, after a step of the target from 0 to 1.
+    /// Delay and bound, per period, after a step of the target from 0 to 1.
     pub step: Option<Step>,
 }
 
 impl Loop {
-    /// Analyses a loop.
+    /// Analyses a control loop.
     pub fn new(control_loop: &ControlLoop, sla: &Sla) -> Result<Self, RootError> {
         let poles = control_loop.poles()?;
         let stable = ControlLoop::is_stable(&poles);
@@ -92,20 +92,20 @@ struct Literal {
     stable: bool,
 }
 
-/// All of it.
+/// The complete report.
 #[derive(Debug, Serialize)]
 pub struct Report {
     plant: Plant,
     gains: Gains,
     sla: Sla,
-    /// The loop with Chronos eq. 7, which is what Plimsoll runs.
+    /// The loop with Chronos eq. 7, which Plimsoll runs.
     #[serde(flatten)]
     pub velocity: Loop,
     double_integrating: Literal,
 }
 
 impl Report {
-    /// Puts together what was found.
+    /// Builds the report.
     pub fn new(
         plant: &Arx,
         gains: PiGains,
@@ -139,7 +139,7 @@ impl Report {
         })
     }
 
-    /// For people.
+    /// The report as text.
     pub fn text(&self) -> String {
         let (plant, gains, found) = (&self.plant, &self.gains, &self.velocity);
         let mut text = format!("model         s(k) = {}\n", equation(&plant.a, &plant.b));
@@ -159,8 +159,8 @@ impl Report {
         }
         text += &format!("closed loop   poles {}\n", poles(&found.poles));
         if let (Some(margins), Some(step)) = (&found.margins, &found.step) {
-            let factor = |gain: f64| format!("{gain:.2} times");
-            let gain = margins.gain.map_or("without end".to_owned(), factor);
+            let factor = |gain: f64| format!("{gain:.2}x");
+            let gain = margins.gain.map_or("unlimited".to_owned(), factor);
             let degrees = |phase: f64| format!("{phase:.1}°");
             let phase = margins.phase_degrees.map_or("any".to_owned(), degrees);
             text += &format!(
@@ -191,12 +191,12 @@ impl Report {
         text
     }
 
-    /// The SLA's overshoot, as a share of the step.
+    /// Overshoot allowed by the SLA, as a fraction of the step.
     pub fn allowed_overshoot(&self) -> f64 {
         self.sla.overshoot_seconds / self.sla.delay_seconds - 1.0
     }
 
-    /// The SLA's settling time in periods.
+    /// Settling time allowed by the SLA, in periods.
     pub fn allowed_periods(&self) -> f64 {
         self.sla.settling_seconds / self.sla.period_seconds
     }
@@ -221,7 +221,7 @@ fn equation(a: &[f64], b: &[f64]) -> String {
     text
 }
 
-/// Pairs as one: "0.497, 0.282 ± 0.351i".
+/// Formats poles, each conjugate pair as one: "0.497, 0.282 ± 0.351i".
 fn poles(poles: &[Complex<f64>]) -> String {
     let told: Vec<String> = poles
         .iter()

@@ -74,7 +74,7 @@ fn what_is_not_understood_changes_nothing_and_is_counted() {
     assert_answers(&agent);
 }
 
-/// What is answered to a line from this address.
+/// The answer to a line from this address.
 fn check_from(agent: &Agent, address: &str, line: &str) -> String {
     let mut stream = connect_from(address, agent.check_port);
     let _ = stream.write_all(line.as_bytes());

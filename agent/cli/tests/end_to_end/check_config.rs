@@ -44,7 +44,7 @@ fn what_is_fine_is_said_in_a_line_a_service() {
              outputs: agent-check 127.0.0.1:{check_port}, HTTP 127.0.0.1:{http_port}"
         )
     );
-    assert!(lines[1].ends_with("agent.toml: configuration is fine"));
+    assert!(lines[1].ends_with("agent.toml: configuration is valid"));
     assert_eq!(lines.len(), 2);
 }
 
@@ -66,7 +66,7 @@ fn a_state_directory_that_is_not_there_is_refused_with_the_way_to_make_it() {
     );
     std::fs::write(agent.config_path().with_file_name("state"), "").unwrap();
     let (fine, _, against) = check(&agent, &[]);
-    assert!(!fine && against.contains("is no directory"), "{against}");
+    assert!(!fine && against.contains("is not a directory"), "{against}");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_probe_tries_ports_and_sources_before_the_start_and_beside_the_running_agent
         .lines()
         .find(|line| line.starts_with("ok    stocks source: histogram work_seconds at http://"));
     assert!(
-        found.is_some_and(|line| line.ends_with("/metrics: is there")),
+        found.is_some_and(|line| line.ends_with("/metrics: found")),
         "{said}"
     );
 
@@ -97,7 +97,7 @@ fn a_probe_tries_ports_and_sources_before_the_start_and_beside_the_running_agent
 }
 
 #[test]
-fn a_probe_says_what_to_do_about_what_fails() {
+fn a_probe_advises_on_each_failure() {
     let service = Service::start();
     let agent = Agent::unstarted(&service, "");
     make_state(&agent);
@@ -114,14 +114,14 @@ fn a_probe_says_what_to_do_about_what_fails() {
     assert!(!fine);
     assert!(against.contains("3 of 4 probes failed"), "{said}{against}");
     for (start, hint) in [
-        ("FAIL  agent_check.listen", "`ss -lnp` as root"),
+        ("FAIL  agent_check.listen", "`ss -lnp`, run as root"),
         (
             "FAIL  stocks source: histogram other_seconds at http://",
-            "the name goes without _bucket",
+            "write the name without _bucket",
         ),
         (
             "FAIL  stocks jobs: postgresql at localhost:",
-            "may this user connect",
+            "is this user allowed to connect",
         ),
     ] {
         let line = said.lines().find(|line| line.starts_with(start));
@@ -133,7 +133,7 @@ fn a_probe_says_what_to_do_about_what_fails() {
     drop(service);
     let (_, said, _) = check(&agent, &["--probe"]);
     assert!(
-        said.contains("does the service run, and listen there?"),
+        said.contains("is the service running and listening there?"),
         "{said}"
     );
 }

@@ -94,7 +94,7 @@ fn cluster(service: &Service, bounds: &[u32]) -> Vec<Agent> {
     agents
 }
 
-/// What the agents of bounds 64,000, 64,000 and 16,000 answer while all is well.
+/// Answers of the agents with bounds 64,000, 64,000 and 16,000 in normal operation.
 const ALL: [(u64, &str, u64); 3] = [
     (8101, "HEALTHY", 1000),
     (8102, "HEALTHY", 1000),
@@ -243,7 +243,7 @@ fn what_peers_say_decides_how_much_is_shed() {
 }
 
 #[test]
-fn a_peer_that_lies_or_hangs_harms_nobody() {
+fn a_malformed_or_hanging_peer_does_no_harm() {
     let service = Service::start();
     let peer = Peer::start(Script::answer(
         200,

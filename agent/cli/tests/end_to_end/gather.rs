@@ -1,4 +1,4 @@
-//! One query to all partitions, on real agents with real PostgreSQL databases.
+//! Queries to all partitions, on real agents with real PostgreSQL databases.
 
 use crate::support::gather;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::support::lines::problem;
 use crate::support::{http_get, http_post, wait_for};
 use serde_json::{Value, json};
 
-/// Of the last line, each partition's.
+/// A field of each partition in the last line.
 fn each<'a>(lines: &'a [Value], field: &str) -> Vec<&'a Value> {
     let last = lines.last().unwrap();
     let told = last.get("end").or(last.get("error")).unwrap();

@@ -13,10 +13,10 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 const CALLERS: u64 = 4;
-/// Of a line that is the last one.
+/// Maximum size of the last line.
 const MAX_LAST_BYTES: usize = 8 << 10;
 
-/// How a caller saw its gather end.
+/// The end of a gather, as seen by its caller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Seen {
     Whole,
@@ -46,7 +46,8 @@ fn short(random: &mut Rng) -> Value {
     }
 }
 
-/// One gather, which is taken whole, left at any moment of 200 ms, or late at one.
+/// Runs a gather that is read completely, abandoned at a random moment within 200 ms, or late at one of the
+/// partitions.
 fn one(gather: &Gather, random: &mut Rng) -> Seen {
     let moment = Duration::from_millis(random.u64(1..200));
     let end = random.u8(..3);

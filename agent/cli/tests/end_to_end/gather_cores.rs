@@ -15,10 +15,10 @@ use crate::support::{Agent, Service, http_post, wait_for};
 use serde_json::{Value, json};
 
 const TOKEN: &str = "a-token-for-agents";
-/// Of 4 kB, in each partition.
+/// Number of rows in each partition, of 4 kB each.
 const ROWS: u64 = 5000;
 
-/// One database under many names, at agents that have one core each.
+/// One database under many partition names, with agents that have one core each.
 struct Nodes {
     agents: Vec<Agent>,
     _server: PostgreSql,
@@ -56,7 +56,7 @@ impl Nodes {
         }
     }
 
-    /// With a partition that another agent has.
+    /// Adds a partition that another agent has as well.
     fn add(&self, node: usize, partition: &str, port: u16) {
         let agent = &self.agents[node];
         agent.write_config(&format!(

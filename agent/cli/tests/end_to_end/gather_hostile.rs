@@ -1,4 +1,4 @@
-//! What no agent should say, in the answer of one partition of two: the other one's rows still come.
+//! Malformed answers of one partition out of two: the other one's rows still arrive.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ fn question(partial: bool) -> Value {
 }
 
 #[test]
-fn a_partition_that_says_nonsense_is_told_from_others() {
+fn malformed_answers_of_a_partition_do_not_affect_others() {
     let (stand_in, gather) = start();
     let with = |rows: &str| format!("{HEAD}{{\"columns\":[\"id\"]}}\n{rows}");
     let long = "x".repeat(3 << 20);

@@ -175,7 +175,7 @@ fn beside_a_crowd(port: u16, post: &str, fair: impl Fn() -> Vec<Option<u16>>) {
 }
 
 #[test]
-fn two_thousand_idle_or_trickling_connections_lock_nobody_out_of_the_agent() {
+fn two_thousand_idle_or_trickling_connections_do_not_block_the_agent() {
     let service = Service::start();
     let agent = Agent::start(&service, "");
     let port = agent.http_port;
@@ -201,7 +201,7 @@ fn two_thousand_idle_or_trickling_connections_lock_nobody_out_of_the_agent() {
 }
 
 #[test]
-fn two_thousand_idle_or_trickling_connections_lock_nobody_out_of_a_gather() {
+fn two_thousand_idle_or_trickling_connections_do_not_block_a_gather() {
     let gather = Gather::start(
         "[nodes]\na = \"127.0.0.1:9\"\n[[partition]]\nname = \"p\"\nnodes = [\"a\"]\n",
     );

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");
 
-/// What it says of a trace on its standard input.
+/// Runs the command on a trace on its standard input.
 fn identify(csv: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(PLIMSOLL);
     command.args(["identify", "-"]).args(arguments);
@@ -119,7 +119,7 @@ fn a_known_node_is_found_and_can_be_tuned() {
     std::fs::write(&file, "{\"chosen\": null, \"why\": \"too short\"}").unwrap();
     let refused = String::from_utf8(tune(&file).stderr).unwrap();
     assert!(
-        refused.contains("model.json has no model to use: too short"),
+        refused.contains("model.json has no usable model: too short"),
         "{refused}"
     );
 }
@@ -132,7 +132,7 @@ fn people_are_told_what_to_use_and_why() {
         "trace  400 periods of 1.000 s, 396 fitted; 0 gaps, 0 resets, 0 without a value",
         "load   backlog, varies by ",
         "use    order 2 on raw",
-        "why    the lowest order on its scale whose error in the second half",
+        "why    the lowest order on its scale whose error on the second half",
         "next   plimsoll tune --a=0.47",
     ] {
         assert!(text.contains(wanted), "{wanted} is not in\n{text}");
@@ -187,7 +187,7 @@ fn what_is_wrong_is_named_with_line_and_column() {
         (
             good.as_str(),
             &["--load", "mpl"][..],
-            "no column \"mpl\"; it has time, delay, backlog, finished",
+            "no column \"mpl\"; the columns are time, delay, backlog, finished",
         ),
         (
             &with("1002.5,x"),
@@ -204,28 +204,28 @@ fn what_is_wrong_is_named_with_line_and_column() {
             &[],
             "line 4: column \"delay\": \"inf\" is not a number",
         ),
-        (&with(","), &[], "line 4: column \"time\": a time is wanted"),
+        (&with(","), &[], "line 4: column \"time\": missing time"),
         (
             &with("1001.5,"),
             &[],
-            "line 4: column \"time\": 0 s after the line before, where a period is 1 s",
+            "line 4: column \"time\": only 0 s after the previous line, but a period is 1 s",
         ),
         (&with("1002.5,1,"), &[], "found record with 5 fields"),
         ("", &[], "no column \"time\""),
         (
             "time,delay,backlog\n",
             &[],
-            "0 lines, and time never goes on",
+            "0 lines, but the time in column",
         ),
         (
             "time,delay,backlog\n1,,1\n2,1,\n",
             &[],
-            "no line has a number both in column \"delay\" and in \"backlog\"",
+            "no line has numbers in both column \"delay\" and column \"backlog\"",
         ),
         (
             &csv(&chronos(80)),
             &[],
-            "76 periods have four before them without a gap: at least 80 are wanted",
+            "76 periods have four before them without a gap: at least 80 are required",
         ),
         (
             &csv(&[(5.0, 0.1), (5.0, 0.2)].repeat(60)),
@@ -240,7 +240,7 @@ fn what_is_wrong_is_named_with_line_and_column() {
     for at in 0..200_001 {
         writeln!(endless, "{at},1,1").unwrap();
     }
-    assert!(refusal(&endless, &[]).contains("more than 200000 lines: cut it"));
+    assert!(refusal(&endless, &[]).contains("more than the limit of 200000 lines"));
     let no_file = Command::new(PLIMSOLL)
         .args(["identify", "/nowhere.csv"])
         .output()
@@ -253,7 +253,7 @@ fn what_is_wrong_is_named_with_line_and_column() {
 }
 
 #[test]
-fn a_node_that_answers_the_wrong_way_has_no_model_and_says_so() {
+fn a_node_with_inverse_response_has_no_usable_model() {
     let backwards: Vec<_> = chronos(300)
         .into_iter()
         .map(|(load, delay)| (25.0 - load, delay))
@@ -268,7 +268,7 @@ fn a_node_that_answers_the_wrong_way_has_no_model_and_says_so() {
     }
     let refused = refusal(&csv(&backwards), &[]);
     assert!(
-        refused.contains("no model is to be used: order 1 on raw: wrong sign"),
+        refused.contains("no usable model: order 1 on raw: wrong sign"),
         "{refused}"
     );
 }
@@ -329,5 +329,5 @@ fn a_live_agent_is_recorded() {
         .output()
         .unwrap();
     let refused = String::from_utf8(out.stderr).unwrap();
-    assert!(refused.contains("no agent to record"), "{refused}");
+    assert!(refused.contains("cannot record the agent"), "{refused}");
 }

@@ -201,7 +201,7 @@ fn a_server_that_stands_still_is_late_and_its_queue_is_known() {
 }
 
 #[test]
-fn an_agent_that_does_not_find_the_listener_says_so_once_and_goes_on() {
+fn a_missing_listener_is_logged_once_and_the_agent_continues() {
     let server = Sync::start();
     let mut agent =
         server.agent("[service.jobs]\nkind = \"backlog\"\nunix = \"/nowhere/fpm.sock\"\n");

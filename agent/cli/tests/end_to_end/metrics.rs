@@ -1,4 +1,4 @@
-//! What the running agent exports, and its catalogue.
+//! Metrics exported by the running agent, and their reference.
 
 use crate::support;
 use std::{

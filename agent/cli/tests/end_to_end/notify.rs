@@ -1,4 +1,4 @@
-//! What systemd hears of the real programs.
+//! Notifications that systemd gets from the real programs.
 
 use crate::support;
 use std::{

@@ -191,7 +191,7 @@ async fn the_authority_names_one_of_several_services() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn streams_and_connections_have_limits_and_garbage_harms_nobody() {
+async fn streams_and_connections_are_limited_and_malformed_input_does_no_harm() {
     let (peer, port) = (Peer::start(Script::Work(20, 0.05)), free_port());
     let agent = agent(&peer, &["stocks"], port);
     for garbage in [
@@ -273,7 +273,7 @@ fn the_header_has_the_form_that_envoy_reads() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_at_the_start() {
+fn a_port_in_use_is_reported_at_startup() {
     let peer = Peer::start(Script::Work(1, 0.1));
     let agent = agent(&peer, &["stocks"], free_port());
     let mut second = Agent::new();

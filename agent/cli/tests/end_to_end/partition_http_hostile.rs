@@ -1,4 +1,4 @@
-//! What no service behind a partition should say, and how its connections end.
+//! Malformed answers of a service behind a partition, and the end of its connections.
 
 use crate::support::lines;
 use std::{
@@ -66,7 +66,7 @@ impl Node {
 }
 
 #[test]
-fn a_service_that_says_nonsense_is_refused_or_down() {
+fn malformed_answers_of_a_service_count_as_refused_or_down() {
     let (stand_in, node) = start();
     let with = |rows: &str| format!("{HEAD}{{\"columns\":[\"id\"]}}\n{rows}");
     let long = "x".repeat(3 << 20);
@@ -317,7 +317,7 @@ fn an_answer_without_end_ends_with_the_limit_or_the_deadline() {
     assert!(node.agent.process.as_ref().unwrap().resident() < 64 << 20);
 }
 
-/// One answer on a connection that stays.
+/// Writes an answer and keeps the connection open.
 fn answer(stream: &mut TcpStream, status: u16, body: &str) {
     let length = body.len();
     write!(

@@ -88,7 +88,7 @@ impl Place {
         command.spawn().unwrap()
     }
 
-    /// Of a database.
+    /// Runs a statement in a partition's database.
     fn sql(&self, part: usize, statement: &str) -> String {
         let said = self.server.sql_in(&format!("d{part}"), statement);
         said.trim().to_owned()

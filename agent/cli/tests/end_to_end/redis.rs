@@ -249,7 +249,7 @@ fn two_agents_of_one_name_are_told() {
 }
 
 #[test]
-fn a_password_and_a_user_are_needed_where_redis_says_so() {
+fn a_password_and_a_user_are_required_if_redis_requires_them() {
     let redis = Redis::start(&["--requirepass", "secret"]);
     let service = Service::start();
     let without = started(&service, &redis, "node1");

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// The plant of Chronos eq. 4.
 const CHRONOS: [&str; 4] = ["--a", "0.507,-0.089", "--b", "0.115,0.009"];
 
-/// What it prints, or why it fails.
+/// The command's output, or its error.
 fn tune(arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     let out = command.arg("tune").args(arguments).output().unwrap();
@@ -90,7 +90,7 @@ fn people_are_told_the_same_and_shown_it() {
         "K_P 1.2900, K_I 2.0100",
         "kp = 0.2748, ki = 2.0100",
         "closed loop   poles 0.4967, 0.2819 ± 0.3509i",
-        "stable; margins: gain 5.82 times, phase 68.3°, modulus 0.729",
+        "stable; margins: gain 5.82x, phase 68.3°, modulus 0.729",
         "overshoot 0.0 %, settled (2 %) after 4 periods: within the SLA",
         "(Chronos-C eq. 5, literally) with these gains: UNSTABLE",
     ] {
@@ -100,7 +100,7 @@ fn people_are_told_the_same_and_shown_it() {
 }
 
 #[test]
-fn an_unstable_loop_is_told_and_not_drawn() {
+fn an_unstable_loop_is_reported_and_not_drawn() {
     let wild = [&CHRONOS[..], &["--kp", "12.9", "--ki", "2.01"]].concat();
     let found = json(&wild);
     assert_eq!(
@@ -114,7 +114,7 @@ fn an_unstable_loop_is_told_and_not_drawn() {
     let refused = tune(&[&wild[..], &["--svg", file.to_str().unwrap()]].concat()).unwrap_err();
     assert_eq!(
         refused,
-        "plimsoll: --svg: an unstable loop has no answer to draw\n"
+        "plimsoll: --svg: an unstable loop has no step response to draw\n"
     );
     assert!(!file.exists());
 }
@@ -158,7 +158,7 @@ fn what_cannot_be_tuned_is_refused_with_the_reason() {
         (&["--a", "0.5", "--b", "0"], "every b is 0"),
         (
             &["--a", "0.5", "--b", "nan"],
-            "b1 is NaN: a finite number is wanted",
+            "b1 is NaN: must be a finite number",
         ),
         (
             &["--a", "0.5", "--b", "x"],
@@ -166,7 +166,7 @@ fn what_cannot_be_tuned_is_refused_with_the_reason() {
         ),
         (
             &["--a", "0,0,0,0,0,0,0,0,0", "--b", "1"],
-            "a has 9 coefficients: 1 to 8 are wanted",
+            "a has 9 coefficients: must have 1 to 8",
         ),
         (&["--a", "0.5", "--b", "1", "--kp", "1"], "--ki <KI>"),
         (
@@ -210,7 +210,8 @@ fn relative_gains_are_those_of_agent_toml() {
     ])
     .unwrap_err();
     assert!(
-        refused.contains("--relative: the static gain is inf"),
+        refused
+            .contains("--relative: needs a positive, finite static gain, but the model's is inf"),
         "{refused}"
     );
 }

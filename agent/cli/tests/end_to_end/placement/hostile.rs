@@ -70,7 +70,7 @@ fn hostile_messages_are_refused_by_name() {
 }
 
 #[test]
-fn an_agent_without_placement_says_so() {
+fn an_agent_without_placement_rejects_placement_requests() {
     let service = Service::start();
     let agent = Agent::start(&service, "");
     assert_eq!(agent.get("/v1/placement").unwrap().0, 404);

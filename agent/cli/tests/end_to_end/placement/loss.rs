@@ -1,11 +1,11 @@
-//! What a Redis loses, and dispatchers that hold.
+//! Data loss in Redis, with dispatchers in `hold`.
 
 use plimsoll_wire::placement_keys;
 
 use super::*;
 
 const BOTH: [&str; 2] = ["node1", "node2"];
-/// All sets are at one node, and none moves by a plan.
+/// Keeps all sets on one node, without moves by plans.
 const STILL: &str = "moves = false\ninitial = \"node1\"";
 
 /// A master and its replica.

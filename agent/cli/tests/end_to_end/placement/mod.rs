@@ -398,7 +398,7 @@ fn a_silent_dispatcher_blocks_and_is_forgotten_by_an_operator() {
     );
     assert_eq!(
         cli(&first, &["forget", "lb2/1#b"]).unwrap(),
-        "lb2/1#b is forgotten\n"
+        "lb2/1#b forgotten\n"
     );
     wait_show(&first, "the doubt is over", |shown| {
         dispatcher.idle(&first) && shown["gone"] == json!([])

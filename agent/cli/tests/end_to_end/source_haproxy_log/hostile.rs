@@ -1,4 +1,4 @@
-//! Whoever else finds the port.
+//! Senders other than HAProxy.
 
 use super::*;
 

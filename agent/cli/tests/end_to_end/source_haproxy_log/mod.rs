@@ -469,7 +469,7 @@ fn lines_that_come_late_or_twice_are_counted_apart() {
 }
 
 #[test]
-fn options_that_hide_the_end_or_the_good_are_said_once() {
+fn options_that_hide_requests_or_their_data_time_are_logged_once() {
     let port = free_port();
     let agent = listening(&format!("udp://127.0.0.1:{port}"));
     let work = answer(200, "", "done");

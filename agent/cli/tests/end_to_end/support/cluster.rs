@@ -15,7 +15,7 @@ many = "SELECT i, repeat('x', 1000) AS filler FROM generate_series(1, $1) AS i"
 fails = "SELECT CASE current_database() WHEN 'd4' THEN 1 / (1000 - i) ELSE i END AS i, repeat('x', 1000) FROM generate_series(1, 5000) AS i"
 mixed = "SELECT CASE current_database() WHEN 'd4' THEN '\"a\"'::json ELSE '1'::json END AS v"
 "#;
-/// Of each agent.
+/// Partitions of each agent.
 const PARTITIONS: [&[u32]; 2] = [&[1, 2], &[1, 3, 4]];
 
 /// Partitions p1 to p4 in databases d1 to d4 of one server: p1 and p2 at one node, p1, p3 and p4 at another.
@@ -98,7 +98,7 @@ nodes = ["node2"]
         self.queries("= 'active'")
     }
 
-    /// Of all databases, those whose state is such.
+    /// Number of connections with this state, over all databases.
     fn queries(&self, state: &str) -> usize {
         let count = self.server.sql(&format!(
             "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'plimsoll-partition%' AND state {state}"
@@ -106,7 +106,7 @@ nodes = ["node2"]
         count.trim().parse().unwrap()
     }
 
-    /// Of the agents, for all partitions; `labels` after that of the partition.
+    /// Sum of a metric over the agents and partitions; `labels` follow the partition's.
     pub fn of_agents(&self, name: &str, labels: &str) -> f64 {
         let nodes = self.agents.iter().zip(PARTITIONS);
         let each = nodes.flat_map(|(agent, parts)| {

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::support::{Agent, PATIENCE, Process, Service, free_port, on_path, wait_for};
 
-/// What the agent logs in with.
+/// Password of the agent's user.
 pub const PASSWORD: &str = "a secret of 32 bytes, or about it";
 
 fn is_root() -> bool {
@@ -151,7 +151,7 @@ impl MariaDb {
         command
     }
 
-    /// As whoever may.
+    /// Runs a statement as a privileged user.
     pub fn sql(&self, statement: &str) -> String {
         let run = |user| {
             let mut client = self.client(user);
@@ -183,7 +183,7 @@ impl MariaDb {
         }
     }
 
-    /// All at once: SIGKILL.
+    /// Kills all processes at once with SIGKILL.
     pub fn kill(&mut self) {
         self.process = None;
     }
@@ -215,7 +215,7 @@ fn program(name: &str) -> PathBuf {
     newest.max().expect("needs Debian's postgresql").1
 }
 
-/// As a user that PostgreSQL accepts.
+/// A command that runs as a user accepted by PostgreSQL.
 fn unprivileged(name: &str) -> Command {
     let mut command = tied("QUIT");
     if is_root() {
@@ -359,7 +359,7 @@ impl PostgreSql {
         self.sql_in("postgres", statement)
     }
 
-    /// How many of the agents' connections have such a state.
+    /// Number of the agents' connections with this state.
     pub fn queries(&self, state: &str) -> String {
         let count = format!(
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plimsoll-partition' AND state {state}"
@@ -461,7 +461,7 @@ pub fn wait_logged(agent: &Agent, text: &str) {
     });
 }
 
-/// It goes on with its work, and no secret is in its log.
+/// Asserts that the agent keeps working, and that its log contains no secret.
 pub fn assert_serving(agent: &Agent) {
     assert_eq!(agent.words(), "up 50% maxconn:40");
     let before = steps(agent);
@@ -496,5 +496,5 @@ pub fn hello(plugin: &str, capabilities: u32) -> Vec<u8> {
     packet(0, &body)
 }
 
-/// What every server can that the agent talks to.
+/// Capabilities required of every server that the agent talks to.
 pub const CAPABLE: u32 = 0x0008_8200;

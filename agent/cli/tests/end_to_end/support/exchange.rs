@@ -42,7 +42,7 @@ pub fn granted(answer: &Value, name: &str) -> f64 {
     share.as_f64().unwrap_or_else(|| panic!("{answer}"))
 }
 
-/// All of node1's bound of 40 is granted, or granted again.
+/// Waits until all of node1's bound of 40 is granted, or granted again.
 pub fn wait_granted(agent: &Agent) {
     wait_for("shares", || {
         let (status, answer) = ask(agent, &one("envoy1/1", 1.0));

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Process, free_port, http_get, lines, wait_for};
 
 const PATH: &str = "/v1/gather";
-/// What callers show.
+/// Token of the callers.
 pub const TOKEN: &str = "a-token-for-callers";
 
 pub struct Gather {
@@ -23,7 +23,7 @@ pub struct Gather {
 }
 
 impl Gather {
-    /// With these further tables.
+    /// Starts a gather with additional tables.
     pub fn start(tables: &str) -> Self {
         let mut gather = Gather::unstarted(tables);
         gather.start_again();
@@ -77,12 +77,12 @@ impl Gather {
         });
     }
 
-    /// What a check of its configuration says.
+    /// Output of a check of its configuration.
     pub fn checked(&self) -> String {
         self.said("--check-config")
     }
 
-    /// What another one says that is run with this option.
+    /// Output of another process with the same configuration and this option.
     pub fn said(&self, option: &str) -> String {
         let output = self.command().arg(option).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -118,7 +118,7 @@ impl Gather {
     }
 }
 
-/// All that comes, and how many bytes.
+/// Reads to the end; returns the number of bytes.
 pub fn drain(stream: &mut TcpStream, mut each: impl FnMut(&[u8])) -> u64 {
     let (mut buffer, mut all) = (vec![0; 1 << 20], 0);
     while let Ok(count @ 1..) = stream.read(&mut buffer) {

@@ -18,7 +18,7 @@ pub struct Haproxy {
 }
 
 impl Haproxy {
-    /// With one server that the agent controls.
+    /// Starts an HAProxy with one server controlled by the agent.
     pub fn start(agent: &Agent, agent_send: &str) -> Self {
         Haproxy::with(&format!(
             "frontend in\n  bind 127.0.0.1:{port}\n  default_backend queries\n\
@@ -30,7 +30,7 @@ impl Haproxy {
         ))
     }
 
-    /// With these sections.
+    /// Starts an HAProxy with these sections.
     pub fn with(sections: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let config = format!(

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::http_post;
 
-/// Where agents are asked.
+/// Path of partition queries.
 pub const QUERY: &str = "/v1/partition-query";
 
 /// A service of partitions with room for two cost units.

@@ -238,7 +238,7 @@ impl Agent {
         agent
     }
 
-    /// With its configuration written, to be changed before `start_again`.
+    /// An agent whose configuration is written but can be changed before `start_again`.
     pub fn unstarted(service: &Service, more: &str) -> Self {
         let port = service.port;
         let services = format!(
@@ -273,7 +273,7 @@ rise = 1
         agent
     }
 
-    /// With these `[[service]]` tables.
+    /// An agent with these `[[service]]` tables.
     pub fn with(services: &str) -> Self {
         let mut agent = Agent::new();
         agent.configure("", services);
@@ -325,7 +325,7 @@ socket = "DIR/control.sock"
         std::fs::read_to_string(self.config_path()).unwrap()
     }
 
-    /// One that wants to be shown a token, and with these tables.
+    /// An agent that requires a token, with additional tables.
     pub fn guarded(service: &Service, token: &str, tables: &str) -> Self {
         let mut agent = Agent::unstarted_guarded(service, token, tables);
         agent.start_again();
@@ -380,7 +380,7 @@ socket = "DIR/control.sock"
         });
     }
 
-    /// By a command that takes the agent's arguments.
+    /// Starts it by a command that takes the agent's arguments.
     pub fn start_by(&mut self, mut command: Command) {
         let log = File::options()
             .append(true)
@@ -459,7 +459,7 @@ socket = "DIR/control.sock"
         reason.as_str().unwrap_or_default().to_owned()
     }
 
-    /// What HAProxy would obey: the answer without its text.
+    /// The part of the answer that HAProxy obeys: without its text.
     pub fn words(&self) -> String {
         let answer = self.check("stocks lb1\n").unwrap();
         answer.trim_end().split(" #").next().unwrap().to_owned()
@@ -470,14 +470,14 @@ socket = "DIR/control.sock"
         self.metric(name).unwrap_or(0.0)
     }
 
-    /// One metric's value; its labels belong to the name.
+    /// Value of a metric; the name includes its labels.
     pub fn metric(&self, name: &str) -> Option<f64> {
         let text = self.get("/metrics")?.1;
         text.lines()
             .find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
-    /// One check as a proxy makes it.
+    /// An agent check like a proxy's.
     pub fn check(&self, line: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.check_port))?;
         stream.set_read_timeout(Some(Duration::from_secs(2)))?;

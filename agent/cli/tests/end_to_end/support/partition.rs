@@ -89,7 +89,7 @@ free_sql = true
         (status, problem(&lines).to_owned())
     }
 
-    /// Of those whose state is such.
+    /// Number of connections with this state.
     pub fn connections(&self, state: &str) -> String {
         self.server.queries(state)
     }

@@ -13,7 +13,7 @@ use std::{
 /// Finite bucket bounds of `work_seconds`.
 const BOUNDS: [f64; 4] = [0.01, 0.1, 1.0, 10.0];
 
-/// What the next connections get.
+/// Behaviour towards the next connections.
 #[derive(Clone, Debug)]
 pub enum Script {
     /// The metrics of a service that finished this many requests of so many seconds since it was
@@ -121,12 +121,12 @@ impl Peer {
         *self.script.lock().unwrap() = script;
     }
 
-    /// What it would say now.
+    /// The current response.
     pub fn text(&self) -> String {
         self.totals.lock().unwrap().text()
     }
 
-    /// As a service that was restarted.
+    /// Resets the counts, as after a restart of the service.
     pub fn forget_counts(&self) {
         *self.totals.lock().unwrap() = Totals::default();
     }

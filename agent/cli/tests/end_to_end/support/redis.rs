@@ -60,7 +60,7 @@ impl Redis {
         });
     }
 
-    /// With nothing but these words, and the directory.
+    /// Starts it with only these arguments and the directory.
     pub fn spawn(&mut self, words: &[String]) {
         let child = Command::new("redis-server")
             .args(words)

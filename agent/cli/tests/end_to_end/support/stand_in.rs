@@ -11,12 +11,12 @@ use std::{
 
 use crate::support::wait_for;
 
-/// Of an answer that ends with its connection.
+/// Head of an answer that ends with its connection.
 pub const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\n\r\n";
 /// A whole answer.
 pub const GOOD: &str = "{\"columns\":[\"id\"]}\n[2]\n[3]\n{\"end\":{\"rows\":2}}\n";
 
-/// What is answered, and then.
+/// The answer, and what follows it.
 #[derive(Clone)]
 struct Script {
     text: Vec<u8>,
@@ -73,7 +73,7 @@ impl StandIn {
         *self.script.lock().unwrap() = Script { text, then };
     }
 
-    /// How often.
+    /// Number of requests.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
@@ -85,7 +85,7 @@ impl StandIn {
     }
 }
 
-/// One request, whose body is an object; nothing where the other side has gone.
+/// Reads a request whose body is a JSON object; empty if the client is gone.
 pub fn read_request(stream: &mut TcpStream) -> std::io::Result<String> {
     let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
     while !request.ends_with(b"}") {
