@@ -314,7 +314,7 @@ fn existing_settings_are_kept() {
             "  clusters:\n",
             "  clusters:\n  - name: old\n    load_assignment: { endpoints: [{ lb_endpoints: [{ endpoint: { address: { \
              socket_address: { address: 192.0.2.12, port_value: 80 } } } }] }] }\n",
-            "cluster \"old\" sends to 192.0.2.12:80 as well",
+            "cluster \"old\" also sends to 192.0.2.12:80",
         ),
         (
             "static_resources:\n",
@@ -365,7 +365,7 @@ fn names_are_resolved_by_agents() {
     for (agent, parts) in plan.agents.iter().zip([
         ["listen = \"192.0.2.21:9464\"\n", "address = \"known:80\"\n"],
         [
-            "listen = \"ADDRESS:9464\" # this node's",
+            "listen = \"ADDRESS:9464\" # replace by this node's",
             "address = \"node-2.internal:80\"\n",
         ],
     ]) {

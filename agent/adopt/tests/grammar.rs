@@ -125,13 +125,13 @@ fn servers_in_defaults_are_no_servers_of_a_backend() {
 #[test]
 fn problems_name_their_line() {
     for (text, line, words) in [
-        ("server a\n", 1, "in no section"),
+        ("server a\n", 1, "outside any section"),
         ("global\n.if a\n", 2, ".if without .endif"),
         ("global\n.endif\n", 2, ".endif without .if"),
         ("global\nsetenv a 'b\n", 2, "never closed"),
-        ("global\ndaemon", 2, "cut off"),
+        ("global\ndaemon", 2, "truncated"),
         ("backend\n", 1, "has no name"),
-        ("backend a from b\n", 1, "no \"defaults b\""),
+        ("backend a from b\n", 1, "no preceding \"defaults b\""),
     ] {
         let config = Config::parse(text.as_bytes(), &|_| None);
         let found = config

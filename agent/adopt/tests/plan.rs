@@ -389,7 +389,7 @@ fn other_sections_are_noted() {
     assert!(
         notes
             .iter()
-            .any(|it| it.starts_with("17: backend \"other\" sends to 192.0.2.12:80 as well")),
+            .any(|it| it.starts_with("17: backend \"other\" also sends to 192.0.2.12:80")),
         "{notes:?}"
     );
     assert!(

@@ -231,7 +231,7 @@ def test_files_like_those_that_people_have(haproxy: str, tmp_path, monkeypatch):
     for number, (trait, (_, text, words, expected)) in enumerate(TRAITS.items()):
         file = tmp_path / f"{number}.cfg"
         file.write_text(text)
-        refused = re.match(r"\d+: |refuses", expected) is not None
+        refused = re.match(r"\d+: |rejects", expected) is not None
         said = adopt(file, *words, "--write", program=haproxy, fails=refused)
         assert expected in said.replace(f"{file}:", ""), f"{trait}: {said}"
         if refused:

@@ -170,7 +170,7 @@ fn traces_without_information_are_refused_with_a_reason() {
     assert!(
         refused
             .to_string()
-            .contains("the load varied by 0.00 % of its mean, and at least 2 %"),
+            .contains("the load varied by 0.00 % of its mean, but at least 2 %"),
         "{refused}"
     );
     let mut constant = trace(&[0.5], &[0.1], 0.1, 100, 1);
