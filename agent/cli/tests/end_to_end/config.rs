@@ -228,7 +228,7 @@ fn agent_checks_are_asked_on_loopback_unless_it_is_said_where() {
     };
     let error = listens("127.0.0.1:9101").unwrap_err();
     assert!(
-        error.contains("agent_check.listen: 127.0.0.1:9101 clashes"),
+        error.contains("agent_check.listen: 127.0.0.1:9101 conflicts"),
         "{error}"
     );
     listens("192.0.2.1:9101").unwrap();

@@ -177,7 +177,7 @@ fn by_the_protocol_of_mysql() {
                 after(&[b"\xfemysql_clear_password\0x"]),
             ),
             (
-                "over a unix socket only",
+                "only over a Unix socket",
                 after(&[
                     b"\xfecaching_sha2_password\0abcdefghijklmnopqrst\0",
                     b"\x01\x04",

@@ -400,7 +400,7 @@ pub const REFERENCE: TableReference = (
         (
             "kind",
             "`prometheus`, `backlog`, `sockets`, `mysql`, `postgresql`, `none`",
-            "`backlog` if the source is `prometheus` and the port is known, otherwise `\"none\"`",
+            "if the source is `prometheus` and the port is known `\"backlog\"`, otherwise `\"none\"`",
             "A gauge, connections waiting to be accepted, established connections, the active clients of a database, or unknown: docs/load-and-jobs.md.",
         ),
         (

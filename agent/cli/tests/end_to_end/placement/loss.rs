@@ -103,10 +103,7 @@ fn a_version_that_redis_lost_is_not_taken_for_a_later_one_of_its_number() {
     assert!(!dispatcher.report(&agents[0], &["*5"], &json!({})));
     wait_for("it is told", || {
         let mut logs = agents.iter().map(Agent::log);
-        let told = format!(
-            "acted on version {}, which Redis has lost",
-            dispatcher.version
-        );
+        let told = format!("used version {}, which Redis has lost", dispatcher.version);
         logs.any(|log| log.contains(&told)).then_some(())
     });
     // What it may have sent is waited for.
@@ -179,7 +176,7 @@ fn an_exhausted_numbering_starts_another_generation() {
         &last.to_string(),
     ]);
     agent.start_again();
-    wait_logged(&agent, "there are no more versions after this one");
+    wait_logged(&agent, "version numbers are used up");
     wait_show(&agent, "another generation", |shown| {
         shown["generation"].as_str() > Some(&before.generation)
     });

@@ -384,7 +384,7 @@ fn a_silent_dispatcher_blocks_and_is_forgotten_by_an_operator() {
     assert!(told.contains("silent"), "{told}");
     let told = cli(&first, &["show"]).unwrap();
     assert!(
-        told.contains("lb2/1#b") && told.contains("nothing moves"),
+        told.contains("lb2/1#b") && told.contains("moves are blocked"),
         "{told}"
     );
     wait_for("the metric says so", || {
