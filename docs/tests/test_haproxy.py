@@ -128,8 +128,9 @@ def test_docs_haproxy_md_and_sources_md(network):
         nodes.run(guide.says("systemctl reload plimsoll"))
 
         hashed = guide.take("The same key to the same node", "haproxy")
+        classes = guide.take("Important requests first", "haproxy")
         assert "    balance leastconn\n" in after
-        configure(proxy, after.replace("    balance leastconn\n", hashed), more=spread)
+        configure(proxy, after.replace("    balance leastconn\n", hashed + classes), more=spread)
         proxy.run(reload)
         health = guide.take("Health checks", "toml")
         nodes.write(merged(without_source(text), sources.take(HISTOGRAM, "toml"), health))
