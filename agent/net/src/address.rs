@@ -126,6 +126,12 @@ pub fn host_port(text: &str) -> Result<String, String> {
     }
 }
 
+/// The host of `host:port`; IPv6 without its brackets.
+pub fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_matches(['[', ']'])
+}
+
 /// Parses `http://host[:port]/path`.
 pub fn http_url(text: &str) -> Result<HttpUrl, String> {
     let url = parsed_url(text).filter(|url| !url.is_tls);

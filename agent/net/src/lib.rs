@@ -16,8 +16,8 @@ mod tls;
 
 pub use access::{Endpoint, Guard, REFUSED, Role, Tokens};
 pub use address::{
-    DatabaseAddress, HttpUrl, address, database_address, host_port, http_or_https_url, http_url,
-    network, without_user,
+    DatabaseAddress, HttpUrl, address, database_address, host_of, host_port, http_or_https_url,
+    http_url, network, without_user,
 };
 pub use backoff::{Backoff, backoff};
 pub use body::{Bodies, Refusal, Whole};
@@ -28,5 +28,5 @@ pub use http::{parse_body, scrape};
 pub use places::{Entered, Place, Places};
 pub use reread::Reread;
 pub use server::{Rules, serve};
-pub use socket::{Socket, connect};
+pub use socket::{DatabaseSocket, Socket, connect};
 pub use tls::{ClientTls, ServerTls, TextTls, TlsFile, TlsFiles, TlsProblem, TlsTexts};

@@ -6,6 +6,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
 };
+use tokio_util::either::Either;
 
 use crate::DatabaseAddress;
 
@@ -13,16 +14,17 @@ use crate::DatabaseAddress;
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 
+/// A connection to a database, by TCP on the left.
+pub type DatabaseSocket = Either<TcpStream, UnixStream>;
+
 /// Connects to a database.
-pub async fn connect(address: &DatabaseAddress) -> Result<Box<dyn Socket>, String> {
-    let opened: io::Result<Box<dyn Socket>> = match address {
+pub async fn connect(address: &DatabaseAddress) -> Result<DatabaseSocket, String> {
+    let opened: io::Result<DatabaseSocket> = match address {
         DatabaseAddress::Tcp(address) => TcpStream::connect(address).await.and_then(|stream| {
             stream.set_nodelay(true)?;
-            Ok(Box::new(stream) as Box<dyn Socket>)
+            Ok(Either::Left(stream))
         }),
-        DatabaseAddress::Unix(path) => UnixStream::connect(path)
-            .await
-            .map(|stream| Box::new(stream) as Box<dyn Socket>),
+        DatabaseAddress::Unix(path) => UnixStream::connect(path).await.map(Either::Right),
     };
     opened.map_err(|error| format!("cannot connect: {error}"))
 }

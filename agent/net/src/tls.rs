@@ -20,7 +20,7 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client::TlsStream};
 
-use crate::{HttpUrl, Reread};
+use crate::{HttpUrl, Reread, host_of};
 
 /// PEM files of one end of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl TlsFiles {
     /// # Errors
     ///
     /// A file that cannot be used.
-    pub fn watch<T>(
+    fn watch<T>(
         &self,
         make: impl Fn(&TlsFiles) -> Result<T, TlsProblem> + Send + Sync + 'static,
     ) -> Result<Reread<T>, TlsProblem> {
@@ -132,11 +132,50 @@ fn certificates(file: TlsFile, path: &Path) -> Result<Vec<CertificateDer<'static
     }
 }
 
-/// TLS of a server.
-#[derive(Clone)]
-pub struct ServerTls {
+/// What is made of the files, by the certificates in force. It is the same as another of the same files.
+pub struct Tls<T> {
     files: TlsFiles,
-    config: Arc<Reread<ServerConfig>>,
+    made: Arc<Reread<T>>,
+}
+
+/// TLS of a server.
+pub type ServerTls = Tls<ServerConfig>;
+/// TLS of a client.
+pub type ClientTls = Tls<ClientConfig>;
+/// TLS by a library that takes texts.
+pub type TextTls = Tls<TlsTexts>;
+
+impl<T> Tls<T> {
+    fn made_by(
+        files: TlsFiles,
+        make: impl Fn(&TlsFiles) -> Result<T, TlsProblem> + Send + Sync + 'static,
+    ) -> Result<Self, TlsProblem> {
+        let made = Arc::new(files.watch(make)?);
+        Ok(Tls { files, made })
+    }
+}
+
+impl<T> Clone for Tls<T> {
+    fn clone(&self) -> Self {
+        Tls {
+            files: self.files.clone(),
+            made: Arc::clone(&self.made),
+        }
+    }
+}
+
+impl<T> PartialEq for Tls<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.files == other.files
+    }
+}
+
+impl<T> Eq for Tls<T> {}
+
+impl<T> std::fmt::Debug for Tls<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.files.fmt(f)
+    }
 }
 
 impl ServerTls {
@@ -150,16 +189,14 @@ impl ServerTls {
             own: Some(own.clone()),
             authorities,
         };
-        let config = files.watch(move |files| server(&own, files.authorities.as_deref()))?;
-        Ok(ServerTls {
-            files,
-            config: Arc::new(config),
+        Tls::made_by(files, move |files| {
+            server(&own, files.authorities.as_deref())
         })
     }
 
     /// Accepts clients by the certificates in force.
     pub fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(self.config.current())
+        TlsAcceptor::from(self.made.current())
     }
 }
 
@@ -184,13 +221,6 @@ fn server(
     Ok(config)
 }
 
-/// TLS of a client.
-#[derive(Clone)]
-pub struct ClientTls {
-    files: TlsFiles,
-    config: Arc<Reread<ClientConfig>>,
-}
-
 impl ClientTls {
     /// Without authorities, the system's are trusted.
     ///
@@ -198,13 +228,12 @@ impl ClientTls {
     ///
     /// A file that cannot be used.
     pub fn new(files: TlsFiles) -> Result<Self, TlsProblem> {
-        let config = Arc::new(files.watch(client)?);
-        Ok(ClientTls { files, config })
+        Tls::made_by(files, client)
     }
 
     /// The certificates in force.
     pub fn config(&self) -> Arc<ClientConfig> {
-        self.config.current()
+        self.made.current()
     }
 
     /// Speaks TLS to the server of the URL.
@@ -213,8 +242,7 @@ impl ClientTls {
         url: &HttpUrl,
         stream: TcpStream,
     ) -> io::Result<TlsStream<TcpStream>> {
-        let host = url.connect.rsplit_once(':').map_or("", |(host, _)| host);
-        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
+        let name = ServerName::try_from(host_of(&url.connect).to_owned());
         let name = name.map_err(io::Error::other)?;
         TlsConnector::from(self.config())
             .connect(name, stream)
@@ -252,13 +280,6 @@ pub struct TlsTexts {
     pub authorities: Option<Vec<u8>>,
 }
 
-/// TLS by a library that takes texts.
-#[derive(Clone)]
-pub struct TextTls {
-    files: TlsFiles,
-    texts: Arc<Reread<TlsTexts>>,
-}
-
 impl TextTls {
     /// Checks the files.
     ///
@@ -266,13 +287,12 @@ impl TextTls {
     ///
     /// A file that cannot be used.
     pub fn new(files: TlsFiles) -> Result<Self, TlsProblem> {
-        let texts = Arc::new(files.watch(texts)?);
-        Ok(TextTls { files, texts })
+        Tls::made_by(files, texts)
     }
 
     /// The texts in force.
     pub fn texts(&self) -> Arc<TlsTexts> {
-        self.texts.current()
+        self.made.current()
     }
 }
 
@@ -294,25 +314,3 @@ fn texts(files: &TlsFiles) -> Result<TlsTexts, TlsProblem> {
         authorities: authorities.transpose()?,
     })
 }
-
-macro_rules! known_by_its_files {
-    ($tls:ident) => {
-        impl PartialEq for $tls {
-            fn eq(&self, other: &Self) -> bool {
-                self.files == other.files
-            }
-        }
-
-        impl Eq for $tls {}
-
-        impl std::fmt::Debug for $tls {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.files.fmt(f)
-            }
-        }
-    };
-}
-
-known_by_its_files!(ServerTls);
-known_by_its_files!(ClientTls);
-known_by_its_files!(TextTls);

@@ -326,8 +326,7 @@ fn port_of(address: &str) -> Option<u16> {
 }
 
 fn is_loopback(address: &str) -> bool {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host = plimsoll_net::host_of(address);
     host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 

@@ -2,11 +2,8 @@
 
 use std::{error::Error as StdError, time::Duration};
 
-use plimsoll_net::{DatabaseAddress, connect};
-use tokio::{
-    net::TcpStream,
-    time::{Instant, timeout},
-};
+use plimsoll_net::{DatabaseAddress, DatabaseSocket, connect, host_of};
+use tokio::time::{Instant, timeout};
 use tokio_postgres::{
     CancelToken, Client, Config, Error, NoTls, Statement, config::SslMode, error::SqlState,
     tls::MakeTlsConnect,
@@ -73,17 +70,15 @@ pub async fn login(
         login.password(password.text());
     }
     let told = |error: Error| told(&error);
-    let (client, driver) = match secure(database)? {
-        Some((address, tls)) => {
+    let tls = secure(database)?;
+    let socket = connect(&database.address).await.map_err(Trouble::Down)?;
+    let (client, driver) = match tls {
+        Some(tls) => {
             login.ssl_mode(SslMode::Require);
-            let socket = TcpStream::connect(address).await;
-            let socket = socket.and_then(|socket| socket.set_nodelay(true).map(|()| socket));
-            let socket = socket.map_err(|it| Trouble::Down(format!("cannot connect: {it}")))?;
             let (client, driver) = login.connect_raw(socket, tls).await.map_err(told)?;
             (client, tokio::spawn(driver))
         }
         None => {
-            let socket = connect(&database.address).await.map_err(Trouble::Down)?;
             let (client, driver) = login.connect_raw(socket, NoTls).await.map_err(told)?;
             (client, tokio::spawn(driver))
         }
@@ -91,36 +86,29 @@ pub async fn login(
     Ok((client, Driver::new(driver)))
 }
 
-type RustlsConnect = <MakeRustlsConnect as MakeTlsConnect<TcpStream>>::TlsConnect;
+type RustlsConnect = <MakeRustlsConnect as MakeTlsConnect<DatabaseSocket>>::TlsConnect;
 
-/// Where to connect with TLS, and that by the certificates in force; `None` without TLS.
-fn secure(database: &PartitionDatabase) -> Result<Option<(&str, RustlsConnect)>, Trouble> {
+/// TLS by the certificates in force, if the database is asked by it.
+fn secure(database: &PartitionDatabase) -> Result<Option<RustlsConnect>, Trouble> {
     let (Some(tls), DatabaseAddress::Tcp(address)) = (&database.tls, &database.address) else {
         return Ok(None);
     };
-    let host = address.rsplit_once(':').map_or("", |(host, _)| host);
-    let host = host.trim_matches(['[', ']']);
     let mut maker = MakeRustlsConnect::new((*tls.config()).clone());
-    let tls = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut maker, host);
-    let tls = tls.map_err(|error| Trouble::Down(format!("TLS: {error}")))?;
-    Ok(Some((address, tls)))
+    let tls = MakeTlsConnect::<DatabaseSocket>::make_tls_connect(&mut maker, host_of(address));
+    tls.map(Some)
+        .map_err(|error| Trouble::Down(format!("TLS: {error}")))
 }
 
 /// Asks a database to cancel a query; who calls it tries again.
 async fn cancel(token: &CancelToken, database: &PartitionDatabase) {
-    match secure(database) {
-        Ok(Some((address, tls))) => {
-            if let Ok(socket) = TcpStream::connect(address).await {
-                let _ = token.cancel_query_raw(socket, tls).await;
-            }
-        }
-        Ok(None) => {
-            if let Ok(socket) = connect(&database.address).await {
-                let _ = token.cancel_query_raw(socket, NoTls).await;
-            }
-        }
-        Err(_) => {}
-    }
+    let Ok(tls) = secure(database) else { return };
+    let Ok(socket) = connect(&database.address).await else {
+        return;
+    };
+    let _ = match tls {
+        Some(tls) => token.cancel_query_raw(socket, tls).await,
+        None => token.cancel_query_raw(socket, NoTls).await,
+    };
 }
 
 impl Pooled for Session {

@@ -38,7 +38,7 @@ pub struct Stream {
 /// Connects, with a full budget.
 pub async fn open(address: &DatabaseAddress) -> Result<Stream, String> {
     let is_local = matches!(address, DatabaseAddress::Unix(_));
-    Ok(Stream::new(connect(address).await?, is_local))
+    Ok(Stream::new(Box::new(connect(address).await?), is_local))
 }
 
 impl Stream {
