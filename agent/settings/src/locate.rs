@@ -71,13 +71,7 @@ pub fn deserialize<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Co
     let parsed = toml::Deserializer::parse(text).map_err(|e| error(String::new(), &e))?;
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(parsed, &mut track);
-    T::deserialize(tracked).map_err(|e| {
-        let mut located = error(key_of(track), &e);
-        if let Some(name) = absent(&located.problem, &located.key) {
-            located.key = joined(&located.key, name);
-        }
-        located
-    })
+    T::deserialize(tracked).map_err(|e| error(key_of(track, e.message()), &e))
 }
 
 /// Reads a table that was kept unread until its kind was known. `path` is the table's.
@@ -85,12 +79,7 @@ pub fn section<T: DeserializeOwned>(path: &str, keys: toml::Table) -> Result<T, 
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(keys, &mut track);
     T::deserialize(tracked).map_err(|error| {
-        let inner = key_of(track);
-        let key = match absent(error.message(), &inner) {
-            Some(name) => joined(&inner, name),
-            None => inner,
-        };
-        let key = joined(path, &key);
+        let key = joined(path, &key_of(track, error.message()));
         Wrong {
             problem: without_secrets(&key, error.message()),
             key,
@@ -98,20 +87,19 @@ pub fn section<T: DeserializeOwned>(path: &str, keys: toml::Table) -> Result<T, 
     })
 }
 
-/// The path, as users write it.
-fn key_of(track: serde_path_to_error::Track) -> String {
+/// The path, as users write it, to the key that the problem is about.
+fn key_of(track: serde_path_to_error::Track, problem: &str) -> String {
     let path = track.path().to_string();
     let key = if path == "." { String::new() } else { path };
-    key.replace(".?", "")
-}
-
-/// The unknown or missing key that an error names, if `key` ends at its table.
-fn absent<'a>(problem: &'a str, key: &str) -> Option<&'a str> {
+    let key = key.replace(".?", "");
+    // The path of an unknown or missing key may end at its table.
     let rest = ["unknown field `", "missing field `"]
         .iter()
-        .find_map(|start| problem.strip_prefix(start))?;
-    let name = rest.split('`').next()?;
-    (key.rsplit('.').next() != Some(name)).then_some(name)
+        .find_map(|start| problem.strip_prefix(start));
+    match rest.and_then(|rest| rest.split('`').next()) {
+        Some(name) if key.rsplit('.').next() != Some(name) => joined(&key, name),
+        _ => key,
+    }
 }
 
 fn joined(table: &str, key: &str) -> String {
