@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tests.harness.redis import Redis
 
+# Where a clock that stands still begins.
+START_MS = 1_700_000_000_000
 # Redis reads two numbers from a file: by how many seconds its clock is ahead, and the milliseconds since the
 # epoch at which it stands still; 0: it does not.
 SOURCE = """\

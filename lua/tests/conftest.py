@@ -25,8 +25,15 @@ def one(own_redis: Redis) -> Redis:
 
 
 @pytest.fixture
-def placement_of_set_clock(tmp_path, own_redis):
-    """Placement in a Redis whose clock is set, and what sets it, by so many seconds."""
+def set_redis(tmp_path, own_redis):
+    """A Redis with the libraries, and its clock."""
     clock = Clock(tmp_path, own_redis)
     own_redis.start().load()
-    return Placement(own_redis.client), clock.step
+    return own_redis.client, clock
+
+
+@pytest.fixture
+def placement_of_set_clock(set_redis):
+    """Placement in a Redis whose clock is set, and what sets it, by so many seconds."""
+    server, clock = set_redis
+    return Placement(server), clock.step

@@ -3,10 +3,9 @@
 import pytest
 import redis
 
-from lua.tests.clock import Clock
+from lua.tests.clock import START_MS
 from tests.harness.functions import Cluster, Placement
 
-START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 BATCHES = 100
 # Of each batch; half of them lapse.
@@ -18,10 +17,9 @@ NOISE_BYTES = 100_000
 
 
 @pytest.fixture
-def set_redis(tmp_path, own_redis):
+def stopped_redis(set_redis):
     """A Redis whose clock stands still, and what moves it on."""
-    clock = Clock(tmp_path, own_redis)
-    own_redis.start().load()
+    server, clock = set_redis
     now_ms = START_MS
     clock.stop_at(now_ms)
 
@@ -30,7 +28,7 @@ def set_redis(tmp_path, own_redis):
         now_ms += ms
         clock.stop_at(now_ms)
 
-    return own_redis.client, move_on
+    return server, move_on
 
 
 def taken(server: redis.Redis) -> tuple[dict[bytes, int], int]:
@@ -49,8 +47,8 @@ def assert_given_back(before, after) -> None:
     assert data_after - data_before < NOISE_BYTES
 
 
-def test_ten_thousand_nodes_and_proxies_that_come_and_go_leave_nothing(set_redis):
-    server, move_on = set_redis
+def test_ten_thousand_nodes_and_proxies_that_come_and_go_leave_nothing(stopped_redis):
+    server, move_on = stopped_redis
     cluster = Cluster(server)
 
     def stay() -> None:
@@ -88,8 +86,8 @@ def test_ten_thousand_nodes_and_proxies_that_come_and_go_leave_nothing(set_redis
     assert_given_back(before, taken(server))
 
 
-def test_ten_thousand_dispatchers_and_object_sets_that_come_and_go_leave_nothing(set_redis):
-    server, _ = set_redis
+def test_ten_thousand_dispatchers_and_object_sets_that_come_and_go_leave_nothing(stopped_redis):
+    server, _ = stopped_redis
     placement = Placement(server)
     version = 100_000
     placement.claim(when_lost="hold")

@@ -14,12 +14,11 @@ from hypothesis.stateful import (
 )
 
 from lua.tests import malformed
-from lua.tests.clock import Clock
+from lua.tests.clock import START_MS, Clock
 from lua.tests.leases import Leases
+from lua.tests.malformed import MAX_LEASE_MS
 from tests.harness.functions import NOBODY, Cluster
 
-START_MS = 1_700_000_000_000
-MAX_LEASE_MS = 3_600_000
 NODES = st.sampled_from(["node1", "node2"])
 PROXIES = st.sampled_from(["one", "two", "three"])
 # What is usual comes first, and is drawn the most: or else little is ever held at once.
@@ -325,7 +324,5 @@ def as_bytes(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode()
 
 
-def test_the_rings_promises_hold_whoever_calls(tmp_path, own_redis):
-    clock = Clock(tmp_path, own_redis)
-    own_redis.start().load()
-    run_state_machine_as_test(lambda: Ring(own_redis.client, clock))
+def test_the_rings_promises_hold_whoever_calls(set_redis):
+    run_state_machine_as_test(lambda: Ring(*set_redis))

@@ -18,11 +18,10 @@ from hypothesis.stateful import (
 )
 
 from lua.tests import malformed
-from lua.tests.clock import Clock
+from lua.tests.clock import START_MS, Clock
+from lua.tests.malformed import MAX_LEASE_MS
 from tests.harness.functions import Placement, told
 
-START_MS = 1_700_000_000_000
-MAX_LEASE_MS = 3_600_000
 TERM_VERSIONS = 16_384
 MAX_VERSION = 2**53 - 1
 MAX_AHEAD = 2**40
@@ -485,7 +484,5 @@ def texts(reply: dict | list) -> dict | list:
     )
 
 
-def test_placements_promises_hold_whoever_calls(tmp_path, own_redis):
-    clock = Clock(tmp_path, own_redis)
-    own_redis.start().load()
-    run_state_machine_as_test(lambda: PlacementCalls(own_redis.client, clock))
+def test_placements_promises_hold_whoever_calls(set_redis):
+    run_state_machine_as_test(lambda: PlacementCalls(*set_redis))
