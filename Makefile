@@ -21,6 +21,7 @@ ROWS ?=
 REPEATS ?=
 PAGE_DELAY ?=
 APP ?=
+SWEPT ?=
 LOAD ?=
 VALUE ?=
 SECONDS ?= 60
@@ -51,7 +52,7 @@ APP_OPTIONS = --app "$(APP)" $(if $(filter file,$(origin SCENARIO)),,--scenario 
 	$(if $(VALUE),--value "$(VALUE)")
 NOT_WITH_APP = CLIENTS NODES PROXIES MIX DURATION REDIS_AWAY OBSERVE DB
 
-.PHONY: help tools apps build install package package-test compose-test fresh-test demo lab sweep report chaos scatter-bench preview docs simulate check model matrix fuzz properties coverage test test-rust test-lua test-python bench soak lint fmt clean
+.PHONY: help tools apps build install package package-test compose-test fresh-test demo lab sweep libraries families report chaos scatter-bench preview docs simulate check model matrix fuzz properties coverage test test-rust test-lua test-python bench soak lint fmt clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -70,6 +71,7 @@ help: ## Show this help
 	@echo '               LOAD="0.5:20,1.5:25,3:25,0.5:20": load, in parts of the capacity, and seconds'
 	@echo '               VALUE=0.1: in slow-node, the part of its quota that one node keeps'
 	@echo '               POLICIES="rr static static-4 fc-prop" (loadtests/app-policies.toml)'
+	@echo '               families: QUICK=1 SWEPT=1 APP="go flask" SCENARIO="overload pause" SEED="1 2 3" POLICIES="rr tower-p2c"'
 	@echo '               chaos: SECONDS=600 SEED=7'
 	@echo '               scatter-bench: QUICK=1 SEED=7 ROWS=500000 REPEATS=7 PAGE_DELAY=100, in microseconds'
 	@echo '               preview: PROMETHEUS=url, as OBSERVE=1 prints it; VIEW="--policy fc-prop --dashboard sla"'
@@ -127,6 +129,15 @@ lab: tools build $(if $(APP),apps) ## Run the main job: every policy on the same
 
 sweep: tools build ## Find the best settings for SCENARIO of the policies that have some to sweep
 	@$(PYTHON) -m compose.lab sweep $(LAB_OPTIONS) $(if $(LIMITS),--limits "$(LIMITS)")
+
+libraries: tools ## Build the reverse proxies over overload control libraries that the lab compares with (Go, Rust, Java)
+	@loadtests/families/proxies/install
+
+families: tools build apps libraries ## Compare families of overload control on the real applications (hours; QUICK=1: half an hour)
+	@$(PYTHON) -m pytest loadtests/families/proxies/tests
+	@$(PYTHON) -m loadtests.families $(if $(QUICK),--quick) $(if $(SWEPT),--swept) $(if $(APP),--apps "$(APP)") \
+		$(if $(filter file,$(origin SCENARIO)),,--scenarios "$(SCENARIO)") \
+		$(if $(filter file,$(origin SEED)),,--seeds "$(SEED)") $(if $(POLICIES),--policies "$(POLICIES)")
 
 report: ## Make summary.json and report.html again from the last run
 	@$(PYTHON) -m loadtests.report loadtests/results/latest
@@ -218,7 +229,7 @@ lint: tools ## Check formatting and lints
 	luacheck -q lua haproxy tests
 	for library in plimsoll plimsoll_placement; do $(PYTHON) -m lua.redis.library $$library | \
 		luacheck -q --no-config --std lua51 --read-globals redis --max-line-length 120 --filename $$library.lua - || exit 1; done
-	.venv/bin/shellcheck scripts/* packages/debian/*/p* packages/fresh/run .ci/run compose/apps/install dashboards/preview/install compose/images/healthy compose/images/stand-ins compose/postgres/start docs/tests/boot
+	.venv/bin/shellcheck scripts/* packages/debian/*/p* packages/fresh/run .ci/run compose/apps/install loadtests/families/proxies/install dashboards/preview/install compose/images/healthy compose/images/stand-ins compose/postgres/start docs/tests/boot
 	for script in $(wildcard loadtests/k6/*.js compose/apps/*.js); do .tools/bin/k6 inspect "$$script" >/dev/null || exit 1; done
 
 fmt: tools ## Format the sources

@@ -3,11 +3,13 @@
 from typing import Any
 
 from compose.applab.scenario import SCENARIOS, Kind
+from compose.lab.render import PROXIES
 from loadtests.report.criteria import NATIVE_ENVOY, Criterion, by_policy
 
 # Policies without any setting but the SLA.
 JUDGED = ("fc-leastconn", "fc-leastconn-histogram", "fc-prop", "wasm-fc-prop")
 OF_STATIC = 0.98
+OF_LIBRARIES = 0.98
 P95_OF_STATIC = 1.2
 REFUSED_BELOW_CAPACITY = 0.005
 OF_ORACLE = 0.97
@@ -16,10 +18,12 @@ LAST_REFUSAL_S = 2
 
 
 def criteria(summary: dict[str, Any]) -> list[Criterion]:
-    """Phase by phase: against what can be timely, the best of the swept static limits, and Envoy's own."""
+    """Phase by phase: against what can be timely, the best of the swept static limits, Envoy's own, and
+    libraries'."""
     runs, kind = by_policy(summary), SCENARIOS.get(summary["scenario"])
     static = [run["phases"] for run in runs.values() if run["group"] == "static"]
     envoys = [run["phases"] for name, run in runs.items() if name.startswith(NATIVE_ENVOY)]
+    libraries = [run["phases"] for run in runs.values() if run["proxy"].split()[0] not in PROXIES]
     return [
         line
         for name in JUDGED
@@ -27,7 +31,7 @@ def criteria(summary: dict[str, Any]) -> list[Criterion]:
         for number in range(len(runs[name]["phases"]))
         for line in [
             *of_possible(number, runs[name], kind),
-            *in_phase(number, runs[name], static, envoys),
+            *in_phase(number, runs[name], static, envoys, libraries),
         ]
     ]
 
@@ -64,7 +68,11 @@ def is_about_a_node(kind: Kind, run: dict[str, Any], phase: dict[str, Any]) -> b
 
 
 def in_phase(
-    number: int, run: dict[str, Any], static: list[list[Any]], envoys: list[list[Any]]
+    number: int,
+    run: dict[str, Any],
+    static: list[list[Any]],
+    envoys: list[list[Any]],
+    libraries: list[list[Any]],
 ) -> list[Criterion]:
     mine = run["phases"][number]
     place = where(run, mine)
@@ -82,8 +90,9 @@ def in_phase(
             Criterion(f"{place}: timely, of the best static limit's", timely, OF_STATIC, True),
             Criterion(f"{place}: p95, of that limit's", p95, P95_OF_STATIC, False),
         ]
-    if envoys:
-        most = max(phases[number]["timely_per_s"] for phases in envoys)
-        part = mine["timely_per_s"] / most if most else None
-        found.append(Criterion(f"{place}: timely, of Envoy's best", part, 1.0, True))
+    for whose, peers, aim in (("Envoy's", envoys, 1.0), ("the libraries'", libraries, OF_LIBRARIES)):
+        if peers:
+            most = max(phases[number]["timely_per_s"] for phases in peers)
+            part = mine["timely_per_s"] / most if most else None
+            found.append(Criterion(f"{place}: timely, of {whose} best", part, aim, True))
     return found

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from compose.applab.library import Library
 from compose.applab.policies import Policy
 from compose.applab.scenario import NODES, SLA_S
 from compose.lab import envoy, machine, render
@@ -81,6 +82,8 @@ def envoy_yaml(policy: Policy, addresses: Addresses, name: str) -> str:
 def proxy(policy: Policy, addresses: Addresses, run: Path) -> Proxy:
     """Writes the proxy's configuration into `run`; the proxy itself has checked it."""
     name, ports, example = "lb1", addresses.ports, policy.base.example
+    if example.suffix == ".json":
+        return Library.written(policy.base, ports, run)
     if policy.base.proxy == "envoy":
         text = envoy_yaml(policy, addresses, name)
         return envoy.Envoy.checked(text, example, ports, run, name, machine.cores())

@@ -34,7 +34,6 @@ from compose.lab.processes import (
 )
 from compose.lab.progress import Progress, length
 from compose.lab.proxy import Proxy
-from compose.lab.render import PROXIES
 from compose.lab.run import point_latest
 from compose.lab.scratch import own_directory
 from compose.lab.stack import redis_programs
@@ -64,6 +63,8 @@ class Planned:
     # Programs of each node: the application's, and its agent if it has one.
     by_node: dict[str, list[str]]
     addresses: Addresses
+    # The proxy's program, and the proxy.
+    proxy: str
     front: Proxy
     agents: list[int]
 
@@ -88,7 +89,7 @@ def plan(
     front = render.proxy(policy, addresses, run)
     programs[policy.base.proxy] = front.command
     agents = addresses.ports.agents if policy.source else []
-    return Planned(programs, by_node, addresses, front, agents)
+    return Planned(programs, by_node, addresses, policy.base.proxy, front, agents)
 
 
 def wait_ready(options: Options, inside: Mapping[str, Quota], processes: Processes, planned: Planned) -> None:
@@ -168,7 +169,6 @@ class Attempt:
         limit = scenario.duration + PATIENCE_S + GRACE_S
         every = 1 if sys.stderr.isatty() else 10
         began, shown, checked = time.monotonic(), -1, 0.0
-        front = next(name for name in PROXIES if name in self.planned.programs)
         used = {"generator": 0.0, "proxies": 0.0}
         ended = began
         while self.k6.poll() is None:
@@ -180,7 +180,7 @@ class Attempt:
                 self.processes.check(self.planned.by_node[self.victim] if self.is_away(self.victim) else [])
                 if spent := cpu_seconds(self.k6.pid):
                     used["generator"], ended = spent, checked
-                used["proxies"] = self.processes.cpu_seconds([front])
+                used["proxies"] = self.processes.cpu_seconds([self.planned.proxy])
             if int(now) // every != shown:
                 shown = int(now) // every
                 rate = self.arrivals.timely(now - 6, now - 1)

@@ -153,8 +153,17 @@ def _installed_envoy() -> str:
         return ""
 
 
+def library(name: str) -> str:
+    """The reverse proxy over an overload control library."""
+    path = ROOT / ".tools" / "families" / "bin" / name
+    if not path.exists():
+        raise LabError(f"{path} is not there; run `make libraries`")
+    return str(path)
+
+
 def proxy_version(kind: str) -> str:
-    return envoy_version() if kind == "envoy" else haproxy_version()
+    known = {"haproxy": haproxy_version, "envoy": envoy_version}
+    return known[kind]() if kind in known else _output([library(kind), "--version"]).strip()
 
 
 def cores() -> int:

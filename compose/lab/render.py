@@ -18,6 +18,8 @@ ENVOY_EXAMPLES = ROOT / "envoy-wasm" / "examples"
 KINDS = {
     ".cfg": ("haproxy", (EXAMPLES,)),
     ".yaml": ("envoy", (ENVOY_EXAMPLES, ROOT / "envoy-module" / "examples")),
+    # Of a library; its folder has the library's name.
+    ".json": (None, (ROOT / "loadtests" / "families" / "proxies",)),
 }
 PROXIES = ("haproxy", "envoy")
 # Name of the lab's Redis at the sentinels.
@@ -43,7 +45,7 @@ class Policy:
 
     @property
     def proxy(self) -> str:
-        return KINDS[self.example.suffix][0]
+        return KINDS[self.example.suffix][0] or self.example.parent.name
 
     @property
     def asks_agents(self) -> bool:

@@ -16,6 +16,8 @@ GOOD = {
     "p95_delay_s": 0.2,
 }
 
+RUN: dict[str, Any] = {"policy": "fc-prop", "group": None, "proxy": "haproxy 2.6.12", "event_s": None}
+
 
 def phases(*loads: float, **changes: Any) -> list[dict[str, Any]]:
     """Of ten seconds each; the last has `changes`."""
@@ -25,7 +27,7 @@ def phases(*loads: float, **changes: Any) -> list[dict[str, Any]]:
 
 
 def targets(scenario: str, found: list[dict[str, Any]], event: float | None = None) -> list[str]:
-    run = {"policy": "fc-prop", "group": None, "event_s": event, "phases": found}
+    run = RUN | {"event_s": event, "phases": found}
     return [check.line() for check in criteria({"scenario": scenario, "runs": [run]})]
 
 
@@ -66,6 +68,19 @@ def test_where_a_node_goes_away_it_is_from_then_on(scenario):
 
 
 def test_a_quick_run_knows_the_capacity_too_roughly_to_be_judged_by_it():
-    run = {"policy": "fc-prop", "group": None, "event_s": None, "phases": phases(0.7, 1.5, settling_s=None)}
+    run = RUN | {"phases": phases(0.7, 1.5, settling_s=None)}
     found = judged(criteria({"scenario": "slow-node", "runs": [run]}), True)
     assert [check.line().split(":")[1] for check in found if check.is_judged] == [" refused"]
+
+
+def test_in_overload_it_is_held_against_the_libraries_at_their_best():
+    library = {"policy": "netflix-vegas", "proxy": "concurrency-limits 0.5.4", "phases": phases(1.5)}
+    better = library | {
+        "policy": "tower-p2c-3",
+        "proxy": "tower 0.5.3",
+        "phases": phases(1.5, timely_per_s=62.0),
+    }
+    runs = [RUN | {"phases": phases(1.5)}, *(RUN | one for one in (library, better))]
+    assert [check.line() for check in criteria({"scenario": "overload", "runs": runs})] == [
+        "FAIL  fc-prop at 1.5x from 0 s: timely, of the libraries' best: 0.9677 (at least 0.98)"
+    ]
