@@ -13,7 +13,7 @@ use clap::Args;
 use plimsoll_exposition::Catalogue;
 use plimsoll_net::{Caller, HttpUrl, bind, get_as};
 use plimsoll_scatter::gather::{
-    GatherConfig, GatherContext, GatherMetrics, REFERENCE as GATHER_REFERENCE,
+    GatherConfig, GatherContext, GatherMetrics, reference as gather_reference,
     serve as serve_gathers,
 };
 use prometheus::Registry;
@@ -57,7 +57,7 @@ pub fn reference() -> String {
         TOML, read by `plimsoll gather --config FILE`, checked by `--check-config`, read again on SIGHUP. Unknown keys, \
         reloads, durations and `localhost` are as in [agent-config.md](agent-config.md). \
         `agent/cli/packaging/gather.toml` is an annotated example.\n";
-    head.to_owned() + &plimsoll_settings::markdown(&GATHER_REFERENCE)
+    head.to_owned() + &plimsoll_settings::markdown(&gather_reference())
 }
 
 /// Runs the command.

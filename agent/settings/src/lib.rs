@@ -11,9 +11,6 @@ pub use check::{
     networks, number, only_for, required, secret, token, tokens, word, wrong,
 };
 pub use locate::{ConfigError, Wrong, deserialize, expected, point_at, section};
-pub use reference::{KeyReference, TOKENS_REFERENCE, TableReference, markdown};
-pub use tls::{
-    SERVER_TLS_REFERENCE, ServerTlsSection, SharedTls, TLS_REFERENCE, TlsSection, at_file,
-    client_files, server_tls,
-};
+pub use reference::{KeyReference, TableReference, markdown, table};
+pub use tls::{ServerTlsSection, SharedTls, TlsSection, at_file, client_files, server_tls};
 pub use values::{HttpSection, Level, LogFormat, Secret, TokensSection, bytes, one_of};

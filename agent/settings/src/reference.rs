@@ -1,46 +1,88 @@
-//! The reference of a configuration file.
+//! The reference of a configuration file, from the types that read it.
 
-/// A key's row in the reference: name, values with unit and range, default, meaning.
-pub type KeyReference = (&'static str, &'static str, &'static str, &'static str);
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value};
 
-/// A table in the reference: its header, what it is about, and its keys.
-pub type TableReference = (&'static str, &'static str, &'static [KeyReference]);
+/// A key in the reference.
+#[derive(Clone, Debug)]
+pub struct KeyReference {
+    /// Name.
+    pub key: String,
+    /// Values, with unit and range.
+    pub values: String,
+    /// Default, or `required`.
+    pub default: String,
+    /// Meaning.
+    pub meaning: String,
+}
 
-/// Of `[http.tokens]`.
-pub const TOKENS_REFERENCE: TableReference = (
-    "[http.tokens]",
-    "What callers must show as `Authorization: Bearer …`, by role: [http-api.md](http-api.md#roles). Files have 16 to 4096 printable ASCII characters, are read at start and reload, and no two roles have the same token. With any token, here or in `http.token_file`, all that needs `observe` or `write` needs a token of that role or a higher one.",
-    &[
-        (
-            "read_file",
-            "path",
-            "none",
-            "File with the token of the role `read`. Without it reading needs no token.",
-        ),
-        (
-            "observe_file",
-            "path",
-            "none",
-            "File with the token of the role `observe`, for proxies.",
-        ),
-        (
-            "write_file",
-            "path",
-            "none",
-            "File with the token of the role `write`, for operators and for those who query partitions.",
-        ),
-    ],
-);
+/// A table in the reference.
+#[derive(Clone, Debug)]
+pub struct TableReference {
+    /// Header, as in the file.
+    pub header: String,
+    /// What it is about.
+    pub about: String,
+    /// Its keys, in the order of the fields.
+    pub keys: Vec<KeyReference>,
+}
+
+/// The table that `S` reads. Its title is the header, its doc comment what the table is about. A field's doc comment
+/// is the meaning of its key; its extensions `x-values` and `x-default` are the rest. Skipped fields are tables of
+/// their own.
+///
+/// # Panics
+///
+/// If a text is missing: the references are written by a test.
+pub fn table<S: JsonSchema>() -> TableReference {
+    let schema = SchemaGenerator::default().into_root_schema_for::<S>();
+    let schema = schema.as_object().expect("a struct has a schema");
+    let fields = schema.get("properties").and_then(Value::as_object);
+    TableReference {
+        header: text(schema, "title"),
+        about: text(schema, "description"),
+        keys: fields
+            .into_iter()
+            .flatten()
+            .map(|(key, field)| {
+                let field = field
+                    .as_object()
+                    .unwrap_or_else(|| panic!("{key}: no texts"));
+                KeyReference {
+                    key: key.clone(),
+                    values: text(field, "x-values"),
+                    default: text(field, "x-default"),
+                    meaning: text(field, "description"),
+                }
+            })
+            .collect(),
+    }
+}
+
+fn text(of: &Map<String, Value>, what: &str) -> String {
+    let found = of.get(what).and_then(Value::as_str);
+    let found = found.unwrap_or_else(|| panic!("no {what} in {of:?}"));
+    // A doc comment has line breaks where its source has them.
+    found.replace('\n', " ")
+}
 
 /// The tables in Markdown, each under a heading of its own.
 pub fn markdown(tables: &[TableReference]) -> String {
     let mut text = String::new();
-    for (table, about, rows) in tables {
+    for TableReference {
+        header,
+        about,
+        keys,
+    } in tables
+    {
         text.push_str(&format!(
-            "\n## `{table}`\n\n{about}\n\n| key | values | default | meaning |\n|---|---|---|---|\n"
+            "\n## `{header}`\n\n{about}\n\n| key | values | default | meaning |\n|---|---|---|---|\n"
         ));
-        for (key, values, default, meaning) in *rows {
-            text.push_str(&format!("| `{key}` | {values} | {default} | {meaning} |\n"));
+        for row in keys {
+            text.push_str(&format!(
+                "| `{}` | {} | {} | {} |\n",
+                row.key, row.values, row.default, row.meaning
+            ));
         }
     }
     text

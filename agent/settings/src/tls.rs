@@ -6,28 +6,44 @@ use std::{
 };
 
 use plimsoll_net::{Caller, ClientTls, HttpUrl, ServerTls, TlsFile, TlsFiles, TlsProblem};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::{Checked, TableReference, Wrong, token, wrong};
+use crate::{Checked, Wrong, token, wrong};
 
-/// `[http.tls]` table as in the file.
-#[derive(Debug, Deserialize)]
+/// With this table it speaks TLS alone, 1.2 or 1.3: [http-api.md](http-api.md#tls). PEM files, read at start and
+/// reload, and within a second or so of a change; if they cannot be used then, that is logged, and those read before
+/// stay in use. Connections go on.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[http.tls]")]
 pub struct ServerTlsSection {
+    /// File with its certificate, followed by those between it and its authority.
+    #[schemars(extend("x-values" = "path", "x-default" = "required"))]
     certificate_file: PathBuf,
+    /// File with the certificate's private key.
+    #[schemars(extend("x-values" = "path", "x-default" = "required"))]
     key_file: PathBuf,
+    /// File with authorities. With it, clients must show a certificate of one of them, those that check its health,
+    /// too.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     client_ca_file: Option<PathBuf>,
 }
 
-/// `[tls]` table as in the file; also the TLS keys of a table that has others.
-#[derive(Clone, Debug, Default, Deserialize)]
+/// What it trusts and shows where it asks an `https://` address, or a partition's database with `tls = true`. PEM
+/// files, read as those of `[http.tls]`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[tls]")]
 pub struct TlsSection {
-    /// File with the authorities that are trusted in place of the system's.
+    /// File with the authorities that are trusted, in place of the system's.
+    #[schemars(extend("x-values" = "path", "x-default" = "the system's"))]
     pub ca_file: Option<PathBuf>,
-    /// File with the client's certificate.
+    /// File with the certificate that is shown where a server asks for one; needs `key_file`.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     pub certificate_file: Option<PathBuf>,
-    /// File with its key.
+    /// File with the certificate's private key; needs `certificate_file`.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     pub key_file: Option<PathBuf>,
 }
 
@@ -111,55 +127,3 @@ impl SharedTls {
         Ok(self.made.get_or_init(|| made).clone())
     }
 }
-
-/// Of `[http.tls]`.
-pub const SERVER_TLS_REFERENCE: TableReference = (
-    "[http.tls]",
-    "With this table it speaks TLS alone, 1.2 or 1.3: [http-api.md](http-api.md#tls). PEM files, read at start and reload, and within a second or so of a change; if they cannot be used then, that is logged, and those read before stay in use. Connections go on.",
-    &[
-        (
-            "certificate_file",
-            "path",
-            "required",
-            "File with its certificate, followed by those between it and its authority.",
-        ),
-        (
-            "key_file",
-            "path",
-            "required",
-            "File with the certificate's private key.",
-        ),
-        (
-            "client_ca_file",
-            "path",
-            "none",
-            "File with authorities. With it, clients must show a certificate of one of them, those that check its health, too.",
-        ),
-    ],
-);
-
-/// Of `[tls]`.
-pub const TLS_REFERENCE: TableReference = (
-    "[tls]",
-    "What it trusts and shows where it asks an `https://` address, or a partition's database with `tls = true`. PEM files, read as those of `[http.tls]`.",
-    &[
-        (
-            "ca_file",
-            "path",
-            "the system's",
-            "File with the authorities that are trusted, in place of the system's.",
-        ),
-        (
-            "certificate_file",
-            "path",
-            "none",
-            "File with the certificate that is shown where a server asks for one; needs `key_file`.",
-        ),
-        (
-            "key_file",
-            "path",
-            "none",
-            "File with the certificate's private key; needs `certificate_file`.",
-        ),
-    ],
-);

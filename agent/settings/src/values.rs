@@ -2,36 +2,59 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::ServerTlsSection;
 
-/// `[http]` table as in the file.
-#[derive(Debug, Default, Deserialize)]
+/// The HTTP server; its endpoints: [http-api.md](http-api.md).
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[http]")]
 pub struct HttpSection {
-    /// Address to listen on.
+    /// Needs a restart to change.
+    #[schemars(extend(
+        "x-values" = "IP:port",
+        "x-default" = "`\"127.0.0.1:9464\"`; `plimsoll gather`: port 9470"
+    ))]
     pub listen: Option<String>,
-    /// Networks that may connect.
+    /// Who may connect here, and to an agent's `envoy.orca_listen`; loopback must be listed, too. Other connections are
+    /// closed at once and counted.
+    #[schemars(extend(
+        "x-values" = "1 to 256 networks or addresses, such as `192.0.2.0/24`",
+        "x-default" = "all"
+    ))]
     pub allow: Option<Vec<String>>,
-    /// File with a bearer token of every role.
+    /// File with a token for every role, like `write_file` in `[http.tokens]`; if both are set, both tokens are
+    /// accepted. Without any token, anyone who can reach an agent's `listen` can take shares of every node's bound and
+    /// query the partitions.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     pub token_file: Option<PathBuf>,
     /// Bearer tokens by role.
+    #[schemars(skip)]
     #[serde(default)]
     pub tokens: TokensSection,
     /// TLS of the server.
+    #[schemars(skip)]
     pub tls: Option<ServerTlsSection>,
 }
 
-/// `[http.tokens]` table as in the file.
-#[derive(Debug, Default, Deserialize)]
+/// What callers must show as `Authorization: Bearer …`, by role: [http-api.md](http-api.md#roles). Files have 16 to
+/// 4096 printable ASCII characters, are read at start and reload, and no two roles have the same token. With any
+/// token, here or in `http.token_file`, all that needs `observe` or `write` needs a token of that role or a higher
+/// one.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[http.tokens]")]
 pub struct TokensSection {
-    /// File with the token of the role `read`.
+    /// File with the token of the role `read`. Without it reading needs no token.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     pub read_file: Option<PathBuf>,
-    /// File with the token of the role `observe`.
+    /// File with the token of the role `observe`, for proxies.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     pub observe_file: Option<PathBuf>,
-    /// File with the token of the role `write`.
+    /// File with the token of the role `write`, for operators and for those who query partitions.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     pub write_file: Option<PathBuf>,
 }
 

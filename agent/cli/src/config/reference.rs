@@ -1,118 +1,59 @@
-//! The reference of all keys, generated from the names the parser knows.
+//! The reference of all keys, from the types that read them.
 
-use plimsoll_node::{control_loop, placement, ring};
-use plimsoll_outputs::{agent_check, envoy};
-use plimsoll_scatter::partition;
-use plimsoll_settings::{SERVER_TLS_REFERENCE, TLS_REFERENCE, TOKENS_REFERENCE, TableReference};
+use plimsoll_node::{
+    control_loop::{
+        BoundSection, ControllerSection, OutputSection, RulesSection, ServiceSection, SlaSection,
+    },
+    placement::PlacementSection,
+    ring::{RedisSection, RingSection},
+};
+use plimsoll_outputs::{agent_check::AgentCheckSection, envoy::EnvoySection};
+use plimsoll_scatter::partition::PartitionSection;
+use plimsoll_settings::{
+    HttpSection, ServerTlsSection, TableReference, TlsSection, TokensSection, table,
+};
 use plimsoll_signal::{
-    health_probe, host_load, jobs, role,
+    health_probe::HealthSection,
+    host_load::LoadSection,
+    jobs::JobsSection,
+    role::RoleSection,
     sources::{self, log_lines},
-    updates,
+    updates::UpdatesSection,
 };
 
-const AGENT: TableReference = (
-    "[agent]",
-    "Settings of the whole agent.",
-    &[
-        (
-            "period",
-            "duration, 10ms to 1day",
-            "`\"1s\"`",
-            "Sampling period *P*; the controller makes one step per period.",
-        ),
-        (
-            "jitter",
-            "0 to 0.5",
-            "`0.05`",
-            "Fraction of the period by which each one is randomly shifted, so that agents do not act in lockstep.",
-        ),
-        (
-            "log_level",
-            "`error`, `warn`, `info`, `debug`, `trace`",
-            "`\"info\"`",
-            "Least severe level that is logged. Logs go to standard error.",
-        ),
-        (
-            "log_format",
-            "`text`, `json`",
-            "`\"text\"`",
-            "Format of log lines. Needs a restart to change.",
-        ),
-        (
-            "state_directory",
-            "path",
-            "none",
-            "Directory that keeps drains, operators' overrides and learned values across restarts; learned values expire after 30 days. Needs a restart to change.",
-        ),
-    ],
-);
-
-const HTTP: TableReference = (
-    "[http]",
-    "The HTTP server; its endpoints are in docs/http-api.md.",
-    &[
-        (
-            "listen",
-            "IP:port",
-            "`\"127.0.0.1:9464\"`",
-            "Needs a restart to change.",
-        ),
-        (
-            "allow",
-            "1 to 256 networks or addresses, such as `192.0.2.0/24`",
-            "all",
-            "Who may connect here and to `envoy.orca_listen`; loopback must be listed, too. Other connections are closed at once and counted.",
-        ),
-        (
-            "token_file",
-            "path",
-            "none",
-            "File with a token for every role, like `write_file` in `[http.tokens]`; if both are set, both tokens are accepted. Without any token, anyone who can reach `listen` can take shares of every node's bound and query the partitions.",
-        ),
-    ],
-);
-
-const CONTROL: TableReference = (
-    "[control]",
-    "Operators' overrides (`plimsoll node`).",
-    &[(
-        "socket",
-        "path",
-        "none",
-        "Unix socket, mode 0660. Needs a restart to change.",
-    )],
-);
+use super::raw::{Agent, Control};
 
 /// All tables, in the order of the reference.
 fn tables() -> Vec<TableReference> {
-    let before = [
-        AGENT,
-        HTTP,
-        TOKENS_REFERENCE,
-        SERVER_TLS_REFERENCE,
-        agent_check::REFERENCE,
-        CONTROL,
-        TLS_REFERENCE,
-        ring::REDIS_REFERENCE,
-        placement::REFERENCE,
-        envoy::REFERENCE,
-        control_loop::SERVICE_REFERENCE,
-        control_loop::SLA_REFERENCE,
-        control_loop::BOUND_REFERENCE,
-        control_loop::CONTROLLER_REFERENCE,
-        control_loop::RULES_REFERENCE,
-        control_loop::OUTPUT_REFERENCE,
+    let mut tables = vec![
+        table::<Agent>(),
+        table::<HttpSection>(),
+        table::<TokensSection>(),
+        table::<ServerTlsSection>(),
+        table::<AgentCheckSection>(),
+        table::<Control>(),
+        table::<TlsSection>(),
+        table::<RedisSection>(),
+        table::<PlacementSection>(),
+        table::<EnvoySection>(),
+        table::<ServiceSection>(),
+        table::<SlaSection>(),
+        table::<BoundSection>(),
+        table::<ControllerSection>(),
+        table::<RulesSection>(),
+        table::<OutputSection>(),
     ];
-    let after = [
-        jobs::REFERENCE,
-        host_load::REFERENCE,
-        health_probe::REFERENCE,
-        ring::RING_REFERENCE,
-        updates::REFERENCE,
-        role::REFERENCE,
-        partition::REFERENCE,
-    ];
-    [&before[..], &sources::REFERENCE, &after].concat()
+    tables.extend(sources::reference());
+    tables.extend([
+        table::<JobsSection>(),
+        table::<LoadSection>(),
+        table::<HealthSection>(),
+        table::<RingSection>(),
+        table::<UpdatesSection>(),
+        table::<RoleSection>(),
+        table::<PartitionSection>(),
+    ]);
+    tables
 }
 
 /// The whole reference.
@@ -138,7 +79,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use plimsoll_settings::expected;
+    use plimsoll_settings::{KeyReference, expected};
 
     fn known(table: &str) -> Vec<String> {
         let service = "[[service]]\nname = \"s\"\n";
@@ -163,15 +104,15 @@ mod tests {
 
     #[test]
     fn has_every_key_and_no_other() {
-        for (table, _, rows) in tables() {
-            let mut documented: Vec<_> = rows.iter().map(|row| row.0.to_owned()).collect();
-            let within = format!("[{}.", table.trim_matches(['[', ']']));
-            let inner = tables().into_iter();
-            let inner =
-                inner.filter_map(|(name, ..)| name.strip_prefix(&within)?.strip_suffix(']'));
-            documented.extend(inner.map(str::to_owned));
+        for TableReference { header, keys, .. } in tables() {
+            let mut documented: Vec<_> = keys.into_iter().map(|row| row.key).collect();
+            let within = format!("[{}.", header.trim_matches(['[', ']']));
+            documented.extend(tables().iter().filter_map(|inner| {
+                let inner = inner.header.strip_prefix(&within)?.strip_suffix(']')?;
+                Some(inner.to_owned())
+            }));
             documented.sort();
-            assert_eq!(documented, known(table), "{table}");
+            assert_eq!(documented, known(&header), "{header}");
         }
     }
 
@@ -276,9 +217,9 @@ mod tests {
     fn documented_defaults_are_those_in_force() {
         let without = COMPLETE.map(parsed);
         assert!(without.iter().all(Result::is_ok), "{without:?}");
-        for (table, _, rows) in tables() {
-            let (table, _) = table.split_once(" kind").unwrap_or((table, ""));
-            for (key, _, default, _) in rows {
+        for TableReference { header, keys, .. } in tables() {
+            let (table, _) = header.split_once(" kind").unwrap_or((&header, ""));
+            for KeyReference { key, default, .. } in keys {
                 let literal = default
                     .strip_prefix('`')
                     .and_then(|rest| rest.split('`').next());

@@ -43,10 +43,8 @@ use refusals::RefusalMeter;
 pub use control_metrics::ControlMetrics;
 pub use metrics::LoopMetrics;
 pub use request_metrics::RequestMetrics;
-pub use service::{
-    OUTPUT_REFERENCE, SERVICE_REFERENCE, SendWords, ServiceConfig, ServiceSection, service,
-};
-pub use settings::{BOUND_REFERENCE, CONTROLLER_REFERENCE, RULES_REFERENCE, SLA_REFERENCE};
+pub use service::{OutputSection, SendWords, ServiceConfig, ServiceSection, service};
+pub use settings::{BoundSection, ControllerSection, RulesSection, SlaSection};
 
 /// Number of times per period that jobs are checked, including by the step itself.
 const LOOKS: u32 = 4;

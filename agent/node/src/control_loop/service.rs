@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_core::{Cost, Law, Settings};
-use plimsoll_settings::{Checked, MAX_NAME, TableReference, at, number, word, wrong};
+use plimsoll_settings::{Checked, MAX_NAME, at, number, word, wrong};
 use plimsoll_signal::{
     health_probe::{HealthConfig, HealthSection, health},
     host_load::{LoadConfig, LoadSection, load},
@@ -12,6 +12,7 @@ use plimsoll_signal::{
     sources::{SourceConfig, SourceSection, source},
     updates::{UpdatesConfig, UpdatesSection, updates},
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::settings::{BoundSection, ControllerSection, RulesSection, SlaSection, settings};
@@ -76,41 +77,72 @@ pub struct ServiceConfig {
     pub role: Option<RoleConfig>,
 }
 
-/// `[[service]]` as in the file, unchecked.
-#[derive(Debug, Deserialize)]
+/// One service on this node; at least one.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[[service]]")]
 pub struct ServiceSection {
+    /// Also a valid `agent-send` identity.
+    #[schemars(extend("x-values" = "1 to 120 printable characters", "x-default" = "required"))]
     pub(super) name: String,
+    /// `observe`: decisions have no effect on proxies; they are only shown in `/v1/node`, metrics, `plimsoll top` and
+    /// the agent's page. HAProxy's agent checks get an answer without weight, `maxconn` or state, Envoy the mean
+    /// weight and an empty load report; the node does not join the ring in Redis, no update period is lengthened, and
+    /// no partition query is refused because of the bound. `/v1/role` is unaffected.
+    #[schemars(extend("x-values" = "`enforce`, `observe`", "x-default" = "`\"enforce\"`"))]
     pub(super) mode: Option<String>,
+    /// Additional `agent-send` identities, by convention `backend/server`. Must be unique among services.
+    #[schemars(extend("x-values" = "list of the same", "x-default" = "`[]`"))]
     #[serde(default)]
     pub(super) identities: Vec<String>,
+    /// Address at which proxies reach this node's service. Shown in `/v1/node`.
+    #[schemars(extend("x-values" = "host:port; IP address (IPv6 in brackets) or name", "x-default" = "none"))]
     pub(super) address: Option<String>,
+    #[schemars(skip)]
     pub(super) sla: SlaSection,
+    #[schemars(skip)]
     #[serde(default)]
     pub(super) bound: BoundSection,
+    #[schemars(skip)]
     #[serde(default)]
     pub(super) controller: ControllerSection,
+    #[schemars(skip)]
     #[serde(default)]
     pub(super) rules: RulesSection,
+    #[schemars(skip)]
     #[serde(default)]
     pub(super) output: OutputSection,
+    #[schemars(skip)]
     pub(super) source: SourceSection,
+    #[schemars(skip)]
     #[serde(default)]
     pub(super) jobs: JobsSection,
+    #[schemars(skip)]
     #[serde(default)]
     pub(super) load: LoadSection,
+    #[schemars(skip)]
     pub(super) health: Option<HealthSection>,
+    #[schemars(skip)]
     pub(super) ring: Option<RingSection>,
+    #[schemars(skip)]
     pub(super) updates: Option<UpdatesSection>,
+    #[schemars(skip)]
     pub(super) role: Option<RoleSection>,
 }
 
-/// `[service.output]` as in the file, unchecked.
-#[derive(Debug, Default, Deserialize)]
+/// Answers to HAProxy's agent checks.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[service.output]")]
 pub struct OutputSection {
+    /// Bound that corresponds to a weight of 100 %; if set, must be the same on all nodes of a backend.
+    #[schemars(extend("x-values" = "above 0, cost units", "x-default" = "2 × `nominal`; `load-line`: the highest recent capacity of this node"))]
     full_weight_bound: Option<f64>,
+    /// Relative change up to which a weight stays unchanged.
+    #[schemars(extend("x-values" = "0 to 0.5", "x-default" = "`0.05`"))]
     weight_dead_band: Option<f64>,
+    /// What the answer contains.
+    #[schemars(extend("x-values" = "`both`, `weight`, `maxconn`", "x-default" = "`\"both\"`"))]
     send: Option<String>,
 }
 
@@ -216,61 +248,3 @@ fn listens(raw: &ServiceSection) -> Listens<'_> {
         probed: raw.health.as_ref().and_then(HealthSection::address),
     }
 }
-
-/// Reference of the keys of `[[service]]`.
-pub const SERVICE_REFERENCE: TableReference = (
-    "[[service]]",
-    "One service on this node; at least one.",
-    &[
-        (
-            "name",
-            "1 to 120 printable characters",
-            "required",
-            "Also a valid `agent-send` identity.",
-        ),
-        (
-            "mode",
-            "`enforce`, `observe`",
-            "`\"enforce\"`",
-            "`observe`: decisions have no effect on proxies; they are only shown in `/v1/node`, metrics, `plimsoll top` and the agent's page. HAProxy's agent checks get an answer without weight, `maxconn` or state, Envoy the mean weight and an empty load report; the node does not join the ring in Redis, no update period is lengthened, and no partition query is refused because of the bound. `/v1/role` is unaffected.",
-        ),
-        (
-            "identities",
-            "list of the same",
-            "`[]`",
-            "Additional `agent-send` identities, by convention `backend/server`. Must be unique among services.",
-        ),
-        (
-            "address",
-            "host:port; IP address (IPv6 in brackets) or name",
-            "none",
-            "Address at which proxies reach this node's service. Shown in `/v1/node`.",
-        ),
-    ],
-);
-
-/// Reference of the keys of `[service.output]`.
-pub const OUTPUT_REFERENCE: TableReference = (
-    "[service.output]",
-    "Answers to HAProxy's agent checks.",
-    &[
-        (
-            "full_weight_bound",
-            "above 0, cost units",
-            "2 × `nominal`; `load-line`: the highest recent capacity of this node",
-            "Bound that corresponds to a weight of 100 %; if set, must be the same on all nodes of a backend.",
-        ),
-        (
-            "weight_dead_band",
-            "0 to 0.5",
-            "`0.05`",
-            "Relative change up to which a weight stays unchanged.",
-        ),
-        (
-            "send",
-            "`both`, `weight`, `maxconn`",
-            "`\"both\"`",
-            "What the answer contains.",
-        ),
-    ],
-);

@@ -5,53 +5,99 @@ use std::time::Duration;
 use plimsoll_core::{
     BoundLimits, Cost, Law, Objective, PiForm, PiGains, Rules, Seconds, ServiceMode, Settings, Sla,
 };
-use plimsoll_settings::{Checked, TableReference, Wrong, at, only_for, word, wrong};
+use plimsoll_settings::{Checked, Wrong, at, only_for, word, wrong};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::ServiceSection;
 
-/// `[service.sla]` as in the file, unchecked.
-#[derive(Debug, Deserialize)]
+/// The promise to clients.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[service.sla]")]
 pub struct SlaSection {
+    /// Service delay: connect, queue and processing of a finished request.
+    #[schemars(with = "String", extend("x-values" = "duration above 0", "x-default" = "required"))]
     #[serde(with = "humantime_serde")]
     delay: Duration,
+    /// Time within which a transient must settle.
+    #[schemars(with = "String", extend("x-values" = "duration above 0", "x-default" = "`\"10s\"`"))]
     #[serde(default, with = "humantime_serde")]
     settling: Option<Duration>,
+    /// Statistic of the delays that is controlled.
+    #[schemars(extend("x-values" = "`mean`, `p50` to `p99.9`", "x-default" = "`\"p95\"`"))]
     objective: Option<String>,
+    /// Fraction of `delay` at which it is held.
+    #[schemars(extend("x-values" = "above 0, to 1", "x-default" = "`0.9`"))]
     set_point: Option<f64>,
 }
 
-/// `[service.bound]` as in the file, unchecked.
-#[derive(Debug, Default, Deserialize)]
+/// Range of the backlog bound, in cost units (requests if no cost is known). `load-line` needs none of these keys.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[service.bound]")]
 pub struct BoundSection {
+    /// With `load-line`, the bound until 20 requests have been seen. With the other laws, the initial bound, to which
+    /// it also returns while the node is idle.
+    #[schemars(extend("x-values" = "above 0", "x-default" = "none; required unless `controller.kind` is `load-line`"))]
     nominal: Option<f64>,
+    /// Never below.
+    #[schemars(extend("x-values" = "above 0", "x-default" = "one request; without `load-line`: `nominal` / 32, at least 1"))]
     min: Option<f64>,
+    /// Never above.
+    #[schemars(extend("x-values" = "at least `min`", "x-default" = "none; without `load-line`: 1024 × `nominal`"))]
     max: Option<f64>,
 }
 
-/// `[service.controller]` as in the file, unchecked.
-#[derive(Debug, Default, Deserialize)]
+/// The control law.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[service.controller]")]
 pub struct ControllerSection {
+    /// See docs/control.md.
+    #[schemars(extend("x-values" = "`load-line`, `pi`, `parabola`, `inverse-delay`, `proportional`, `fixed`", "x-default" = "`\"load-line\"`"))]
     kind: Option<String>,
+    /// `auto`: `pi` and `parabola` derive their gains from the delay's response to the bound; `kp` and `ki` are the
+    /// initial and fallback values.
+    #[schemars(extend("x-values" = "`fixed`, `auto`", "x-default" = "`\"fixed\"`"))]
     gains: Option<String>,
+    /// Proportional gain of `pi` and `parabola`, on the relative error.
+    #[schemars(extend("x-values" = "above 0", "x-default" = "`0.25`"))]
     kp: Option<f64>,
+    /// Integral gain of `pi` and `parabola`, on the relative error.
+    #[schemars(extend("x-values" = "0 or more", "x-default" = "`1.0`"))]
     ki: Option<f64>,
+    /// Variant of the papers' PI law.
+    #[schemars(extend("x-values" = "`velocity`, `double-integrating`", "x-default" = "`\"velocity\"`"))]
     form: Option<String>,
+    /// Gain of `proportional`.
+    #[schemars(extend("x-values" = "above 0, to 1", "x-default" = "`0.5`"))]
     gain: Option<f64>,
 }
 
-/// `[service.rules]` as in the file, unchecked.
-#[derive(Debug, Default, Deserialize)]
+/// Conditions under which `pi` and the papers' other laws do not act; `load-line` uses only `max_failed`. See
+/// docs/control.md.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[service.rules]")]
 pub struct RulesSection {
+    /// Minimum number of requests for evaluating the objective.
+    #[schemars(extend("x-values" = "1 or more", "x-default" = "`20`"))]
     min_samples: Option<u64>,
+    /// Maximum number of periods that are combined to reach `min_samples`.
+    #[schemars(extend("x-values" = "1 or more", "x-default" = "`5`"))]
     window_periods: Option<u32>,
+    /// The bound does not grow while the peak backlog is below this fraction of it.
+    #[schemars(extend("x-values" = "0 to 1", "x-default" = "`0.8`"))]
     light_load: Option<f64>,
+    /// The bound stays within this multiple of the recent peak backlog.
+    #[schemars(extend("x-values" = "1 or more", "x-default" = "`4.0`"))]
     headroom: Option<f64>,
+    /// Number of empty periods before the bound drifts to the nominal one.
+    #[schemars(extend("x-values" = "0 or more", "x-default" = "`5`"))]
     empty_hold_periods: Option<u32>,
+    /// Fraction of failed requests from which the bound is lowered as if for the worst delay.
+    #[schemars(extend("x-values" = "above 0, to 1", "x-default" = "`0.5`"))]
     max_failed: Option<f64>,
 }
 
@@ -185,147 +231,6 @@ fn objective_of(text: &str) -> Result<Objective, String> {
         .map(|percent| Objective::Quantile(percent / 100.0))
         .ok_or_else(|| format!("must be \"mean\" or \"p50\" to \"p99.9\", is {text:?}"))
 }
-
-/// Reference of the keys of `[service.sla]`.
-pub const SLA_REFERENCE: TableReference = (
-    "[service.sla]",
-    "The promise to clients.",
-    &[
-        (
-            "delay",
-            "duration above 0",
-            "required",
-            "Service delay: connect, queue and processing of a finished request.",
-        ),
-        (
-            "settling",
-            "duration above 0",
-            "`\"10s\"`",
-            "Time within which a transient must settle.",
-        ),
-        (
-            "objective",
-            "`mean`, `p50` to `p99.9`",
-            "`\"p95\"`",
-            "Statistic of the delays that is controlled.",
-        ),
-        (
-            "set_point",
-            "above 0, to 1",
-            "`0.9`",
-            "Fraction of `delay` at which it is held.",
-        ),
-    ],
-);
-
-/// Reference of the keys of `[service.bound]`.
-pub const BOUND_REFERENCE: TableReference = (
-    "[service.bound]",
-    "Range of the backlog bound, in cost units (requests if no cost is known). `load-line` needs none of these keys.",
-    &[
-        (
-            "nominal",
-            "above 0",
-            "none; required unless `controller.kind` is `load-line`",
-            "With `load-line`, the bound until 20 requests have been seen. With the other laws, the initial bound, to which it also returns while the node is idle.",
-        ),
-        (
-            "min",
-            "above 0",
-            "one request; without `load-line`: `nominal` / 32, at least 1",
-            "Never below.",
-        ),
-        (
-            "max",
-            "at least `min`",
-            "none; without `load-line`: 1024 × `nominal`",
-            "Never above.",
-        ),
-    ],
-);
-
-/// Reference of the keys of `[service.controller]`.
-pub const CONTROLLER_REFERENCE: TableReference = (
-    "[service.controller]",
-    "The control law.",
-    &[
-        (
-            "kind",
-            "`load-line`, `pi`, `parabola`, `inverse-delay`, `proportional`, `fixed`",
-            "`\"load-line\"`",
-            "See docs/control.md.",
-        ),
-        (
-            "gains",
-            "`fixed`, `auto`",
-            "`\"fixed\"`",
-            "`auto`: `pi` and `parabola` derive their gains from the delay's response to the bound; `kp` and `ki` are the initial and fallback values.",
-        ),
-        (
-            "kp",
-            "above 0",
-            "`0.25`",
-            "Proportional gain of `pi` and `parabola`, on the relative error.",
-        ),
-        (
-            "ki",
-            "0 or more",
-            "`1.0`",
-            "Integral gain of `pi` and `parabola`, on the relative error.",
-        ),
-        (
-            "form",
-            "`velocity`, `double-integrating`",
-            "`\"velocity\"`",
-            "Variant of the papers' PI law.",
-        ),
-        ("gain", "above 0, to 1", "`0.5`", "Gain of `proportional`."),
-    ],
-);
-
-/// Reference of the keys of `[service.rules]`.
-pub const RULES_REFERENCE: TableReference = (
-    "[service.rules]",
-    "Conditions under which `pi` and the papers' other laws do not act; `load-line` uses only `max_failed`. See docs/control.md.",
-    &[
-        (
-            "min_samples",
-            "1 or more",
-            "`20`",
-            "Minimum number of requests for evaluating the objective.",
-        ),
-        (
-            "window_periods",
-            "1 or more",
-            "`5`",
-            "Maximum number of periods that are combined to reach `min_samples`.",
-        ),
-        (
-            "light_load",
-            "0 to 1",
-            "`0.8`",
-            "The bound does not grow while the peak backlog is below this fraction of it.",
-        ),
-        (
-            "headroom",
-            "1 or more",
-            "`4.0`",
-            "The bound stays within this multiple of the recent peak backlog.",
-        ),
-        (
-            "empty_hold_periods",
-            "0 or more",
-            "`5`",
-            "Number of empty periods before the bound drifts to the nominal one.",
-        ),
-        (
-            "max_failed",
-            "above 0, to 1",
-            "`0.5`",
-            "Fraction of failed requests from which the bound is lowered as if for the worst delay.",
-        ),
-    ],
-);
 
 #[cfg(test)]
 mod tests {

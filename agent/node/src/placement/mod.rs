@@ -29,7 +29,7 @@ use crate::ring::{LinkSettings, told};
 use calls::{Calls, Claimed, Members, News};
 pub use gate::{Gate, GateError};
 pub use metrics::PlacementMetrics;
-pub use settings::{PlacementSection, REFERENCE, placement};
+pub use settings::{PlacementSection, placement};
 use term::{Keeper, Term};
 use words::Entries;
 

@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use plimsoll_core::placement::{ObjectSet, PlanSettings};
-use plimsoll_settings::{Checked, MILLI, TableReference, duration, number, word, wrong};
+use plimsoll_settings::{Checked, MILLI, duration, number, word, wrong};
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Initial, PlacementSettings, WhenLost};
@@ -24,22 +25,49 @@ fn at_most(key: &str, value: Duration, most: Duration) -> Checked<Duration> {
     }
 }
 
-/// `[placement]` as in the file, unchecked.
-#[derive(Debug, Deserialize)]
+/// Which node is the primary of which object set: docs/placement.md. Needs `[redis]`, and a `[service.ring]` of the
+/// same cluster. Must be the same on all agents of a cluster.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[placement]")]
 pub struct PlacementSection {
+    /// The `cluster` of a `[service.ring]`, whose nodes are the primaries, with their bounds as capacity.
+    #[schemars(extend("x-values" = "1 to 120 of `A-Za-z0-9._:/-`", "x-default" = "required"))]
     cluster: String,
+    /// Interval at which loads are evaluated; each evaluation may result in a plan.
+    #[schemars(with = "String", extend("x-values" = "duration, 100ms to 1m", "x-default" = "`\"1s\"`"))]
     #[serde(default, with = "humantime_serde")]
     period: Option<Duration>,
+    /// Nothing moves while the standard deviation of the primaries' loads is at most this fraction of their mean,
+    /// plus the variation expected by chance.
+    #[schemars(extend("x-values" = "0 to 10", "x-default" = "`0.2`"))]
     threshold: Option<f64>,
+    /// Nothing moves unless it removes at least this fraction of the variance.
+    #[schemars(extend("x-values" = "0 to 1", "x-default" = "`0.5`"))]
     gain: Option<f64>,
+    /// `false`: moves only pinned sets, sets that an operator moves, and sets without a live primary.
+    #[schemars(extend("x-values" = "`true`, `false`", "x-default" = "`true`"))]
     moves: Option<bool>,
+    /// Maximum duration of a write. The proxies' timeouts must enforce it: `timeout server` in HAProxy, the route's
+    /// `timeout` in Envoy.
+    #[schemars(with = "String", extend("x-values" = "duration, 100ms to 1hour", "x-default" = "`\"60s\"`"))]
     #[serde(default, with = "humantime_serde")]
     request_limit: Option<Duration>,
+    /// After this time without contact a keeper is replaced, a dispatcher is silent, and a node that has left the
+    /// ring is down.
+    #[schemars(with = "String", extend("x-values" = "duration, 3 periods to 1hour", "x-default" = "`\"10s\"`, at least 3 periods"))]
     #[serde(default, with = "humantime_serde")]
     lease: Option<Duration>,
+    /// What a dispatcher does after a lease without Redis. `serve`: it continues with its table, and nothing moves.
+    /// `hold`: it admits no requests, and is considered gone; a Redis with replicas needs certain settings for this:
+    /// docs/placement.md.
+    #[schemars(extend("x-values" = "`serve`, `hold`", "x-default" = "`\"serve\"`"))]
     when_lost: Option<String>,
+    /// Placement of the rests in a newly created table.
+    #[schemars(extend("x-values" = "`even`, or a node's name", "x-default" = "`\"even\"`"))]
     initial: Option<String>,
+    /// `[placement.pins]`, such as `"=A17" = "node3"`: sets that no plan moves, even if their node is down.
+    #[schemars(extend("x-values" = "table: object set = node; up to 1024", "x-default" = "none"))]
     #[serde(default)]
     pins: BTreeMap<String, String>,
 }
@@ -94,71 +122,3 @@ fn pins(raw: &BTreeMap<String, String>) -> Checked<BTreeMap<ObjectSet, String>> 
     };
     raw.iter().map(pin).collect()
 }
-
-/// Reference of the keys of `[placement]`.
-pub const REFERENCE: TableReference = (
-    "[placement]",
-    "Which node is the primary of which object set: docs/placement.md. Needs `[redis]`, and a `[service.ring]` of the same cluster. Must be the same on all agents of a cluster.",
-    &[
-        (
-            "cluster",
-            "1 to 120 of `A-Za-z0-9._:/-`",
-            "required",
-            "The `cluster` of a `[service.ring]`, whose nodes are the primaries, with their bounds as capacity.",
-        ),
-        (
-            "period",
-            "duration, 100ms to 1m",
-            "`\"1s\"`",
-            "Interval at which loads are evaluated; each evaluation may result in a plan.",
-        ),
-        (
-            "threshold",
-            "0 to 10",
-            "`0.2`",
-            "Nothing moves while the standard deviation of the primaries' loads is at most this fraction of their mean, plus the variation expected by chance.",
-        ),
-        (
-            "gain",
-            "0 to 1",
-            "`0.5`",
-            "Nothing moves unless it removes at least this fraction of the variance.",
-        ),
-        (
-            "moves",
-            "`true`, `false`",
-            "`true`",
-            "`false`: moves only pinned sets, sets that an operator moves, and sets without a live primary.",
-        ),
-        (
-            "request_limit",
-            "duration, 100ms to 1hour",
-            "`\"60s\"`",
-            "Maximum duration of a write. The proxies' timeouts must enforce it: `timeout server` in HAProxy, the route's `timeout` in Envoy.",
-        ),
-        (
-            "lease",
-            "duration, 3 periods to 1hour",
-            "`\"10s\"`, at least 3 periods",
-            "After this time without contact a keeper is replaced, a dispatcher is silent, and a node that has left the ring is down.",
-        ),
-        (
-            "when_lost",
-            "`serve`, `hold`",
-            "`\"serve\"`",
-            "What a dispatcher does after a lease without Redis. `serve`: it continues with its table, and nothing moves. `hold`: it admits no requests, and is considered gone; a Redis with replicas needs certain settings for this: docs/placement.md.",
-        ),
-        (
-            "initial",
-            "`even`, or a node's name",
-            "`\"even\"`",
-            "Placement of the rests in a newly created table.",
-        ),
-        (
-            "pins",
-            "table: object set = node; up to 1024",
-            "none",
-            "`[placement.pins]`, such as `\"=A17\" = \"node3\"`: sets that no plan moves, even if their node is down.",
-        ),
-    ],
-);

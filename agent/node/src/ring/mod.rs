@@ -34,8 +34,8 @@ use link::{Link, Report};
 pub use metrics::RingMetrics;
 pub use server::{Server, told};
 pub use settings::{
-    LinkMode, LinkSettings, REDIS_REFERENCE, RING_REFERENCE, RedisSection, RingSection,
-    RingSettings, RingsConfig, redis, ring, ring_name,
+    LinkMode, LinkSettings, RedisSection, RingSection, RingSettings, RingsConfig, redis, ring,
+    ring_name,
 };
 
 /// Delay before the first retry after a failure.

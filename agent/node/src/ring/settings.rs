@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use plimsoll_net::{TextTls, TlsFiles};
 use plimsoll_settings::{
-    Checked, MILLI, TableReference, TlsSection, at_file, client_files, duration, number, secret,
-    word, wrong,
+    Checked, MILLI, TlsSection, at_file, client_files, duration, number, secret, word, wrong,
 };
 use plimsoll_wire::{LEASE_SECONDS, MAX_CONFIGURED_NAME_BYTES, is_configured_name};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// A service's membership in a ring.
@@ -66,30 +66,63 @@ pub struct RingsConfig {
     pub rings: BTreeMap<String, RingSettings>,
 }
 
-/// `[redis]` as in the file, unchecked.
-#[derive(Debug, Deserialize)]
+/// The Redis (7.0 or later) or Valkey through which proxies share rings. Required for `[service.ring]` and
+/// `[placement]`.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[redis]")]
 pub struct RedisSection {
+    /// Servers; the first writable one is used.
+    #[schemars(extend("x-values" = "1 to 16 of `redis://host:port`, `rediss://` for TLS", "x-default" = "required"))]
     urls: Vec<String>,
+    /// Whether the URLs are servers, sentinels, or seeds of a Redis Cluster.
+    #[schemars(extend("x-values" = "`single`, `sentinel`, `cluster`", "x-default" = "`\"single\"`"))]
     mode: Option<String>,
+    /// Name of the master at the sentinels.
+    #[schemars(extend("x-values" = "name", "x-default" = "`\"mymaster\"`"))]
     sentinel_master: Option<String>,
+    /// ACL user; needs `password_file`.
+    #[schemars(extend("x-values" = "name", "x-default" = "none"))]
     user: Option<String>,
+    /// File with the password, read at start and reload.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     password_file: Option<PathBuf>,
+    /// PEM file with the CA certificates trusted for `rediss://`, instead of the system's; read at start and reload,
+    /// and again for new connections after it has changed.
+    #[schemars(extend("x-values" = "path", "x-default" = "the system's"))]
     ca_file: Option<PathBuf>,
+    /// PEM file with the client certificate for Redis and sentinels over `rediss://`; needs `key_file`. Read like
+    /// `ca_file`.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     certificate_file: Option<PathBuf>,
+    /// PEM file with the certificate's private key; needs `certificate_file`.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     key_file: Option<PathBuf>,
+    /// Timeout for connecting, and for each response.
+    #[schemars(with = "String", extend("x-values" = "duration, 1ms to 1day", "x-default" = "`\"500ms\"`"))]
     #[serde(default, with = "humantime_serde")]
     timeout: Option<Duration>,
 }
 
-/// `[service.ring]` as in the file, unchecked.
-#[derive(Debug, Deserialize)]
+/// Membership of this node in a ring that proxies share through Redis.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[service.ring]")]
 pub struct RingSection {
+    /// Name shared by the nodes and proxies of one ring; part of every key in Redis.
+    #[schemars(extend("x-values" = "1 to 120 of `A-Za-z0-9._:/-`", "x-default" = "required"))]
     cluster: String,
+    /// Name of this node; must match its server's name in the proxies.
+    #[schemars(extend("x-values" = "the same", "x-default" = "required"))]
     node: String,
+    /// Number of slots of the hash ring, *H*; must be the same on all nodes.
+    #[schemars(extend("x-values" = "1 to 1048576", "x-default" = "`16384`"))]
     slots: Option<u32>,
+    /// No key moves while the relative error of every node's share is below this.
+    #[schemars(extend("x-values" = "0 to 1", "x-default" = "`0.05`"))]
     dead_band: Option<f64>,
+    /// Time without a report after which the node leaves the ring.
+    #[schemars(with = "String", extend("x-values" = "duration, 2 periods and 100ms to 1hour", "x-default" = "3 periods, at least 100ms"))]
     #[serde(default, with = "humantime_serde")]
     lease: Option<Duration>,
 }
@@ -230,98 +263,3 @@ pub fn ring(path: &str, raw: &RingSection, period: Duration) -> Checked<RingSett
         lease,
     })
 }
-
-/// Reference of the keys of `[redis]`.
-pub const REDIS_REFERENCE: TableReference = (
-    "[redis]",
-    "The Redis (7.0 or later) or Valkey through which proxies share rings. Required for `[service.ring]` and `[placement]`.",
-    &[
-        (
-            "urls",
-            "1 to 16 of `redis://host:port`, `rediss://` for TLS",
-            "required",
-            "Servers; the first writable one is used.",
-        ),
-        (
-            "mode",
-            "`single`, `sentinel`, `cluster`",
-            "`\"single\"`",
-            "Whether the URLs are servers, sentinels, or seeds of a Redis Cluster.",
-        ),
-        (
-            "sentinel_master",
-            "name",
-            "`\"mymaster\"`",
-            "Name of the master at the sentinels.",
-        ),
-        ("user", "name", "none", "ACL user; needs `password_file`."),
-        (
-            "password_file",
-            "path",
-            "none",
-            "File with the password, read at start and reload.",
-        ),
-        (
-            "ca_file",
-            "path",
-            "the system's",
-            "PEM file with the CA certificates trusted for `rediss://`, instead of the system's; read at start and reload, and again for new connections after it has changed.",
-        ),
-        (
-            "certificate_file",
-            "path",
-            "none",
-            "PEM file with the client certificate for Redis and sentinels over `rediss://`; needs `key_file`. Read like `ca_file`.",
-        ),
-        (
-            "key_file",
-            "path",
-            "none",
-            "PEM file with the certificate's private key; needs `certificate_file`.",
-        ),
-        (
-            "timeout",
-            "duration, 1ms to 1day",
-            "`\"500ms\"`",
-            "Timeout for connecting, and for each response.",
-        ),
-    ],
-);
-
-/// Reference of the keys of `[service.ring]`.
-pub const RING_REFERENCE: TableReference = (
-    "[service.ring]",
-    "Membership of this node in a ring that proxies share through Redis.",
-    &[
-        (
-            "cluster",
-            "1 to 120 of `A-Za-z0-9._:/-`",
-            "required",
-            "Name shared by the nodes and proxies of one ring; part of every key in Redis.",
-        ),
-        (
-            "node",
-            "the same",
-            "required",
-            "Name of this node; must match its server's name in the proxies.",
-        ),
-        (
-            "slots",
-            "1 to 1048576",
-            "`16384`",
-            "Number of slots of the hash ring, *H*; must be the same on all nodes.",
-        ),
-        (
-            "dead_band",
-            "0 to 1",
-            "`0.05`",
-            "No key moves while the relative error of every node's share is below this.",
-        ),
-        (
-            "lease",
-            "duration, 2 periods and 100ms to 1hour",
-            "3 periods, at least 100ms",
-            "Time without a report after which the node leaves the ring.",
-        ),
-    ],
-);

@@ -25,8 +25,7 @@ pub use server::serve;
 #[cfg(test)]
 pub(crate) use settings::tests as settings_tests;
 pub use settings::{
-    AgentCheckSection, AgentCheckSettings, OnShutdown, OutputSettings, REFERENCE, ServiceOutput,
-    agent_check,
+    AgentCheckSection, AgentCheckSettings, OnShutdown, OutputSettings, ServiceOutput, agent_check,
 };
 
 /// Current settings of the outputs, replaced on reload.

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use ipnet::IpNet;
 use plimsoll_core::ServiceMode;
 use plimsoll_node::control_loop::SendWords;
-use plimsoll_settings::{Checked, MILLI, TableReference, at, duration, networks, word, wrong};
+use plimsoll_settings::{Checked, MILLI, at, duration, networks, word, wrong};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Answers to proxies while the agent stops.
@@ -121,19 +122,38 @@ impl OutputSettings {
     }
 }
 
-/// `[agent_check]` as in the file, unchecked.
-#[derive(Debug, Default, Deserialize)]
+/// The server that HAProxy polls; one port for all services.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[agent_check]")]
 pub struct AgentCheckSection {
+    /// Use this node's address if HAProxy runs on another host. Needs a restart to change.
+    #[schemars(extend("x-values" = "IP:port", "x-default" = "`\"127.0.0.1:9101\"`"))]
     listen: Option<String>,
+    /// Who may connect; other connections are closed at once and counted. Every client can take a share of the bound,
+    /// so restrict them to HAProxy's hosts, here or in the firewall.
+    #[schemars(extend("x-values" = "1 to 256 networks or addresses, such as `192.0.2.0/24`", "x-default" = "all"))]
     allow: Option<Vec<String>>,
+    /// Maximum number of proxies of one address that share a service's bound; a proxy that polls under two identities
+    /// counts twice. Further proxies get empty answers and are counted.
+    #[schemars(extend("x-values" = "1 to 64", "x-default" = "`8`"))]
     max_proxies_per_address: Option<usize>,
+    /// Maximum number of open connections; beyond it the oldest is closed and counted.
+    #[schemars(extend("x-values" = "1 to 65536", "x-default" = "`256`"))]
     max_connections: Option<usize>,
+    /// Timeout for the `agent-send` line.
+    #[schemars(with = "String", extend("x-values" = "duration, 1ms to 1day", "x-default" = "`\"30ms\"`"))]
     #[serde(default, with = "humantime_serde")]
     identity_wait: Option<Duration>,
+    /// Time without a poll after which a proxy's share of the bound is released.
+    #[schemars(with = "String", extend("x-values" = "duration, 100ms to 1day", "x-default" = "`\"10s\"`"))]
     #[serde(default, with = "humantime_serde")]
     proxy_lease: Option<Duration>,
+    /// Answers to proxies while the agent stops; `drain` needs `state_directory`.
+    #[schemars(extend("x-values" = "`drain`, `hold`", "x-default" = "`\"drain\"`"))]
     on_shutdown: Option<String>,
+    /// How long the shutdown may wait until every known proxy has polled.
+    #[schemars(with = "String", extend("x-values" = "duration, 0s to 1day", "x-default" = "`\"3s\"`"))]
     #[serde(default, with = "humantime_serde")]
     shutdown_grace: Option<Duration>,
 }
@@ -186,62 +206,6 @@ pub fn agent_check(raw: &AgentCheckSection) -> Checked<AgentCheckSettings> {
         )?,
     })
 }
-
-/// Reference of the keys of `[agent_check]`.
-pub const REFERENCE: TableReference = (
-    "[agent_check]",
-    "The server that HAProxy polls; one port for all services.",
-    &[
-        (
-            "listen",
-            "IP:port",
-            "`\"127.0.0.1:9101\"`",
-            "Use this node's address if HAProxy runs on another host. Needs a restart to change.",
-        ),
-        (
-            "allow",
-            "1 to 256 networks or addresses, such as `192.0.2.0/24`",
-            "all",
-            "Who may connect; other connections are closed at once and counted. Every client can take a share of the bound, so restrict them to HAProxy's hosts, here or in the firewall.",
-        ),
-        (
-            "max_proxies_per_address",
-            "1 to 64",
-            "`8`",
-            "Maximum number of proxies of one address that share a service's bound; a proxy that polls under two identities counts twice. Further proxies get empty answers and are counted.",
-        ),
-        (
-            "max_connections",
-            "1 to 65536",
-            "`256`",
-            "Maximum number of open connections; beyond it the oldest is closed and counted.",
-        ),
-        (
-            "identity_wait",
-            "duration, 1ms to 1day",
-            "`\"30ms\"`",
-            "Timeout for the `agent-send` line.",
-        ),
-        (
-            "proxy_lease",
-            "duration, 100ms to 1day",
-            "`\"10s\"`",
-            "Time without a poll after which a proxy's share of the bound is released.",
-        ),
-        (
-            "on_shutdown",
-            "`drain`, `hold`",
-            "`\"drain\"`",
-            "Answers to proxies while the agent stops; `drain` needs `state_directory`.",
-        ),
-        (
-            "shutdown_grace",
-            "duration, 0s to 1day",
-            "`\"3s\"`",
-            "How long the shutdown may wait until every known proxy has polled.",
-        ),
-    ],
-);
 
 #[cfg(test)]
 pub mod tests {

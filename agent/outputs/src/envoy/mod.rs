@@ -34,7 +34,7 @@ use names::Names;
 pub use node::{Node, Shed, Standing, Weight, standing};
 use peers::Peers;
 pub use peers::SilentPeer;
-pub use settings::{EnvoyConfig, EnvoySection, EnvoyService, EnvoySettings, REFERENCE, envoy};
+pub use settings::{EnvoyConfig, EnvoySection, EnvoyService, EnvoySettings, envoy};
 
 /// This agent's fraction is in force if a proxy polled within this many periods or [`MIN_ASKED`], whichever is
 /// longer.

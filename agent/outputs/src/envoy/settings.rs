@@ -3,7 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use plimsoll_net::{Caller, HttpUrl};
-use plimsoll_settings::{Checked, SharedTls, TableReference, at, duration, wrong};
+use plimsoll_settings::{Checked, SharedTls, at, duration, wrong};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Maximum number of peers.
@@ -57,14 +58,27 @@ impl EnvoyConfig {
     }
 }
 
-/// `[envoy]` as in the file, unchecked.
-#[derive(Debug, Default, Deserialize)]
+/// Endpoint discovery for Envoy (`POST /v3/discovery:endpoints`): the nodes besides this one. See docs/envoy.md.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[envoy]")]
 pub struct EnvoySection {
+    /// Address for out-of-band ORCA load reports over gRPC. Use the same port on all nodes, at the address that
+    /// proxies connect to. Needs a restart to change.
+    #[schemars(extend("x-values" = "IP:port", "x-default" = "none"))]
+    orca_listen: Option<String>,
+    /// Agents of the cluster's nodes, at their `http.listen`. This agent may be included, so the list can be the same
+    /// on all nodes.
+    #[schemars(extend("x-values" = "up to 256 of `http://host:port` or `https://host:port`", "x-default" = "`[]`"))]
     #[serde(default)]
     peers: Vec<String>,
+    /// File with a token of the peers with the role `read`, read at start and reload; needed if their `[http.tokens]`
+    /// has `read_file`.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     token_file: Option<PathBuf>,
-    orca_listen: Option<String>,
+    /// A node whose agent has been silent for this long is reported as unhealthy, and is removed after ten times as
+    /// long. If more than half of the nodes are silent, all stay unchanged.
+    #[schemars(with = "String", extend("x-values" = "duration, 2 periods to 1hour", "x-default" = "3 periods"))]
     #[serde(default, with = "humantime_serde")]
     lease: Option<Duration>,
 }
@@ -108,35 +122,3 @@ pub fn envoy(raw: &EnvoySection, period: Duration, tls: &SharedTls) -> Checked<E
         orca_listen: orca_listen.transpose()?,
     })
 }
-
-/// Reference of the keys of `[envoy]`.
-pub const REFERENCE: TableReference = (
-    "[envoy]",
-    "Endpoint discovery for Envoy (`POST /v3/discovery:endpoints`): the nodes besides this one. See docs/envoy.md.",
-    &[
-        (
-            "orca_listen",
-            "IP:port",
-            "none",
-            "Address for out-of-band ORCA load reports over gRPC. Use the same port on all nodes, at the address that proxies connect to. Needs a restart to change.",
-        ),
-        (
-            "peers",
-            "up to 256 of `http://host:port` or `https://host:port`",
-            "`[]`",
-            "Agents of the cluster's nodes, at their `http.listen`. This agent may be included, so the list can be the same on all nodes.",
-        ),
-        (
-            "token_file",
-            "path",
-            "none",
-            "File with a token of the peers with the role `read`, read at start and reload; needed if their `[http.tokens]` has `read_file`.",
-        ),
-        (
-            "lease",
-            "duration, 2 periods to 1hour",
-            "3 periods",
-            "A node whose agent has been silent for this long is reported as unhealthy, and is removed after ten times as long. If more than half of the nodes are silent, all stay unchanged.",
-        ),
-    ],
-);

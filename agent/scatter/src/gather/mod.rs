@@ -14,4 +14,4 @@ mod settings;
 pub use answer::{OUTCOMES, Outcome, Summary};
 pub use metrics::GatherMetrics;
 pub use server::{GatherContext, serve};
-pub use settings::{GatherConfig, NodeAddress, REFERENCE, Served};
+pub use settings::{GatherConfig, NodeAddress, Served, reference};

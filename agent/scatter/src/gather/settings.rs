@@ -11,10 +11,11 @@ use ipnet::IpNet;
 use plimsoll_core::MAX_NAME_BYTES;
 use plimsoll_net::{Caller, ClientTls, HttpUrl, ServerTls, Tokens, http_or_https_url};
 use plimsoll_settings::{
-    Checked, ConfigError, HttpSection, Level, LogFormat, MILLI, SERVER_TLS_REFERENCE, SharedTls,
-    TLS_REFERENCE, TOKENS_REFERENCE, TableReference, TlsSection, at, duration, log_format,
-    log_level, networks, server_tls, tokens, wrong,
+    Checked, ConfigError, HttpSection, KeyReference, Level, LogFormat, MILLI, ServerTlsSection,
+    SharedTls, TableReference, TlsSection, TokensSection, at, duration, log_format, log_level,
+    networks, server_tls, table, tokens, wrong,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::answer::MAX_PARTITIONS;
@@ -90,33 +91,63 @@ struct File {
     partition: Vec<Partition>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// Gathers, and the process as a whole.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[gather]")]
 struct Gather {
-    log_level: Option<String>,
-    log_format: Option<String>,
+    /// In place of `[[partition]]`: a map that `plimsoll partition` wrote ([partitioning.md](partitioning.md)). Its
+    /// parts are the partitions, each at the node that it has there. Read at start and reload.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     map_file: Option<PathBuf>,
+    /// Whether callers may ask `sql`; the agents must let them, too. Needs `http.token_file` or `[http.tokens]`.
+    #[schemars(extend("x-values" = "`true`, `false`", "x-default" = "`false`"))]
     #[serde(default)]
     free_sql: bool,
+    /// Gathers at once; more are refused with status 429. Each opens as many connections as it asks partitions: allow
+    /// the process that many files, and 600 more.
+    #[schemars(extend("x-values" = "1 to 256", "x-default" = "`32`"))]
     at_once: Option<usize>,
+    /// Of a gather that says none.
+    #[schemars(with = "String", extend("x-values" = "duration, 10ms to `max_deadline`", "x-default" = "`\"10s\"`, at most `max_deadline`"))]
     #[serde(default, with = "humantime_serde")]
     deadline: Option<Duration>,
+    /// The longest that a gather may say.
+    #[schemars(with = "String", extend("x-values" = "duration, 10ms to 1m", "x-default" = "`\"1m\"`"))]
     #[serde(default, with = "humantime_serde")]
     max_deadline: Option<Duration>,
+    /// At a SIGTERM it takes no more connections; what is under way has so long.
+    #[schemars(with = "String", extend("x-values" = "duration, 0s to 1day", "x-default" = "`\"10s\"`"))]
     #[serde(default, with = "humantime_serde")]
     shutdown_grace: Option<Duration>,
+    /// Least severe level that is logged, to standard error.
+    #[schemars(extend("x-values" = "`error`, `warn`, `info`, `debug`, `trace`", "x-default" = "`\"info\"`"))]
+    log_level: Option<String>,
+    /// How log lines look. Needs a restart to change.
+    #[schemars(extend("x-values" = "`text`, `json`", "x-default" = "`\"text\"`"))]
+    log_format: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// What the agents of all nodes are shown.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[agents]")]
 struct Agents {
+    /// File with a token of the agents with the role `write`, read at start and reload.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     token_file: Option<PathBuf>,
 }
 
-#[derive(Debug, Deserialize)]
+/// A partition, and the nodes that have it; 1 to 256, unless there is `gather.map_file`.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[[partition]]")]
 struct Partition {
+    /// As the agents have it in `[[partition]]`; no two alike.
+    #[schemars(extend("x-values" = "1 to 128 visible ASCII characters", "x-default" = "required"))]
     name: String,
+    /// Nodes whose databases have the same rows of this partition. They are asked in turn.
+    #[schemars(extend("x-values" = "1 to 8 names of `[nodes]`", "x-default" = "required"))]
     nodes: Vec<String>,
 }
 
@@ -302,171 +333,29 @@ fn replica(key: &str, name: String, nodes: &BTreeMap<String, HttpUrl>) -> Checke
 }
 
 /// Reference of the configuration.
-pub const REFERENCE: [TableReference; 8] = [
-    HTTP,
-    TOKENS_REFERENCE,
-    SERVER_TLS_REFERENCE,
-    AGENTS,
-    TLS_REFERENCE,
-    NODES,
-    PARTITION,
-    GATHER,
-];
+pub fn reference() -> [TableReference; 8] {
+    [
+        table::<HttpSection>(),
+        table::<TokensSection>(),
+        table::<ServerTlsSection>(),
+        table::<Agents>(),
+        table::<TlsSection>(),
+        nodes_reference(),
+        table::<Partition>(),
+        table::<Gather>(),
+    ]
+}
 
-const HTTP: TableReference = (
-    "[http]",
-    "What it answers: [http-api.md](http-api.md#post-v1gather).",
-    &[
-        (
-            "listen",
-            "IP:port",
-            "`\"127.0.0.1:9470\"`",
-            "Needs a restart to change.",
-        ),
-        (
-            "allow",
-            "1 to 256 of network or address, as `192.0.2.0/24`",
-            "all",
-            "Who may connect; loopback, too, only where it is named. Others are closed at once and counted.",
-        ),
-        (
-            "token_file",
-            "path",
-            "none",
-            "File with a token of every role, as `[http.tokens]` `write_file`; both are accepted if both are given.",
-        ),
-    ],
-);
-
-const AGENTS: TableReference = (
-    "[agents]",
-    "What the agents of all nodes are shown.",
-    &[(
-        "token_file",
-        "path",
-        "none",
-        "File with a token of the agents with the role `write`, read at start and reload.",
-    )],
-);
-
-const NODES: TableReference = (
-    "[nodes]",
-    "The agents that are asked, one a node; at least one.",
-    &[(
-        "NAME",
-        "host:port, or `https://host:port`",
-        "required",
-        "The node's name, 1 to 128 visible ASCII characters, and the `http.listen` of its agent.",
-    )],
-);
-
-const PARTITION: TableReference = (
-    "[[partition]]",
-    "A partition, and the nodes that have it; 1 to 256, unless there is `gather.map_file`.",
-    &[
-        (
-            "name",
-            "1 to 128 visible ASCII characters",
-            "required",
-            "As the agents have it in `[[partition]]`; no two alike.",
-        ),
-        (
-            "nodes",
-            "1 to 8 names of `[nodes]`",
-            "required",
-            "Nodes whose databases have the same rows of this partition. They are asked in turn.",
-        ),
-    ],
-);
-
-const GATHER: TableReference = (
-    "[gather]",
-    "Gathers, and the process as a whole.",
-    &[
-        (
-            "map_file",
-            "path",
-            "none",
-            "In place of `[[partition]]`: a map that `plimsoll partition` wrote ([partitioning.md](partitioning.md)). Its parts are the partitions, each at the node that it has there. Read at start and reload.",
-        ),
-        (
-            "free_sql",
-            "`true`, `false`",
-            "`false`",
-            "Whether callers may ask `sql`; the agents must let them, too. Needs `http.token_file` or `[http.tokens]`.",
-        ),
-        (
-            "at_once",
-            "1 to 256",
-            "`32`",
-            "Gathers at once; more are refused with status 429. Each opens as many connections as it asks partitions: allow the process that many files, and 600 more.",
-        ),
-        (
-            "deadline",
-            "duration, 10ms to `max_deadline`",
-            "`\"10s\"`, at most `max_deadline`",
-            "Of a gather that says none.",
-        ),
-        (
-            "max_deadline",
-            "duration, 10ms to 1m",
-            "`\"1m\"`",
-            "The longest that a gather may say.",
-        ),
-        (
-            "shutdown_grace",
-            "duration, 0s to 1day",
-            "`\"10s\"`",
-            "At a SIGTERM it takes no more connections; what is under way has so long.",
-        ),
-        (
-            "log_level",
-            "`error`, `warn`, `info`, `debug`, `trace`",
-            "`\"info\"`",
-            "Least severe level that is logged, to standard error.",
-        ),
-        (
-            "log_format",
-            "`text`, `json`",
-            "`\"text\"`",
-            "How log lines look. Needs a restart to change.",
-        ),
-    ],
-);
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    fn known(text: &str) -> Vec<String> {
-        let error = GatherConfig::parse(Path::new("x"), text).unwrap_err();
-        plimsoll_settings::expected(&error.to_string())
-    }
-
-    #[test]
-    fn the_reference_has_every_key_and_no_other() {
-        let names = REFERENCE.map(|(header, ..)| header.trim_matches(['[', ']']));
-        let outer = names.iter().copied().filter(|name| !name.contains('.'));
-        assert_eq!(
-            outer.collect::<BTreeSet<_>>(),
-            known("zzz = 1\n").iter().map(String::as_str).collect()
-        );
-        for (header, _, rows) in REFERENCE {
-            // Keys of this table are names of nodes.
-            if header == "[nodes]" {
-                continue;
-            }
-            let mut documented: Vec<_> = rows.iter().map(|row| row.0).collect();
-            let within = format!("{}.", header.trim_matches(['[', ']']));
-            documented.extend(names.iter().filter_map(|name| name.strip_prefix(&within)));
-            documented.sort_unstable();
-            assert_eq!(
-                documented,
-                known(&format!("{header}\nzzz = 1\n")),
-                "{header}"
-            );
-        }
+/// The names are the operator's.
+fn nodes_reference() -> TableReference {
+    TableReference {
+        header: "[nodes]".to_owned(),
+        about: "The agents that are asked, one a node; at least one.".to_owned(),
+        keys: vec![KeyReference {
+            key: "NAME".to_owned(),
+            values: "host:port, or `https://host:port`".to_owned(),
+            default: "required".to_owned(),
+            meaning: "The node's name, 1 to 128 visible ASCII characters, and the `http.listen` of its agent.".to_owned(),
+        }],
     }
 }

@@ -41,7 +41,7 @@ use crate::answer::MAX_HOPS;
 pub use postgresql::{Driver, login, probe as probe_partition};
 pub use settings::{
     PartitionConfig, PartitionDatabase, PartitionSection, PartitionServer, PartitionService,
-    REFERENCE, databases, partitions,
+    databases, partitions,
 };
 
 /// Maximum queries in progress. Further ones are refused, not queued: a gather that waits for a queued query's rows

@@ -8,9 +8,9 @@ use std::{
 
 use plimsoll_net::{Caller, ClientTls, DatabaseAddress, HttpUrl};
 use plimsoll_settings::{
-    Checked, ConfigError, MAX_NAME, Secret, SharedTls, TableReference, TlsSection, at, secret,
-    wrong,
+    Checked, ConfigError, MAX_NAME, Secret, SharedTls, TlsSection, at, secret, wrong,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Partition of this node and its queries.
@@ -61,22 +61,51 @@ pub struct PartitionService {
     pub caller: Caller,
 }
 
-/// `[[partition]]` table as in the file.
-#[derive(Debug, Deserialize)]
+/// A part of the data, in a PostgreSQL database of this node or, with `url`, in a service that answers as an agent
+/// does; `POST /v1/partition-query` asks it: docs/scatter.md.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[[partition]]")]
 pub struct PartitionSection {
+    /// The partition's name, no two alike.
+    #[schemars(extend("x-values" = "1 to 120 visible ASCII characters", "x-default" = "required"))]
     name: String,
-    service: Option<String>,
+    /// Where PostgreSQL listens.
+    #[schemars(extend("x-values" = "`host:port` or `unix:///path`", "x-default" = "required, or `url`"))]
     address: Option<String>,
+    /// Who asks. Should have no right but to read what is asked for.
+    #[schemars(extend("x-values" = "1 to 120 visible ASCII characters", "x-default" = "required, or `url`"))]
     user: Option<String>,
+    /// File with the password, read at start and reload.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     password_file: Option<PathBuf>,
+    /// The database's name at the server.
+    #[schemars(extend("x-values" = "1 to 120 visible ASCII characters", "x-default" = "required, or `url`"))]
     database: Option<String>,
+    /// Speak TLS to PostgreSQL, by `[tls]`; its certificate must be valid for the host in `address`.
+    #[schemars(extend("x-values" = "`true`, `false`", "x-default" = "`false`"))]
     #[serde(default)]
     tls: bool,
+    /// The service that is asked in place of a database; the keys above, but for `name`, and `free_sql` do not go
+    /// with it.
+    #[schemars(extend("x-values" = "`http://host[:port]/path`, or with `https://`", "x-default" = "none"))]
     url: Option<String>,
+    /// With `url`: file with 16 to 4096 printable characters, read at start and reload, that the service is shown as
+    /// `Authorization: Bearer …`.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     token_file: Option<PathBuf>,
+    /// The service in whose backlog and bound the queries count; its `source.kind` must be `partitions`. Without it
+    /// they count in none.
+    #[schemars(extend("x-values" = "a `name` of `[[service]]`", "x-default" = "none"))]
+    service: Option<String>,
+    /// Queries that may be asked for by name: in SQL, with `$1`, `$2`… for parameters, or the name that the service
+    /// has for each. One at least, or `free_sql`.
+    #[schemars(extend("x-values" = "table of name and SQL; with `url`, of name and 1 to 120 visible ASCII characters", "x-default" = "none"))]
     #[serde(default)]
     queries: BTreeMap<String, String>,
+    /// Answer any SQL query that only reads; needs `http.token_file` or `[http.tokens]`. Functions that `user` may
+    /// call may still do more than read.
+    #[schemars(extend("x-values" = "`true`, `false`", "x-default" = "`false`"))]
     #[serde(default)]
     free_sql: bool,
 }
@@ -230,77 +259,3 @@ fn name(key: String, text: &str) -> Checked<String> {
     }
     Ok(text.to_owned())
 }
-
-/// Reference of `[[partition]]`.
-pub const REFERENCE: TableReference = (
-    "[[partition]]",
-    "A part of the data, in a PostgreSQL database of this node or, with `url`, in a service that answers as an agent does; `POST /v1/partition-query` asks it: docs/scatter.md.",
-    &[
-        (
-            "name",
-            "1 to 120 visible ASCII characters",
-            "required",
-            "The partition's name, no two alike.",
-        ),
-        (
-            "address",
-            "`host:port` or `unix:///path`",
-            "required, or `url`",
-            "Where PostgreSQL listens.",
-        ),
-        (
-            "user",
-            "1 to 120 visible ASCII characters",
-            "required, or `url`",
-            "Who asks. Should have no right but to read what is asked for.",
-        ),
-        (
-            "password_file",
-            "path",
-            "none",
-            "File with the password, read at start and reload.",
-        ),
-        (
-            "database",
-            "1 to 120 visible ASCII characters",
-            "required, or `url`",
-            "The database's name at the server.",
-        ),
-        (
-            "tls",
-            "`true`, `false`",
-            "`false`",
-            "Speak TLS to PostgreSQL, by `[tls]`; its certificate must be valid for the host in `address`.",
-        ),
-        (
-            "url",
-            "`http://host[:port]/path`, or with `https://`",
-            "none",
-            "The service that is asked in place of a database; the keys above, but for `name`, and `free_sql` do not go with it.",
-        ),
-        (
-            "token_file",
-            "path",
-            "none",
-            "With `url`: file with 16 to 4096 printable characters, read at start and reload, that the service is shown as `Authorization: Bearer …`.",
-        ),
-        (
-            "service",
-            "a `name` of `[[service]]`",
-            "none",
-            "The service in whose backlog and bound the queries count; its `source.kind` must be `partitions`. Without it they count in none.",
-        ),
-        (
-            "queries",
-            "table of name and SQL; with `url`, of name and 1 to 120 visible ASCII characters",
-            "none",
-            "Queries that may be asked for by name: in SQL, with `$1`, `$2`… for parameters, or the name that the service has for each. One at least, or `free_sql`.",
-        ),
-        (
-            "free_sql",
-            "`true`, `false`",
-            "`false`",
-            "Answer any SQL query that only reads; needs `http.token_file` or `[http.tokens]`. Functions that `user` may call may still do more than read.",
-        ),
-    ],
-);

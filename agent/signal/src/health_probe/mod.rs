@@ -6,7 +6,7 @@ use plimsoll_net::get;
 use tokio::{net::TcpStream, sync::watch};
 
 pub use plimsoll_wire::Health;
-pub use settings::{HealthConfig, HealthSection, HealthTarget, REFERENCE, health};
+pub use settings::{HealthConfig, HealthSection, HealthTarget, health};
 
 /// Health, with the reason if it is down.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use plimsoll_net::HttpUrl;
-use plimsoll_settings::{Checked, MILLI, TableReference, at, duration, only_for, required, wrong};
+use plimsoll_settings::{Checked, MILLI, at, duration, only_for, required, wrong};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Checked configuration of the local probe.
@@ -30,18 +31,33 @@ pub enum HealthTarget {
     Http(HttpUrl),
 }
 
-/// `[service.health]` as in the file, unchecked.
-#[derive(Debug, Deserialize)]
+/// A local probe; without this table the node is always up.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[service.health]")]
 pub struct HealthSection {
+    /// A TCP connection, or a GET that is answered with 2xx or 3xx.
+    #[schemars(extend("x-values" = "`tcp`, `http`", "x-default" = "required"))]
     kind: String,
+    /// Address to connect to.
+    #[schemars(extend("x-values" = "host:port", "x-default" = "required for `tcp`"))]
     address: Option<String>,
+    /// URL to request.
+    #[schemars(extend("x-values" = "`http://host[:port]/path`", "x-default" = "required for `http`"))]
     url: Option<String>,
+    /// Interval between probes.
+    #[schemars(with = "String", extend("x-values" = "duration, 10ms to 1day", "x-default" = "`\"1s\"`"))]
     #[serde(default, with = "humantime_serde")]
     interval: Option<Duration>,
+    /// Timeout of a probe.
+    #[schemars(with = "String", extend("x-values" = "duration, 1ms to 1day", "x-default" = "`\"500ms\"`"))]
     #[serde(default, with = "humantime_serde")]
     timeout: Option<Duration>,
+    /// Consecutive failures until the service is down.
+    #[schemars(extend("x-values" = "1 to 1000", "x-default" = "`3`"))]
     fall: Option<u32>,
+    /// Consecutive successes until the service is up.
+    #[schemars(extend("x-values" = "1 to 1000", "x-default" = "`2`"))]
     rise: Option<u32>,
 }
 
@@ -104,53 +120,3 @@ pub fn health(path: &str, raw: &HealthSection) -> Checked<HealthConfig> {
         rise: times("rise", raw.rise, 2)?,
     })
 }
-
-/// Reference of the keys of `[service.health]`.
-pub const REFERENCE: TableReference = (
-    "[service.health]",
-    "A local probe; without this table the node is always up.",
-    &[
-        (
-            "kind",
-            "`tcp`, `http`",
-            "required",
-            "A TCP connection, or a GET that is answered with 2xx or 3xx.",
-        ),
-        (
-            "address",
-            "host:port",
-            "required for `tcp`",
-            "Address to connect to.",
-        ),
-        (
-            "url",
-            "`http://host[:port]/path`",
-            "required for `http`",
-            "URL to request.",
-        ),
-        (
-            "interval",
-            "duration, 10ms to 1day",
-            "`\"1s\"`",
-            "Interval between probes.",
-        ),
-        (
-            "timeout",
-            "duration, 1ms to 1day",
-            "`\"500ms\"`",
-            "Timeout of a probe.",
-        ),
-        (
-            "fall",
-            "1 to 1000",
-            "`3`",
-            "Consecutive failures until the service is down.",
-        ),
-        (
-            "rise",
-            "1 to 1000",
-            "`2`",
-            "Consecutive successes until the service is up.",
-        ),
-    ],
-);

@@ -16,7 +16,7 @@ use tokio::{task::JoinHandle, time::Instant};
 use crate::source_error::SourceError;
 use files::Roots;
 
-pub use settings::{HostLoadConfig, LoadConfig, LoadSection, NetworkConfig, REFERENCE, load};
+pub use settings::{HostLoadConfig, LoadConfig, LoadSection, NetworkConfig, load};
 
 /// Minimum time between two readings: closer ones have too few ticks between them.
 const CLOSEST: Duration = Duration::from_millis(100);

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use plimsoll_settings::{Checked, TableReference, number, only_for, wrong};
+use plimsoll_settings::{Checked, number, only_for, wrong};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Measure of the node's load for schedulers.
@@ -39,13 +40,28 @@ pub struct NetworkConfig {
     pub speed: Option<f64>,
 }
 
-/// `[service.load]` as in the file, unchecked.
-#[derive(Debug, Default, Deserialize)]
+/// Measure of this node's load for the second tier's `load_informed` schedulers and for the metrics:
+/// docs/load-and-jobs.md. Must be the same kind on all nodes of a ring.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[service.load]")]
 pub struct LoadSection {
+    /// The delay over the SLA's target, the CPU load, the load of the busiest network interface, or the sum of the
+    /// last two. If the host's load cannot be read, the last value applies for 10s or three periods, and the delay
+    /// after that.
+    #[schemars(extend("x-values" = "`delay`, `cpu`, `network`, `cpu+network`", "x-default" = "`\"delay\"`"))]
     kind: Option<String>,
+    /// Control group of the service, such as `/system.slice/mariadb.service`. If the group or one of its parents is
+    /// limited to fewer CPUs than the machine has, by quota or by cpuset, the CPU load refers to that limit,
+    /// otherwise to the machine.
+    #[schemars(extend("x-values" = "path below `/sys/fs/cgroup`", "x-default" = "the agent's own"))]
     cgroup: Option<PathBuf>,
+    /// Network interface to measure; by default the busiest of those with a known speed.
+    #[schemars(extend("x-values" = "interface name", "x-default" = "all but `lo`"))]
     interface: Option<String>,
+    /// Speed of `interface` in each direction. Virtual interfaces often report none, or a wrong one, in
+    /// `/sys/class/net/*/speed`.
+    #[schemars(extend("x-values" = "1e3 to 1e13, bits per second", "x-default" = "the kernel's"))]
     speed: Option<f64>,
 }
 
@@ -126,35 +142,3 @@ fn network(path: &str, raw: &LoadSection) -> Checked<NetworkConfig> {
         speed: raw.speed,
     })
 }
-
-/// Reference of the keys of `[service.load]`.
-pub const REFERENCE: TableReference = (
-    "[service.load]",
-    "Measure of this node's load for the second tier's `load_informed` schedulers and for the metrics: docs/load-and-jobs.md. Must be the same kind on all nodes of a ring.",
-    &[
-        (
-            "kind",
-            "`delay`, `cpu`, `network`, `cpu+network`",
-            "`\"delay\"`",
-            "The delay over the SLA's target, the CPU load, the load of the busiest network interface, or the sum of the last two. If the host's load cannot be read, the last value applies for 10s or three periods, and the delay after that.",
-        ),
-        (
-            "cgroup",
-            "path below `/sys/fs/cgroup`",
-            "the agent's own",
-            "Control group of the service, such as `/system.slice/mariadb.service`. If the group or one of its parents is limited to fewer CPUs than the machine has, by quota or by cpuset, the CPU load refers to that limit, otherwise to the machine.",
-        ),
-        (
-            "interface",
-            "interface name",
-            "all but `lo`",
-            "Network interface to measure; by default the busiest of those with a known speed.",
-        ),
-        (
-            "speed",
-            "1e3 to 1e13, bits per second",
-            "the kernel's",
-            "Speed of `interface` in each direction. Virtual interfaces often report none, or a wrong one, in `/sys/class/net/*/speed`.",
-        ),
-    ],
-);

@@ -9,7 +9,7 @@ mod sockets;
 pub use database::Database;
 pub use settings::{
     BacklogConfig, DatabaseConfig, DatabaseKind, DelaySource, JobsConfig, JobsSection,
-    ListenSocket, Listens, Login, REFERENCE, backlog, database, jobs,
+    ListenSocket, Listens, Login, backlog, database, jobs,
 };
 pub use sockets::{OwnScrapes, Sockets, Wanted};
 

@@ -10,9 +10,10 @@ use std::{
 use plimsoll_exposition::{Labels, Selector};
 use plimsoll_net::{DatabaseAddress, HttpUrl};
 use plimsoll_settings::{
-    Checked, MAX_NAME, MILLI, READ_TIMEOUT, Secret, TableReference, at, duration, metric_name,
-    only_for, required, secret, wrong,
+    Checked, MAX_NAME, MILLI, READ_TIMEOUT, Secret, at, duration, metric_name, only_for, required,
+    secret, wrong,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Source of the number of jobs.
@@ -117,21 +118,48 @@ impl std::fmt::Display for DatabaseKind {
     }
 }
 
-/// `[service.jobs]` as in the file, unchecked.
-#[derive(Debug, Default, Deserialize)]
+/// Source of the number of jobs in the node.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[service.jobs]")]
 pub struct JobsSection {
+    /// A gauge, connections waiting to be accepted, established connections, the active clients of a database, or
+    /// unknown: docs/load-and-jobs.md.
+    #[schemars(extend("x-values" = "`prometheus`, `backlog`, `sockets`, `mysql`, `postgresql`, `none`", "x-default" = "if the source is `prometheus` and the port is known `\"backlog\"`, otherwise `\"none\"`"))]
     kind: Option<String>,
+    /// Name of the gauge. All matching series are summed.
+    #[schemars(extend("x-values" = "metric name", "x-default" = "required for `prometheus`"))]
     gauge: Option<String>,
+    /// Labels that the series must have.
+    #[schemars(extend("x-values" = "table", "x-default" = "`{}`"))]
     labels: Option<BTreeMap<String, String>>,
+    /// URL of the gauge.
+    #[schemars(extend("x-values" = "`http://host[:port]/path`", "x-default" = "the source's"))]
     url: Option<String>,
+    /// Local port; all its listeners count together. With `sockets`, idle keep-alive connections count, too.
+    #[schemars(extend("x-values" = "1 to 65535", "x-default" = "required for `sockets`; for `backlog` this or `unix`"))]
     port: Option<u16>,
+    /// With `backlog`: the Unix socket that the service listens on, such as PHP-FPM's.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     unix: Option<PathBuf>,
+    /// Sampling interval, which determines how well the peak is known. Each sample is followed by a pause of at least
+    /// 332 times its duration, up to 1 s, which limits sampling to 0.3 % of a core.
+    #[schemars(with = "String", extend("x-values" = "duration, 10ms to 1day", "x-default" = "`\"100ms\"`"))]
     #[serde(default, with = "humantime_serde")]
     sample_interval: Option<Duration>,
+    /// Address of the database (MySQL, MariaDB; PostgreSQL); no TLS. A path is that of the socket itself, such as
+    /// `unix:///run/postgresql/.s.PGSQL.5432`.
+    #[schemars(extend("x-values" = "host:port, `unix:///path`", "x-default" = "required for `mysql`, `postgresql`"))]
     address: Option<String>,
+    /// Database user for one query per period. In MySQL it needs no privilege except to log in, in PostgreSQL the
+    /// role `pg_monitor` or `pg_read_all_stats`.
+    #[schemars(extend("x-values" = "1 to 120 bytes", "x-default" = "required for `mysql`, `postgresql`"))]
     user: Option<String>,
+    /// File with the password, read at start and reload.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     password_file: Option<PathBuf>,
+    /// With `postgresql`: the database to connect to. Active clients of all databases count.
+    #[schemars(extend("x-values" = "1 to 120 bytes", "x-default" = "`\"postgres\"`"))]
     database: Option<String>,
 }
 
@@ -390,77 +418,3 @@ pub fn database(path: &str, raw: Login<'_>, period: Duration) -> Checked<Databas
         timeout: period.min(READ_TIMEOUT),
     })
 }
-
-/// Reference of the keys of `[service.jobs]`.
-pub const REFERENCE: TableReference = (
-    "[service.jobs]",
-    "Source of the number of jobs in the node.",
-    &[
-        (
-            "kind",
-            "`prometheus`, `backlog`, `sockets`, `mysql`, `postgresql`, `none`",
-            "if the source is `prometheus` and the port is known `\"backlog\"`, otherwise `\"none\"`",
-            "A gauge, connections waiting to be accepted, established connections, the active clients of a database, or unknown: docs/load-and-jobs.md.",
-        ),
-        (
-            "gauge",
-            "metric name",
-            "required for `prometheus`",
-            "Name of the gauge. All matching series are summed.",
-        ),
-        (
-            "labels",
-            "table",
-            "`{}`",
-            "Labels that the series must have.",
-        ),
-        (
-            "url",
-            "`http://host[:port]/path`",
-            "the source's",
-            "URL of the gauge.",
-        ),
-        (
-            "port",
-            "1 to 65535",
-            "required for `sockets`; for `backlog` this or `unix`",
-            "Local port; all its listeners count together. With `sockets`, idle keep-alive connections count, too.",
-        ),
-        (
-            "unix",
-            "path",
-            "none",
-            "With `backlog`: the Unix socket that the service listens on, such as PHP-FPM's.",
-        ),
-        (
-            "sample_interval",
-            "duration, 10ms to 1day",
-            "`\"100ms\"`",
-            "Sampling interval, which determines how well the peak is known. Each sample is followed by a pause of at least 332 times its duration, up to 1 s, which limits sampling to 0.3 % of a core.",
-        ),
-        (
-            "address",
-            "host:port, `unix:///path`",
-            "required for `mysql`, `postgresql`",
-            "Address of the database (MySQL, MariaDB; PostgreSQL); no TLS. A path is that of the socket itself, such as `unix:///run/postgresql/.s.PGSQL.5432`.",
-        ),
-        (
-            "user",
-            "1 to 120 bytes",
-            "required for `mysql`, `postgresql`",
-            "Database user for one query per period. In MySQL it needs no privilege except to log in, in PostgreSQL the role `pg_monitor` or `pg_read_all_stats`.",
-        ),
-        (
-            "password_file",
-            "path",
-            "none",
-            "File with the password, read at start and reload.",
-        ),
-        (
-            "database",
-            "1 to 120 bytes",
-            "`\"postgres\"`",
-            "With `postgresql`: the database to connect to. Active clients of all databases count.",
-        ),
-    ],
-);

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use crate::{jobs::Database, source_error::SourceError};
 
 pub use metrics::RoleMetrics;
-pub use settings::{REFERENCE, RoleConfig, RoleSection, role};
+pub use settings::{RoleConfig, RoleSection, role};
 
 /// Maximum response to `lock_url`. Patroni's is smaller.
 const MAX_BYTES: usize = 64 << 10;

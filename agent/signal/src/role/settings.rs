@@ -4,7 +4,8 @@ use std::{path::PathBuf, time::Duration};
 
 use plimsoll_core::{Seconds, role::RoleSettings};
 use plimsoll_net::HttpUrl;
-use plimsoll_settings::{Checked, READ_TIMEOUT, TableReference, at, duration};
+use plimsoll_settings::{Checked, READ_TIMEOUT, at, duration};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::jobs::{DatabaseConfig, Login, database};
@@ -33,17 +34,36 @@ pub struct RoleConfig {
     pub settings: RoleSettings,
 }
 
-/// `[service.role]` as in the file, unchecked.
-#[derive(Debug, Deserialize)]
+/// Replication role of this node's PostgreSQL: only the primary accepts writes (`GET /v1/role`), and a standby that
+/// lags too far behind accepts no reads: docs/failover.md.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[service.role]")]
 pub struct RoleSection {
+    /// Address of PostgreSQL; no TLS. A path is that of the socket itself.
+    #[schemars(extend("x-values" = "host:port, `unix:///path`", "x-default" = "required"))]
     address: String,
+    /// Database user for one query per period; needs the role `pg_monitor` or `pg_read_all_stats`.
+    #[schemars(extend("x-values" = "1 to 120 bytes", "x-default" = "required"))]
     user: String,
+    /// File with the password, read at start and reload.
+    #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     password_file: Option<PathBuf>,
+    /// The database to connect to.
+    #[schemars(extend("x-values" = "1 to 120 bytes", "x-default" = "`\"postgres\"`"))]
     database: Option<String>,
+    /// URL that returns 200 while this node holds the leader lock, such as Patroni's `http://127.0.0.1:8008/primary`.
+    /// Otherwise the node accepts no writes, even if its PostgreSQL would. No TLS.
+    #[schemars(extend("x-values" = "`http://host[:port]/path`", "x-default" = "none"))]
     lock_url: Option<String>,
+    /// A standby that may lag further behind its primary accepts no reads. It stops two periods earlier, three if
+    /// `envoy.peers` is set, and resumes after three samples at half of this or less.
+    #[schemars(with = "String", extend("x-values" = "duration, 5 periods to 1day", "x-default" = "`\"10s\"`, at least 5 periods"))]
     #[serde(default, with = "humantime_serde")]
     max_lag: Option<Duration>,
+    /// Replaces `max_lag`, if larger, for a standby that was fresh when its primary stopped replicating, so that
+    /// reads continue while there is no primary. Should exceed Patroni's `ttl` by some seconds.
+    #[schemars(with = "String", extend("x-values" = "duration, 0s to 1day", "x-default" = "`\"30s\"`"))]
     #[serde(default, with = "humantime_serde")]
     without_primary: Option<Duration>,
 }
@@ -92,56 +112,6 @@ pub fn role(
         },
     })
 }
-
-/// Reference of the keys of `[service.role]`.
-pub const REFERENCE: TableReference = (
-    "[service.role]",
-    "Replication role of this node's PostgreSQL: only the primary accepts writes (`GET /v1/role`), and a standby that lags too far behind accepts no reads: docs/failover.md.",
-    &[
-        (
-            "address",
-            "host:port, `unix:///path`",
-            "required",
-            "Address of PostgreSQL; no TLS. A path is that of the socket itself.",
-        ),
-        (
-            "user",
-            "1 to 120 bytes",
-            "required",
-            "Database user for one query per period; needs the role `pg_monitor` or `pg_read_all_stats`.",
-        ),
-        (
-            "password_file",
-            "path",
-            "none",
-            "File with the password, read at start and reload.",
-        ),
-        (
-            "database",
-            "1 to 120 bytes",
-            "`\"postgres\"`",
-            "The database to connect to.",
-        ),
-        (
-            "lock_url",
-            "`http://host[:port]/path`",
-            "none",
-            "URL that returns 200 while this node holds the leader lock, such as Patroni's `http://127.0.0.1:8008/primary`. Otherwise the node accepts no writes, even if its PostgreSQL would. No TLS.",
-        ),
-        (
-            "max_lag",
-            "duration, 5 periods to 1day",
-            "`\"10s\"`, at least 5 periods",
-            "A standby that may lag further behind its primary accepts no reads. It stops two periods earlier, three if `envoy.peers` is set, and resumes after three samples at half of this or less.",
-        ),
-        (
-            "without_primary",
-            "duration, 0s to 1day",
-            "`\"30s\"`",
-            "Replaces `max_lag`, if larger, for a standby that was fresh when its primary stopped replicating, so that reads continue while there is no primary. Should exceed Patroni's `ttl` by some seconds.",
-        ),
-    ],
-);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -18,7 +18,7 @@ pub use haproxy_log::{HaproxyLogConfig, LogListen, log_lines};
 pub use metrics::SourceMetrics;
 pub use prometheus::PrometheusConfig;
 pub use proxies::{ObservationBoard, Observations};
-pub use settings::{REFERENCE, SourceConfig, SourceSection, source};
+pub use settings::{SourceConfig, SourceSection, reference, source};
 
 /// Shared state that sources need.
 #[derive(Clone, Debug)]

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use plimsoll_net::HttpUrl;
-use plimsoll_settings::{Checked, TableReference, section, wrong};
+use plimsoll_settings::{Checked, TableReference, section, table, wrong};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{HaproxyLogConfig, LogListen, PrometheusConfig, haproxy_log, prometheus};
@@ -65,10 +66,15 @@ impl std::fmt::Display for SourceConfig {
     }
 }
 
-/// `[service.source]` as in the file, unchecked: the kind, and the keys that this kind reads.
-#[derive(Debug, Deserialize)]
+/// Where delays come from. Each kind has its own keys; those of others are refused.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(title = "[service.source]")]
 pub struct SourceSection {
+    /// A scrape of the service, HAProxy's log lines, the proxies' reports in Redis (sent by the Lua policies; needs
+    /// `[service.ring]`), or the queries to the partitions that name the service (docs/scatter.md).
+    #[schemars(extend("x-values" = "`prometheus`, `haproxy-log`, `proxies`, `partitions`", "x-default" = "required"))]
     kind: String,
+    #[schemars(skip)]
     #[serde(flatten)]
     keys: toml::Table,
 }
@@ -98,25 +104,10 @@ pub fn source(path: &str, raw: &SourceSection, period: Duration) -> Checked<Sour
 }
 
 /// Reference of `[service.source]`, by kind.
-pub const REFERENCE: [TableReference; 3] = [
-    (
-        "[service.source]",
-        "Where delays come from. Each kind has its own keys; those of others are refused.",
-        &[(
-            "kind",
-            "`prometheus`, `haproxy-log`, `proxies`, `partitions`",
-            "required",
-            "A scrape of the service, HAProxy's log lines, the proxies' reports in Redis (sent by the Lua policies; needs `[service.ring]`), or the queries to the partitions that name the service (docs/scatter.md).",
-        )],
-    ),
-    (
-        "[service.source] kind = \"prometheus\"",
-        "A scrape of the service's own metrics.",
-        prometheus::settings::KEYS,
-    ),
-    (
-        "[service.source] kind = \"haproxy-log\"",
-        "HAProxy's log lines.",
-        haproxy_log::settings::KEYS,
-    ),
-];
+pub fn reference() -> [TableReference; 3] {
+    [
+        table::<SourceSection>(),
+        table::<prometheus::settings::Section>(),
+        table::<haproxy_log::settings::Section>(),
+    ]
+}

@@ -22,7 +22,7 @@ use tracing::{info, warn};
 use crate::source_error::SourceError;
 
 pub use metrics::UpdateMetrics;
-pub use settings::{REFERENCE, UpdatesConfig, UpdatesSection, updates};
+pub use settings::{UpdatesConfig, UpdatesSection, updates};
 
 /// Error kinds of a failed fetch of the list.
 pub const FAILURES: [&str; 6] = [

@@ -7,7 +7,8 @@ use plimsoll_core::{
     freshness::{FreshnessSettings, PERIODS},
 };
 use plimsoll_net::HttpUrl;
-use plimsoll_settings::{Checked, MILLI, READ_TIMEOUT, TableReference, at, duration, number};
+use plimsoll_settings::{Checked, MILLI, READ_TIMEOUT, at, duration, number};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Default of `longest`, the paper's `P_max`.
@@ -24,13 +25,22 @@ pub struct UpdatesConfig {
     pub settings: FreshnessSettings,
 }
 
-/// `[service.updates]` as in the file, unchecked.
-#[derive(Debug, Deserialize)]
+/// Temporal data of the service, which is updated less often under overload: docs/freshness.md. The feed gets the
+/// update periods from `GET /v1/updates`.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "[service.updates]")]
 pub struct UpdatesSection {
+    /// URL of a JSON list of the items, with their own update periods and read counts. Requested once per period,
+    /// with a timeout of 500 ms or the period, if that is shorter. No TLS; at most 16 MiB.
+    #[schemars(extend("x-values" = "`http://host[:port]/path`", "x-default" = "required"))]
     url: String,
+    /// Maximum update period, *P_max*. Items whose own period is longer keep it.
+    #[schemars(with = "String", extend("x-values" = "duration, 1ms to 1day", "x-default" = "`\"5s\"`"))]
     #[serde(default, with = "humantime_serde")]
     longest: Option<Duration>,
+    /// Cost of one update: its processing time divided by that of one cost unit of a request.
+    #[schemars(extend("x-values" = "above 0, to 1e9, cost units", "x-default" = "`1`"))]
     update_cost: Option<f64>,
 }
 
@@ -51,29 +61,3 @@ pub fn updates(path: &str, raw: &UpdatesSection, period: Duration) -> Checked<Up
         },
     })
 }
-
-/// Reference of the keys of `[service.updates]`.
-pub const REFERENCE: TableReference = (
-    "[service.updates]",
-    "Temporal data of the service, which is updated less often under overload: docs/freshness.md. The feed gets the update periods from `GET /v1/updates`.",
-    &[
-        (
-            "url",
-            "`http://host[:port]/path`",
-            "required",
-            "URL of a JSON list of the items, with their own update periods and read counts. Requested once per period, with a timeout of 500 ms or the period, if that is shorter. No TLS; at most 16 MiB.",
-        ),
-        (
-            "longest",
-            "duration, 1ms to 1day",
-            "`\"5s\"`",
-            "Maximum update period, *P_max*. Items whose own period is longer keep it.",
-        ),
-        (
-            "update_cost",
-            "above 0, to 1e9, cost units",
-            "`1`",
-            "Cost of one update: its processing time divided by that of one cost unit of a request.",
-        ),
-    ],
-);

@@ -3,7 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use plimsoll_net::address;
-use plimsoll_settings::{Checked, KeyReference, at, required, section, wrong};
+use plimsoll_settings::{Checked, at, required, section, wrong};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// HAProxy's log as a source.
@@ -15,10 +16,19 @@ pub struct HaproxyLogConfig {
     pub node: String,
 }
 
-#[derive(Debug, Deserialize)]
+/// HAProxy's log lines.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Section {
+#[schemars(title = "[service.source] kind = \"haproxy-log\"")]
+pub struct Section {
+    /// Address that receives log lines: one per datagram, or separated by newlines. Lines over 8192 bytes are dropped
+    /// and counted; of more than 64 connections, the idlest is closed and counted. The Unix socket takes datagrams
+    /// and has mode 0666, like `/dev/log`. Anyone who can write to it can fake delays, so put it in a directory that
+    /// only HAProxy can enter.
+    #[schemars(extend("x-values" = "`udp://IP:port`, `tcp://IP:port`, `unix:///path`", "x-default" = "required"))]
     listen: Option<String>,
+    /// Server whose lines count; others are ignored.
+    #[schemars(extend("x-values" = "`backend/server`", "x-default" = "required"))]
     node: Option<String>,
 }
 
@@ -77,22 +87,6 @@ pub fn check(path: &str, keys: toml::Table) -> Checked<HaproxyLogConfig> {
         node: node.clone(),
     })
 }
-
-/// Reference of the keys.
-pub const KEYS: &[KeyReference] = &[
-    (
-        "listen",
-        "`udp://IP:port`, `tcp://IP:port`, `unix:///path`",
-        "required",
-        "Address that receives log lines: one per datagram, or separated by newlines. Lines over 8192 bytes are dropped and counted; of more than 64 connections, the idlest is closed and counted. The Unix socket takes datagrams and has mode 0666, like `/dev/log`. Anyone who can write to it can fake delays, so put it in a directory that only HAProxy can enter.",
-    ),
-    (
-        "node",
-        "`backend/server`",
-        "required",
-        "Server whose lines count; others are ignored.",
-    ),
-];
 
 #[cfg(test)]
 mod tests {

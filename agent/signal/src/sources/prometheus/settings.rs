@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 use plimsoll_exposition::Labels;
 use plimsoll_net::{HttpUrl, http_url};
 use plimsoll_settings::{
-    Checked, KeyReference, MILLI, READ_TIMEOUT, at, bytes, duration, metric_name, required,
-    section, wrong,
+    Checked, MILLI, READ_TIMEOUT, at, bytes, duration, metric_name, required, section, wrong,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Configuration of a scrape.
@@ -31,17 +31,35 @@ pub struct PrometheusConfig {
     pub max_body: usize,
 }
 
-#[derive(Debug, Deserialize)]
+/// A scrape of the service's own metrics.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Section {
+#[schemars(title = "[service.source] kind = \"prometheus\"")]
+pub struct Section {
+    /// URL to scrape; no TLS.
+    #[schemars(extend("x-values" = "`http://host[:port]/path`", "x-default" = "required"))]
     url: Option<String>,
+    /// Delay histogram in seconds, without `_bucket`.
+    #[schemars(extend("x-values" = "metric name", "x-default" = "required"))]
     histogram: Option<String>,
+    /// Labels that series of `histogram`, `failed` and `cost` must have. All matching series are summed.
+    #[schemars(extend("x-values" = "table", "x-default" = "`{}`"))]
     labels: Option<BTreeMap<String, String>>,
+    /// Counter of failed requests.
+    #[schemars(extend("x-values" = "metric name", "x-default" = "none"))]
     failed: Option<String>,
+    /// Counter of items touched by finished requests.
+    #[schemars(extend("x-values" = "metric name", "x-default" = "none"))]
     cost: Option<String>,
+    /// Gauge: age of the oldest unfinished request, in seconds.
+    #[schemars(extend("x-values" = "metric name", "x-default" = "none"))]
     oldest_age: Option<String>,
+    /// Timeout of the whole scrape.
+    #[schemars(with = "String", extend("x-values" = "duration, 1ms to `agent.period`", "x-default" = "500ms, at most the period"))]
     #[serde(default, with = "humantime_serde")]
     timeout: Option<Duration>,
+    /// Maximum size of the response body.
+    #[schemars(extend("x-values" = "bytes, 1KiB to 64MiB", "x-default" = "`\"4MiB\"`"))]
     max_body: Option<String>,
 }
 
@@ -109,55 +127,3 @@ pub fn check(path: &str, keys: toml::Table, period: Duration) -> Checked<Prometh
         max_body,
     })
 }
-
-/// Reference of the keys.
-pub const KEYS: &[KeyReference] = &[
-    (
-        "url",
-        "`http://host[:port]/path`",
-        "required",
-        "URL to scrape; no TLS.",
-    ),
-    (
-        "histogram",
-        "metric name",
-        "required",
-        "Delay histogram in seconds, without `_bucket`.",
-    ),
-    (
-        "labels",
-        "table",
-        "`{}`",
-        "Labels that series of `histogram`, `failed` and `cost` must have. All matching series are summed.",
-    ),
-    (
-        "failed",
-        "metric name",
-        "none",
-        "Counter of failed requests.",
-    ),
-    (
-        "cost",
-        "metric name",
-        "none",
-        "Counter of items touched by finished requests.",
-    ),
-    (
-        "oldest_age",
-        "metric name",
-        "none",
-        "Gauge: age of the oldest unfinished request, in seconds.",
-    ),
-    (
-        "timeout",
-        "duration, 1ms to `agent.period`",
-        "500ms, at most the period",
-        "Timeout of the whole scrape.",
-    ),
-    (
-        "max_body",
-        "bytes, 1KiB to 64MiB",
-        "`\"4MiB\"`",
-        "Maximum size of the response body.",
-    ),
-];
