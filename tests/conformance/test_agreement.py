@@ -21,7 +21,8 @@ from tests.harness.haproxy import HAProxy
 from tests.harness.ports import answers, free_ports
 from tests.harness.redis import Redis
 
-KEYS, SLOTS = 1_000_000, 16384
+# A dozen keys a slot.
+KEYS, SLOTS = 200_000, 16384
 # Of one request: HAProxy ends a service that has computed for 4 s.
 CHUNK = 50_000
 CONFIG = """\
@@ -144,7 +145,7 @@ def parts(stack, tmp_path, own_redis: Redis) -> tuple[Cluster, Member, list[Owne
 
 
 @pytest.mark.timeout(600)
-def test_a_million_keys_have_one_owner_everywhere(parts, tmp_path):
+def test_all_keys_have_one_owner_everywhere(parts, tmp_path):
     cluster, member, proxies = parts
     eventually("the agent's ring", lambda: cluster.ring_or_none() == ["agent"])
     keys = [key_of(n) for n in range(KEYS)]

@@ -1,6 +1,11 @@
 //! The reference of a configuration file, from the types that read it.
 
 use schemars::{JsonSchema, SchemaGenerator};
+use serde::{
+    Deserializer,
+    de::{DeserializeOwned, Error, Visitor, value},
+    forward_to_deserialize_any,
+};
 use serde_json::{Map, Value};
 
 /// A key in the reference.
@@ -34,29 +39,66 @@ pub struct TableReference {
 /// # Panics
 ///
 /// If a text is missing: the references are written by a test.
-pub fn table<S: JsonSchema>() -> TableReference {
+pub fn table<S: JsonSchema + DeserializeOwned>() -> TableReference {
     let schema = SchemaGenerator::default().into_root_schema_for::<S>();
     let schema = schema.as_object().expect("a struct has a schema");
     let fields = schema.get("properties").and_then(Value::as_object);
+    let mut fields: Vec<_> = fields.into_iter().flatten().collect();
+    let order = field_names::<S>();
+    fields.sort_by_key(|(key, _)| order.iter().position(|name| name == key));
     TableReference {
         header: text(schema, "title"),
         about: text(schema, "description"),
         keys: fields
             .into_iter()
-            .flatten()
-            .map(|(key, field)| {
-                let field = field
-                    .as_object()
-                    .unwrap_or_else(|| panic!("{key}: no texts"));
-                KeyReference {
-                    key: key.clone(),
-                    values: text(field, "x-values"),
-                    default: text(field, "x-default"),
-                    meaning: text(field, "description"),
-                }
-            })
+            .map(|(key, field)| key_reference(key, field))
             .collect(),
     }
+}
+
+fn key_reference(key: &str, field: &Value) -> KeyReference {
+    let field = field.as_object();
+    let field = field.unwrap_or_else(|| panic!("{key} has no texts"));
+    KeyReference {
+        key: key.to_owned(),
+        values: text(field, "x-values"),
+        default: text(field, "x-default"),
+        meaning: text(field, "description"),
+    }
+}
+
+/// Names of the fields in their order, which a schema has only with a feature that changes the order of all JSON. None
+/// of a type with flattened fields.
+fn field_names<S: DeserializeOwned>() -> &'static [&'static str] {
+    struct Names<'a>(&'a mut &'static [&'static str]);
+
+    impl<'de> Deserializer<'de> for Names<'_> {
+        type Error = value::Error;
+
+        fn deserialize_struct<V: Visitor<'de>>(
+            self,
+            _: &'static str,
+            fields: &'static [&'static str],
+            _: V,
+        ) -> Result<V::Value, value::Error> {
+            *self.0 = fields;
+            Err(value::Error::custom("there is no value"))
+        }
+
+        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, value::Error> {
+            Err(value::Error::custom("there is no value"))
+        }
+
+        forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+            unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        }
+    }
+
+    let mut names: &[&str] = &[];
+    // It fails once it has said which fields it wants.
+    let _ = S::deserialize(Names(&mut names));
+    names
 }
 
 fn text(of: &Map<String, Value>, what: &str) -> String {
