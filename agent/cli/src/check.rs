@@ -13,7 +13,7 @@ use plimsoll_node::{
 use plimsoll_scatter::partition::{PartitionConfig, PartitionServer, Partitions, probe_partition};
 use plimsoll_settings::ConfigError;
 use plimsoll_signal::{
-    jobs::{Jobs, JobsConfig},
+    jobs::{GaugeConfig, Jobs, JobsConfig, SocketsConfig},
     source_error::SourceError,
     sources::{self, Source, SourceContext},
 };
@@ -187,10 +187,7 @@ async fn scrape(service: &ServiceConfig, context: &SourceContext) -> Result<Stri
     let (sla, jobs) = (service.settings.sla, service.jobs.in_scrape());
     let mut source = Source::open(&service.name, &service.source, sla, jobs, context)?;
     source.observe().await?;
-    let JobsConfig::Prometheus {
-        gauge, url: None, ..
-    } = &service.jobs
-    else {
+    let Some(GaugeConfig { gauge, .. }) = service.jobs.gauge_in_scrape() else {
         return Ok("found".to_owned());
     };
     // The first scrape is only the baseline of the next.
@@ -220,16 +217,16 @@ fn advice(error: &SourceError, url: &str) -> String {
 
 async fn jobs(service: &ServiceConfig) -> Option<Tried> {
     let (what, hint) = match &service.jobs {
-        JobsConfig::None | JobsConfig::Prometheus { url: None, .. } => return None,
-        JobsConfig::Prometheus {
+        JobsConfig::Prometheus(GaugeConfig {
             gauge,
             url: Some(url),
             ..
-        } => (
+        }) => (
             format!("gauge {gauge} at {url}"),
             format!("`curl -s {url}` shows its metrics"),
         ),
-        JobsConfig::Sockets { port, .. } => (
+        JobsConfig::None | JobsConfig::Prometheus(_) => return None,
+        JobsConfig::Sockets(SocketsConfig { port, .. }) => (
             format!("sockets of port {port}"),
             format!("`ss -tn sport = :{port}` lists the connections that would be counted"),
         ),

@@ -125,12 +125,7 @@ impl Observer {
         }
         self.note_silence(&seen);
         self.look_at_backlog().await;
-        let scraped = match &self.config.jobs {
-            JobsConfig::Prometheus {
-                gauge, url: None, ..
-            } => Some(gauge),
-            _ => None,
-        };
+        let scraped = self.config.jobs.gauge_in_scrape().map(|it| &it.gauge);
         match (&seen, &counted, scraped) {
             (_, Err(error), _) => self.note_jobs(Some(error.to_string())),
             (_, Ok(_), None) => self.note_jobs(None),
@@ -158,7 +153,7 @@ impl Observer {
     /// Adds the jobs that the application does not know of yet, connections in its listen backlog, and compares the
     /// delays that it reports with jobs over throughput.
     fn add_waiting(&mut self, seen: &mut Observation, counted: JobCount) {
-        let has_gauge = matches!(self.config.jobs, JobsConfig::Prometheus { .. });
+        let has_gauge = matches!(self.config.jobs, JobsConfig::Prometheus(_));
         let gauge = counted.now.or(seen.jobs).filter(|_| has_gauge);
         let (sum, seconds) = (seen.delays.sum(), seen.period.get());
         let by_little = (seconds > 0.0).then(|| sum.get() / seconds);

@@ -6,11 +6,13 @@ mod settings;
 mod sock_diag;
 mod sockets;
 
-pub use database::Database;
-pub use settings::{
-    BacklogConfig, DatabaseConfig, DatabaseKind, DelaySource, JobsConfig, JobsSection,
-    ListenSocket, Listens, Login, backlog, database, jobs,
+pub use database::{
+    Database,
+    settings::{DatabaseConfig, DatabaseKind, Login, database},
 };
+pub use gauge::settings::GaugeConfig;
+pub use settings::{DelaySource, JobsConfig, JobsSection, backlog, jobs, reference};
+pub use sockets::settings::{BacklogConfig, ListenSocket, Listens, SocketsConfig};
 pub use sockets::{OwnScrapes, Sockets, Wanted};
 
 use crate::source_error::SourceError;
@@ -53,23 +55,15 @@ impl Jobs {
     /// Opens the source. Requires a Tokio runtime: `Sockets` spawns a sampling task.
     pub fn open(config: &JobsConfig) -> Self {
         match config {
-            JobsConfig::None | JobsConfig::Prometheus { url: None, .. } => Jobs::None,
-            JobsConfig::Prometheus {
-                gauge,
-                labels,
-                url: Some(url),
-                timeout,
-            } => Jobs::Gauge(gauge::Gauge::new(url.clone(), gauge, labels, *timeout)),
-            JobsConfig::Sockets {
-                port,
-                sample_interval,
-            } => {
-                let wanted = Wanted::Established(*port);
-                Jobs::Sockets(Sockets::watch(
-                    wanted,
-                    *sample_interval,
-                    OwnScrapes::default(),
-                ))
+            JobsConfig::None => Jobs::None,
+            JobsConfig::Prometheus(config) => match &config.url {
+                Some(url) => Jobs::Gauge(gauge::Gauge::new(url.clone(), config)),
+                None => Jobs::None,
+            },
+            JobsConfig::Sockets(config) => {
+                let wanted = Wanted::Established(config.port);
+                let every = config.sample_interval;
+                Jobs::Sockets(Sockets::watch(wanted, every, OwnScrapes::default()))
             }
             JobsConfig::Database(config) => {
                 Jobs::Database(Box::new(database::Database::new(config.clone())))

@@ -2,6 +2,7 @@
 
 pub mod mysql;
 mod postgresql;
+pub(super) mod settings;
 pub mod stream;
 
 use std::{sync::Arc, time::Duration};

@@ -1,10 +1,13 @@
 //! A Prometheus gauge scraped from a URL of its own, not from that of the delay source.
 
+pub(super) mod settings;
+
 use std::time::Duration;
 
-use plimsoll_exposition::{Exposition, Labels, Selector};
+use plimsoll_exposition::{Exposition, Selector};
 use plimsoll_net::{HttpUrl, get};
 
+use self::settings::GaugeConfig;
 use crate::source_error::SourceError;
 
 const MAX_BODY: usize = 4 << 20;
@@ -19,13 +22,13 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// A gauge that has not been read. `timeout` applies to each scrape.
-    pub fn new(url: HttpUrl, name: &str, labels: &Labels, timeout: Duration) -> Self {
+    /// A gauge at this URL that has not been read.
+    pub fn new(url: HttpUrl, config: &GaugeConfig) -> Self {
         Gauge {
             url,
-            name: name.to_owned(),
-            selector: Selector::new(name, labels),
-            timeout,
+            name: config.gauge.clone(),
+            selector: Selector::new(&config.gauge, &config.labels),
+            timeout: config.timeout,
         }
     }
 

@@ -1,6 +1,8 @@
 //! Connections of a service, counted by the kernel: established TCP connections to a local port, or connections
 //! waiting to be accepted. By netlink, else from `/proc/net/tcp` and `tcp6`.
 
+pub(super) mod settings;
+
 use std::{
     io::{self, BufRead},
     sync::{
