@@ -10,6 +10,7 @@
 -- 10,000 instructions: functions called by tasks change the state atomically.
 
 local board_of = require("plimsoll.board")
+local choice_of = require("plimsoll.choice")
 local observation_of = require("plimsoll.observation")
 local ring_of = require("plimsoll.ring")
 local schedule = require("plimsoll.schedule")
@@ -30,6 +31,9 @@ local MIN_DEMAND = 1e-3
 -- Relative fall of all shares above which the dispatcher reports at once: others wait for what it gives up.
 local GIVEN_UP = 0.1
 local MAX_COST = 1e9
+-- Time after which lapsed shares are used again if there are no new ones, in s: Redis is unavailable then, so most
+-- likely nobody else was granted them.
+local MAX_LAPSE = 2
 -- Time for which HAProxy must have counted fewer requests before its count is adopted.
 local SURPLUS_SECONDS = 1
 
@@ -54,10 +58,12 @@ function M.new(settings, servers, random)
   local self = { refused = 0, abandoned = 0, undecided = 0 }
   local placed = 0
   local dispatchers, news_at = 1, -huge
+  -- Since when the shares have lapsed, if they have.
+  local lapsed_at
   local ring, ring_owners, ring_slots, ring_places = nil, "", 0, {}
 
   local nodes, place_of_name, observed = {}, {}, {}
-  -- Cost in flight, the share of it (none if the node is not open), requests, demand of the period.
+  -- Cost in flight, its maximum (none if the node is not open), requests, demand of the period.
   local in_flight, room, requests, wanted = {}, {}, {}, {}
   -- Bound of each node, in cost.
   local bounds = {}
@@ -66,8 +72,8 @@ function M.new(settings, servers, random)
   for place, name in ipairs(servers) do
     place_of_name[name] = place
     nodes[place] = {
-      known = false, up = true, open = false, granted = 0, bound_jobs = 0, jobs = 0, load = 0, demand = 0,
-      surplus = 0, surplus_since = huge,
+      known = false, up = true, open = false, granted = 0, lapsed = false, bound_jobs = 0, jobs = 0, load = 0,
+      demand = 0, surplus = 0, surplus_since = huge,
     }
     observed[place] = observation_of.new()
     in_flight[place], room[place], requests[place], wanted[place], bounds[place] = 0, -huge, 0, 0, 0
@@ -82,11 +88,11 @@ function M.new(settings, servers, random)
     local node = nodes[place]
     -- A bound of 0 means that the node is down or drained.
     node.open = node.known and node.up and node.bound_jobs > 0
-    room[place] = node.open and node.granted or -huge
+    room[place] = node.open and (node.lapsed and 0 or node.granted) or -huge
   end
 
   local function take_shares(now, others, shares)
-    news_at, dispatchers = now, max(1, others)
+    news_at, dispatchers, lapsed_at = now, max(1, others), nil
     local largest, had, given_up = 0, 0, 0
     max_bound = 0
     for place, node in ipairs(nodes) do
@@ -94,7 +100,7 @@ function M.new(settings, servers, random)
       if share then
         local before = node.known and node.granted or 0
         had, given_up = had + before, given_up + max(0, before - share.granted)
-        node.known, node.seen_at = true, now
+        node.known, node.seen_at, node.lapsed = true, now, false
         node.granted, node.bound_jobs, node.jobs, node.load = share.granted, share.bound_jobs, share.jobs, share.load
         bounds[place] = share.bound_jobs * share.mean_cost
       elseif node.known and now - node.seen_at > settings.lease then
@@ -133,6 +139,34 @@ function M.new(settings, servers, random)
     return given_up
   end
 
+  local function set_lapsed(lapsed)
+    for place, node in ipairs(nodes) do
+      node.lapsed = lapsed
+      set_open(place)
+    end
+  end
+
+  --- Takes the room of all nodes away until the next snapshot, but for two seconds at most: others may have been
+  -- granted the shares since `since`, when they were last in use. Shares that were stale then were not.
+  function self.lapse(since, now)
+    in_one_piece(function()
+      if since - news_at <= age_limit then
+        lapsed_at = lapsed_at or now
+        set_lapsed(true)
+      end
+    end)
+  end
+
+  --- Ends a lapse that has lasted too long. To be called several times a second.
+  function self.on_time(now)
+    in_one_piece(function()
+      if lapsed_at and now - lapsed_at > MAX_LAPSE then
+        lapsed_at = nil
+        set_lapsed(false)
+      end
+    end)
+  end
+
   --- Sets the ring in force; its nodes are looked up once.
   function self.on_ring(new)
     local places = {}
@@ -150,34 +184,7 @@ function M.new(settings, servers, random)
     return place ~= nil and nodes[place].known
   end
 
-  --- Whether the last snapshot is too old, so that the backend's own `balance` takes over.
-  function self.is_stale(now)
-    return now - news_at > age_limit
-  end
-
-  -- A request larger than the whole share is admitted alone, or it would never run.
-  local function takes(place, cost, part)
-    return in_flight[place] + cost <= room[place] * (part or 1) or (requests[place] == 0 and nodes[place].open)
-  end
-
-  -- The node with the lowest backlog relative to its share, among those with room for the request. Of the cost itself
-  -- a random part counts at each, at least a quarter: idle nodes of about the same share take turns, and come before
-  -- busy ones. Otherwise all dispatchers would prefer the same node, which has the largest share by chance.
-  local function least_filled(cost)
-    local best, least
-    local noise = random()
-    for place = 1, #nodes do
-      if takes(place, cost) then
-        -- A linear congruential sequence (Numerical Recipes, chapter 7.1).
-        noise = noise * 1664525 + 1013904223 & 0xffffffff
-        local filled = (in_flight[place] + cost * (0.25 + 0.75 * noise / 4294967296)) / max(room[place], 1e-9)
-        if not best or filled < least then
-          best, least = place, filled
-        end
-      end
-    end
-    return best
-  end
+  local takes, least_filled = choice_of(nodes, in_flight, room, requests, random)
 
   -- The place with room, and the first open candidate.
   local function by_ring(hash, cost)
@@ -253,7 +260,8 @@ function M.new(settings, servers, random)
   -- @param route string to learn the cost of, or nil
   -- @return the server's name; or nil and "full"; or nil alone if the proxy is to decide by itself
   function self.admit(now, hash, cost, holder, route)
-    if now - news_at > age_limit or (by_hash and not ring) then
+    -- Of a proxy that was stopped for long, the snapshot may be stale as well; it refuses until it has asked.
+    if (now - news_at > age_limit and not lapsed_at) or (by_hash and not ring) then
       self.undecided = self.undecided + 1
       return nil
     end

@@ -40,6 +40,10 @@ local function replay(case)
         }
       end
       assert.equal(step.given_up, dispatcher.on_shares(step.now, step.dispatchers, shares), at)
+    elseif step["do"] == "lapse" then
+      dispatcher.lapse(step.since, step.now)
+    elseif step["do"] == "time" then
+      dispatcher.on_time(step.now)
     elseif step["do"] == "ring" then
       dispatcher.on_ring(assert(ring_of.new(step.version, step.names, string.char(table.unpack(step.owners)))))
     elseif step["do"] == "admit" then

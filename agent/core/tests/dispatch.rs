@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use plimsoll_core::{
-    dispatch::{Costs, DispatchSettings, Dispatcher, Held, NodeShare, Placement, Verdict},
+    dispatch::{Costs, DispatchSettings, Dispatcher, Held, NodeShare, Placement, Pulse, Verdict},
     ring::RingTable,
     schedule::{NewsSettings, Policy},
 };
@@ -202,6 +202,71 @@ fn stale_snapshot_is_unused_and_missing_node_expires_after_lease() {
         (counts.admitted, counts.refused, counts.undecided),
         (10, 1, 1)
     );
+}
+
+#[test]
+fn lapsed_shares_admit_one_request_alone_until_there_are_new_ones() {
+    let mut dispatcher = fresh(Placement::FcProp, &[10.0]);
+    dispatcher.lapse(2.0, 2.5);
+    let alone = placed(admit(&mut dispatcher, 2.5, 0, 1.0));
+    assert_eq!(admit(&mut dispatcher, 2.5, 0, 1.0), Verdict::Full);
+    // A node that is missing has no new share.
+    dispatcher.on_shares(2.5, 2, &[]);
+    assert_eq!(admit(&mut dispatcher, 2.5, 0, 1.0), Verdict::Full);
+    dispatcher.on_shares(2.6, 2, &[share("node0", 2.0)]);
+    let second = placed(admit(&mut dispatcher, 2.6, 0, 1.0));
+    assert_eq!(admit(&mut dispatcher, 2.6, 0, 1.0), Verdict::Full);
+    dispatcher.release(alone);
+    dispatcher.release(second);
+}
+
+#[test]
+fn lapsed_shares_are_used_again_after_two_seconds_without_new_ones() {
+    let mut dispatcher = fresh(Placement::FcProp, &[10.0]);
+    dispatcher.lapse(1.0, 5.0);
+    dispatcher.on_time(7.0);
+    let mut held = vec![placed(admit(&mut dispatcher, 7.0, 0, 1.0))];
+    assert_eq!(admit(&mut dispatcher, 7.0, 0, 1.0), Verdict::Full);
+    dispatcher.on_time(7.1);
+    held.extend((0..9).map(|_| placed(admit(&mut dispatcher, 7.1, 0, 1.0))));
+    assert_eq!(admit(&mut dispatcher, 7.1, 0, 1.0), Verdict::Full);
+    held.into_iter().for_each(|held| dispatcher.release(held));
+}
+
+#[test]
+fn stale_shares_do_not_lapse() {
+    let mut dispatcher = fresh(Placement::FcProp, &[10.0]);
+    // Only those that were stale when the process was stopped.
+    dispatcher.lapse(10.0, 20.0);
+    let alone = placed(admit(&mut dispatcher, 20.0, 0, 1.0));
+    assert_eq!(admit(&mut dispatcher, 20.0, 0, 1.0), Verdict::Full);
+    dispatcher.release(alone);
+    let mut dispatcher = fresh(Placement::FcProp, &[10.0]);
+    dispatcher.lapse(10.1, 20.0);
+    assert_eq!(admit(&mut dispatcher, 20.0, 0, 1.0), Verdict::Unknown);
+}
+
+#[test]
+fn a_pulse_notices_a_stop_in_which_the_lease_may_have_ended() {
+    let mut pulse = Pulse::default();
+    assert_eq!(pulse.beat(100.0, 3.0), None);
+    // There are no shares yet.
+    assert_eq!(pulse.beat(200.0, 3.0), None);
+    assert!(pulse.granted(200.0, 200.0, 3.0));
+    assert_eq!(pulse.beat(202.9, 3.0), None);
+    // Redis is silent for longer than a lease, while the process runs.
+    for tenth in 0..20 {
+        assert_eq!(pulse.beat(203.0 + f64::from(tenth) / 10.0, 3.0), None);
+    }
+    // Its late answer is good.
+    assert!(pulse.granted(201.0, 204.9, 3.0));
+    assert_eq!(pulse.beat(205.5, 3.0), Some(204.9));
+    assert_eq!(pulse.beat(205.6, 3.0), None);
+    // After a stop it is not, unless it was asked for in time.
+    assert!(!pulse.granted(202.0, 205.6, 3.0));
+    assert!(pulse.granted(205.6, 205.7, 3.0));
+    assert_eq!(pulse.beat(208.5, 3.0), None);
+    assert_eq!(pulse.beat(211.0, 3.0), Some(208.5));
 }
 
 #[test]

@@ -57,6 +57,8 @@ struct Run {
     steps: Vec<Value>,
     /// Answers tell of the node's load.
     tells: bool,
+    /// The process is stopped now and then.
+    stops: bool,
 }
 
 impl Run {
@@ -204,6 +206,20 @@ impl Run {
         }
     }
 
+    /// The process was stopped, and its shares have lapsed; its clock may have stood still meanwhile.
+    fn stop(&mut self) {
+        let since = self.now;
+        self.now += f64::from(self.random.random_range(0..12_u32));
+        self.dispatcher.lapse(since, self.now);
+        self.steps
+            .push(json!({"do": "lapse", "since": since, "now": self.now}));
+    }
+
+    fn time(&mut self) {
+        self.dispatcher.on_time(self.now);
+        self.steps.push(json!({"do": "time", "now": self.now}));
+    }
+
     fn report(&mut self) {
         self.dispatcher.end_period();
         let report = self.dispatcher.report().into_iter();
@@ -214,7 +230,7 @@ impl Run {
     }
 }
 
-fn run(name: &str, placement: Placement, news: NewsSettings, seed: u64) -> Value {
+fn run(name: &str, placement: Placement, news: NewsSettings, seed: u64, stops: bool) -> Value {
     let settings = DispatchSettings {
         placement,
         age_limit: 10.0,
@@ -231,6 +247,7 @@ fn run(name: &str, placement: Placement, news: NewsSettings, seed: u64) -> Value
         held: Vec::new(),
         steps: Vec::new(),
         tells: news.update == UpdateAlgorithm::OnAccess,
+        stops,
     };
     // Before there is any news.
     run.admit();
@@ -239,6 +256,13 @@ fn run(name: &str, placement: Placement, news: NewsSettings, seed: u64) -> Value
     run.ring(1);
     for step in 0..250 {
         run.now += f64::from(run.random.random_range(0..64_u32)) / 1024.0;
+        if run.stops {
+            match run.random.random_range(0..100) {
+                0..3 => run.stop(),
+                3..30 => run.time(),
+                _ => {}
+            }
+        }
         match run.random.random_range(0..100) {
             0..2 => run.shares(false),
             2..4 => run.ring(step + 2),
@@ -267,7 +291,7 @@ fn run(name: &str, placement: Placement, news: NewsSettings, seed: u64) -> Value
 fn dispatcher_matches_vectors() {
     let mut cases = Vec::new();
     for (number, (name, placement)) in (0..).zip(POLICIES) {
-        cases.push(run(name, placement, NewsSettings::default(), number));
+        cases.push(run(name, placement, NewsSettings::default(), number, false));
     }
     for seed in 100..103 {
         cases.push(run(
@@ -275,6 +299,7 @@ fn dispatcher_matches_vectors() {
             Placement::FcHash,
             NewsSettings::default(),
             seed,
+            false,
         ));
     }
     let updates = [
@@ -285,9 +310,13 @@ fn dispatcher_matches_vectors() {
     for (seed, update) in (200..).zip(updates) {
         let news = NewsSettings { update, phase: 2.0 };
         for (name, placement) in &POLICIES[6..] {
-            cases.push(run(name, *placement, news, seed));
+            cases.push(run(name, *placement, news, seed, false));
         }
     }
-    let what = "a dispatcher's decisions, step by step: shares and rings come, requests are admitted and end; a verdict is a node's name, full, or null where the proxy is to decide";
+    for (seed, (name, placement)) in (300..).zip(&POLICIES[..3]) {
+        let news = NewsSettings::default();
+        cases.push(run(name, *placement, news, seed, true));
+    }
+    let what = "a dispatcher's decisions, step by step: shares and rings come and lapse, requests are admitted and end; a verdict is a node's name, full, or null where the proxy is to decide";
     compare("dispatch.json", what, cases);
 }

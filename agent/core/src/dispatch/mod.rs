@@ -8,6 +8,7 @@ mod choice;
 mod costs;
 mod node;
 mod observed;
+mod pulse;
 mod report;
 
 use crate::{
@@ -18,9 +19,13 @@ use crate::{
 pub use costs::Costs;
 use node::Node;
 pub use observed::{Decisions, Observed};
+pub use pulse::Pulse;
 
 /// Relative fall of all shares above which the dispatcher reports at once: others wait for what it gives up.
 const GIVEN_UP: f64 = 0.1;
+/// Time after which lapsed shares are used again if there are no new ones, in seconds: Redis is unavailable then, so
+/// most likely nobody else was granted them.
+const MAX_LAPSE: f64 = 2.0;
 
 /// Maximum cost of a request, in items.
 pub const MAX_COST: f64 = 1e9;
@@ -150,6 +155,8 @@ pub struct Dispatcher {
     board: Board,
     dispatchers: usize,
     news_at: Option<f64>,
+    /// Since when the shares have lapsed, if they have.
+    lapsed_at: Option<f64>,
     /// Maximum bound of a node, in items.
     max_bound: f64,
     /// Demand in this period for each open node from requests that no node in particular refused, in items.
@@ -170,6 +177,7 @@ impl Dispatcher {
             ring_places: Vec::new(),
             dispatchers: 1,
             news_at: None,
+            lapsed_at: None,
             max_bound: 0.0,
             wanted_of_each: 0.0,
             counts: DispatchCounts::default(),
@@ -193,6 +201,7 @@ impl Dispatcher {
     /// dispatcher should report before the period ends.
     pub fn on_shares(&mut self, now: f64, dispatchers: usize, shares: &[NodeShare]) -> bool {
         self.news_at = Some(now);
+        self.lapsed_at = None;
         self.dispatchers = dispatchers.max(1);
         let (mut had, mut given_up) = (0.0, 0.0);
         for (likely, share) in shares.iter().enumerate() {
@@ -220,10 +229,24 @@ impl Dispatcher {
         self.find_ring_places();
     }
 
-    /// Readmits nodes whose ejection is over. To be called several times a second.
+    /// Takes the room of all nodes away until the next snapshot, but for two seconds at most: others may have been
+    /// granted the shares since `since`, when they were last in use. Shares that were stale then were not.
+    pub fn lapse(&mut self, since: f64, now: f64) {
+        if !self.is_stale(since) {
+            self.lapsed_at.get_or_insert(now);
+            self.nodes.iter_mut().for_each(Node::lapse);
+        }
+    }
+
+    /// Readmits nodes whose ejection is over, and ends a lapse that has lasted too long. To be called several times a
+    /// second.
     pub fn on_time(&mut self, now: f64) {
         for node in &mut self.nodes {
             node.on_time(now);
+        }
+        if self.lapsed_at.is_some_and(|at| now - at > MAX_LAPSE) {
+            self.lapsed_at = None;
+            self.nodes.iter_mut().for_each(Node::restore);
         }
     }
 
@@ -292,7 +315,9 @@ impl Dispatcher {
         random: &mut impl FnMut() -> u32,
     ) -> Verdict {
         let by_hash = self.settings.placement == Placement::FcHash;
-        if self.is_stale(now) || (by_hash && self.ring.is_none()) {
+        // Of a proxy that was stopped for long, the snapshot may be stale as well; it refuses until it has asked.
+        let is_stale = self.is_stale(now) && self.lapsed_at.is_none();
+        if is_stale || (by_hash && self.ring.is_none()) {
             self.counts.undecided += 1;
             return Verdict::Unknown;
         }

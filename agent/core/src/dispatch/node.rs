@@ -18,7 +18,8 @@ const MAX_EJECTION: f64 = 30.0;
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     known: bool,
-    granted: f64,
+    /// Maximum cost in flight, in items: the share, or 0 if it has lapsed.
+    room: f64,
     bound_jobs: f64,
     in_flight: f64,
     requests: u64,
@@ -31,6 +32,7 @@ struct Rest {
     name: String,
     address: String,
     seen_at: f64,
+    granted: f64,
     jobs: f64,
     load: f64,
     failures: u32,
@@ -45,7 +47,7 @@ impl Node {
     pub(super) fn new(name: &str) -> Self {
         Node {
             known: false,
-            granted: 0.0,
+            room: 0.0,
             bound_jobs: 0.0,
             in_flight: 0.0,
             requests: 0,
@@ -54,6 +56,7 @@ impl Node {
                 name: name.to_owned(),
                 address: String::new(),
                 seen_at: 0.0,
+                granted: 0.0,
                 jobs: 0.0,
                 load: 0.0,
                 failures: 0,
@@ -69,7 +72,8 @@ impl Node {
     pub(super) fn take(&mut self, share: &NodeShare, now: f64) {
         self.known = true;
         self.rest.seen_at = now;
-        self.granted = share.granted;
+        self.rest.granted = share.granted;
+        self.room = share.granted;
         self.bound_jobs = share.bound_jobs;
         self.rest.jobs = share.jobs;
         self.rest.load = share.load;
@@ -83,6 +87,14 @@ impl Node {
         if self.known && now - self.rest.seen_at > lease {
             self.known = false;
         }
+    }
+
+    pub(super) fn lapse(&mut self) {
+        self.room = 0.0;
+    }
+
+    pub(super) fn restore(&mut self) {
+        self.room = self.rest.granted;
     }
 
     pub(super) fn on_time(&mut self, now: f64) {
@@ -114,9 +126,9 @@ impl Node {
         !self.known && self.requests == 0
     }
 
-    /// Share in force, in items; 0 if the node is not in the snapshots.
+    /// Share in the last snapshot, in items; 0 if the node is not in the snapshots.
     pub(super) fn granted(&self) -> f64 {
-        if self.known { self.granted } else { 0.0 }
+        if self.known { self.rest.granted } else { 0.0 }
     }
 
     pub(super) fn bound_jobs(&self) -> f64 {
@@ -126,15 +138,15 @@ impl Node {
     /// Whether the node has room for the cost within this part of its share. A request larger than the whole share is
     /// admitted alone, or it would never run.
     pub(super) fn takes(&self, cost: f64, part: f64) -> bool {
-        self.is_open() && (self.in_flight + cost <= self.granted * part || self.requests == 0)
+        self.is_open() && (self.in_flight + cost <= self.room * part || self.requests == 0)
     }
 
     pub(super) fn filled(&self, cost: f64) -> f64 {
-        (self.in_flight + cost) / self.granted.max(1e-9)
+        (self.in_flight + cost) / self.room.max(1e-9)
     }
 
     pub(super) fn news(&self, largest: f64) -> NodeNews {
-        let live = self.is_open() && self.granted > 0.0;
+        let live = self.is_open() && self.rest.granted > 0.0;
         // A live node keeps a weight of at least 1.
         let weight = (100.0 * self.bound_jobs / largest + 0.5).floor().max(1.0);
         NodeNews {
