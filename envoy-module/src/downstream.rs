@@ -65,10 +65,11 @@ impl Downstream {
     }
 
     fn admit(&mut self, stream: &mut Stream<'_>) -> Result<Ticket, u32> {
+        self.admitted = now();
         let mut lane = self.lane.lock();
         let path = stream.request_header(":path").unwrap_or_default();
         let header = |name: &str| stream.request_header(name).map(<[u8]>::to_vec);
-        match lane.engine.admit(path, header) {
+        match lane.engine.admit(self.admitted, path, header) {
             Admission::Full => Err(lane.engine.settings().retry_after),
             Admission::Pass(ticket) => {
                 if let Some(host) = lane.engine.host(ticket) {
@@ -88,7 +89,6 @@ impl HttpFilter for Downstream {
         match self.admit(stream) {
             Ok(ticket) => {
                 self.ticket = Some(ticket);
-                self.admitted = now();
                 if upstream::is_configured() {
                     stream.keep(TICKET, &ticket.to_bytes(self.cluster.number()));
                 }

@@ -1,7 +1,7 @@
 //! One cluster's state in one worker: its dispatcher, and the requests and attempts in flight.
 
 use plimsoll_core::{
-    dispatch::{Costs, DispatchCounts, Dispatcher, Held, Verdict},
+    dispatch::{Costs, DispatchCounts, Dispatcher, Held, Pulse, Verdict},
     ring::key_hash,
 };
 use plimsoll_wire::Ring;
@@ -96,6 +96,7 @@ pub struct Engine {
     slots: Vec<Slot>,
     free: Vec<u32>,
     random: Random,
+    pulse: Pulse,
     /// Time of the last [`Engine::on_time`], seconds: precise enough to judge how old shares and reports are.
     now: f64,
 }
@@ -110,6 +111,7 @@ impl Engine {
             slots: Vec::new(),
             free: Vec::new(),
             random: Random::new(seed),
+            pulse: Pulse::default(),
             now: 0.0,
         }
     }
@@ -117,7 +119,16 @@ impl Engine {
     /// Advances the clock to `now`, seconds. To be called several times a second.
     pub fn on_time(&mut self, now: f64) {
         self.now = now;
+        self.beat(now);
         self.dispatcher.on_time(now);
+    }
+
+    /// Lets the shares lapse if the process was stopped for so long that others may have them.
+    fn beat(&mut self, now: f64) {
+        let lease = self.settings.dispatch.lease;
+        if let Some(since) = self.pulse.beat(now, lease) {
+            self.dispatcher.lapse(since, now);
+        }
     }
 
     /// Replaces the settings; requests in flight stay counted.
@@ -137,6 +148,11 @@ impl Engine {
     /// Puts the shares granted by the agents into force. Returns true if the worker gives up so much of its share that
     /// it should report before the period is over.
     pub fn take_shares(&mut self, now: f64, shares: Shares) -> bool {
+        self.beat(now);
+        let lease = self.settings.dispatch.lease;
+        if !self.pulse.granted(shares.asked_at, now, lease) {
+            return false;
+        }
         let count = usize::try_from(shares.count).unwrap_or(usize::MAX);
         let count = count.min(MAX_COUNT);
         self.dispatcher.on_shares(now, count, &shares.nodes())
@@ -153,10 +169,16 @@ impl Engine {
         &mut self.dispatcher
     }
 
-    /// Decides whether a request may go on, and reserves its cost at a node if it is placed. `path` is its `:path`,
-    /// with the query; `header` looks up a request header by name. The caller ends an admitted request with
-    /// [`Engine::end`].
-    pub fn admit(&mut self, path: &[u8], header: impl Fn(&str) -> Option<Vec<u8>>) -> Admission {
+    /// Decides at `now`, seconds, whether a request may go on, and reserves its cost at a node if it is placed. `path`
+    /// is its `:path`, with the query; `header` looks up a request header by name. The caller ends an admitted request
+    /// with [`Engine::end`].
+    pub fn admit(
+        &mut self,
+        now: f64,
+        path: &[u8],
+        header: impl Fn(&str) -> Option<Vec<u8>>,
+    ) -> Admission {
+        self.beat(now);
         let settings = &self.settings;
         let part = |part: &Option<crate::part::Part>| part.as_ref()?.of(path, &header);
         let hash = part(&settings.key).map(|key| key_hash(&key));
@@ -175,7 +197,7 @@ impl Engine {
         let random = &mut self.random;
         let verdict = self
             .dispatcher
-            .admit(self.now, hash, cost, &mut || random.bits());
+            .admit(now, hash, cost, &mut || random.bits());
         let reserved = match verdict {
             Verdict::Full => return Admission::Full,
             Verdict::Unknown => None,

@@ -54,6 +54,8 @@ struct Heard {
     name: String,
     beat: u64,
     at: f64,
+    /// When its report was made, seconds of the worker's clock.
+    told_at: f64,
 }
 
 /// State of one cluster's exchanges. At each check the caller reports the state of the workers ([`Exchanger::look`]),
@@ -240,6 +242,7 @@ impl Exchanger {
                 name: told.name.clone(),
                 beat: told.beat,
                 at,
+                told_at: told.at,
             });
             self.in_flight.0 += told.in_flight;
             self.in_flight.1 += told.requests;
@@ -319,7 +322,7 @@ impl Exchanger {
         self.numbers.0 += 1;
         let shares = |heard: &Heard| {
             let worker = heard.worker;
-            let shares = Shares::of(answer, &heard.name);
+            let shares = Shares::of(answer, &heard.name, heard.told_at);
             let told = |problem: &&str| log::debug!("shares of worker {worker}: {problem}");
             (worker, shares.inspect_err(told).ok())
         };

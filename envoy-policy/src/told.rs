@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 pub struct Told {
     /// Changes with every report.
     pub beat: u64,
+    /// When it was made, seconds of the worker's clock; 0 in reports of earlier versions.
+    #[serde(default)]
+    pub at: f64,
     /// Name of the dispatcher.
     pub name: String,
     /// Number of the shares that it had.
@@ -74,6 +77,9 @@ fn wish_of_new(name: &str) -> Wish {
 pub struct Shares {
     /// Number of dispatchers, including this one.
     pub count: u64,
+    /// When the report that they answer was made, seconds of the worker's clock; 0 in shares of earlier versions.
+    #[serde(default)]
+    pub asked_at: f64,
     nodes: Vec<Share>,
 }
 
@@ -89,8 +95,9 @@ struct Share {
 }
 
 impl Shares {
-    /// Extracts a dispatcher's shares from an agent's answer; the error is the reason why it has none.
-    pub fn of<'a>(answer: &'a Exchanged, dispatcher: &str) -> Result<Self, &'a str> {
+    /// Extracts a dispatcher's shares from an agent's answer to its report of `asked_at`; the error is the reason why it
+    /// has none.
+    pub fn of<'a>(answer: &'a Exchanged, dispatcher: &str, asked_at: f64) -> Result<Self, &'a str> {
         let (count, granted) = match answer.dispatchers.get(dispatcher) {
             None => return Err("the agent's answer is without it"),
             Some(Granted::Refused { problem }) => return Err(problem),
@@ -110,6 +117,7 @@ impl Shares {
         };
         Ok(Shares {
             count,
+            asked_at,
             nodes: granted.iter().filter_map(share).collect(),
         })
     }

@@ -69,6 +69,7 @@ impl Worker {
         let report = engine.dispatcher().report();
         Told {
             beat: self.beat,
+            at: now,
             taken: self.taken,
             name: self.name.clone(),
             instance: self.instance.clone(),

@@ -41,7 +41,7 @@ fn engine_with(config: &str, granted: f64) -> Engine {
 }
 
 fn pass(engine: &mut Engine, path: &str) -> (Ticket, String) {
-    match engine.admit(path.as_bytes(), |_| None) {
+    match engine.admit(0.0, path.as_bytes(), |_| None) {
         Admission::Pass(ticket) => (ticket, engine.hosts(ticket)),
         Admission::Full => panic!("full"),
     }
@@ -191,7 +191,7 @@ fn the_share_of_a_host_that_the_proxy_passes_over_admits_nothing_more() {
     let taken = taken.into_iter().find(|host| *host != named).unwrap();
     let mut under_way = vec![engine.attempt(ticket, &taken, 0.0).unwrap()];
     let mut placed_elsewhere = 0;
-    while let Admission::Pass(ticket) = engine.admit(first.as_bytes(), |_| None) {
+    while let Admission::Pass(ticket) = engine.admit(0.0, first.as_bytes(), |_| None) {
         let host = engine.host(ticket).unwrap().to_owned();
         placed_elsewhere += usize::from(host != named);
         let host = if host == named { &taken } else { &host };
@@ -213,7 +213,7 @@ fn the_share_of_a_host_that_the_proxy_passes_over_admits_nothing_more() {
 fn without_news_requests_pass_unnamed_but_are_counted() {
     let mut engine = engine(1000.0);
     engine.on_time(60.0);
-    let admission = engine.admit(b"/stock/a?items=8", |_| None);
+    let admission = engine.admit(60.0, b"/stock/a?items=8", |_| None);
     let Admission::Pass(ticket) = admission else {
         panic!("refused");
     };
@@ -266,7 +266,7 @@ fn what_is_too_much_is_refused_and_alone_it_is_not() {
         .map(|_| pass(&mut engine, "/stock?items=1e9").0)
         .collect();
     assert_eq!(engine.in_flight(), (300.0, 3));
-    assert_eq!(engine.admit(b"/stock/a", |_| None), Admission::Full);
+    assert_eq!(engine.admit(0.0, b"/stock/a", |_| None), Admission::Full);
     big.into_iter().for_each(|ticket| engine.end(ticket));
     assert_eq!(engine.in_flight(), (0.0, 0));
 }

@@ -4,7 +4,7 @@
 use envoy_policy::{
     call::Request,
     config::{self, Config, Settings},
-    engine::Engine,
+    engine::{Admission, Engine},
     exchanger::{Exchanger, LOOK, News, Purpose},
     primaries::Primaries,
     primary_link::PrimaryLink,
@@ -110,6 +110,28 @@ impl Process {
         }
     }
 
+    /// The process runs until then, and hears of no agent.
+    fn run(&mut self, from: f64, until: f64) {
+        for step in 1..=((until - from) / LOOK).round() as u32 {
+            for (engine, _) in &mut self.workers {
+                engine.on_time(from + f64::from(step) * LOOK);
+            }
+        }
+    }
+
+    /// How many requests of cost 1 the first worker admits before it refuses one.
+    fn admitted(&mut self, now: f64) -> usize {
+        let (engine, _) = &mut self.workers[0];
+        let mut tickets = Vec::new();
+        while let Admission::Pass(ticket) = engine.admit(now, b"/", |_| None) {
+            assert!(engine.host(ticket).is_some(), "the proxy decides");
+            tickets.push(ticket);
+        }
+        let count = tickets.len();
+        tickets.into_iter().for_each(|ticket| engine.end(ticket));
+        count
+    }
+
     fn ring(&mut self, status: u32, body: &Value, now: f64) -> (Request, Option<News>) {
         assert!(self.is_due(Purpose::Ring, now));
         let request = self.exchanger.ask_ring(&self.settings);
@@ -151,10 +173,8 @@ fn all_workers_go_into_one_exchange_and_each_gets_its_shares() {
     let hosts: Vec<String> = process
         .workers
         .iter_mut()
-        .map(|(engine, _)| match engine.admit(b"/", |_| None) {
-            envoy_policy::engine::Admission::Pass(ticket) => {
-                engine.host(ticket).unwrap().to_owned()
-            }
+        .map(|(engine, _)| match engine.admit(0.0, b"/", |_| None) {
+            Admission::Pass(ticket) => engine.host(ticket).unwrap().to_owned(),
             full => panic!("{full:?}"),
         })
         .collect();
@@ -177,6 +197,60 @@ fn a_worker_that_does_not_know_its_newest_shares_holds_all() {
     let now = process.next(Purpose::Shares, now);
     let (body, _, _) = process.exchange(now);
     assert_eq!(held(&body, 0), HOLD_ALL);
+}
+
+#[test]
+fn a_process_that_was_stopped_for_a_lease_asks_before_it_fills_its_shares() {
+    for seconds in [3.0, 60.0] {
+        let mut process = Process::new(1);
+        process.grant(8.0, 0.0);
+        process.run(0.0, 0.5);
+        assert_eq!(process.admitted(0.5), 8);
+        let now = 0.5 + seconds;
+        // More than one request at a node is what others may have now.
+        assert_eq!(process.admitted(now), 1);
+        process.run(now, now + 0.1);
+        assert_eq!(process.admitted(now + 0.1), 1);
+        process.grant(5.0, now + 0.1);
+        assert_eq!(process.admitted(now + 0.1), 5);
+    }
+}
+
+#[test]
+fn shares_that_were_granted_before_the_process_was_stopped_are_not_taken() {
+    let mut process = Process::new(1);
+    process.grant(8.0, 0.0);
+    process.run(0.0, 1.0);
+    let now = process.next(Purpose::Shares, 1.0);
+    let (_, token, _) = process.exchange(now);
+    let now = now + 3.0;
+    process.take(token, 8.0, now);
+    assert_eq!(process.admitted(now), 1);
+    let now = process.next(Purpose::Shares, now);
+    process.grant(5.0, now);
+    assert_eq!(process.admitted(now), 5);
+}
+
+#[test]
+fn a_process_that_runs_fills_its_shares_while_agents_are_away() {
+    let mut process = Process::new(1);
+    process.grant(8.0, 0.0);
+    process.run(0.0, 5.0);
+    assert_eq!(process.admitted(5.0), 8);
+    // Stopped as well, it waits for them, but not for long.
+    assert_eq!(process.admitted(6.0), 1);
+    process.run(6.0, 7.9);
+    assert_eq!(process.admitted(7.9), 1);
+    process.run(7.9, 8.2);
+    assert_eq!(process.admitted(8.2), 8);
+}
+
+#[test]
+fn a_process_that_was_stopped_for_less_than_its_lease_fills_its_shares() {
+    let mut process = Process::new(1);
+    process.grant(8.0, 0.0);
+    process.run(0.0, 0.9);
+    assert_eq!(process.admitted(2.9), 8);
 }
 
 #[test]

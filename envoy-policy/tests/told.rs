@@ -23,8 +23,8 @@ fn answer() -> Value {
 #[test]
 fn shares_are_read_for_each_dispatcher() {
     let answer = Exchanged::parse(answer().to_string().as_bytes()).unwrap();
-    let shares = Shares::of(&answer, "envoy1/1").unwrap();
-    assert_eq!(shares.count, 4);
+    let shares = Shares::of(&answer, "envoy1/1", 7.0).unwrap();
+    assert_eq!((shares.count, shares.asked_at), (4, 7.0));
     let nodes = shares.nodes();
     // One that no agent speaks for is not there.
     assert_eq!(nodes.len(), 2);
@@ -34,10 +34,10 @@ fn shares_are_read_for_each_dispatcher() {
     );
     assert_eq!(nodes[1].address, "");
     assert_eq!(
-        Shares::of(&answer, "envoy1/2"),
+        Shares::of(&answer, "envoy1/2", 7.0),
         Err("the cluster has 256 proxies")
     );
-    assert!(Shares::of(&answer, "envoy1/3").is_err());
+    assert!(Shares::of(&answer, "envoy1/3", 7.0).is_err());
 }
 
 #[test]
@@ -45,6 +45,7 @@ fn an_exchange_asks_for_every_live_node() {
     let told = || Told {
         taken: 0,
         beat: 1,
+        at: 7.0,
         name: "envoy1/1".to_owned(),
         instance: "ab".to_owned(),
         in_flight: 0.0,

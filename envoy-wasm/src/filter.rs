@@ -62,7 +62,7 @@ impl HttpContext for Downstream {
         let Ok(mut engine) = self.cluster.engine.try_borrow_mut() else {
             return Action::Continue;
         };
-        match engine.admit(&path, host::request_header) {
+        match engine.admit(host::now(), &path, host::request_header) {
             Admission::Full => {
                 let refusal = Refusal::full(engine.settings().retry_after);
                 // The answer may pass back through this filter before `refuse` returns.

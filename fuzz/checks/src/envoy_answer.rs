@@ -100,7 +100,7 @@ impl Process {
     fn request(&mut self, now: f64) {
         let engine = &mut self.engine;
         let key = |name: &str| (name == "x-key").then(|| b"A17".to_vec());
-        let Admission::Pass(ticket) = engine.admit(b"/a?b", key) else {
+        let Admission::Pass(ticket) = engine.admit(now, b"/a?b", key) else {
             return;
         };
         let hosts = engine.hosts(ticket);
