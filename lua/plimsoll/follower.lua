@@ -1,9 +1,12 @@
 --- Tasks that talk to Redis: they send observations, and receive shares and the ring.
 
 local contact = require("plimsoll.contact")
+local pulse_of = require("plimsoll.pulse")
 local redis_of = require("plimsoll.redis")
 local ring_of = require("plimsoll.ring")
 local tasks = require("plimsoll.tasks")
+
+local wall = os.time
 
 local M = {}
 
@@ -15,6 +18,8 @@ local EARLY_WAIT = 0.1
 -- Periods between two checks for a dispatcher with the same name, and the number of findings after which this one takes
 -- another name. A process that is being replaced finds one once.
 local LOOK_PERIODS, MAX_FOUND = 3, 2
+-- Intervals in ms at which stops of the process, and lapsed shares are checked for.
+local BEAT_MS, LAPSE_MS = 100, 20
 
 local Follower = {}
 Follower.__index = Follower
@@ -64,6 +69,32 @@ function Follower:fetch_ring()
   return true
 end
 
+--- Takes the room away that others may have been granted while the process was stopped.
+function Follower:beat()
+  local now = self.now()
+  local since = self.pulse:beat(now, wall())
+  if since then
+    self.dispatcher.lapse(since, now)
+  end
+end
+
+--- Looks for a stop of the process; a task.
+function Follower:beat_forever()
+  while not self.ended do
+    self:beat()
+    self.dispatcher.on_time(self.now())
+    core.msleep(BEAT_MS)
+  end
+end
+
+-- Sleeps for `seconds`, or until the shares have lapsed.
+function Follower:rest(seconds)
+  local till = self.now() + seconds
+  repeat
+    core.msleep(math.max(1, math.min(LAPSE_MS, math.floor(1000 * (till - self.now())))))
+  until self.now() >= till or self.pulse.has_lapsed
+end
+
 local function bounded(text, high)
   local value = tonumber(text)
   -- NaN differs from itself.
@@ -90,6 +121,7 @@ function Follower:exchange()
     self.name = self.own_name
   end
   local lease = math.floor(self.settings.lease * 1000)
+  local asked_at, lapses = wall(), self.pulse.lapses
   local flat = self.dispatcher.report()
   local answer, problem = self.calls:call(
     "FCALL", "plimsoll_observe", 5, k1, k2, k3, k4, k5, self.name, self.instance, lease, table.unpack(flat)
@@ -115,7 +147,13 @@ function Follower:exchange()
       shares[answer[i]] = share
     end
   end
+  self:beat()
+  if self.pulse.lapses > lapses then
+    -- Granted before the process was stopped.
+    return true
+  end
   local given_up = self.dispatcher.on_shares(self.now(), dispatchers, shares)
+  self.pulse:granted(asked_at)
   if version > 0 and (not self.ring or version ~= self.ring.version) then
     local good, trouble = self:fetch_ring()
     if not good then
@@ -184,7 +222,7 @@ function Follower:report_forever()
         wait = math.min(wait, EARLY_WAIT)
       end
       -- Jittered, so that dispatchers do not act in step.
-      core.msleep(math.floor(1000 * wait * (0.9 + 0.2 * math.random())))
+      self:rest(wait * (0.9 + 0.2 * math.random()))
     end
     return true
   end)
@@ -224,12 +262,12 @@ end
 
 --- @param settings table all settings
 -- @param name string of the dispatcher; `instance` distinguishes this run from others
--- @param dispatcher table on_shares, on_ring, end_period and report of `plimsoll.dispatcher`
+-- @param dispatcher table on_shares, on_ring, end_period, report, lapse and on_time of `plimsoll.dispatcher`
 function M.new(settings, name, instance, dispatcher, now)
   return setmetatable({
     settings = settings, name = name, own_name = name .. "/" .. instance, instance = instance,
     dispatcher = dispatcher, now = now,
-    periods = 0, found = 0,
+    pulse = pulse_of.new(settings.lease), periods = 0, found = 0,
     calls = redis_of.new(settings.redis, core.tcp, "shares"),
     changes = redis_of.new(settings.redis, core.tcp, "changes"),
   }, Follower)
@@ -243,6 +281,9 @@ function M.keep(follower)
   end)
   tasks.keep("changes", function()
     follower():follow_forever()
+  end)
+  tasks.keep("pulse", function()
+    follower():beat_forever()
   end)
   tasks.keep("signs of life", function()
     follower():ping_forever()

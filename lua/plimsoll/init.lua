@@ -17,7 +17,7 @@ local settings_of = require("plimsoll.settings")
 local tasks = require("plimsoll.tasks")
 local words = require("plimsoll.words")
 
-local running, now_of, read_request = coroutine.running, core.now, words.request
+local running, now_of, wall_of, read_request = coroutine.running, core.now, os.time, words.request
 
 local M = {}
 
@@ -101,7 +101,7 @@ end
 local function start_policy(settings, identity)
   local costs = cost_of.new(settings.cost.default, settings.cost.routes, settings.cost.max)
   local answers = words.answers()
-  local dispatcher, admit, finish, follower, servers
+  local dispatcher, admit, finish, follower, pulse, servers
   core.register_init(function()
     local problem
     servers, problem = servers_of.new(settings.backend)
@@ -126,7 +126,9 @@ local function start_policy(settings, identity)
         return given_up
       end,
       on_ring = dispatcher.on_ring, end_period = dispatcher.end_period, report = dispatcher.report,
+      lapse = dispatcher.lapse, on_time = dispatcher.on_time,
     }, now)
+    pulse = follower.pulse
   end)
 
   local warned = false
@@ -137,6 +139,11 @@ local function start_policy(settings, identity)
       warned = true
       local said = "plimsoll %s: plimsoll_admit takes a hash (0 to 4294967295) or -, has %q"
       core.Warning(said:format((identity()), tostring(text)))
+    end
+    -- As is_late, without a call.
+    local wall = wall_of()
+    if wall > pulse.due or wall < pulse.second then
+      follower:beat()
     end
     local time = now_of()
     local server, reason = admit(

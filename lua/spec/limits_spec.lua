@@ -42,6 +42,23 @@ local function told(limiter, now_there)
 end
 
 describe("a limit", function()
+  it("is one while the share has lapsed, and the share again after two seconds without news", function()
+    local limiter = new()
+    limiter.on_shares(0, { node1 = share(8, 20) })
+    -- The clock may have run on meanwhile.
+    limiter.lapse(1, 30)
+    limiter.on_time(32)
+    assert.equal(1, limit_of(limiter, "node1", 32))
+    limiter.on_shares(32, { node1 = share(5, 20) })
+    assert.equal(5, limit_of(limiter, "node1", 32))
+    limiter.lapse(33, 33)
+    limiter.on_time(35.1)
+    assert.equal(5, limit_of(limiter, "node1", 35.1))
+    -- Of a share that was stale before there is nothing to lapse.
+    limiter.lapse(43, 43)
+    assert.is_nil(limiter.wanted("node1", 43))
+  end)
+
   it("is a share in whole requests, at least one and never more than the bound", function()
     local cases = {
       { share(800, 20, 80), 10 },

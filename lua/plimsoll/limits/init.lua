@@ -50,6 +50,11 @@ function M.start(settings, identity, now)
       report = function()
         return limiter.report(backend:counters())
       end,
+      lapse = function(since, time)
+        limiter.lapse(since, time)
+        backend:apply_all(time)
+      end,
+      on_time = limiter.on_time,
     }, now)
   end)
   follower_of.keep(function()

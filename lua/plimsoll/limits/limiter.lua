@@ -20,6 +20,10 @@ local ROUNDING = 1e-6
 local KEPT_DEMAND, MIN_DEMAND = 0.5, 1e-3
 -- Relative fall of all shares above which they are reported at once.
 local GIVEN_UP = 0.1
+-- Time after which lapsed shares are used again if there are no new ones, in s.
+local MAX_LAPSE = 2
+-- Limit of a server whose share has lapsed: for HAProxy 0 would be none.
+local LAPSED_LIMIT = 1
 
 -- Empty observation, as this policy sees no requests.
 local NOTHING_SEEN = observation_of.new():text(0, 0)
@@ -37,7 +41,9 @@ function M.new(settings)
   local period = settings.period
   local smoothing = 1 - KEPT_DEMAND ^ period
   local news_at = -huge
-  -- By name: known, seen_at, granted, bound_jobs, mean_cost, limit.
+  -- Since when the shares have lapsed, if they have.
+  local lapsed_at
+  -- By name: known, seen_at, granted, bound_jobs, mean_cost, limit, lapsed.
   local nodes = {}
   -- By name: the last counter `arrived`, and `demand` in requests/s; and the last `unplaced`.
   local seen, unplaced = {}, nil
@@ -60,7 +66,7 @@ function M.new(settings)
   end
 
   local function take_shares(now, shares)
-    news_at = now
+    news_at, lapsed_at = now, nil
     local had, given_up = 0, 0
     for name, share in pairs(shares) do
       -- A mean cost of 0 with a bound is invalid data.
@@ -92,6 +98,33 @@ function M.new(settings)
     return given_up
   end
 
+  local function set_lapsed(lapsed)
+    for _, node in pairs(nodes) do
+      node.lapsed = lapsed
+    end
+  end
+
+  --- Limits all servers to one request until the next snapshot, but for two seconds at most: others may have been
+  -- granted the shares since `since`, when they were last in use. Shares that were stale then were not.
+  function self.lapse(since, now)
+    in_one_piece(function()
+      if since - news_at <= settings.age_limit then
+        lapsed_at = lapsed_at or now
+        set_lapsed(true)
+      end
+    end)
+  end
+
+  --- Ends a lapse that has lasted too long. To be called several times a second.
+  function self.on_time(now)
+    in_one_piece(function()
+      if lapsed_at and now - lapsed_at > MAX_LAPSE then
+        lapsed_at = nil
+        set_lapsed(false)
+      end
+    end)
+  end
+
   --- Sets the ring in force, whose slots determine the weights, so that they are the same on all proxies.
   function self.on_ring(new)
     ring = new
@@ -119,10 +152,10 @@ function M.new(settings)
   --   snapshot is too old and the first tier decides
   function self.wanted(name, now)
     local node = nodes[name]
-    if not node or not has_live or now - news_at > settings.age_limit then
+    if not node or not has_live or (now - news_at > settings.age_limit and not lapsed_at) then
       return nil
     elseif is_live(node) then
-      return "limited", node.limit, weight_of(name)
+      return "limited", node.lapsed and LAPSED_LIMIT or node.limit, weight_of(name)
     end
     return "out"
   end
