@@ -18,8 +18,6 @@ RESUMED = "all object sets are written again after the last fault"
 PROMISES = (ONE_PRIMARY, NO_STALE_WRITE, NONE_LOST, NONE_TWICE, REFUSED_UNMADE, ONE_HISTORY, BOUNDS, RESUMED)
 # After the last fault, until each set is written again.
 MAX_RESUME_SECONDS = 60.0
-# A dispatcher has heard of its share by then, and what it admitted before is done.
-WAKE_SECONDS = 2.0
 # Refusals of these reasons say that nothing has run; others may stand for a lost answer.
 UNRUN_STATUSES = (400, 409, 503)
 
@@ -38,9 +36,6 @@ class Bounds:
     items: int
     request_items: int
     dispatchers: int
-    # Once paused for longer than the lease, they act on the shares from before until they hear of others.
-    proxies: tuple[str, ...]
-    lease_seconds: float
 
     @property
     def most(self) -> int:
@@ -143,29 +138,13 @@ def differing_copies(history: History, store: str) -> Iterator[Violation]:
 
 def bounds_exceeded(history: History, bounds: Bounds) -> Iterator[Violation]:
     """Once for each time that a node has more queries in hand than it may."""
-    woken = woken_at(history, bounds)
     for node in sorted({visit.node for visit in history.visits}):
         exceeded = False
         for at, items in in_hand(history, node):
-            is_allowed = any(wake <= at <= wake + WAKE_SECONDS for wake in woken)
-            if items > bounds.most and not exceeded and not is_allowed:
+            if items > bounds.most and not exceeded:
                 text = f"{node} has {items} items of queries, and may have {bounds.most}"
                 yield Violation(BOUNDS, at, text)
             exceeded = items > bounds.most
-
-
-def woken_at(history: History, bounds: Bounds) -> list[float]:
-    """When proxies resumed after a pause in which their lease ended."""
-    paused: dict[int, float] = {}
-    for event in history.events:
-        if event["event"] == "paused" and event["program"] in bounds.proxies:
-            paused[event["number"]] = event["at"]
-    healed = [event for event in history.events if event["event"] == "healed"]
-    return [
-        event["at"]
-        for event in healed
-        if event["at"] - paused.get(event["number"], math.inf) > bounds.lease_seconds
-    ]
 
 
 def in_hand(history: History, node: str) -> list[tuple[float, int]]:

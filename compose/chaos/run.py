@@ -15,7 +15,6 @@ from compose.chaos.nemesis import Nemesis
 from compose.chaos.site import (
     BOUND_ITEMS,
     HAPROXYS,
-    LEASE_SECONDS,
     NODES,
     PROXIES,
     QUERY_ITEMS,
@@ -28,7 +27,7 @@ from compose.lab import scratch
 from compose.lab.errors import LabError
 from compose.lab.processes import answers
 
-BOUNDS = Bounds(BOUND_ITEMS, QUERY_ITEMS, THREADS * len(HAPROXYS), HAPROXYS, LEASE_SECONDS)
+BOUNDS = Bounds(BOUND_ITEMS, QUERY_ITEMS, THREADS * len(HAPROXYS))
 # Clients run until all sets are written, then faults begin.
 START_SECONDS = 60
 LEVEL_SECONDS = 20

@@ -10,7 +10,7 @@ from compose.chaos import checker
 from compose.chaos.checker import Bounds, check
 from compose.chaos.history import Attempt, History, Refusal, Row, Visit, visits_of
 
-BOUNDS = Bounds(items=40, request_items=20, dispatchers=1, proxies=("lb1",), lease_seconds=3)
+BOUNDS = Bounds(items=40, request_items=20, dispatchers=1)
 STORE = "store"
 
 
@@ -158,25 +158,6 @@ def test_a_bound_that_is_exceeded_twice_is_told_twice():
     history = sound()
     history.visits += [query("node1", 2.5, 2.6), query("node1", 2.7, 2.8), query("node1", 2.75, 2.8)]
     assert found(history) == [checker.BOUNDS, checker.BOUNDS]
-
-
-@pytest.mark.parametrize(
-    ("program", "seconds", "expected"),
-    [("lb1", 3.5, []), ("lb1", 2, [checker.BOUNDS]), ("lb2", 3.5, [checker.BOUNDS])],
-)
-def test_a_proxy_that_slept_past_its_lease_may_exceed_a_bound_for_a_moment(
-    program: str, seconds: float, expected: list[str]
-):
-    history = sound()
-    exceed(history)
-    history.events += [
-        {"event": "paused", "number": 1, "program": program, "at": 2.4 - seconds},
-        {"event": "healed", "number": 1, "at": 2.4},
-    ]
-    assert found(history) == expected
-    # That moment is over.
-    history.visits += [query("node1", 5, 6) for _ in range(4)]
-    assert found(history) == [*expected, checker.BOUNDS]
 
 
 def line(at: float, event: str, **more: object) -> dict[str, object]:
