@@ -1,6 +1,8 @@
 //! The position among the HTTP filters: admits requests, and chooses the host of the first attempt. If the module is
 //! not among the router's upstream filters, this filter counts each request as one attempt at its last host.
 
+use std::borrow::Cow;
+
 use envoy_abi::{Attribute, HttpFilter, Next, Reply, Stream};
 use envoy_policy::{
     ending,
@@ -68,7 +70,7 @@ impl Downstream {
         self.admitted = now();
         let mut lane = self.lane.lock();
         let path = stream.request_header(":path").unwrap_or_default();
-        let header = |name: &str| stream.request_header(name).map(<[u8]>::to_vec);
+        let header = |name: &str| stream.request_header(name).map(Cow::Borrowed);
         match lane.engine.admit(self.admitted, path, header) {
             Admission::Full => Err(lane.engine.settings().retry_after),
             Admission::Pass(ticket) => {
@@ -101,7 +103,8 @@ impl HttpFilter for Downstream {
     fn on_response_headers(&mut self, stream: &mut Stream<'_>) {
         let lane = self.lane;
         if let Some(attempt) = self.attempt(stream) {
-            let header = |name: &str| stream.response_header(name).map(<[u8]>::to_vec);
+            let headers = stream.response_headers();
+            let header = |name: &str| headers.get(name);
             lane.lock().engine.on_response(attempt, now(), header);
         }
     }

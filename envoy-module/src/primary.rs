@@ -90,7 +90,7 @@ impl HttpFilter for Primary {
         let owned = |(name, value): (&[u8], &[u8])| {
             (String::from_utf8_lossy(name).into_owned(), value.to_vec())
         };
-        let headers: Vec<_> = stream.request_headers().into_iter().map(owned).collect();
+        let headers: Vec<_> = stream.request_headers().iter().map(owned).collect();
         let state = &mut *self.lane.lock();
         let settings = state.primaries.settings();
         let part = &settings.object_set;

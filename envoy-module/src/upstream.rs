@@ -68,7 +68,8 @@ impl HttpFilter for Upstream {
 
     fn on_response_headers(&mut self, stream: &mut Stream<'_>) {
         if let Some((lane, attempt)) = &mut self.attempt {
-            let header = |name: &str| stream.response_header(name).map(<[u8]>::to_vec);
+            let headers = stream.response_headers();
+            let header = |name: &str| headers.get(name);
             lane.lock().engine.on_response(attempt, now(), header);
         }
     }

@@ -1,12 +1,19 @@
 //! One cluster's state in one worker: its dispatcher, and the requests and attempts in flight.
 
+use std::borrow::Cow;
+
 use plimsoll_core::{
     dispatch::{Costs, DispatchCounts, Dispatcher, Held, Pulse, Verdict},
     ring::key_hash,
 };
 use plimsoll_wire::Ring;
 
-use crate::{config::Settings, random::Random, told::Shares};
+use crate::{
+    config::Settings,
+    part::{Part, parsed},
+    random::Random,
+    told::Shares,
+};
 
 /// Upper limit on the number of dispatchers; a larger count from an agent is cut to it.
 const MAX_COUNT: usize = 1 << 20;
@@ -172,24 +179,22 @@ impl Engine {
     /// Decides at `now`, seconds, whether a request may go on, and reserves its cost at a node if it is placed. `path`
     /// is its `:path`, with the query; `header` looks up a request header by name. The caller ends an admitted request
     /// with [`Engine::end`].
-    pub fn admit(
+    pub fn admit<'a>(
         &mut self,
         now: f64,
-        path: &[u8],
-        header: impl Fn(&str) -> Option<Vec<u8>>,
+        path: &'a [u8],
+        header: impl Fn(&str) -> Option<Cow<'a, [u8]>>,
     ) -> Admission {
         self.beat(now);
         let settings = &self.settings;
-        let part = |part: &Option<crate::part::Part>| part.as_ref()?.of(path, &header);
+        let part = |part: &Option<Part>| part.as_ref()?.of(path, &header);
         let hash = part(&settings.key).map(|key| key_hash(&key));
-        let text = |bytes: std::borrow::Cow<[u8]>| String::from_utf8(bytes.into_owned()).ok();
-        let told = part(&settings.cost)
-            .and_then(text)
-            .and_then(|cost| cost.parse().ok());
+        let told = part(&settings.cost).and_then(|cost| parsed(&cost));
         let (route, cost) = match told {
             Some(cost) => (None, self.costs.told(cost)),
             None => {
-                let route = part(&settings.route).and_then(text);
+                let route = part(&settings.route);
+                let route = route.and_then(|route| String::from_utf8(route.into_owned()).ok());
                 let cost = route.as_deref().map(|route| self.costs.expected(route));
                 (route, cost.unwrap_or(settings.default_cost))
             }
@@ -338,16 +343,15 @@ impl Engine {
 
     /// Reads status, delay and the configured headers of a host's response; `header` looks up a response header by
     /// name.
-    pub fn on_response(
+    pub fn on_response<H: AsRef<[u8]>>(
         &mut self,
         attempt: &mut Attempt,
         now: f64,
-        header: impl Fn(&str) -> Option<Vec<u8>>,
+        header: impl Fn(&str) -> Option<H>,
     ) {
-        let text = |name: &str| String::from_utf8(header(name)?).ok();
         let number =
-            |name: &Option<String>| -> Option<f64> { text(name.as_deref()?)?.parse().ok() };
-        let status = text(":status").and_then(|status| status.parse().ok());
+            |name: &Option<String>| -> Option<f64> { parsed(header(name.as_deref()?)?.as_ref()) };
+        let status = header(":status").and_then(|status| parsed(status.as_ref()));
         let settings = &self.settings;
         let items = number(&settings.items_header);
         let (jobs, load) = (number(&settings.jobs_header), number(&settings.load_header));

@@ -1,9 +1,14 @@
 //! The name of a request's object set. All spellings that nodes may read as the same object give the same name, or
 //! none: docs/placement.md has the rules, tests/conformance/names.py the cases, which hold for HAProxy too.
 
+use std::borrow::Cow;
+
 use plimsoll_core::dispatch::MAX_COST;
 
-use crate::{config::PrimarySettings, part::Part};
+use crate::{
+    config::PrimarySettings,
+    part::{Part, parsed},
+};
 
 /// Request header with the object set by which a request was placed.
 pub const SET: &str = "x-object-set";
@@ -25,8 +30,10 @@ fn values<'a>(headers: &'a Headers, name: &'a str) -> impl Iterator<Item = &'a [
 }
 
 /// The first value of a header.
-pub fn header<'a>(headers: &'a Headers, name: &'a str) -> Option<&'a [u8]> {
-    values(headers, name).next()
+pub fn header<'a>(headers: &'a Headers, name: &str) -> Option<&'a [u8]> {
+    let mut headers = headers.iter();
+    let named = headers.find(|(other, _)| other == name);
+    named.map(|(_, value)| &value[..])
 }
 
 /// The name of the object set in this part of a request, in its canonical encoding; a header's value is taken as it is.
@@ -59,10 +66,9 @@ pub fn object_set(part: &Part, headers: &Headers) -> Option<Vec<u8>> {
 /// The cost of a request, items: 0 to `MAX_COST` as the request states it, else the default.
 pub fn cost(settings: &PrimarySettings, headers: &Headers) -> f64 {
     let path = header(headers, ":path").unwrap_or_default();
-    let of = |name: &str| header(headers, name).map(<[u8]>::to_vec);
+    let of = |name: &str| header(headers, name).map(Cow::Borrowed);
     let part = settings.cost.as_ref();
-    let told = part.and_then(|part| String::from_utf8(part.of(path, of)?.into_owned()).ok());
-    let told = told.and_then(|told| told.parse().ok());
+    let told = part.and_then(|part| parsed(&part.of(path, of)?));
     let good = |cost: &f64| (0.0..=MAX_COST).contains(cost);
     told.filter(good).unwrap_or(settings.default_cost)
 }

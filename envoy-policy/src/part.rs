@@ -1,6 +1,6 @@
 //! The parts of a request from which a key, a cost, a route or an object set is taken.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, str::FromStr};
 
 use serde::Deserialize;
 
@@ -24,10 +24,10 @@ impl Part {
     pub fn of<'a>(
         &self,
         path: &'a [u8],
-        header: impl FnOnce(&str) -> Option<Vec<u8>>,
+        header: impl FnOnce(&str) -> Option<Cow<'a, [u8]>>,
     ) -> Option<Cow<'a, [u8]>> {
         let found = match self {
-            Part::Header(name) => Cow::Owned(header(name)?),
+            Part::Header(name) => header(name)?,
             Part::PathSegment(number) => Cow::Borrowed(
                 only_path(path)
                     .split(|byte| *byte == b'/')
@@ -38,6 +38,11 @@ impl Part {
         };
         (!found.is_empty()).then_some(found)
     }
+}
+
+/// The number that these bytes write; `None` if they write none.
+pub(crate) fn parsed<T: FromStr>(bytes: &[u8]) -> Option<T> {
+    std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
 fn only_path(path: &[u8]) -> &[u8] {

@@ -1,6 +1,8 @@
 //! Valid filter configurations, and error messages for invalid ones.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::borrow::Cow;
+
 use envoy_policy::{
     config::{self, Config, Settings},
     part::Part,
@@ -191,7 +193,9 @@ fn what_is_wrong_is_named() {
 
 #[test]
 fn parts_of_a_request_are_found() {
-    let header = |name: &str| (name == "x-key").then(|| b"abc".to_vec());
+    fn header<'a>(name: &str) -> Option<Cow<'a, [u8]>> {
+        (name == "x-key").then_some(Cow::Borrowed(b"abc"))
+    }
     let of = |part: Part, path: &str| {
         let found = part.of(path.as_bytes(), header);
         found.map(|bytes| String::from_utf8(bytes.into_owned()).unwrap())

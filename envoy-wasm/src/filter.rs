@@ -1,6 +1,6 @@
 //! The filter's two positions on the way to a host: one context per stream downstream, and one per attempt upstream.
 
-use std::rc::Rc;
+use std::{borrow::Cow, rc::Rc};
 
 use envoy_policy::{
     ending,
@@ -62,7 +62,8 @@ impl HttpContext for Downstream {
         let Ok(mut engine) = self.cluster.engine.try_borrow_mut() else {
             return Action::Continue;
         };
-        match engine.admit(host::now(), &path, host::request_header) {
+        let header = |name: &str| host::request_header(name).map(Cow::Owned);
+        match engine.admit(host::now(), &path, header) {
             Admission::Full => {
                 let refusal = Refusal::full(engine.settings().retry_after);
                 // The answer may pass back through this filter before `refuse` returns.

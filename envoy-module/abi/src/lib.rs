@@ -9,6 +9,7 @@ mod balancer_hooks;
 mod buffer;
 mod configuration;
 mod guard;
+mod headers;
 mod hooks;
 mod http;
 mod logger;
@@ -20,6 +21,7 @@ use std::{ffi::c_char, ptr, sync::OnceLock};
 pub use balancer::{Host, Hosts, LoadBalancer, LoadBalancerConfig};
 pub use configuration::{ConfigScheduler, Configuration, Counter, Gauge};
 pub use guard::{guard, panics};
+pub use headers::Headers;
 pub use http::{Answer, HttpFilter, HttpFilterConfig, Next};
 pub use stream::{Attribute, Reply, Stream, StreamScheduler};
 

@@ -1,10 +1,11 @@
 //! Access to Envoy for a stream's filter while one of its hooks runs.
 
-use std::{ffi::c_void, marker::PhantomData, ptr};
+use std::{ffi::c_void, marker::PhantomData};
 
 use crate::{
     buffer::{EMPTY, bytes, lent, lent_headers, lent_or_null},
-    sys::{self, AttributeId, EnvoyHttpHeader, HttpFilterEnvoyPtr, HttpHeaderType},
+    headers::Headers,
+    sys::{self, AttributeId, HttpFilterEnvoyPtr, HttpHeaderType},
 };
 
 /// An attribute of a stream in Envoy.
@@ -68,13 +69,14 @@ impl Stream<'_> {
         }
     }
 
-    fn header(&self, kind: HttpHeaderType, name: &str) -> Option<&[u8]> {
+    /// The first value of a request header; `name` is in lower case.
+    pub fn request_header(&self, name: &str) -> Option<&[u8]> {
         let (mut value, mut count) = (EMPTY, 0);
         // SAFETY: `filter` is good, and Envoy writes to two places that are ours.
         let found = unsafe {
             sys::envoy_dynamic_module_callback_http_get_header(
                 self.filter,
-                kind,
+                HttpHeaderType::RequestHeader,
                 lent(name.as_bytes()),
                 &mut value,
                 0,
@@ -85,29 +87,21 @@ impl Stream<'_> {
         (found && count > 0).then(|| unsafe { bytes(value) })
     }
 
-    /// The first value of a request header; `name` is in lower case.
-    pub fn request_header(&self, name: &str) -> Option<&[u8]> {
-        self.header(HttpHeaderType::RequestHeader, name)
+    /// All request headers.
+    pub fn request_headers(&self) -> Headers<'_> {
+        self.headers(HttpHeaderType::RequestHeader)
     }
 
-    /// The first value of a response header; `name` is in lower case.
-    pub fn response_header(&self, name: &str) -> Option<&[u8]> {
-        self.header(HttpHeaderType::ResponseHeader, name)
+    /// All response headers. To look up several of them this is cheaper than one call of Envoy for each.
+    pub fn response_headers(&self) -> Headers<'_> {
+        self.headers(HttpHeaderType::ResponseHeader)
     }
 
-    /// All request headers, in order; names are in lower case.
-    pub fn request_headers(&self) -> Vec<(&[u8], &[u8])> {
-        let kind = HttpHeaderType::RequestHeader;
+    fn headers(&self, kind: HttpHeaderType) -> Headers<'_> {
         // SAFETY: `filter` is good.
         let count =
             unsafe { sys::envoy_dynamic_module_callback_http_get_headers_size(self.filter, kind) };
-        let nothing = EnvoyHttpHeader {
-            key_ptr: ptr::null(),
-            key_length: 0,
-            value_ptr: ptr::null(),
-            value_length: 0,
-        };
-        let mut headers = vec![nothing; count];
+        let mut headers = Vec::with_capacity(count);
         // SAFETY: `filter` is good, and there is room for as many as Envoy has just said there are.
         let found = unsafe {
             sys::envoy_dynamic_module_callback_http_get_headers(
@@ -116,20 +110,12 @@ impl Stream<'_> {
                 headers.as_mut_ptr(),
             )
         };
-        if !found {
-            return Vec::new();
+        if found {
+            // SAFETY: Envoy has written as many as it said there are.
+            unsafe { headers.set_len(count) };
         }
-        let text = |ptr, length| {
-            // SAFETY: no setter is called while the headers borrow `self`.
-            unsafe { bytes(sys::EnvoyBuffer { ptr, length }) }
-        };
-        let pair = |header: &EnvoyHttpHeader| {
-            (
-                text(header.key_ptr, header.key_length),
-                text(header.value_ptr, header.value_length),
-            )
-        };
-        headers.iter().map(pair).collect()
+        // SAFETY: no setter is called while the headers borrow `self`.
+        unsafe { Headers::new(headers) }
     }
 
     /// Sets a request header, or removes it if `value` is `None`. Returns false if Envoy refuses.
