@@ -37,8 +37,9 @@ impl Admission {
 
 impl HttpFilterConfig for Admission {
     fn filter(&self, stream: &Stream<'_>) -> Box<dyn HttpFilter> {
-        balancer::on_worker(stream.worker());
-        match self.cluster.lane(stream.worker()) {
+        let worker = stream.worker();
+        balancer::on_worker(worker);
+        match self.cluster.lane(worker) {
             Some(lane) => Box::new(Downstream::new(self.cluster, lane)),
             None => Box::new(Stranger),
         }

@@ -26,6 +26,8 @@ pub struct Downstream {
     admitted: f64,
     /// The request's only attempt, if no upstream filter counts attempts.
     attempt: Option<Attempt>,
+    /// True once upstream filters are known to count this request's attempts.
+    is_counted: bool,
 }
 
 impl Downstream {
@@ -36,6 +38,7 @@ impl Downstream {
             ticket: None,
             admitted: 0.0,
             attempt: None,
+            is_counted: false,
         }
     }
 
@@ -43,7 +46,7 @@ impl Downstream {
         if let Some(ticket) = self.ticket.take() {
             let engine = &mut self.lane.lock().engine;
             if let Some(attempt) = self.attempt.take() {
-                engine.attempt_ended(attempt, now(), client_left);
+                engine.attempt_ended(attempt, now, client_left);
             }
             if client_left {
                 engine.client_left(ticket);
@@ -54,10 +57,11 @@ impl Downstream {
 
     /// The request's only attempt; `None` if it has not reached a host, or if upstream filters count its attempts.
     fn attempt(&mut self, stream: &Stream<'_>) -> Option<&mut Attempt> {
-        let ticket = self.ticket?;
+        let ticket = self.ticket.filter(|_| !self.is_counted)?;
         if self.attempt.is_none() {
             let mut lane = self.lane.lock();
             if !lane.engine.is_unattempted(ticket) {
+                self.is_counted = true;
                 return None;
             }
             let address = std::str::from_utf8(stream.text(Attribute::UpstreamAddress)?).ok()?;
@@ -91,6 +95,7 @@ impl HttpFilter for Downstream {
         match self.admit(stream) {
             Ok(ticket) => {
                 self.ticket = Some(ticket);
+                self.is_counted = false;
                 if upstream::is_configured() {
                     stream.keep(TICKET, &ticket.to_bytes(self.cluster.number()));
                 }

@@ -53,7 +53,7 @@ impl Upstream {
     fn end(&mut self) {
         if let Some((lane, attempt)) = self.attempt.take() {
             // If the client left, the request's downstream filter has already recorded that.
-            lane.lock().engine.attempt_ended(attempt, now(), false);
+            lane.lock().engine.attempt_ended(attempt, now, false);
         }
     }
 }

@@ -390,16 +390,22 @@ impl Engine {
     }
 
     /// Ends an attempt, whatever its outcome, and releases its cost. An attempt without a response counts as a failure
-    /// of the host unless the client left, by `client_left` or [`Engine::client_left`].
-    pub fn attempt_ended(&mut self, attempt: Attempt, now: f64, client_left: bool) {
+    /// of the host unless the client left, by `client_left` or [`Engine::client_left`]. Only then is the clock, `now`,
+    /// read.
+    pub fn attempt_ended(
+        &mut self,
+        attempt: Attempt,
+        now: impl FnOnce() -> f64,
+        client_left: bool,
+    ) {
         let index = attempt.ticket.index;
         let slot = &mut self.slots[index as usize];
         slot.attempts -= 1;
         let client_left = client_left || slot.client_left;
         self.free(index);
         match attempt.place.filter(|_| !attempt.answered) {
-            Some(place) if client_left => self.dispatcher.left(place, now - attempt.started),
-            Some(place) => self.dispatcher.unanswered(place, now),
+            Some(place) if client_left => self.dispatcher.left(place, now() - attempt.started),
+            Some(place) => self.dispatcher.unanswered(place, now()),
             None => {}
         }
         if let Some(held) = attempt.held {

@@ -93,7 +93,7 @@ fn every_way_to_end_leaves_nothing() {
     let mut hosts = hosts.split(',');
     let failed = engine.attempt(ticket, hosts.next().unwrap(), 1.0).unwrap();
     assert_eq!(engine.in_flight(), (8.0, 1));
-    engine.attempt_ended(failed, 1.1, false);
+    engine.attempt_ended(failed, || 1.1, false);
     assert_eq!(engine.in_flight(), (0.0, 0));
     let mut second = engine.attempt(ticket, hosts.next().unwrap(), 1.2).unwrap();
     // Two attempts at once, as with hedging.
@@ -102,8 +102,8 @@ fn every_way_to_end_leaves_nothing() {
     engine.answered(&mut second, 1.5, 200, Some(70.0));
     engine.end(ticket);
     assert_eq!(engine.in_flight(), (16.0, 2));
-    engine.attempt_ended(second, 1.6, false);
-    engine.attempt_ended(third, 1.6, true);
+    engine.attempt_ended(second, || 1.6, false);
+    engine.attempt_ended(third, || 1.6, true);
     assert_eq!(engine.in_flight(), (0.0, 0));
     let report = engine.dispatcher().report();
     let mut seen: Vec<&str> = report
@@ -138,7 +138,7 @@ fn attempts_that_outlast_their_request_know_that_its_client_left() {
         engine.end(ticket);
         // Its place is not another's while the attempt is under way.
         let (other, _) = pass(&mut engine, "/stock/S0001?items=5");
-        engine.attempt_ended(attempt, 0.1, false);
+        engine.attempt_ended(attempt, || 0.1, false);
         engine.end(other);
     }
     assert_eq!(engine.in_flight(), (0.0, 0));
@@ -150,7 +150,7 @@ fn attempts_that_outlast_their_request_know_that_its_client_left() {
         let host = host.split(',').next().unwrap();
         let attempt = engine.attempt(ticket, host, 0.0).unwrap();
         engine.end(ticket);
-        engine.attempt_ended(attempt, 0.1, false);
+        engine.attempt_ended(attempt, || 0.1, false);
     }
     assert!(engine.counts().ejections > 0);
 }
@@ -176,7 +176,7 @@ fn an_attempt_at_an_unknown_host_is_not_counted_but_releases_the_reservation() {
     let (ticket, _) = pass(&mut engine, "/stock/a?items=8");
     let attempt = engine.attempt(ticket, "10.9.9.9:1", 0.0).unwrap();
     assert_eq!(engine.in_flight(), (0.0, 0));
-    engine.attempt_ended(attempt, 1.0, true);
+    engine.attempt_ended(attempt, || 1.0, true);
     engine.end(ticket);
     assert_eq!(engine.in_flight(), (0.0, 0));
 }
@@ -204,7 +204,7 @@ fn the_share_of_a_host_that_the_proxy_passes_over_admits_nothing_more() {
     assert!(placed_elsewhere > 0);
     assert_eq!(engine.counts().ejections, 1);
     for attempt in under_way {
-        engine.attempt_ended(attempt, 0.1, true);
+        engine.attempt_ended(attempt, || 0.1, true);
     }
     assert_eq!(engine.in_flight(), (0.0, 0));
 }
@@ -223,7 +223,7 @@ fn without_news_requests_pass_unnamed_but_are_counted() {
     );
     let attempt = engine.attempt(ticket, "10.0.0.1:2", 60.0).unwrap();
     assert_eq!(engine.in_flight(), (8.0, 1));
-    engine.attempt_ended(attempt, 61.0, false);
+    engine.attempt_ended(attempt, || 61.0, false);
     engine.end(ticket);
     assert_eq!(engine.in_flight(), (0.0, 0));
 }
@@ -251,7 +251,7 @@ fn a_cost_is_stated_or_learned_by_route() {
         let host = hosts.split(',').next().unwrap();
         let mut attempt = engine.attempt(ticket, host, 0.0).unwrap();
         engine.answered(&mut attempt, 0.1, status, items);
-        engine.attempt_ended(attempt, 0.1, false);
+        engine.attempt_ended(attempt, || 0.1, false);
         engine.end(ticket);
     }
     assert_eq!(cost(&mut engine, "/stock/b"), 50.0);
@@ -287,7 +287,7 @@ fn an_answer_tells_of_its_nodes_load() {
         let mut attempt = engine.attempt(ticket, host, now).unwrap();
         engine.answered(&mut attempt, now, 200, None);
         engine.told(&attempt, now, None, Some(load[place]));
-        engine.attempt_ended(attempt, now, false);
+        engine.attempt_ended(attempt, || now, false);
         engine.end(ticket);
         went
     };
@@ -310,7 +310,7 @@ fn a_request_tells_no_more_than_ten_times_what_answers_tell() {
         let host = hosts.split(',').next().unwrap();
         let mut attempt = engine.attempt(ticket, host, 0.0).unwrap();
         engine.answered(&mut attempt, 0.1, 200, Some(7.0));
-        engine.attempt_ended(attempt, 0.1, false);
+        engine.attempt_ended(attempt, || 0.1, false);
         engine.end(ticket);
         cost
     };

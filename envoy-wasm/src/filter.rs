@@ -109,7 +109,7 @@ impl Upstream {
         let client_left = !attempt.is_answered()
             && host::number(&["response", "flags"]).is_some_and(ending::client_left);
         if let Ok(mut engine) = cluster.engine.try_borrow_mut() {
-            engine.attempt_ended(attempt, host::now(), client_left);
+            engine.attempt_ended(attempt, host::now, client_left);
         }
     }
 }

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use envoy_policy::{
     config::{Config, PrimarySettings, Settings, parse},
     engine::{Admission, Engine},
@@ -99,7 +101,7 @@ impl Process {
     /// One request, from its admission to its end.
     fn request(&mut self, now: f64) {
         let engine = &mut self.engine;
-        let key = |name: &str| (name == "x-key").then(|| b"A17".to_vec());
+        let key = |name: &str| (name == "x-key").then_some(Cow::Borrowed(&b"A17"[..]));
         let Admission::Pass(ticket) = engine.admit(now, b"/a?b", key) else {
             return;
         };
@@ -108,7 +110,7 @@ impl Process {
         let mut attempt = engine.attempt(ticket, host, now).unwrap();
         assert!(engine.in_flight().1 <= 1);
         engine.answered(&mut attempt, now + 0.1, 200, Some(3.0));
-        engine.attempt_ended(attempt, now + 0.1, false);
+        engine.attempt_ended(attempt, || now + 0.1, false);
         engine.end(ticket);
         let (cost, requests) = engine.in_flight();
         assert!(requests == 0 && cost.abs() < 1e-6);
