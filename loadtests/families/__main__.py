@@ -69,7 +69,7 @@ def planned(arguments: argparse.Namespace) -> tuple[list[Cell], list[str]]:
 def work(arguments: argparse.Namespace) -> int:
     found, names = planned(arguments)
     chosen = policies.load(names)
-    once_s = 2 * (capacity.WARM_UP_S + run.CAPACITY_S[arguments.quick] + run.AROUND_S)
+    once_s = 2 * (capacity.WARM_UP_S + run.CAPACITY_S[False] + run.AROUND_S)
     length = sum(cell.seconds(len(chosen), run.AROUND_S, once_s) for cell in found)
     print(f"{len(found)} cells of {len(chosen)} runs: about {math.ceil(length / 60)} min", file=sys.stderr)
     now = datetime.datetime.now(datetime.UTC)
@@ -78,9 +78,8 @@ def work(arguments: argparse.Namespace) -> int:
     summaries = []
     for number, cell in enumerate(found, 1):
         print(f"cell {number} of {len(found)}: {cell.command(chosen)}", file=sys.stderr, flush=True)
-        options = run.Options(
-            catalog.app(cell.app), cell.steps(), cell.seed, arguments.quick, arguments.results
-        )
+        # Also in a quick comparison the capacity is measured for as long as it takes to know it.
+        options = run.Options(catalog.app(cell.app), cell.steps(), cell.seed, False, arguments.results)
         one = run.run(options, chosen)
         report(one)
         summaries.append(json.loads((one / "summary.json").read_text()))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from compose.applab.policies import Policy
 from compose.applab.scenario import Scenario, scenario
 
-# Whoever needs a limit is given the sweep's, and is named for it.
+# Those that need a limit have the one that a sweep found, which is in their names.
 FLOOR = ("rr", "leastconn", "random")
 STATIC = ("static-3",)
 PLIMSOLL = ("fc-leastconn", "wasm-fc-prop")
@@ -34,7 +34,7 @@ SWEPT = (
 APPS = ("go", "flask", "express", "php", "postgres")
 SCENARIOS = ("overload", "slow-node", "pause", "steady")
 SEEDS = (1, 2, 3)
-# Shorter, and one of each that differs most: threads without a queue of their own, and one event loop.
+# Those that differ most: requests that all run at once, and one event loop.
 QUICK_APPS = ("go", "express")
 QUICK_SCENARIOS = ("overload", "slow-node")
 QUICK_SEEDS = (1,)

@@ -13,6 +13,7 @@ from compose.lab.machine import (
     etcd,
     haproxy,
     k6,
+    library,
     patroni,
     postgres,
     prometheus,
@@ -22,8 +23,8 @@ from compose.lab.machine import (
 
 __all__ = [
     "agent", "are_found", "binary", "database", "dynamic_module", "envoy", "envoy_version", "etcd", "haproxy",
-    "k6", "needs", "needs_lab", "needs_partitions", "patroni", "postgres", "prometheus", "redis", "stocks",
-    "wasm",
+    "k6", "library", "needs", "needs_lab", "needs_partitions", "patroni", "postgres", "prometheus", "redis",
+    "stocks", "wasm",
 ]  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from compose.applab import policies
-from compose.lab.errors import LabError
 from loadtests.families import __main__ as command
 from loadtests.families import cells
 
@@ -45,5 +44,5 @@ def test_all_seeds_of_a_cell_are_apart():
     ],
 )
 def test_what_is_not_there_is_named_before_anything_runs(words, message):
-    with pytest.raises(LabError, match=message):
+    with pytest.raises(command.LabError, match=message):
         planned(*words)

@@ -12,8 +12,9 @@ import pytest
 
 from compose.applab.policies import POLICIES, Policy, load
 from compose.applab.render import Addresses, proxy
-from compose.lab import machine, render
+from compose.lab import render
 from compose.lab.sampler import fetch
+from tests.harness import programs
 from tests.harness.eventually import eventually
 from tests.harness.http_server import Answering
 from tests.harness.ports import free_ports
@@ -77,7 +78,7 @@ def start(stack, directory, example, settings, port, admin, nodes) -> Program:
     config["settings"] |= settings
     path = directory / "config.json"
     path.write_text(json.dumps(config))
-    command = [machine.library(Path(example).parent.name), "--config", str(path)]
+    command = [programs.library(Path(example).parent.name), "--config", str(path)]
     return Program(stack, command, directory / "log").start()
 
 
@@ -164,7 +165,7 @@ def test_the_labs_policies_are_taken(stack, tmp_path, policy):
 
 @pytest.mark.parametrize("name", ["failsafe-go", "concurrency-limits", "tower"])
 def test_its_version_is_the_librarys(name):
-    said = subprocess.run([machine.library(name), "--version"], capture_output=True, text=True, check=True)
+    said = subprocess.run([programs.library(name), "--version"], capture_output=True, text=True, check=True)
     library, version = said.stdout.split()
     assert library == name
     assert version[0].isdigit()
