@@ -66,6 +66,8 @@ impl Gather {
     }
 
     pub fn start_again(&mut self) {
+        // The one before ends first, or it would still have the port.
+        self.process = None;
         let log = File::create(self.path("log")).unwrap();
         let child = self.command().stderr(log).spawn().unwrap();
         self.process = Some(Process(child));
