@@ -11,6 +11,7 @@
 
 local board_of = require("plimsoll.board")
 local choice_of = require("plimsoll.choice")
+local lapse_of = require("plimsoll.lapse")
 local observation_of = require("plimsoll.observation")
 local ring_of = require("plimsoll.ring")
 local schedule = require("plimsoll.schedule")
@@ -31,9 +32,6 @@ local MIN_DEMAND = 1e-3
 -- Relative fall of all shares above which the dispatcher reports at once: others wait for what it gives up.
 local GIVEN_UP = 0.1
 local MAX_COST = 1e9
--- Time after which lapsed shares are used again if there are no new ones, in s: Redis is unavailable then, so most
--- likely nobody else was granted them.
-local MAX_LAPSE = 2
 -- Time for which HAProxy must have counted fewer requests before its count is adopted.
 local SURPLUS_SECONDS = 1
 
@@ -58,8 +56,7 @@ function M.new(settings, servers, random)
   local self = { refused = 0, abandoned = 0, undecided = 0 }
   local placed = 0
   local dispatchers, news_at = 1, -huge
-  -- Since when the shares have lapsed, if they have.
-  local lapsed_at
+  local lapse
   local ring, ring_owners, ring_slots, ring_places = nil, "", 0, {}
 
   local nodes, place_of_name, observed = {}, {}, {}
@@ -92,7 +89,7 @@ function M.new(settings, servers, random)
   end
 
   local function take_shares(now, others, shares)
-    news_at, dispatchers, lapsed_at = now, max(1, others), nil
+    news_at, dispatchers, lapse.since = now, max(1, others), nil
     local largest, had, given_up = 0, 0, 0
     max_bound = 0
     for place, node in ipairs(nodes) do
@@ -139,31 +136,25 @@ function M.new(settings, servers, random)
     return given_up
   end
 
-  local function set_lapsed(lapsed)
+  lapse = lapse_of.new(age_limit, function(lapsed)
     for place, node in ipairs(nodes) do
       node.lapsed = lapsed
       set_open(place)
     end
-  end
+  end)
 
   --- Takes the room of all nodes away until the next snapshot, but for two seconds at most: others may have been
   -- granted the shares since `since`, when they were last in use. Shares that were stale then were not.
   function self.lapse(since, now)
     in_one_piece(function()
-      if since - news_at <= age_limit then
-        lapsed_at = lapsed_at or now
-        set_lapsed(true)
-      end
+      lapse.begin(since, now, news_at)
     end)
   end
 
   --- Ends a lapse that has lasted too long. To be called several times a second.
   function self.on_time(now)
     in_one_piece(function()
-      if lapsed_at and now - lapsed_at > MAX_LAPSE then
-        lapsed_at = nil
-        set_lapsed(false)
-      end
+      lapse.on_time(now)
     end)
   end
 
@@ -261,7 +252,7 @@ function M.new(settings, servers, random)
   -- @return the server's name; or nil and "full"; or nil alone if the proxy is to decide by itself
   function self.admit(now, hash, cost, holder, route)
     -- Of a proxy that was stopped for long, the snapshot may be stale as well; it refuses until it has asked.
-    if (now - news_at > age_limit and not lapsed_at) or (by_hash and not ring) then
+    if (now - news_at > age_limit and not lapse.since) or (by_hash and not ring) then
       self.undecided = self.undecided + 1
       return nil
     end

@@ -1,6 +1,7 @@
 --- One proxy's shares of the nodes' bounds, and the weight and limit that follow for each server. No I/O, no HAProxy:
 -- time and HAProxy's counters are passed in.
 
+local lapse_of = require("plimsoll.lapse")
 local observation_of = require("plimsoll.observation")
 local ring_of = require("plimsoll.ring")
 local in_one_piece = require("plimsoll.whole")
@@ -20,8 +21,6 @@ local ROUNDING = 1e-6
 local KEPT_DEMAND, MIN_DEMAND = 0.5, 1e-3
 -- Relative fall of all shares above which they are reported at once.
 local GIVEN_UP = 0.1
--- Time after which lapsed shares are used again if there are no new ones, in s.
-local MAX_LAPSE = 2
 -- Limit of a server whose share has lapsed: for HAProxy 0 would be none.
 local LAPSED_LIMIT = 1
 
@@ -41,10 +40,13 @@ function M.new(settings)
   local period = settings.period
   local smoothing = 1 - KEPT_DEMAND ^ period
   local news_at = -huge
-  -- Since when the shares have lapsed, if they have.
-  local lapsed_at
   -- By name: known, seen_at, granted, bound_jobs, mean_cost, limit, lapsed.
   local nodes = {}
+  local lapse = lapse_of.new(settings.age_limit, function(lapsed)
+    for _, node in pairs(nodes) do
+      node.lapsed = lapsed
+    end
+  end)
   -- By name: the last counter `arrived`, and `demand` in requests/s; and the last `unplaced`.
   local seen, unplaced = {}, nil
   local ring, sizes = nil, {}
@@ -66,7 +68,7 @@ function M.new(settings)
   end
 
   local function take_shares(now, shares)
-    news_at, lapsed_at = now, nil
+    news_at, lapse.since = now, nil
     local had, given_up = 0, 0
     for name, share in pairs(shares) do
       -- A mean cost of 0 with a bound is invalid data.
@@ -98,30 +100,18 @@ function M.new(settings)
     return given_up
   end
 
-  local function set_lapsed(lapsed)
-    for _, node in pairs(nodes) do
-      node.lapsed = lapsed
-    end
-  end
-
   --- Limits all servers to one request until the next snapshot, but for two seconds at most: others may have been
   -- granted the shares since `since`, when they were last in use. Shares that were stale then were not.
   function self.lapse(since, now)
     in_one_piece(function()
-      if since - news_at <= settings.age_limit then
-        lapsed_at = lapsed_at or now
-        set_lapsed(true)
-      end
+      lapse.begin(since, now, news_at)
     end)
   end
 
   --- Ends a lapse that has lasted too long. To be called several times a second.
   function self.on_time(now)
     in_one_piece(function()
-      if lapsed_at and now - lapsed_at > MAX_LAPSE then
-        lapsed_at = nil
-        set_lapsed(false)
-      end
+      lapse.on_time(now)
     end)
   end
 
@@ -152,7 +142,7 @@ function M.new(settings)
   --   snapshot is too old and the first tier decides
   function self.wanted(name, now)
     local node = nodes[name]
-    if not node or not has_live or (now - news_at > settings.age_limit and not lapsed_at) then
+    if not node or not has_live or (now - news_at > settings.age_limit and not lapse.since) then
       return nil
     elseif is_live(node) then
       return "limited", node.lapsed and LAPSED_LIMIT or node.limit, weight_of(name)
