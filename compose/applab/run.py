@@ -329,10 +329,14 @@ def results(options: Options, chosen: list[Policy]) -> Iterator[tuple[Path, dict
     (directory / "run.json").write_text(json.dumps(facts, indent=2) + "\n")
 
 
+def once_s(quick: bool) -> float:
+    """Seconds that the capacity's measurements before the first policy and after the last take."""
+    return 2 * (capacity.WARM_UP_S + CAPACITY_S[quick] + AROUND_S)
+
+
 def run_length(options: Options, runs: int) -> str:
     """How long that many runs will take, with the capacity measured before the first and after the last."""
-    capacity_s = capacity.WARM_UP_S + CAPACITY_S[options.quick] + AROUND_S
-    return length(runs, options.scenario.duration, AROUND_S, 2 * capacity_s)
+    return length(runs, options.scenario.duration, AROUND_S, once_s(options.quick))
 
 
 def run(options: Options, chosen: list[Policy]) -> Path:

@@ -10,7 +10,7 @@ import math
 import sys
 from pathlib import Path
 
-from compose.applab import capacity, policies, run
+from compose.applab import policies, run
 from compose.apps import catalog
 from compose.lab.__main__ import main
 from compose.lab.errors import LabError
@@ -69,8 +69,7 @@ def planned(arguments: argparse.Namespace) -> tuple[list[Cell], list[str]]:
 def work(arguments: argparse.Namespace) -> int:
     found, names = planned(arguments)
     chosen = policies.load(names)
-    once_s = 2 * (capacity.WARM_UP_S + run.CAPACITY_S[False] + run.AROUND_S)
-    length = sum(cell.seconds(len(chosen), run.AROUND_S, once_s) for cell in found)
+    length = sum(cell.seconds(len(chosen), run.AROUND_S, run.once_s(False)) for cell in found)
     print(f"{len(found)} cells of {len(chosen)} runs: about {math.ceil(length / 60)} min", file=sys.stderr)
     now = datetime.datetime.now(datetime.UTC)
     directory = arguments.results / f"{now:%Y%m%dT%H%M%SZ}-families"
