@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use plimsoll_core::{
-    dispatch::{Costs, DispatchCounts, Dispatcher, Held, Pulse, Verdict},
+    dispatch::{Class, Costs, DispatchCounts, Dispatcher, Held, Pulse, Verdict},
     ring::key_hash,
 };
 use plimsoll_wire::Ring;
@@ -189,6 +189,7 @@ impl Engine {
         let settings = &self.settings;
         let part = |part: &Option<Part>| part.as_ref()?.of(path, &header);
         let hash = part(&settings.key).map(|key| key_hash(&key));
+        let class = part(&settings.class).map_or(Class::HIGHEST, |class| class_in(&class));
         let told = part(&settings.cost).and_then(|cost| parsed(&cost));
         let (route, cost) = match told {
             Some(cost) => (None, self.costs.told(cost)),
@@ -202,7 +203,7 @@ impl Engine {
         let random = &mut self.random;
         let verdict = self
             .dispatcher
-            .admit(now, hash, cost, &mut || random.bits());
+            .admit(now, hash, cost, class, &mut || random.bits());
         let reserved = match verdict {
             Verdict::Full => return Admission::Full,
             Verdict::Unknown => None,
@@ -425,6 +426,11 @@ impl Engine {
     pub fn counts(&self) -> DispatchCounts {
         self.dispatcher.counts()
     }
+}
+
+/// A class that is no number is the lowest one.
+fn class_in(bytes: &[u8]) -> Class {
+    parsed(bytes).map_or(Class::LOWEST, Class::new)
 }
 
 fn costs_of(settings: &Settings) -> Costs {

@@ -45,7 +45,7 @@ fn a_token_of_a_wrong_type_is_not_shown() {
 fn all_fields_are_taken_also_as_the_numbers_of_a_struct() {
     let settings = with(
         r#", "position": "downstream", "service": "s", "token": "t", "proxy": "lb1", "policy": "load_informed",
-        "key": {"path_segment": 2.0}, "period": 0.5, "lease": 2.0, "age_limit": 5.0, "timeout": 0.3, "spill": 0.0,
+        "key": {"path_segment": 2.0}, "class": {"header": "x-class"}, "period": 0.5, "lease": 2.0, "age_limit": 5.0, "timeout": 0.3, "spill": 0.0,
         "retry_after": 2.0, "alternatives": 1.0, "hosts_header": "x-h",
         "cost": {"from": {"query": "items"}, "route": {"path_prefix": 1}, "default": 2.0, "min": 0.5, "max": 900,
                  "routes": 10.0, "items_header": "x-items"},
@@ -59,6 +59,7 @@ fn all_fields_are_taken_also_as_the_numbers_of_a_struct() {
     };
     assert_eq!(settings.dispatch.placement, Placement::Scheduled(policy));
     assert_eq!(settings.key, Some(Part::PathSegment(2.0)));
+    assert_eq!(settings.class, Some(Part::Header("x-class".to_owned())));
     assert_eq!(settings.cost, Some(Part::Query("items".to_owned())));
     assert_eq!(settings.max_cost, Some(900.0));
     assert_eq!(settings.route, Some(Part::PathPrefix(1.0)));
@@ -118,6 +119,7 @@ fn what_is_wrong_is_named() {
             "key.query: must be a parameter's name",
         ),
         (r#", "key": {"cookie": "a"}"#, "key"),
+        (r#", "class": 1"#, "class"),
         (
             r#", "cost": {"from": {"header": ":Bad"}}"#,
             "cost.from.header: must be a header's name",

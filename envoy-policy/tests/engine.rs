@@ -272,6 +272,31 @@ fn what_is_too_much_is_refused_and_alone_it_is_not() {
 }
 
 #[test]
+fn the_lowest_class_is_refused_first_also_where_it_is_malformed() {
+    let config = r#"{"cluster": "stocks", "agents": "agents", "class": {"query": "class"}}"#;
+    for low in ["/?class=3", "/?class=9", "/?class=-1", "/?class=low"] {
+        let mut engine = engine_with(config, 10.0);
+        let ask = |engine: &mut Engine, path: &'static str| {
+            match engine.admit(0.0, path.as_bytes(), |_| None) {
+                Admission::Pass(ticket) => Some(ticket),
+                Admission::Full => None,
+            }
+        };
+        let mut under_way = Vec::new();
+        while let Some(ticket) = ask(&mut engine, low) {
+            under_way.push(ticket);
+        }
+        assert_eq!(under_way.len(), 30, "{low}");
+        for high in ["/", "/?class=", "/?class=0"] {
+            assert_eq!(ask(&mut engine, high), None);
+        }
+        engine.end(under_way.pop().unwrap());
+        assert_eq!(ask(&mut engine, low), None, "{low}");
+        assert!(ask(&mut engine, "/").is_some());
+    }
+}
+
+#[test]
 fn an_answer_tells_of_its_nodes_load() {
     let config = r#"{"cluster": "stocks", "agents": "agents", "policy": "load_informed",
         "scheduler": {"interval": 0, "artificial": 0.01},

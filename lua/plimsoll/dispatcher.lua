@@ -11,6 +11,7 @@
 
 local board_of = require("plimsoll.board")
 local choice_of = require("plimsoll.choice")
+local class_of = require("plimsoll.class")
 local lapse_of = require("plimsoll.lapse")
 local observation_of = require("plimsoll.observation")
 local ring_of = require("plimsoll.ring")
@@ -75,6 +76,9 @@ function M.new(settings, servers, random)
     observed[place] = observation_of.new()
     in_flight[place], room[place], requests[place], wanted[place], bounds[place] = 0, -huge, 0, 0, 0
   end
+
+  -- Before the first request of a lower class than the highest, nothing is to be left free.
+  local classes, has_classes = class_of.new(nodes, room), false
 
   -- Slots: place (0: free), cost, time of admission, route. Threads are weak keys.
   local place_of, cost_of, at_of, route_of = {}, {}, {}, {}
@@ -175,13 +179,13 @@ function M.new(settings, servers, random)
     return place ~= nil and nodes[place].known
   end
 
-  local takes, least_filled = choice_of(nodes, in_flight, room, requests, random)
+  local takes, least_filled, by_scheduler = choice_of(nodes, in_flight, room, requests, random)
 
   -- The place with room, and the first open candidate.
-  local function by_ring(hash, cost)
+  local function by_ring(hash, cost, reserve)
     local place = ring_places[byte(ring_owners, ((hash * ring_slots) >> 32) + 1)]
     -- The common case.
-    if place and in_flight[place] + cost <= room[place] or place and takes(place, cost) then
+    if place and (not reserve and in_flight[place] + cost <= room[place] or takes(place, cost, reserve)) then
       return place, place
     end
     -- The rest of a node's room is for its own keys. Otherwise, with all nodes full, every finished request
@@ -193,30 +197,14 @@ function M.new(settings, servers, random)
         return false
       end
       place = place or other
-      return takes(other, cost, spill)
+      return takes(other, cost, reserve, spill)
     end)
     if not place then
       -- No node of the ring is open, but others may have room.
-      place = least_filled(cost)
+      place = least_filled(cost, reserve)
       return place, place
     end
     return index and ring_places[index], place
-  end
-
-  local function by_scheduler(cost)
-    local first
-    for _ = 1, 2 * #nodes do
-      local place = schedule.next_among(scheduler, dispatchers, random)
-      if not place then
-        break
-      end
-      first = first or place
-      if takes(place, cost) then
-        return place, first
-      end
-    end
-    local place = least_filled(cost)
-    return place, first or place
   end
 
   -- Adds to a node's demand. Refused requests count too, but each for no more than the bound.
@@ -225,7 +213,7 @@ function M.new(settings, servers, random)
     wanted[place] = wanted[place] + (cost < bound and cost or bound)
   end
 
-  local function refuse(asked, cost)
+  local function refuse(asked, class, cost)
     local open = 0
     for _, node in ipairs(nodes) do
       open = open + (node.open and 1 or 0)
@@ -240,6 +228,9 @@ function M.new(settings, servers, random)
       -- No node in particular was tried, so the shares of all are too small.
       wanted_of_each = wanted_of_each + min(cost / open, max_bound)
     end
+    if has_classes then
+      classes.refused(asked, class, cost, open)
+    end
     self.refused = self.refused + 1
     return nil, "full"
   end
@@ -249,8 +240,9 @@ function M.new(settings, servers, random)
   -- @param cost number estimated items that it touches
   -- @param holder an object that lives as long as the request
   -- @param route string to learn the cost of, or nil
+  -- @param class integer from 0, the highest and the default, to 3; lower classes are refused first
   -- @return the server's name; or nil and "full"; or nil alone if the proxy is to decide by itself
-  function self.admit(now, hash, cost, holder, route)
+  function self.admit(now, hash, cost, holder, route, class)
     -- Of a proxy that was stopped for long, the snapshot may be stale as well; it refuses until it has asked.
     if (now - news_at > age_limit and not lapse.since) or (by_hash and not ring) then
       self.undecided = self.undecided + 1
@@ -264,19 +256,26 @@ function M.new(settings, servers, random)
     elseif cost > MAX_COST then
       cost = MAX_COST
     end
+    local reserve
+    if class and class > 0 then
+      reserve, has_classes = classes.reserves[class], true
+    end
     local place, asked
     if by_hash and hash then
-      place, asked = by_ring(hash, cost)
+      place, asked = by_ring(hash, cost, reserve)
     elseif scheduler then
-      place, asked = by_scheduler(cost)
+      place, asked = by_scheduler(scheduler, dispatchers, cost, reserve)
     else
-      place = least_filled(cost)
+      place = least_filled(cost, reserve)
       asked = place
     end
     if not place then
-      return refuse(asked, cost)
+      return refuse(asked, class or 0, cost)
     end
     want(asked, cost)
+    if has_classes then
+      classes.admitted(asked, class or 0, cost)
+    end
     placed = placed + 1
     in_flight[place] = in_flight[place] + cost
     requests[place] = requests[place] + 1
@@ -444,6 +443,7 @@ function M.new(settings, servers, random)
           node.demand = 0
         end
         wanted[place] = 0
+        classes.end_period(place, least_cost)
       end)
     end
   end

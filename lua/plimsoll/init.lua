@@ -134,7 +134,7 @@ local function start_policy(settings, identity)
   local warned = false
   -- A stream has one coroutine for all of its calls, which is therefore the request's holder.
   core.register_converters("plimsoll_admit", function(text)
-    local hash, cost, route = read_request(text)
+    local hash, cost, route, class = read_request(text)
     if hash == false and not warned then
       warned = true
       local said = "plimsoll %s: plimsoll_admit takes a hash (0 to 4294967295) or -, has %q"
@@ -147,7 +147,8 @@ local function start_policy(settings, identity)
     end
     local time = now_of()
     local server, reason = admit(
-      time.sec + time.usec * 1e-6, hash, cost and costs:told(cost) or costs:expected(route), running(), route
+      time.sec + time.usec * 1e-6, hash, cost and costs:told(cost) or costs:expected(route), running(), route,
+      class
     )
     if server then
       return server

@@ -2,7 +2,10 @@
 -- A converter costs a third of an action, which builds HAProxy's whole transaction for Lua; it takes one text and
 -- returns one.
 
+local LOWEST = require("plimsoll.class").LOWEST
+
 local find, match, sub = string.find, string.match, string.sub
+local min = math.min
 local tonumber, type = tonumber, type
 
 local M = {}
@@ -13,32 +16,43 @@ local MAX_HASH, MAX_DIGITS = 0xffffffff, 10
 -- A key that no text equals, as it is a number.
 local COUNT = 1
 
---- Parses "<hash: an integer below 2^32, or -> [<cost> [<route>]]" with an optional empty cost, or the hash alone as an
--- integer, which is fastest.
+-- A class that is no number is the lowest one.
+local function class_in(text)
+  local class = #text <= MAX_DIGITS and tonumber(text, 10) or LOWEST
+  return text == "" and 0 or class >= 0 and min(class, LOWEST) or LOWEST
+end
+
+--- Parses "<hash: an integer below 2^32, or ->[/<class>] [<cost> [<route>]]" with an optional empty class or cost, or
+-- the hash alone as an integer, which is fastest.
 -- @return hash integer, or nil for "-", or false if malformed
 -- @return cost number or nil
 -- @return route string or nil
+-- @return class integer from 0 to 3, or nil
 function M.request(text)
   if type(text) == "number" then
     return text >= 0 and text <= MAX_HASH and text
   end
   local first = find(text, " ", 1, true)
   local word = first and sub(text, 1, first - 1) or text
-  local hash
+  local slash = find(word, "/", 1, true)
+  local class, hash
+  if slash then
+    word, class = sub(word, 1, slash - 1), class_in(sub(word, slash + 1))
+  end
   if word ~= "-" then
     hash = #word <= MAX_DIGITS and tonumber(word, 10) or -1
     hash = hash >= 0 and hash <= MAX_HASH and hash
   end
   if not first then
-    return hash
+    return hash, nil, nil, class
   end
   local second = find(text, " ", first + 1, true)
   local cost = tonumber(sub(text, first + 1, second and second - 1 or -1))
   if not second then
-    return hash, cost
+    return hash, cost, nil, class
   end
   local route = sub(text, second + 1)
-  return hash, cost, route ~= "" and route or nil
+  return hash, cost, route ~= "" and route or nil, class
 end
 
 local Answers = {}

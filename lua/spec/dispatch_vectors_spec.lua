@@ -49,7 +49,7 @@ local function replay(case)
     elseif step["do"] == "admit" then
       local holder = {}
       holders[#holders + 1] = holder
-      local server, reason = dispatcher.admit(step.now, told(step.hash), step.cost, holder)
+      local server, reason = dispatcher.admit(step.now, told(step.hash), step.cost, holder, nil, step.class)
       assert.equal(told(step.verdict), server or reason, at)
       holder.server = server
     elseif step["do"] == "finish" then

@@ -31,10 +31,19 @@ describe("a request's text", function()
     ["\1\2\3\4"] = { false },
     ["168496141 ten"] = { 168496141 },
     ["168496141 nan"] = { 168496141 },
+    ["168496141/2"] = { 168496141, nil, nil, 2 },
+    ["168496141/ 80"] = { 168496141, 80, nil, 0 },
+    ["-/1 12.5 /a/route"] = { nil, 12.5, "/a/route", 1 },
+    ["-/7"] = { nil, nil, nil, 3 },
+    ["-/99999999999"] = { nil, nil, nil, 3 },
+    ["-/-1"] = { nil, nil, nil, 3 },
+    ["-/1.5"] = { nil, nil, nil, 3 },
+    ["-/high"] = { nil, nil, nil, 3 },
+    ["/1"] = { false, nil, nil, 1 },
   }) do
     it(("is parsed: %q"):format(tostring(text)), function()
-      local hash, cost, route = words.request(text)
-      assert.same({ expected[1], expected[2], expected[3] }, { hash, cost, route })
+      local hash, cost, route, class = words.request(text)
+      assert.same({ expected[1], expected[2], expected[3], expected[4] }, { hash, cost, route, class })
     end)
   end
 end)

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use plimsoll_core::{
-    dispatch::{Costs, DispatchSettings, Dispatcher, Held, NodeShare, Placement, Pulse, Verdict},
+    dispatch::{
+        Class, Costs, DispatchSettings, Dispatcher, Held, NodeShare, Placement, Pulse, Verdict,
+    },
     ring::RingTable,
     schedule::{NewsSettings, Policy},
 };
@@ -48,7 +50,7 @@ fn fresh(placement: Placement, granted: &[f64]) -> Dispatcher {
 
 fn admit(dispatcher: &mut Dispatcher, now: f64, hash: u32, cost: f64) -> Verdict {
     let mut random = || hash.wrapping_mul(0x9e37_79b9);
-    dispatcher.admit(now, Some(hash), cost, &mut random)
+    dispatcher.admit(now, Some(hash), cost, Class::HIGHEST, &mut random)
 }
 
 fn placed(verdict: Verdict) -> Held {

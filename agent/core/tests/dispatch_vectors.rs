@@ -6,7 +6,7 @@
 mod vectors;
 
 use plimsoll_core::{
-    dispatch::{DispatchSettings, Dispatcher, Held, NodeShare, Placement, Verdict},
+    dispatch::{Class, DispatchSettings, Dispatcher, Held, NodeShare, Placement, Verdict},
     ring::{RingTable, ring_sizes},
     schedule::{NewsSettings, Policy, UpdateAlgorithm},
 };
@@ -57,8 +57,7 @@ struct Run {
     steps: Vec<Value>,
     /// Answers tell of the node's load.
     tells: bool,
-    /// The process is stopped now and then.
-    stops: bool,
+    kind: Kind,
 }
 
 impl Run {
@@ -133,18 +132,29 @@ impl Run {
             .random_bool(0.9)
             .then(|| self.random.random::<u32>());
         let cost = f64::from(self.random.random_range(0..300_u32)) / 2.0;
+        let class = self
+            .kind
+            .classes
+            .then(|| self.random.random_range(0..4_u64));
         let state = &mut self.state;
-        let verdict = self
-            .dispatcher
-            .admit(self.now, hash, cost, &mut || next(state));
+        let verdict = self.dispatcher.admit(
+            self.now,
+            hash,
+            cost,
+            Class::new(class.unwrap_or(0)),
+            &mut || next(state),
+        );
         let told = match &verdict {
             Verdict::Placed(held) => json!(self.dispatcher.usage().nth(held.place()).unwrap().0),
             Verdict::Full => json!("full"),
             Verdict::Unknown => Value::Null,
         };
-        self.steps.push(
-            json!({"do": "admit", "now": self.now, "hash": hash, "cost": cost, "verdict": told}),
-        );
+        let mut step =
+            json!({"do": "admit", "now": self.now, "hash": hash, "cost": cost, "verdict": told});
+        if let Some(class) = class {
+            step["class"] = json!(class);
+        }
+        self.steps.push(step);
         self.held.push(match verdict {
             Verdict::Placed(held) => Some((held, self.now)),
             _ => None,
@@ -230,7 +240,16 @@ impl Run {
     }
 }
 
-fn run(name: &str, placement: Placement, news: NewsSettings, seed: u64, stops: bool) -> Value {
+/// What happens in a run beyond the usual.
+#[derive(Clone, Copy, Default)]
+struct Kind {
+    /// The process is stopped now and then.
+    stops: bool,
+    /// Requests are of all classes.
+    classes: bool,
+}
+
+fn run(name: &str, placement: Placement, news: NewsSettings, seed: u64, kind: Kind) -> Value {
     let settings = DispatchSettings {
         placement,
         age_limit: 10.0,
@@ -247,7 +266,7 @@ fn run(name: &str, placement: Placement, news: NewsSettings, seed: u64, stops: b
         held: Vec::new(),
         steps: Vec::new(),
         tells: news.update == UpdateAlgorithm::OnAccess,
-        stops,
+        kind,
     };
     // Before there is any news.
     run.admit();
@@ -256,7 +275,7 @@ fn run(name: &str, placement: Placement, news: NewsSettings, seed: u64, stops: b
     run.ring(1);
     for step in 0..250 {
         run.now += f64::from(run.random.random_range(0..64_u32)) / 1024.0;
-        if run.stops {
+        if run.kind.stops {
             match run.random.random_range(0..100) {
                 0..3 => run.stop(),
                 3..30 => run.time(),
@@ -291,7 +310,13 @@ fn run(name: &str, placement: Placement, news: NewsSettings, seed: u64, stops: b
 fn dispatcher_matches_vectors() {
     let mut cases = Vec::new();
     for (number, (name, placement)) in (0..).zip(POLICIES) {
-        cases.push(run(name, placement, NewsSettings::default(), number, false));
+        cases.push(run(
+            name,
+            placement,
+            NewsSettings::default(),
+            number,
+            Kind::default(),
+        ));
     }
     for seed in 100..103 {
         cases.push(run(
@@ -299,7 +324,7 @@ fn dispatcher_matches_vectors() {
             Placement::FcHash,
             NewsSettings::default(),
             seed,
-            false,
+            Kind::default(),
         ));
     }
     let updates = [
@@ -310,12 +335,24 @@ fn dispatcher_matches_vectors() {
     for (seed, update) in (200..).zip(updates) {
         let news = NewsSettings { update, phase: 2.0 };
         for (name, placement) in &POLICIES[6..] {
-            cases.push(run(name, *placement, news, seed, false));
+            cases.push(run(name, *placement, news, seed, Kind::default()));
         }
     }
     for (seed, (name, placement)) in (300..).zip(&POLICIES[..3]) {
         let news = NewsSettings::default();
-        cases.push(run(name, *placement, news, seed, true));
+        let kind = Kind {
+            stops: true,
+            classes: false,
+        };
+        cases.push(run(name, *placement, news, seed, kind));
+    }
+    for (seed, (name, placement)) in (400..).zip(&POLICIES[..3]) {
+        let news = NewsSettings::default();
+        let kind = Kind {
+            stops: false,
+            classes: true,
+        };
+        cases.push(run(name, *placement, news, seed, kind));
     }
     let what = "a dispatcher's decisions, step by step: shares and rings come and lapse, requests are admitted and end; a verdict is a node's name, full, or null where the proxy is to decide";
     compare("dispatch.json", what, cases);

@@ -47,6 +47,8 @@ pub struct Settings {
     pub cost: Option<Part>,
     /// Part of the request that identifies its route, for learning the route's cost.
     pub route: Option<Part>,
+    /// Part of the request with the number of its class.
+    pub class: Option<Part>,
     /// Cost of a request that states none and has no route.
     pub default_cost: f64,
     /// Maximum cost that a request may state; by default 10 times the mean of the costs reported in responses.
@@ -110,6 +112,7 @@ struct Raw {
     #[serde(default)]
     policy: PolicyName,
     key: Option<Part>,
+    class: Option<Part>,
     #[serde(default)]
     cost: RawCost,
     #[serde(default)]
@@ -352,6 +355,7 @@ impl Raw {
             token: self.token,
             proxy: self.proxy,
             key: checked("key", self.key)?,
+            class: checked("class", self.class)?,
             cost: checked("cost.from", self.cost.from)?,
             route: checked("cost.route", self.cost.route)?,
             items_header: self.cost.items_header,

@@ -1,6 +1,6 @@
 //! Choice of a node for a request.
 
-use super::{Dispatcher, Held, Node};
+use super::{Class, Dispatcher, Held, Node};
 
 /// A linear congruential sequence of 32 bits (Numerical Recipes, chapter 7.1), from one random number a request.
 const NOISE_FACTOR: u32 = 1_664_525;
@@ -9,7 +9,12 @@ const NOISE_RANGE: f64 = 4_294_967_296.0;
 
 impl Dispatcher {
     /// The node with room, and the first open candidate.
-    pub(super) fn by_ring(&self, hash: u32, cost: f64) -> (Option<usize>, Option<usize>) {
+    pub(super) fn by_ring(
+        &self,
+        hash: u32,
+        cost: f64,
+        class: Class,
+    ) -> (Option<usize>, Option<usize>) {
         let mut asked = None;
         let Some(ring) = &self.ring else {
             return (None, None);
@@ -23,7 +28,7 @@ impl Dispatcher {
             // The rest of a node's room is for its own keys. Otherwise, with all nodes full, every finished
             // request would make room for any key, and caches would keep nothing for long.
             let part = if tried == 0 { 1.0 } else { self.settings.spill };
-            if self.nodes[place].takes(cost, part) {
+            if self.nodes[place].takes(cost, class, part) {
                 return (Some(place), asked);
             }
         }
@@ -33,6 +38,7 @@ impl Dispatcher {
     pub(super) fn by_scheduler(
         &mut self,
         cost: f64,
+        class: Class,
         random: &mut impl FnMut() -> u32,
     ) -> (Option<usize>, Option<usize>) {
         let mut asked = None;
@@ -42,22 +48,22 @@ impl Dispatcher {
                 break;
             };
             asked = asked.or(Some(place));
-            if self.nodes[place].takes(cost, 1.0) {
+            if self.nodes[place].takes(cost, class, 1.0) {
                 return (Some(place), asked);
             }
         }
-        let place = self.least_filled(cost, random());
+        let place = self.least_filled(cost, class, random());
         (place, asked.or(place))
     }
 
     /// The node with the lowest backlog relative to its share, among those with room for the cost. Of the cost itself a
     /// random part counts at each, at least a quarter: idle nodes of about the same share take turns, and come before
     /// busy ones. Otherwise all dispatchers would prefer the same node, which has the largest share by chance.
-    pub(super) fn least_filled(&self, cost: f64, random: u32) -> Option<usize> {
+    pub(super) fn least_filled(&self, cost: f64, class: Class, random: u32) -> Option<usize> {
         let (mut best, mut least) = (None, f64::INFINITY);
         let mut noise = random;
         for (place, node) in self.nodes.iter().enumerate() {
-            if node.takes(cost, 1.0) {
+            if node.takes(cost, class, 1.0) {
                 noise = noise
                     .wrapping_mul(NOISE_FACTOR)
                     .wrapping_add(NOISE_INCREMENT);
@@ -80,7 +86,7 @@ impl Dispatcher {
             let open = nodes.filter(|(place, node)| {
                 node.is_open() && *place != held.place && !others.contains(place)
             });
-            let is_full = |node: &Node| !node.takes(held.cost, 1.0);
+            let is_full = |node: &Node| !node.takes(held.cost, Class::HIGHEST, 1.0);
             let best = open.min_by(|(_, a), (_, b)| {
                 let by_fill = || a.filled(held.cost).total_cmp(&b.filled(held.cost));
                 is_full(a).cmp(&is_full(b)).then_with(by_fill)

@@ -5,6 +5,7 @@
 //! decide alike.
 
 mod choice;
+mod class;
 mod costs;
 mod node;
 mod observed;
@@ -16,6 +17,7 @@ use crate::{
     schedule::{Board, NewsSettings, NodeNews, Policy, Scheduler},
 };
 
+pub use class::Class;
 pub use costs::Costs;
 use node::Node;
 pub use observed::{Decisions, Observed};
@@ -161,6 +163,8 @@ pub struct Dispatcher {
     max_bound: f64,
     /// Demand in this period for each open node from requests that no node in particular refused, in items.
     wanted_of_each: f64,
+    /// Whether there was a request of a lower class than the highest: before, nothing is to be left free.
+    has_classes: bool,
     counts: DispatchCounts,
 }
 
@@ -180,6 +184,7 @@ impl Dispatcher {
             lapsed_at: None,
             max_bound: 0.0,
             wanted_of_each: 0.0,
+            has_classes: false,
             counts: DispatchCounts::default(),
         }
     }
@@ -306,12 +311,13 @@ impl Dispatcher {
     }
 
     /// Places a request. `hash` is that of its key ([`crate::ring::key_hash`]), `None` without a key; `cost` is its
-    /// estimated cost in items.
+    /// estimated cost in items. Where room is short, lower classes are refused first.
     pub fn admit(
         &mut self,
         now: f64,
         hash: Option<u32>,
         cost: f64,
+        class: Class,
         random: &mut impl FnMut() -> u32,
     ) -> Verdict {
         let by_hash = self.settings.placement == Placement::FcHash;
@@ -322,25 +328,30 @@ impl Dispatcher {
             return Verdict::Unknown;
         }
         let cost = self.counted(cost);
+        self.has_classes |= class != Class::HIGHEST;
         let (place, asked) = match (hash, by_hash) {
-            (Some(hash), true) => match self.by_ring(hash, cost) {
+            (Some(hash), true) => match self.by_ring(hash, cost, class) {
                 // No node of the ring is open, but others may have room.
                 (None, None) => {
-                    let place = self.least_filled(cost, random());
+                    let place = self.least_filled(cost, class, random());
                     (place, place)
                 }
                 found => found,
             },
-            _ if self.scheduler.is_some() => self.by_scheduler(cost, random),
+            _ if self.scheduler.is_some() => self.by_scheduler(cost, class, random),
             _ => {
-                let place = self.least_filled(cost, random());
+                let place = self.least_filled(cost, class, random());
                 (place, place)
             }
         };
         let Some(place) = place else {
-            return self.refuse(asked, cost);
+            return self.refuse(asked, class, cost);
         };
-        self.nodes[asked.unwrap_or(place)].want(cost);
+        let node = &mut self.nodes[asked.unwrap_or(place)];
+        node.want(cost);
+        if self.has_classes {
+            node.admitted(class, cost);
+        }
         self.counts.admitted += 1;
         Verdict::Placed(self.hold(place, cost))
     }
@@ -354,7 +365,7 @@ impl Dispatcher {
         }
     }
 
-    fn refuse(&mut self, asked: Option<usize>, cost: f64) -> Verdict {
+    fn refuse(&mut self, asked: Option<usize>, class: Class, cost: f64) -> Verdict {
         let open = self.nodes.iter().filter(|node| node.is_open()).count();
         if open == 0 {
             self.counts.undecided += 1;
@@ -364,6 +375,16 @@ impl Dispatcher {
             Some(place) => self.nodes[place].want(cost),
             // No node in particular was tried, so the shares of all are too small.
             None => self.wanted_of_each += (cost / open as f64).min(self.max_bound),
+        }
+        if self.has_classes {
+            match asked {
+                Some(place) => self.nodes[place].refused(class, cost, 1.0),
+                None => {
+                    for node in self.nodes.iter_mut().filter(|node| node.is_open()) {
+                        node.refused(class, cost, 1.0 / open as f64);
+                    }
+                }
+            }
         }
         self.counts.refused += 1;
         Verdict::Full

@@ -3,7 +3,8 @@
 use crate::schedule::NodeNews;
 
 use super::{
-    DEMAND_SMOOTHING, NodeReport, NodeShare,
+    Class, DEMAND_SMOOTHING, MIN_DEMAND, NodeReport, NodeShare,
+    class::Reserves,
     observed::{Decisions, Observed},
 };
 
@@ -40,6 +41,7 @@ struct Rest {
     demand: f64,
     wanted: f64,
     bound: f64,
+    reserves: Reserves,
     observed: Observed,
 }
 
@@ -64,6 +66,7 @@ impl Node {
                 demand: 0.0,
                 wanted: 0.0,
                 bound: 0.0,
+                reserves: Reserves::default(),
                 observed: Observed::default(),
             }),
         }
@@ -135,10 +138,17 @@ impl Node {
         self.bound_jobs
     }
 
-    /// Whether the node has room for the cost within this part of its share. A request larger than the whole share is
-    /// admitted alone, or it would never run.
-    pub(super) fn takes(&self, cost: f64, part: f64) -> bool {
-        self.is_open() && (self.in_flight + cost <= self.room * part || self.requests == 0)
+    /// Whether the node has room for the cost within this part of its share, less what the class leaves free for higher
+    /// ones. A request larger than that is admitted alone, or it would never run.
+    pub(super) fn takes(&self, cost: f64, class: Class, part: f64) -> bool {
+        // What is boxed is not read for the highest class, which leaves nothing free.
+        let reserve = if class == Class::HIGHEST {
+            0.0
+        } else {
+            self.rest.reserves.of(class)
+        };
+        let room = self.room * part - reserve;
+        self.is_open() && (self.in_flight + cost <= room || self.requests == 0)
     }
 
     pub(super) fn filled(&self, cost: f64) -> f64 {
@@ -211,6 +221,16 @@ impl Node {
         )
     }
 
+    /// Records a request that was placed after this node was asked first.
+    pub(super) fn admitted(&mut self, class: Class, cost: f64) {
+        self.rest.reserves.admitted(class, cost);
+    }
+
+    /// Records a request that was refused after this node was asked first, or its `part` of one that all refused.
+    pub(super) fn refused(&mut self, class: Class, cost: f64, part: f64) {
+        self.rest.reserves.refused(class, cost, part, self.room);
+    }
+
     /// Adds to the period's demand. Refused requests count too, but each for no more than the bound.
     pub(super) fn want(&mut self, cost: f64) {
         self.rest.wanted += cost.min(self.rest.bound);
@@ -222,12 +242,13 @@ impl Node {
     }
 
     /// Ends a period. `more` is the node's part of the demand for no node in particular.
-    pub(super) fn end_period(&mut self, more: f64, least_demand: f64) {
+    pub(super) fn end_period(&mut self, more: f64, least_cost: f64) {
         self.rest.demand += DEMAND_SMOOTHING * (self.rest.wanted + more - self.rest.demand);
-        if self.rest.demand < least_demand {
+        if self.rest.demand < MIN_DEMAND * least_cost {
             self.rest.demand = 0.0;
         }
         self.rest.wanted = 0.0;
+        self.rest.reserves.end_period(least_cost);
     }
 
     pub(super) fn report(&self, decisions: Decisions) -> NodeReport {

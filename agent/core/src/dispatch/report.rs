@@ -1,6 +1,6 @@
 //! Reports and statistics of a dispatcher.
 
-use super::{Decisions, DispatchCounts, Dispatcher, MIN_DEMAND, Node, NodeReport};
+use super::{Decisions, DispatchCounts, Dispatcher, Node, NodeReport};
 use crate::ring::RingTable;
 
 impl Dispatcher {
@@ -39,7 +39,7 @@ impl Dispatcher {
         let of_each = std::mem::take(&mut self.wanted_of_each);
         for node in &mut self.nodes {
             let more = if node.is_open() { of_each } else { 0.0 };
-            node.end_period(more, MIN_DEMAND * self.settings.least_cost);
+            node.end_period(more, self.settings.least_cost);
         }
     }
 

@@ -3,7 +3,7 @@
 use plimsoll_core::{
     BoundLimits, Cost, Law, NodeController, Objective, Observation, PiForm, PiGains, Rules,
     Seconds, ServiceMode, Settings, Sla,
-    dispatch::{DispatchSettings, Dispatcher, Held, NodeShare, Placement, Verdict},
+    dispatch::{Class, DispatchSettings, Dispatcher, Held, NodeShare, Placement, Verdict},
     ring::{RingTable, ring_sizes, ring_weights, worth_moving},
 };
 
@@ -228,7 +228,13 @@ impl Plimsoll {
 impl Policy for Plimsoll {
     fn place(&mut self, ask: &Ask<'_>, mut random: &mut dyn FnMut() -> u32) -> Placed {
         let dispatcher = &mut self.dispatchers[ask.proxy];
-        let verdict = dispatcher.admit(ask.now, Some(ask.hash), ask.items, &mut random);
+        let verdict = dispatcher.admit(
+            ask.now,
+            Some(ask.hash),
+            ask.items,
+            Class::HIGHEST,
+            &mut random,
+        );
         for (refused, asked) in &mut self.refused {
             *refused += u64::from(matches!(verdict, Verdict::Full));
             *asked += 1;
