@@ -1,6 +1,7 @@
 //! The default law: right with an SLA and nothing else.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
+mod disturbed;
 mod learning;
 #[path = "../plants/mod.rs"]
 mod plants;

@@ -1,9 +1,9 @@
 //! Learning from each period: rate, unloaded delay, spread and correction.
 
 use super::{
-    CLEARLY, DISOBEYED, FASTER, FIRST_JOBS, FIRST_RISE, FIRST_SIGN, FULL, Frame, LIGHT, LOWERED,
-    LoadLine, MIN_SEEN, Mode, PERIODS, Period, RAISED, RATE_SAMPLES, RESTED_PERIODS, SAMPLES,
-    SLOWER, SPREAD_WEIGHT, SPREADS, UNHURRIED, UNQUEUED,
+    CLEARLY, DISOBEYED, FASTER, FASTEST_GROWTH, FIRST_JOBS, FIRST_RISE, FIRST_SIGN, FULL, Frame,
+    LIGHT, LOWERED, LoadLine, MIN_SEEN, Mode, PERIODS, Period, RAISED, RATE_SAMPLES,
+    RESTED_PERIODS, SAMPLES, SLOWER, SPREAD_WEIGHT, SPREADS, UNHURRIED, UNQUEUED,
 };
 use crate::{Cost, DelayHistogram, Observation, Seconds, Sla};
 
@@ -122,11 +122,7 @@ impl LoadLine {
             self.observed_rate = self.observed_rate.or(self.rate);
             self.rate = Some(recent / UNHURRIED);
         }
-        // Where delays differ much, few of them may be short by chance.
-        let measured = self.measured.map_or(0.0, Seconds::get);
-        let spread = self.spread.max(measured / period.delay);
-        let chance = (spread - 1.0) / period.ended.sqrt();
-        let delay = period.delay * (1.0 + chance);
+        let delay = self.not_by_chance(period.delay, period.ended);
         if period.ended >= MIN_SEEN && delay < self.unloaded.unwrap_or(0.0) {
             self.unloaded = Some(delay);
         }
@@ -135,6 +131,25 @@ impl LoadLine {
             self.rest(period);
         }
         is_rested
+    }
+
+    /// Updates the lowest mean delay from the present window.
+    pub(super) fn learn_fastest(&mut self) {
+        let known = self.fastest.map(|known| known * FASTEST_GROWTH);
+        let mean = self.window.mean();
+        let mean = mean.map(|mean| self.not_by_chance(mean, self.window.ended() as f64));
+        self.fastest = match (known, mean) {
+            (Some(known), Some(mean)) => Some(known.min(mean)),
+            (known, mean) => known.or(mean),
+        };
+    }
+
+    /// An upper limit of the mean delay of which so many requests have shown this one: where delays differ much, few of
+    /// them may be short by chance.
+    fn not_by_chance(&self, delay: f64, ended: f64) -> f64 {
+        let measured = self.measured.map_or(0.0, Seconds::get);
+        let spread = self.spread.max(measured / delay);
+        delay * (1.0 + (spread - 1.0) / ended.sqrt())
     }
 
     /// Sets the rate to one that the node showed.

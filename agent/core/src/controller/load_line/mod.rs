@@ -118,6 +118,10 @@ const SPREAD: f64 = 1.6;
 const FASTER: f64 = 0.5;
 /// The same if it is higher.
 const SLOWER: f64 = 0.05;
+/// Factor on the lowest mean delay each time that it is judged: after a deployment, requests may take longer.
+const FASTEST_GROWTH: f64 = 1.01;
+/// Multiple of the lowest mean delay up to which requests may take that long by themselves.
+const CREDIBLE: f64 = 2.0;
 /// Factor per period on the highest recent rate.
 const SHOWN_DECAY: f64 = 0.999;
 /// Delay, as a multiple of the unloaded one, below which a node has no queue.
@@ -231,6 +235,8 @@ pub(super) struct LoadLine {
     standing_window: Window,
     /// State before a probe with more jobs.
     probed: Option<Probed>,
+    /// Lowest mean delay of enough requests, in seconds, growing slowly.
+    fastest: Option<f64>,
     /// Highest standing throughput of the current descent, in requests/s.
     best: f64,
     /// Highest recent throughput, decaying, in requests/s.
@@ -271,6 +277,7 @@ impl Default for LoadLine {
             standing_rate: Recent::default(),
             standing_window: Window::default(),
             probed: None,
+            fastest: None,
             best: 0.0,
             shown_rate: 0.0,
             full_periods: 0,
@@ -405,6 +412,7 @@ impl LoadLine {
         self.measured = measured.or(self.measured);
         if self.window.ended() >= SAMPLES || self.window.periods() >= PERIODS {
             self.judge(measured, use_of, frame);
+            self.learn_fastest();
             self.window.clear();
         }
         let foretold = seen.jobs.map_or(0.0, |jobs| jobs / period.rate);

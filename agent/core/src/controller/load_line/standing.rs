@@ -1,7 +1,7 @@
 //! Detection of a standing queue, and the search for the fewest jobs that keep the node busy.
 
 use super::{
-    CONTENDED, CONTENTION_SEEN, DESCENT, DRAINED, DRAINED_UNKNOWN, Frame, GROWTH, HARMED,
+    CONTENDED, CONTENTION_SEEN, CREDIBLE, DESCENT, DRAINED, DRAINED_UNKNOWN, Frame, GROWTH, HARMED,
     LEVEL_SAMPLES, LOW, LoadLine, MAX_PAUSE, Mode, PRESSED, PROBE, Period, Probed, RATE_SAMPLES,
     RELEASED, REMEMBERED, RESERVE_DECAY, SAMPLES, STANDING_KNOWN, STANDING_UNKNOWN, STARVED,
     UNHARMED,
@@ -95,6 +95,7 @@ impl LoadLine {
             .standing_window
             .surely_over(Seconds(target), &frame.sla);
         let slow = slow.map(Seconds::get);
+        let slow = slow.filter(|_| self.is_credible(frame.bound_jobs / here));
         self.restart_standing();
         if let Some(observed) = self.observed_rate {
             // The node did not reach the supposed rate.
@@ -119,6 +120,12 @@ impl LoadLine {
             self.observe_rate(here);
             self.reserve = 1.0;
         }
+    }
+
+    /// Whether requests may take so long by themselves: not where they were done in much less, whatever the load.
+    fn is_credible(&self, delay: f64) -> bool {
+        self.fastest
+            .is_none_or(|fastest| delay <= CREDIBLE * fastest)
     }
 
     /// Ends a probe without a result.
@@ -148,7 +155,10 @@ impl LoadLine {
         let slow = self.standing_window.surely_over(target, &frame.sla);
         match self.probed.take() {
             Some(before) => match slow {
-                Some(slow) if here > before.rate * (1.0 + self.standing_rate.noise()) => {
+                Some(slow)
+                    if here > before.rate * (1.0 + self.standing_rate.noise())
+                        && self.is_credible(frame.bound_jobs / here) =>
+                {
                     self.prove(slow.get(), here, frame);
                 }
                 _ => {
