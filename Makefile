@@ -67,7 +67,7 @@ help: ## Show this help
 	@echo '               OBSERVE=1|port: a Prometheus on a free port or this one, which stays up after the run'
 	@echo '               sweep: LIMITS="32 64"'
 	@echo '  on a real application: APP=go|flask|express|php|postgres SEED=7 QUICK=1'
-	@echo '               SCENARIO=overload|slow-node|pause|kill|steady|nominal'
+	@echo '               SCENARIO=overload|slow-node|pause|kill|steady|nominal|classes|retries'
 	@echo '               LOAD="0.5:20,1.5:25,3:25,0.5:20": load, in parts of the capacity, and seconds'
 	@echo '               VALUE=0.1: in slow-node, the part of its quota that one node keeps'
 	@echo '               POLICIES="rr static static-4 fc-prop" (loadtests/app-policies.toml)'

@@ -11,7 +11,7 @@ from compose.applab.scenario import SLA_S, Step
 from compose.lab.collector import HEADER
 from compose.lab.errors import LabError
 
-FIELDS = 7
+FIELDS = 8
 
 
 def due(steps: tuple[Step, ...], rates: list[float]) -> list[float]:
@@ -34,6 +34,8 @@ class Record(NamedTuple):
     outcome: str
     items: float
     node: str
+    # Of the highest class, where requests have one.
+    important: bool = False
 
     @property
     def is_timely(self) -> bool:
@@ -41,7 +43,8 @@ class Record(NamedTuple):
 
     def row(self) -> str:
         """What follows the time in requests.csv.gz."""
-        return f"{self.delay:.4f},{self.status},query,{self.outcome},{self.items:.4f},{self.node},"
+        kind = "important" if self.important else "query"
+        return f"{self.delay:.4f},{self.status},{kind},{self.outcome},{self.items:.4f},{self.node},"
 
 
 class Arrivals:
@@ -81,7 +84,7 @@ class Arrivals:
         number, sent, delay = int(words[0]), float(words[1]) / 1000, float(words[2]) / 1000
         # An item is the work of a mean request.
         items, node = float(words[5]) / MEAN_MS, self._names.get(words[6], words[6])
-        record = Record(number, sent, delay, words[3], words[4], items, node)
+        record = Record(number, sent, delay, words[3], words[4], items, node, words[7] == "1")
         # As the display has it: who gave up was failed.
         self.counts["error" if record.outcome == "timeout" else record.outcome] += 1
         if record.is_timely:

@@ -48,6 +48,8 @@ def haproxy(policy: Policy, addresses: Addresses, socket: Path) -> str:
         text, found = re.subn(r"(?m)^(\s+balance ).+$", rf"\g<1>{balance}", text)
         if found != 1:
             raise LabError(f"{policy.base.example} has {found} `balance` lines, not one")
+    if policy.base.settings.get("classes"):
+        text = with_classes(text, policy.base.example)
     if policy.source != "haproxy-log":
         return text
     snippet = LOG_FORMAT.read_text()
@@ -61,6 +63,22 @@ def haproxy(policy: Policy, addresses: Addresses, socket: Path) -> str:
         raise LabError(
             f"{LOG_FORMAT} has {found} `log` lines and {policy.base.example} {frontends} frontends, not one"
         )
+    return text
+
+
+def with_classes(text: str, example: Path) -> str:
+    """The same, with a request's class from its header x-class, for the Lua policy or HAProxy's queue."""
+    told = "http-request set-var(txn.plimsoll_class) req.hdr(x-class)"
+    text, found = re.subn(
+        r"(?m)^(\s+)(http-request set-var\(txn\.plimsoll\) .*?xxh32,)",
+        rf'\1{told}\n\1\2concat("/",txn.plimsoll_class),',
+        text,
+    )
+    if not found:
+        rule = "http-request set-priority-class int(100) if { req.hdr(x-class) 3 }"
+        text, found = re.subn(r"(?m)^(\s+)(balance .*\n)", rf"\1\2\1{rule}\n", text)
+    if found != 1:
+        raise LabError(f"{example} has {found} places for classes, not one")
     return text
 
 
@@ -87,6 +105,8 @@ def proxy(policy: Policy, addresses: Addresses, run: Path) -> Proxy:
     if policy.base.proxy == "envoy":
         text = envoy_yaml(policy, addresses, name)
         return envoy.Envoy.checked(text, example, ports, run, name, machine.cores())
+    if policy.base.has_ring:
+        (run / f"{name}.lua").write_text(render.lua(policy.base, ports, name))
     return HAProxy.checked(haproxy(policy, addresses, run / f"{name}.sock"), example, ports, run, name)
 
 

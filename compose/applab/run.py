@@ -133,6 +133,8 @@ def generator(
         "COST_MS": ",".join(f"{value:g}" for value in capacity.LIGHT_MS),
         "HEAVY_SHARE": f"{capacity.HEAVY_SHARE:g}",
         "HEAVY_TIMES": f"{capacity.HEAVY_TIMES:g}",
+        "RETRIES": str(options.scenario.retries),
+        "IMPORTANT_SHARE": f"{options.scenario.important:g}",
         "SUMMARY": str(directory / "k6-summary.json"),
         "K6_NO_USAGE_REPORT": "true",
         "K6_AUTO_EXTENSION_RESOLUTION": "false",
@@ -166,7 +168,7 @@ class Attempt:
     def drive(self, say: Progress, name: str) -> dict[str, float]:
         """Waits for the generator to end and makes the event happen; returns the cores used."""
         scenario = self.options.scenario
-        limit = scenario.duration + PATIENCE_S + GRACE_S
+        limit = scenario.duration + scenario.patience + GRACE_S
         every = 1 if sys.stderr.isatty() else 10
         began, shown, checked = time.monotonic(), -1, 0.0
         used = {"generator": 0.0, "proxies": 0.0}

@@ -35,6 +35,15 @@ class Scenario:
     last: float = 1.0
     # CPU quota of each node, in cores.
     quota: float = QUOTA
+    # Part of the requests that are of the highest class, the others being of the lowest; 0: none has a class.
+    important: float = 0.0
+    # Times that a client tries again what was not served.
+    retries: int = 0
+
+    @property
+    def patience(self) -> float:
+        """Seconds until the last attempt of a request has timed out."""
+        return PATIENCE_S * (1 + self.retries)
 
     @property
     def duration(self) -> float:
@@ -62,6 +71,9 @@ class Kind:
     outage: Outage | None = None
     # Default factor on the last node's quota; with 1 the scenario has no such option.
     last: float = 1.0
+    # As in Scenario.
+    important: float = 0.0
+    retries: int = 0
 
 
 OVERLOAD = Kind("0.5:20,1.5:25,3:25,0.5:20", "0.5:6,1.5:8,3:8,0.5:8")
@@ -72,6 +84,8 @@ SCENARIOS = {
     "kill": Kind("0.85:15,0.85:10,0.85:15", "0.85:6,0.85:5,0.85:6", Kill()),
     "steady": Kind("0.85:300", "0.85:30"),
     "nominal": OVERLOAD,
+    "classes": Kind("0.5:15,3:30,0.5:15", "0.5:6,3:10,0.5:6", important=0.2),
+    "retries": Kind("0.5:15,1.5:20,0.5:35", "0.5:6,1.5:8,0.5:20", retries=3),
 }
 
 
@@ -110,7 +124,8 @@ def scenario(name: str, load: str | None = None, quick: bool = False, value: flo
         raise LabError(
             f"--load {load!r}: scenario {name} needs three steps: before, while a node is away, and after"
         )
-    return Scenario(name, steps, kind.outage, kind.last if value is None else value)
+    last = kind.last if value is None else value
+    return Scenario(name, steps, kind.outage, last, important=kind.important, retries=kind.retries)
 
 
 def check_value(value: float, kind: Kind) -> None:

@@ -48,6 +48,15 @@ def try_the_ring(site: Site) -> None:
     assert "haproxy_process_" in proxy.curl(f"{METRICS}/metrics")
 
 
+def try_classes(site: Site) -> None:
+    (old,) = [line for line in site.lines.splitlines() if "lua.plimsoll_admit" in line]
+    lines = site.lines.replace(old + "\n", site.guide.take("Important requests first", "haproxy"))
+    site.configure(lines)
+    site.reload()
+    for words in ("http://127.0.0.1/x/S1", "-H 'x-retry: 1' http://127.0.0.1/reports/S1"):
+        site.proxy.wait("an answer", lambda words=words: site.proxy.status(words) == "200")
+
+
 def try_writes(site: Site, primaries: Guide) -> None:
     """In a second backend, while the first passes on what its nodes say of their jobs."""
     guide, proxy, node1 = site.guide, site.proxy, site.nodes.hosts[0]
@@ -106,6 +115,7 @@ def test_docs_haproxy_lua_md_and_placement_md(network):
         site.configure(lines)
         proxy.run(guide.take("HAProxy", "sh"))
         try_the_ring(site)
+        try_classes(site)
         try_writes(site, primaries)
         primaries.leave("What nodes check", "sql", "the nodes of tests/harness/primaries.py run it")
         redis.write("/tmp/more.conf", primaries.take("A Redis that is replicated", ""))

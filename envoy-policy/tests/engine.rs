@@ -276,11 +276,13 @@ fn the_lowest_class_is_refused_first_also_where_it_is_malformed() {
     let config = r#"{"cluster": "stocks", "agents": "agents", "class": {"query": "class"}}"#;
     for low in ["/?class=3", "/?class=9", "/?class=-1", "/?class=low"] {
         let mut engine = engine_with(config, 10.0);
-        let ask = |engine: &mut Engine, path: &'static str| {
-            match engine.admit(0.0, path.as_bytes(), |_| None) {
-                Admission::Pass(ticket) => Some(ticket),
-                Admission::Full => None,
-            }
+        let ask = |engine: &mut Engine, path: &'static str| match engine.admit(
+            0.0,
+            path.as_bytes(),
+            |_| None,
+        ) {
+            Admission::Pass(ticket) => Some(ticket),
+            Admission::Full => None,
         };
         let mut under_way = Vec::new();
         while let Some(ticket) = ask(&mut engine, low) {

@@ -6,11 +6,14 @@
 
 import http from 'k6/http';
 import exec from 'k6/execution';
+import { sleep } from 'k6';
 
 // k6's name for a request that took longer than its time limit.
 const TIMED_OUT = 1050;
 const MINUTE_S = 60;
 const SLACK_S = 2;
+// Mean wait before the first retry, doubled for each further one; each is within half and one and a half of it.
+const BACKOFF_S = 0.1;
 
 /** The parameters of a run, all from the environment. Times are in seconds. */
 const settings = {
@@ -23,6 +26,10 @@ const settings = {
   cost: (__ENV.COST_MS || '5,15').split(',').map(Number),
   heavyShare: Number(__ENV.HEAVY_SHARE || 0.02),
   heavyTimes: Number(__ENV.HEAVY_TIMES || 10),
+  // The part of class 0; the others are of class 3. With 0, no request says its class.
+  importantShare: Number(__ENV.IMPORTANT_SHARE || 0),
+  // Times that a client tries again what was not served; then first attempts are of class 0, and retries of class 3.
+  retries: Number(__ENV.RETRIES || 0),
 };
 
 export const options = {
@@ -39,7 +46,8 @@ function arrivals(s) {
     { target: perMinute[n], duration: `${Math.round(seconds * 1000)}ms` },
   ]);
   // If no request is answered, so many are under way; a busy machine ends them late.
-  const most = Math.ceil(Math.max(...s.steps.map(([rate]) => rate)) * (s.patience + SLACK_S)) + 10;
+  const longest = (s.patience + SLACK_S) * (1 + s.retries);
+  const most = Math.ceil(Math.max(...s.steps.map(([rate]) => rate)) * longest) + 10;
   return {
     executor: 'ramping-arrival-rate',
     startRate: perMinute[0],
@@ -47,7 +55,7 @@ function arrivals(s) {
     preAllocatedVUs: most,
     maxVUs: most,
     stages: stages.slice(1),
-    gracefulStop: `${s.patience + 2}s`,
+    gracefulStop: `${longest}s`,
   };
 }
 
@@ -81,13 +89,22 @@ export default function () {
   if (n === 0) console.log(`start,${exec.scenario.startTime}`);
   const parameters = { timeout: s.patience * 1000, tags: { name: 'work' }, responseType: 'none' };
   const cost = costOf(s, n).toFixed(3);
-  const response = http.get(`${s.target}/work?cpu_ms=${cost}`, parameters);
+  const important = draw(s.seed, n, 2) < s.importantShare;
+  let response, outcome, retried = 0;
+  for (; ; retried++) {
+    const isHighest = s.importantShare ? important : retried === 0;
+    if (s.importantShare || s.retries) parameters.headers = { 'x-class': isHighest ? '0' : '3' };
+    response = http.get(`${s.target}/work?cpu_ms=${cost}`, parameters);
+    outcome = outcomeOf(response);
+    if (outcome === 'ok' || retried === s.retries) break;
+    sleep(BACKOFF_S * 2 ** retried * (0.5 + draw(s.seed, n, 3 + retried)));
+  }
   // Queueing for a connection inside k6 is the generator's, establishing one is the service's.
   const { connecting, duration } = response.timings;
-  const outcome = outcomeOf(response);
-  const delay = outcome === 'timeout' ? s.patience * 1000 : connecting + duration;
+  const last = outcome === 'timeout' ? s.patience * 1000 : connecting + duration;
+  const delay = retried ? Date.now() - exec.scenario.startTime - t : last;
   const node = response.headers['X-Plimsoll-Node'] || '';
-  console.log([n, t, delay.toFixed(1), response.status, outcome, cost, node].join(','));
+  console.log([n, t, delay.toFixed(1), response.status, outcome, cost, node, important ? 1 : 0].join(','));
 }
 
 export function handleSummary(data) {

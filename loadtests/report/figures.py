@@ -102,7 +102,14 @@ def shares(ok: Requests, names: list[str], begin: float, end: float) -> dict[str
 
 def chosen(r: Requests, keep: np.ndarray) -> Requests:
     return Requests(
-        r.sent[keep], r.delay[keep], r.items[keep], r.query[keep], r.outcome[keep], r.node[keep], r.age[keep]
+        r.sent[keep],
+        r.delay[keep],
+        r.items[keep],
+        r.query[keep],
+        r.important[keep],
+        r.outcome[keep],
+        r.node[keep],
+        r.age[keep],
     )
 
 

@@ -11,6 +11,7 @@ from loadtests.report.schema import Phase, Run, Summary
 
 HEADINGS = ("timely/s", "of best", "p95 s")
 POSSIBLE = ("of possible", "settling s", "last refusal s")
+IMPORTANT = ("timely", "p95 s")
 LOST = ("refused", "timed out", "failed", "not sent")
 # Settled: so much of what can be timely is, up to every second that is this many later or more. In less time,
 # two in a hundred requests of ten times the work decide how many others are served.
@@ -60,9 +61,23 @@ def figures(policy: Policy, phase: dict[str, Any], sla: float) -> Phase:
         "error_fraction": part((outcome == "error").sum()),
         # Requests dropped because all virtual users were busy: none of them is timely.
         "dropped_fraction": part(max(0.0, planned - outcome.size - 1)),
+        **of_highest_class(requests.important[sent], outcome, delay, sla),
         "p50_delay_s": rounded(p50),
         "p95_delay_s": rounded(p95),
         "p99_delay_s": rounded(p99),
+    }
+
+
+def of_highest_class(
+    chosen: np.ndarray, outcome: np.ndarray, delay: np.ndarray, sla: float
+) -> dict[str, float | None]:
+    """What became of the requests of the highest class."""
+    outcome, delay = outcome[chosen], delay[chosen]
+    served = outcome == "ok"
+    timely = float((served & (delay <= sla)).sum())
+    return {
+        "important_timely_fraction": rounded(ratio(timely, outcome.size)),
+        "important_p95_delay_s": rounded(np.percentile(delay[served], 95)) if served.any() else None,
     }
 
 
@@ -140,6 +155,19 @@ def lost_headings(summary: Summary) -> list[str]:
 def lost(summary: Summary) -> list[list[str]]:
     names = ("refused", "timeout", "error", "dropped")
     return rows(summary, tuple((f"{name}_fraction", ".1%") for name in names))
+
+
+def has_classes(summary: Summary) -> bool:
+    shares = [phase["important_timely_fraction"] for run in summary["runs"] for phase in run["phases"] or []]
+    return any(share is not None for share in shares)
+
+
+def important_headings(summary: Summary) -> list[str]:
+    return grouped(summary, "the highest class", IMPORTANT)
+
+
+def of_important(summary: Summary) -> list[list[str]]:
+    return rows(summary, (("important_timely_fraction", ".1%"), ("important_p95_delay_s", ".2f")))
 
 
 def rows(summary: Summary, keys: tuple[tuple[str, str], ...]) -> list[list[str]]:

@@ -21,7 +21,8 @@ NODE_COLUMNS = [
 ]
 WRITE_COLUMNS = ["t_s", "delay_s", "outcome", "node", "set"]
 TABLE_COLUMNS = ["t_s", "version", "set", "state"]
-CLASSES = {"query", "transaction"}
+# What is important is a query, of the highest class; only clients of real applications have classes.
+CLASSES = {"query", "important", "transaction"}
 # Only clients of real applications give up.
 OUTCOMES = {"ok", "refused", "error", "timeout"}
 # Seconds are kept as arrays: a damaged end of a run must not ask for terabytes.
@@ -38,6 +39,7 @@ class Requests:
     delay: np.ndarray
     items: np.ndarray
     query: np.ndarray
+    important: np.ndarray
     outcome: np.ndarray
     node: np.ndarray
     # Age of the oldest datum read; NaN if none has an age.
@@ -225,17 +227,18 @@ def number(text: str, where: str, name: str) -> float:
 
 
 def load_requests(path: Path) -> Requests:
-    sent, delay, items, query, outcome, node, age = [], [], [], [], [], [], []
+    sent, delay, items, query, important, outcome, node, age = [], [], [], [], [], [], [], []
     for line, row in rows(path, REQUEST_COLUMNS):
         where = f"{path}:{line}"
         if row[3] not in CLASSES:
-            raise RecordError(f"{where}: class is '{row[3]}', expected query or transaction")
+            raise RecordError(f"{where}: class is '{row[3]}', expected query, important or transaction")
         if row[4] not in OUTCOMES:
             raise RecordError(f"{where}: outcome is '{row[4]}', expected ok, refused, error or timeout")
         sent.append(number(row[0], where, "t_s"))
         delay.append(number(row[1], where, "delay_s"))
         items.append(number(row[5], where, "items"))
-        query.append(row[3] == "query")
+        query.append(row[3] != "transaction")
+        important.append(row[3] == "important")
         outcome.append(row[4])
         node.append(row[6])
         age.append(number(row[7], where, "age_s") if row[7] else math.nan)
@@ -244,6 +247,7 @@ def load_requests(path: Path) -> Requests:
         np.array(delay, float),
         np.array(items, float),
         np.array(query, bool),
+        np.array(important, bool),
         np.array(outcome, "U8"),
         np.array(node, dtype=str),
         np.array(age, float),

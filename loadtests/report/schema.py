@@ -221,6 +221,10 @@ class Phase(Record):
     """Share of the same with any other failure."""
     dropped_fraction: Share | None
     """Share of the same that was not sent, as all virtual users of the generator were busy."""
+    important_timely_fraction: Share | None
+    """Share of the requests of the highest class that were timely. Null where requests have no class."""
+    important_p95_delay_s: Amount | None
+    """Seconds: 95th percentile of the delay of those served. Null without any."""
     p50_delay_s: Amount | None
     """Seconds: median delay of the served requests. Null without any."""
     p95_delay_s: Amount | None

@@ -100,6 +100,8 @@ def tables(summary: Summary) -> list[tuple[list[str], list[list[str]]]]:
             (phases.possible_headings(summary), phases.possible(summary)),
             (phases.lost_headings(summary), phases.lost(summary)),
         ]
+        if phases.has_classes(summary):
+            beside.append((phases.important_headings(summary), phases.of_important(summary)))
     else:
         lines = updates(summary)
         beside = [(UPDATES, lines)] if lines else []

@@ -86,21 +86,21 @@ def test_records_begin_when_the_first_request_was_due(tmp_path):
     arrivals = Arrivals(console, {"127.0.0.1:1": "node1"})
     arrivals.poll()
     # Half a line, as it may be read while k6 writes.
-    console.write_text("start,1000\n1,1200,5000.0,0,timeout,5.9,\n0,700,20.0,200,ok,118.0,127.0")
+    console.write_text("start,1000\n1,1200,5000.0,0,timeout,5.9,,0\n0,700,20.0,200,ok,118.0,127.0")
     arrivals.poll()
     assert arrivals.start_unix == 1.0
     with console.open("a") as file:
-        file.write(".0.1:1\n2,1730,3.0,503,refused,11.8,\n")
+        file.write(".0.1:1,0\n2,1730,3.0,503,refused,11.8,,1\n")
     lags = arrivals.finish(tmp_path / "requests.csv.gz", due((Step(1, 3),), [2.0]))
     with gzip.open(tmp_path / "requests.csv.gz", "rt") as file:
         rows = list(csv.DictReader(file))
-    names = ("t_s", "delay_s", "status", "outcome", "items", "node")
+    names = ("t_s", "delay_s", "status", "class", "outcome", "items", "node")
     told = [tuple(row[name] for name in names) for row in rows]
     # An item is the work of a mean request, 11.8 ms of CPU.
     assert told == [
-        ("0.5000", "0.0200", "200", "ok", "10.0000", "node1"),
-        ("1.0000", "5.0000", "0", "timeout", "0.5000", ""),
-        ("1.5300", "0.0030", "503", "refused", "1.0000", ""),
+        ("0.5000", "0.0200", "200", "query", "ok", "10.0000", "node1"),
+        ("1.0000", "5.0000", "0", "query", "timeout", "0.5000", ""),
+        ("1.5300", "0.0030", "503", "important", "refused", "1.0000", ""),
     ]
     assert lags == pytest.approx([0.0, 0.0, 0.03])
     assert arrivals.counts == {"error": 1, "ok": 1, "refused": 1}

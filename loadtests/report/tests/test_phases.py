@@ -56,6 +56,21 @@ def test_phase_counts_requests_sent_in_it(swept):
     assert (second["p50_delay_s"], second["p95_delay_s"], second["p99_delay_s"]) == (0.5, 2.0, 2.0)
 
 
+def test_the_highest_class_has_its_own_figures(run):
+    mixed = [
+        *(request(11, 0.2, items=1, kind="important") for _ in range(7)),
+        request(12, 2.0, items=1, kind="important"),
+        request(13, 0.0, items=1, outcome="refused", kind="important"),
+        request(14, 0.0, items=1, outcome="refused", kind="important"),
+        *answered(15, 5, 0.0, "refused"),
+    ]
+    add(run, "lua-fc-prop", mixed)
+    first, second = run.figures("lua-fc-prop")["phases"]
+    assert (first["important_timely_fraction"], first["important_p95_delay_s"]) == (None, None)
+    assert (second["important_timely_fraction"], second["important_p95_delay_s"]) == (0.7, 1.37)
+    assert second["refused_fraction"] == pytest.approx(7 / 30, abs=1e-4)
+
+
 def test_a_phase_is_compared_with_the_best_of_the_run(swept):
     parts = {
         name: [phase["timely_of_best"] for phase in swept.figures(name)["phases"]]

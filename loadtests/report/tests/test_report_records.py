@@ -40,7 +40,7 @@ def test_missing_file(run, folder, capsys, name):
         ("12.0,0.5,200,query,ok,,node1,", "items is '', expected a number of at least 0"),
         ("12.0,0.5,200,query,ok,many,node1,", "items is 'many', expected a number of at least 0"),
         ("12.0,0.5,200,query,ok,80,node1,old", "age_s is 'old', expected a number of at least 0"),
-        ("12.0,0.5,200,quarry,ok,80,node1,", "class is 'quarry', expected query or transaction"),
+        ("12.0,0.5,200,quarry,ok,80,node1,", "class is 'quarry', expected query, important or transaction"),
         ("12.0,0.5,200,query,late,80,node1,", "outcome is 'late', expected ok, refused, error or timeout"),
     ],
 )
