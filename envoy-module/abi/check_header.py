@@ -1,18 +1,24 @@
 #!/usr/bin/env python3
 """Compares the declarations of this crate with the header of an Envoy.
 
-    envoy-module/abi/check_header.py .../source/extensions/dynamic_modules/abi/abi.h
+    envoy-module/abi/check_header.py [--record COMMIT] .../source/extensions/dynamic_modules/abi/abi.h
 
 To be run for each new version of Envoy: the linker reports a missing callback, but nothing else reports one
-whose parameters have changed. Prints the differences, and fails if there are any.
+whose parameters have changed. Prints the differences, and fails if there are any. Without any, `--record`
+writes to compared.json what was compared, and with the header of which commit of Envoy.
 """
 
+import argparse
+import hashlib
+import json
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "src"
+# What was compared last. No script fetches Envoy's header, so the tests compare with this.
+COMPARED = Path(__file__).parent / "compared.json"
 PREFIX = "envoy_dynamic_module_"
 TYPE = f"{PREFIX}type_"
 # C types by their Rust names.
@@ -143,15 +149,32 @@ def version(text: str) -> str:
     return found[1] if found else "unknown"
 
 
+def own_declarations() -> Declarations:
+    return rust_declarations("\n".join(path.read_text() for path in sorted(SOURCES.glob("*.rs"))))
+
+
+def fingerprint(declarations: Declarations) -> dict[str, int | str]:
+    """The number of declarations of each kind, and a hash of all, in whatever order they are written."""
+    kinds = asdict(declarations)
+    counts = {kind: len(found) for kind, found in kinds.items()}
+    return counts | {"sha256": hashlib.sha256(json.dumps(kinds, sort_keys=True).encode()).hexdigest()}
+
+
 def main() -> int:
-    if len(sys.argv) != 2:
-        print(__doc__.strip(), file=sys.stderr)
-        return 2
-    text = Path(sys.argv[1]).read_text()
-    ours = rust_declarations("\n".join(path.read_text() for path in sorted(SOURCES.glob("*.rs"))))
+    parser = argparse.ArgumentParser(
+        prog="check_header.py",
+        description="Compares the declarations of this crate with the header of an Envoy.",
+    )
+    parser.add_argument("header", type=Path)
+    parser.add_argument("--record", metavar="COMMIT", help="of Envoy, which has this header")
+    args = parser.parse_args()
+    text, ours = args.header.read_text(), own_declarations()
     told = differences(c_declarations(text), ours)
     print(f"{len(ours.functions)} functions, ABI {version(text)}: {len(told)} differences")
     print(*told, sep="\n")
+    if args.record and not told:
+        record = {"commit": args.record, "abi": version(text)} | fingerprint(ours)
+        COMPARED.write_text(json.dumps(record, indent=2) + "\n")
     return 1 if told else 0
 
 

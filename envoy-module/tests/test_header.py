@@ -1,7 +1,17 @@
 """The comparison of the declarations with Envoy's header."""
 
+import json
+
 import pytest
-from check_header import SOURCES, c_declarations, differences, rust_declarations
+from check_header import (
+    COMPARED,
+    SOURCES,
+    c_declarations,
+    differences,
+    fingerprint,
+    own_declarations,
+    rust_declarations,
+)
 
 HEADER = """
 // A comment, (with) brackets; and a semicolon.
@@ -78,9 +88,31 @@ def test_each_kind_of_difference_is_reported(ours, other, told):
 
 def test_all_declarations_of_the_crate_are_read():
     text = "\n".join(path.read_text() for path in SOURCES.glob("*.rs"))
-    ours = rust_declarations(text)
+    ours = own_declarations()
     assert len(ours.functions) == text.count("fn envoy_dynamic_module_")
     assert len(ours.enumerations) > 10
     assert {"envoy_dynamic_module_type_envoy_buffer", "envoy_dynamic_module_type_module_http_header"} <= set(
         ours.structures
     )
+
+
+def test_the_declarations_are_those_that_were_compared_with_a_header():
+    """Otherwise compare them: docs/releasing.md."""
+    compared = json.loads(COMPARED.read_text())
+    assert fingerprint(own_declarations()) == {
+        key: value for key, value in compared.items() if key not in ("commit", "abi")
+    }
+
+
+@pytest.mark.parametrize(
+    ("ours", "other"),
+    [
+        ("*mut u64", "*mut u32"),
+        ("Blue = 5", "Blue = 2"),
+        ("length: usize", "length: u64"),
+        ("dry()", "wet()"),
+    ],
+)
+def test_any_change_of_a_declaration_changes_the_fingerprint(ours, other):
+    before, after = (fingerprint(rust_declarations(text)) for text in (RUST, RUST.replace(ours, other)))
+    assert before != after
