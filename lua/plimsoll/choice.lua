@@ -7,10 +7,11 @@ local max = math.max
 --- @param nodes table by place, with `open`; in_flight, room, requests likewise: cost in flight, its maximum (none if
 --   the node is not open), and requests
 -- @param random function integers of 32 bits
--- @return takes function (place, cost, reserve, part): whether a node has room for it within that part of it,
---   or all, less what its class leaves free there (by place, or nil); least_filled function (cost, reserve): the place
---   of a node with room for it, or nil; by_scheduler function (scheduler, dispatchers, cost, reserve): the place of such
---   a node, and the first candidate
+-- @return takes function (place, cost, reserve, part): whether a node has room for it within that part of it, or all,
+--   less what its class leaves free there (by place, or nil)
+-- @return least_filled function (cost, reserve): the place of a node with room for it, or nil
+-- @return by_scheduler function (scheduler, dispatchers, cost, reserve): the place of such a node, and the first
+--   candidate
 return function(nodes, in_flight, room, requests, random)
   -- A request larger than the whole room is admitted alone, or it would never run.
   local function takes(place, cost, reserve, part)

@@ -19,6 +19,7 @@ local schedule = require("plimsoll.schedule")
 local in_one_piece = require("plimsoll.whole")
 
 local byte = string.byte
+local answered = observation_of.answered
 local floor, max, min, huge = math.floor, math.max, math.min, math.huge
 
 local M = {}
@@ -181,11 +182,9 @@ function M.new(settings, servers, random)
 
   local takes, least_filled, by_scheduler = choice_of(nodes, in_flight, room, requests, random)
 
-  -- The place with room, and the first open candidate.
-  local function by_ring(hash, cost, reserve)
-    local place = ring_places[byte(ring_owners, ((hash * ring_slots) >> 32) + 1)]
-    -- The common case.
-    if place and (not reserve and in_flight[place] + cost <= room[place] or takes(place, cost, reserve)) then
+  -- The place with room, and the first open candidate, of a key whose owner has none left or is unknown.
+  local function beyond_owner(hash, cost, place, reserve)
+    if place and takes(place, cost, reserve) then
       return place, place
     end
     -- The rest of a node's room is for its own keys. Otherwise, with all nodes full, every finished request
@@ -207,12 +206,6 @@ function M.new(settings, servers, random)
     return index and ring_places[index], place
   end
 
-  -- Adds to a node's demand. Refused requests count too, but each for no more than the bound.
-  local function want(place, cost)
-    local bound = bounds[place]
-    wanted[place] = wanted[place] + (cost < bound and cost or bound)
-  end
-
   local function refuse(asked, class, cost)
     local open = 0
     for _, node in ipairs(nodes) do
@@ -223,7 +216,9 @@ function M.new(settings, servers, random)
       return nil
     end
     if asked then
-      want(asked, cost)
+      -- For no more than the bound, each.
+      local bound = bounds[asked]
+      wanted[asked] = wanted[asked] + (cost < bound and cost or bound)
     else
       -- No node in particular was tried, so the shares of all are too small.
       wanted_of_each = wanted_of_each + min(cost / open, max_bound)
@@ -262,7 +257,13 @@ function M.new(settings, servers, random)
     end
     local place, asked
     if by_hash and hash then
-      place, asked = by_ring(hash, cost, reserve)
+      asked = ring_places[byte(ring_owners, ((hash * ring_slots) >> 32) + 1)]
+      -- The common case.
+      if asked and not reserve and in_flight[asked] + cost <= room[asked] then
+        place = asked
+      else
+        place, asked = beyond_owner(hash, cost, asked, reserve)
+      end
     elseif scheduler then
       place, asked = by_scheduler(scheduler, dispatchers, cost, reserve)
     else
@@ -272,7 +273,8 @@ function M.new(settings, servers, random)
     if not place then
       return refuse(asked, class or 0, cost)
     end
-    want(asked, cost)
+    local bound = bounds[asked]
+    wanted[asked] = wanted[asked] + (cost < bound and cost or bound)
     if has_classes then
       classes.admitted(asked, class or 0, cost)
     end
@@ -318,7 +320,14 @@ function M.new(settings, servers, random)
       return
     end
     slot_of[holder] = nil
-    local place = release(slot)
+    -- As release, without a call.
+    local place, cost, count = place_of[slot], cost_of[slot], free_count + 1
+    local left = requests[place] - 1
+    place_of[slot], free[count], free_count = 0, slot, count
+    requests[place], in_flight[place] = left, left > 0 and in_flight[place] - cost or 0
+    if finished then
+      finished(scheduler, place)
+    end
     if server ~= servers[place] then
       place = place_of_name[server] or place
     end
@@ -329,7 +338,7 @@ function M.new(settings, servers, random)
       return observed[place]:failure()
     end
     local delay = now - at_of[slot]
-    observed[place]:answered(delay > 0 and delay or 0, items or cost_of[slot])
+    answered(observed[place], delay > 0 and delay or 0, items or cost)
     return items, route_of[slot]
   end
 

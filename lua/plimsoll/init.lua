@@ -99,8 +99,9 @@ end
 -- @return table of functions, after init: names (of its servers), figures (of this thread), collect (requests in
 --   flight)
 local function start_policy(settings, identity)
-  local costs = cost_of.new(settings.cost.default, settings.cost.routes, settings.cost.max)
-  local answers = words.answers()
+  local default_cost = settings.cost.default
+  local costs = cost_of.new(default_cost, settings.cost.routes, settings.cost.max)
+  local answers, learn = words.answers(), costs.learn
   local dispatcher, admit, finish, follower, pulse, servers
   core.register_init(function()
     local problem
@@ -145,11 +146,10 @@ local function start_policy(settings, identity)
     if wall > pulse.due or wall < pulse.second then
       follower:beat()
     end
+    -- Most requests cost the default.
+    cost = cost and costs:told(cost) or route and costs:expected(route) or default_cost
     local time = now_of()
-    local server, reason = admit(
-      time.sec + time.usec * 1e-6, hash, cost and costs:told(cost) or costs:expected(route), running(), route,
-      class
-    )
+    local server, reason = admit(time.sec + time.usec * 1e-6, hash, cost, running(), route, class)
     if server then
       return server
     elseif reason then
@@ -163,7 +163,7 @@ local function start_policy(settings, identity)
       running(), time.sec + time.usec * 1e-6, found.server, found.status, found.items, found.jobs, found.load
     )
     if items then
-      costs:learn(route, items)
+      learn(costs, route, items)
     end
   end)
   -- Status of HAProxy's own response: below 500 the client left or sent too slowly.

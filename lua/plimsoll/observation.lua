@@ -27,16 +27,13 @@ function M.new()
   }, Observation)
 end
 
-local function count_in(counts, seconds)
-  local bucket = 1
-  if seconds > FIRST_END then
-    -- The ceiling, without a function call.
-    bucket = 1 - ((OFFSET - log(seconds) * PER_LOG) // 1 | 0)
-    if bucket > BUCKETS then
-      bucket = BUCKETS
-    end
+local function bucket_of(seconds)
+  if seconds <= FIRST_END then
+    return 1
   end
-  counts[bucket] = counts[bucket] + 1
+  -- The ceiling, without a function call.
+  local bucket = 1 - ((OFFSET - log(seconds) * PER_LOG) // 1 | 0)
+  return bucket > BUCKETS and BUCKETS or bucket
 end
 
 --- Counts a response.
@@ -44,8 +41,14 @@ end
 -- @param cost number items the request touched
 function Observation:answered(delay, cost)
   self.count, self.sum, self.cost = self.count + 1, self.sum + delay, self.cost + cost
-  count_in(self.delays, delay)
+  local counts, bucket = self.delays, 1
+  if delay > FIRST_END then
+    bucket = bucket_of(delay)
+  end
+  counts[bucket] = counts[bucket] + 1
 end
+-- For callers that spare the look-up of a method.
+M.answered = Observation.answered
 
 --- Counts a failed request, which has no delay.
 function Observation:failure()
@@ -54,7 +57,8 @@ end
 
 --- Counts a request whose client left at this age, in s, without a response.
 function Observation:left(age)
-  count_in(self.ages, age)
+  local counts, bucket = self.ages, bucket_of(age)
+  counts[bucket] = counts[bucket] + 1
 end
 
 local function text_of(counts)

@@ -6,7 +6,7 @@ local LOWEST = require("plimsoll.class").LOWEST
 
 local find, match, sub = string.find, string.match, string.sub
 local min = math.min
-local tonumber, type = tonumber, type
+local tonumber = tonumber
 
 local M = {}
 
@@ -22,23 +22,25 @@ local function class_in(text)
   return text == "" and 0 or class >= 0 and min(class, LOWEST) or LOWEST
 end
 
---- Parses "<hash: an integer below 2^32, or ->[/<class>] [<cost> [<route>]]" with an optional empty class or cost, or
--- the hash alone as an integer, which is fastest.
+--- Parses "<hash: an integer below 2^32, or ->[/<class>] [<cost> [<route>]]" with an optional empty class or cost. The
+-- hash alone is fastest.
 -- @return hash integer, or nil for "-", or false if malformed
 -- @return cost number or nil
 -- @return route string or nil
 -- @return class integer from 0 to 3, or nil
 function M.request(text)
-  if type(text) == "number" then
-    return text >= 0 and text <= MAX_HASH and text
+  local hash = #text <= MAX_DIGITS and tonumber(text, 10)
+  if hash then
+    return hash >= 0 and hash <= MAX_HASH and hash
   end
   local first = find(text, " ", 1, true)
   local word = first and sub(text, 1, first - 1) or text
   local slash = find(word, "/", 1, true)
-  local class, hash
+  local class
   if slash then
     word, class = sub(word, 1, slash - 1), class_in(sub(word, slash + 1))
   end
+  hash = nil
   if word ~= "-" then
     hash = #word <= MAX_DIGITS and tonumber(word, 10) or -1
     hash = hash >= 0 and hash <= MAX_HASH and hash

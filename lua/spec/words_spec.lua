@@ -4,10 +4,6 @@ local words = require("plimsoll.words")
 
 describe("a request's text", function()
   for text, expected in pairs({
-    [0] = { 0 },
-    [0xffffffff] = { 0xffffffff },
-    [-1] = { false },
-    [0x100000000] = { false },
     ["0"] = { 0 },
     ["4294967295"] = { 0xffffffff },
     ["4294967296"] = { false },
@@ -41,7 +37,7 @@ describe("a request's text", function()
     ["-/high"] = { nil, nil, nil, 3 },
     ["/1"] = { false, nil, nil, 1 },
   }) do
-    it(("is parsed: %q"):format(tostring(text)), function()
+    it(("is parsed: %q"):format(text), function()
       local hash, cost, route, class = words.request(text)
       assert.same({ expected[1], expected[2], expected[3], expected[4] }, { hash, cost, route, class })
     end)
