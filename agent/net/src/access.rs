@@ -17,7 +17,7 @@ use crate::Refusal;
 /// Statuses of requests that are refused for their token, as in the metric.
 pub const REFUSED: [&str; 2] = ["401", "403"];
 
-/// What a caller may do. Each role includes those before it.
+/// Rights of a caller. Each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// See what the node does.
@@ -114,7 +114,7 @@ impl Tokens {
 type Check = dyn Fn(Role, &HeaderMap) -> Result<(), Refusal> + Send + Sync;
 type Refuse = dyn Fn(&str, Refusal) -> Response + Send + Sync;
 
-/// What the endpoints of a router need of their callers.
+/// Roles that the endpoints of a router require.
 #[derive(Clone)]
 pub struct Guard {
     /// All endpoints; one that is missing needs the highest role.

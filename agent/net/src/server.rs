@@ -44,7 +44,7 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 /// Timeout for a head, from the start of the connection or of the head.
 const MAX_HEAD_TIME: Duration = Duration::from_secs(5);
 
-/// How a server takes connections, by the configuration in force.
+/// Limits on a server's connections, of the configuration in force.
 pub struct Rules {
     /// Whether this address may connect.
     pub allows: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,

@@ -42,7 +42,7 @@ pub enum TlsFile {
     Authorities,
 }
 
-/// What is wrong with a file.
+/// Error of a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct TlsProblem {

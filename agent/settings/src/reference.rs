@@ -26,7 +26,7 @@ pub struct KeyReference {
 pub struct TableReference {
     /// Header, as in the file.
     pub header: String,
-    /// What it is about.
+    /// Subject of the table.
     pub about: String,
     /// Its keys, in the order of the fields.
     pub keys: Vec<KeyReference>,

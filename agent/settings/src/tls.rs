@@ -30,8 +30,8 @@ pub struct ServerTlsSection {
     client_ca_file: Option<PathBuf>,
 }
 
-/// What it trusts and shows where it asks an `https://` address, or a partition's database with `tls = true`. PEM
-/// files, read as those of `[http.tls]`.
+/// Trusted authorities and client certificate for `https://` addresses and for partition databases with `tls = true`.
+/// PEM files, reloaded as those of `[http.tls]`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[tls]")]
@@ -39,7 +39,7 @@ pub struct TlsSection {
     /// File with the authorities that are trusted, in place of the system's.
     #[schemars(extend("x-values" = "path", "x-default" = "the system's"))]
     pub ca_file: Option<PathBuf>,
-    /// File with the certificate that is shown where a server asks for one; needs `key_file`.
+    /// File with the client certificate, sent where a server requests one; needs `key_file`.
     #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     pub certificate_file: Option<PathBuf>,
     /// File with the certificate's private key; needs `certificate_file`.
@@ -103,7 +103,7 @@ impl SharedTls {
         Ok(shared)
     }
 
-    /// What a caller shows: a token from a file at this key, and the TLS if one of its URLs needs it.
+    /// Credentials of a caller: a token from a file at this key, and the TLS if one of its URLs needs it.
     pub fn caller<'a>(
         &self,
         key: &str,

@@ -18,8 +18,8 @@ pub struct HttpSection {
         "x-default" = "`\"127.0.0.1:9464\"`; `plimsoll gather`: port 9470"
     ))]
     pub listen: Option<String>,
-    /// Who may connect here, and to an agent's `envoy.orca_listen`; loopback must be listed, too. Other connections are
-    /// closed at once and counted.
+    /// Networks that may connect here, and to an agent's `envoy.orca_listen`; loopback must be listed, too. Other
+    /// connections are closed at once and counted.
     #[schemars(extend(
         "x-values" = "1 to 256 networks or addresses, such as `192.0.2.0/24`",
         "x-default" = "all"
@@ -39,8 +39,8 @@ pub struct HttpSection {
     pub tls: Option<ServerTlsSection>,
 }
 
-/// What callers must show as `Authorization: Bearer …`, by role: [http-api.md](http-api.md#roles). Files have 16 to
-/// 4096 printable ASCII characters, are read at start and reload, and no two roles have the same token. With any
+/// Tokens that callers must send as `Authorization: Bearer …`, by role: [http-api.md](http-api.md#roles). Files have
+/// 16 to 4096 printable ASCII characters, are read at start and reload, and no two roles have the same token. With any
 /// token, here or in `http.token_file`, all that needs `observe` or `write` needs a token of that role or a higher
 /// one.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -117,7 +117,7 @@ impl Proxy {
         }
     }
 
-    /// What makes the proxy read its file again.
+    /// Command that makes the proxy read its file again.
     fn reload(self) -> &'static str {
         match self {
             Proxy::Haproxy => "Reload HAProxy",

@@ -30,7 +30,7 @@ pub struct IdentifyArgs {
     /// Service to record, if the agent has several.
     #[arg(long, value_name = "NAME", requires = "record")]
     service: Option<String>,
-    /// How long to record, 1s to 24h.
+    /// Duration of the recording, 1s to 24h.
     #[arg(
         long = "for",
         value_name = "TIME",

@@ -23,7 +23,7 @@ use super::{
     table::{COLUMNS, cells, widths},
 };
 
-/// How often to check for key presses and new snapshots.
+/// Interval at which key presses and new snapshots are looked for.
 const LOOK: Duration = Duration::from_millis(100);
 /// Spaces between columns.
 const SPACING: usize = 2;

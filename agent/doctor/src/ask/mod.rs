@@ -37,7 +37,7 @@ pub struct Targets {
     pub envoys: Vec<HttpUrl>,
     /// HTTP addresses of agents.
     pub agents: Vec<HttpUrl>,
-    /// What they are shown.
+    /// Credentials for them.
     pub caller: Caller,
     /// Redis.
     pub redis: Option<LinkSettings>,

@@ -141,7 +141,7 @@ pub struct OutputSection {
     /// Relative change up to which a weight stays unchanged.
     #[schemars(extend("x-values" = "0 to 0.5", "x-default" = "`0.05`"))]
     weight_dead_band: Option<f64>,
-    /// What the answer contains.
+    /// Content of the answer.
     #[schemars(extend("x-values" = "`both`, `weight`, `maxconn`", "x-default" = "`\"both\"`"))]
     send: Option<String>,
 }

@@ -38,7 +38,7 @@ const MIN_WAIT: Duration = Duration::from_millis(100);
 /// Upper limit of the retry delay.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
-/// What a dispatcher does when it loses contact with Redis.
+/// Behaviour of a dispatcher that loses contact with Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenLost {
     /// It continues with its table; moves are blocked until it reports again or an operator declares it dead.
@@ -81,7 +81,7 @@ pub struct PlacementSettings {
     pub request_limit: Duration,
     /// Lease of the keeper and of dispatchers.
     pub lease: Duration,
-    /// What dispatchers do without Redis.
+    /// Behaviour of dispatchers without Redis.
     pub when_lost: WhenLost,
     /// Placements fixed by operators.
     pub pins: BTreeMap<ObjectSet, String>,
@@ -143,7 +143,7 @@ impl PlacementBoard {
 pub struct PlacementContext {
     /// Metrics of placement.
     pub metrics: PlacementMetrics,
-    /// Where the table is published.
+    /// Board for the table.
     pub board: Arc<PlacementBoard>,
     /// Current configuration.
     pub config: watch::Receiver<Arc<Option<PlacementConfig>>>,

@@ -58,15 +58,15 @@ const SETTLE_SHARE: f64 = 0.5;
 /// Shared state that the task needs.
 #[derive(Clone, Debug)]
 pub struct RingContext {
-    /// Where decisions are published.
+    /// Board for decisions.
     pub state: SharedState,
     /// Overrides by operators.
     pub overrides: Arc<Overrides>,
     /// Metrics of the rings.
     pub metrics: RingMetrics,
-    /// Where the ring is published.
+    /// Board for the ring.
     pub board: Arc<RingBoard>,
-    /// Where the proxies' observations are published.
+    /// Board for the proxies' observations.
     pub observations: Arc<ObservationBoard>,
     /// Current configuration.
     pub config: watch::Receiver<Arc<RingsConfig>>,

@@ -35,7 +35,7 @@ pub struct AgentCheckSettings {
     pub proxy_lease: Duration,
     /// Answers to proxies while the agent stops.
     pub on_shutdown: OnShutdown,
-    /// How long the shutdown waits for them to poll.
+    /// Time that the shutdown waits for them to poll.
     pub shutdown_grace: Duration,
 }
 
@@ -130,8 +130,8 @@ pub struct AgentCheckSection {
     /// Use this node's address if HAProxy runs on another host. Needs a restart to change.
     #[schemars(extend("x-values" = "IP:port", "x-default" = "`\"127.0.0.1:9101\"`"))]
     listen: Option<String>,
-    /// Who may connect; other connections are closed at once and counted. Every client can take a share of the bound,
-    /// so restrict them to HAProxy's hosts, here or in the firewall.
+    /// Networks that may connect; other connections are closed at once and counted. Every client can take a share of
+    /// the bound, so restrict them to HAProxy's hosts, here or in the firewall.
     #[schemars(extend("x-values" = "1 to 256 networks or addresses, such as `192.0.2.0/24`", "x-default" = "all"))]
     allow: Option<Vec<String>>,
     /// Maximum number of proxies of one address that share a service's bound; a proxy that polls under two identities
@@ -152,7 +152,7 @@ pub struct AgentCheckSection {
     /// Answers to proxies while the agent stops; `drain` needs `state_directory`.
     #[schemars(extend("x-values" = "`drain`, `hold`", "x-default" = "`\"drain\"`"))]
     on_shutdown: Option<String>,
-    /// How long the shutdown may wait until every known proxy has polled.
+    /// Maximum time that the shutdown waits until every known proxy has polled.
     #[schemars(with = "String", extend("x-values" = "duration, 0s to 1day", "x-default" = "`\"3s\"`"))]
     #[serde(default, with = "humantime_serde")]
     shutdown_grace: Option<Duration>,

@@ -53,7 +53,7 @@ pub struct EnvoyContext {
     pub metrics: EnvoyMetrics,
     /// Nodes from Redis.
     pub rings: Arc<RingBoard>,
-    /// Where the task publishes.
+    /// Board for the result.
     pub board: Arc<EnvoyBoard>,
     /// Current configuration.
     pub config: watch::Receiver<Arc<EnvoyConfig>>,

@@ -32,7 +32,7 @@ pub const ENDPOINTS: [Endpoint; 14] = [
     Endpoint("POST", "/v3/discovery:endpoints", Some(Role::Read)),
 ];
 
-/// What a message to the keeper needs.
+/// Role that a message to the keeper requires.
 pub fn role_of(operation: PlacementOperation) -> Role {
     match operation {
         PlacementOperation::Join | PlacementOperation::Report | PlacementOperation::Leave => {

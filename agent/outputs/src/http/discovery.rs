@@ -20,7 +20,7 @@ use crate::envoy::{self, EnvoyBoard};
 const MAX_BYTES: usize = 1 << 20;
 const MAX_NAMES: usize = 1024;
 
-/// What the route goes by.
+/// State of the route.
 #[derive(Clone)]
 pub struct DiscoveryRoute {
     /// The configuration in force.
@@ -29,9 +29,9 @@ pub struct DiscoveryRoute {
     pub bodies: Arc<Bodies>,
     /// The last decisions.
     pub state: SharedState,
-    /// What operators set.
+    /// Operators' overrides.
     pub overrides: Arc<Overrides>,
-    /// What Envoy is told.
+    /// Endpoints as Envoy gets them.
     pub envoy: Arc<EnvoyBoard>,
     /// Discoveries, by result.
     pub discovered: IntCounterVec,

@@ -60,12 +60,12 @@ const STALE_PERIODS: u32 = 5;
 /// See [`STALE_PERIODS`].
 const MIN_STALE: Duration = Duration::from_secs(5);
 
-/// What the HTTP server goes by.
+/// Settings of the HTTP server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpConfig {
     /// Networks that may connect; all without.
     pub allow: Option<Vec<IpNet>>,
-    /// What callers must show.
+    /// Tokens that callers must send.
     pub tokens: Tokens,
     /// Its TLS, if it has any.
     pub tls: Option<ServerTls>,
@@ -79,7 +79,7 @@ pub struct HttpConfig {
     pub services: Vec<HttpService>,
 }
 
-/// What can be asked of a service.
+/// Endpoints that a service has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpService {
     /// Its name.
@@ -94,13 +94,13 @@ pub struct HttpService {
     pub first_bound: Cost,
 }
 
-/// What the HTTP server is given.
+/// Everything the HTTP server serves from.
 pub struct HttpContext {
     /// All metrics.
     pub registry: Registry,
     /// Brings gauges up to date that nobody sets otherwise.
     pub before_scrape: Arc<dyn Fn() + Send + Sync>,
-    /// What is shown of the node.
+    /// State of the node.
     pub node: NodeContext,
     /// The rings followed.
     pub rings: Arc<RingBoard>,
@@ -124,7 +124,7 @@ pub struct HttpContext {
     pub closed: IntCounterVec,
 }
 
-/// What routes that show one service go by.
+/// State of the routes that show one service.
 #[derive(Clone)]
 struct ServicesRoute {
     config: watch::Receiver<Arc<HttpConfig>>,
@@ -307,7 +307,7 @@ fn silence_limit(period: Duration) -> Duration {
     (period * STALE_PERIODS).max(MIN_STALE)
 }
 
-/// What is wrong with control loops that are stuck.
+/// One message for each control loop that is stuck.
 pub fn stuck(state: &NodeState, settings: &OutputSettings) -> Vec<String> {
     let limit = silence_limit(settings.period);
     let services = settings.services().iter();

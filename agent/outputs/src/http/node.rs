@@ -21,20 +21,20 @@ use crate::{
     envoy::EnvoyBoard,
 };
 
-/// What `/v1/node`, the health checks and the control socket show.
+/// State behind `/v1/node`, the health checks and the control socket.
 #[derive(Clone)]
 pub struct NodeContext {
     /// The last decisions.
     pub state: SharedState,
     /// Services and limits.
     pub settings: SharedOutputSettings,
-    /// What operators set.
+    /// Operators' overrides.
     pub overrides: Arc<Overrides>,
-    /// What was learned of the node.
+    /// Learned capacity and settings of the node.
     pub learned: Arc<LearnedStore>,
-    /// Who polls.
+    /// Proxies that poll.
     pub proxies: Arc<Proxies>,
-    /// What Envoy is told.
+    /// Endpoints as Envoy gets them.
     pub envoy: Arc<EnvoyBoard>,
     /// When the agent started.
     pub started: Instant,
@@ -89,7 +89,7 @@ pub(super) fn service_view(
     }
 }
 
-/// What its state says of a service.
+/// View of a service's state.
 pub(super) fn service(state: &ServiceState) -> NodeService {
     let (sla, decision) = (&state.settings.sla, &state.decision);
     NodeService {

@@ -23,7 +23,7 @@ pub(super) const MAX_EXCHANGES: usize = 16;
 const NO_RING: &str = "this agent follows no ring";
 const MAX_BYTES: usize = 4 << 20;
 
-/// What the route goes by.
+/// State of the route.
 #[derive(Clone)]
 pub struct ObserveRoute {
     /// The configuration in force.
@@ -111,7 +111,7 @@ async fn exchange(context: &ObserveRoute, body: Body) -> Result<Response, Refusa
     }
 }
 
-/// How many may ask at once, and how much.
+/// Limits on concurrent requests and their bodies.
 pub struct Entrance<'a> {
     /// Bodies of all requests.
     pub bodies: &'a Arc<Bodies>,

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::ServicesRoute;
 use crate::orca::{self, OrcaError};
 
-/// What is asked.
+/// Query parameters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asked {

@@ -27,7 +27,7 @@ use super::HttpConfig;
 const MAX_BYTES: usize = 1 << 20;
 const MAX_PARAMETERS: usize = 100;
 
-/// What the route goes by.
+/// State of the route.
 #[derive(Clone)]
 pub struct PartitionRoute {
     /// The configuration in force.

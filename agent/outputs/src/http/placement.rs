@@ -25,7 +25,7 @@ use super::{
 pub(super) const MAX_MESSAGES: usize = 16;
 const MAX_BYTES: usize = 1 << 20;
 
-/// What the route goes by.
+/// State of the route.
 #[derive(Clone)]
 pub struct PlacementRoute {
     /// The configuration in force.

@@ -18,7 +18,7 @@ pub(super) const MAX_WAITING: usize = 256;
 /// The longest a follower may wait for news.
 const MAX_WAIT: f64 = 60.0;
 
-/// What the route goes by.
+/// State of the route.
 #[derive(Clone)]
 pub struct RingRoute {
     /// The rings followed.
@@ -27,7 +27,7 @@ pub struct RingRoute {
     pub permits: Arc<Semaphore>,
 }
 
-/// What is asked.
+/// Query parameters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asked {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::ServicesRoute;
 
-/// What is asked.
+/// Query parameters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asked {

@@ -52,7 +52,7 @@ const PING: Duration = Duration::from_secs(20);
 /// A connection silent for longer is closed, so clients must answer pings.
 const SILENCE: Duration = Duration::from_secs(45);
 
-/// Who may request reports, and for which services.
+/// Networks that may request reports, and the services that have them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrcaConfig {
     /// Networks allowed to connect; `None` allows all.

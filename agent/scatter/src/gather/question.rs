@@ -93,7 +93,7 @@ pub struct Question {
     pub asked: Instant,
     /// Time by which the answer must end.
     pub deadline: Instant,
-    /// What the agents are shown.
+    /// Credentials for the agents.
     pub caller: Caller,
 }
 

@@ -33,11 +33,11 @@ pub struct GatherConfig {
     pub allow: Option<Vec<IpNet>>,
     /// Bearer tokens that callers must send.
     pub tokens: Tokens,
-    /// What the agents are shown.
+    /// Credentials for the agents.
     pub agents: Caller,
     /// TLS of the server, if it has any.
     pub tls: Option<ServerTls>,
-    /// TLS of who asks this server for its health.
+    /// TLS of the program that checks this server's health.
     pub health_tls: Option<ClientTls>,
     /// Lowest level that is logged.
     pub log_level: Level,
@@ -100,35 +100,36 @@ struct Gather {
     /// parts are the partitions, each at the node that it has there. Read at start and reload.
     #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     map_file: Option<PathBuf>,
-    /// Whether callers may ask `sql`; the agents must let them, too. Needs `http.token_file` or `[http.tokens]`.
+    /// Whether callers may send SQL of their own (`sql`); the agents must permit it, too. Needs `http.token_file` or
+    /// `[http.tokens]`.
     #[schemars(extend("x-values" = "`true`, `false`", "x-default" = "`false`"))]
     #[serde(default)]
     free_sql: bool,
-    /// Gathers at once; more are refused with status 429. Each opens as many connections as it asks partitions: allow
-    /// the process that many files, and 600 more.
+    /// Maximum concurrent gathers; more are answered 429. Each opens one connection per partition: allow the process
+    /// that many open files, and 600 more.
     #[schemars(extend("x-values" = "1 to 256", "x-default" = "`32`"))]
     at_once: Option<usize>,
-    /// Of a gather that says none.
+    /// Deadline of a gather that sets none.
     #[schemars(with = "String", extend("x-values" = "duration, 10ms to `max_deadline`", "x-default" = "`\"10s\"`, at most `max_deadline`"))]
     #[serde(default, with = "humantime_serde")]
     deadline: Option<Duration>,
-    /// The longest that a gather may say.
+    /// Maximum deadline that a gather may set.
     #[schemars(with = "String", extend("x-values" = "duration, 10ms to 1m", "x-default" = "`\"1m\"`"))]
     #[serde(default, with = "humantime_serde")]
     max_deadline: Option<Duration>,
-    /// At a SIGTERM it takes no more connections; what is under way has so long.
+    /// Time that running gathers are given after a SIGTERM; new connections are no longer accepted.
     #[schemars(with = "String", extend("x-values" = "duration, 0s to 1day", "x-default" = "`\"10s\"`"))]
     #[serde(default, with = "humantime_serde")]
     shutdown_grace: Option<Duration>,
-    /// Least severe level that is logged, to standard error.
+    /// Lowest level that is logged, to standard error.
     #[schemars(extend("x-values" = "`error`, `warn`, `info`, `debug`, `trace`", "x-default" = "`\"info\"`"))]
     log_level: Option<String>,
-    /// How log lines look. Needs a restart to change.
+    /// Format of log lines. Needs a restart to change.
     #[schemars(extend("x-values" = "`text`, `json`", "x-default" = "`\"text\"`"))]
     log_format: Option<String>,
 }
 
-/// What the agents of all nodes are shown.
+/// Credentials for the agents of all nodes.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[agents]")]
@@ -138,15 +139,15 @@ struct Agents {
     token_file: Option<PathBuf>,
 }
 
-/// A partition, and the nodes that have it; 1 to 256, unless there is `gather.map_file`.
+/// A partition and the nodes that serve it; 1 to 256 of these tables, unless `gather.map_file` is set.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[[partition]]")]
 struct Partition {
-    /// As the agents have it in `[[partition]]`; no two alike.
+    /// The name in the agents' `[[partition]]`; unique.
     #[schemars(extend("x-values" = "1 to 128 visible ASCII characters", "x-default" = "required"))]
     name: String,
-    /// Nodes whose databases have the same rows of this partition. They are asked in turn.
+    /// Nodes whose databases have the same rows of this partition; they are queried in turn.
     #[schemars(extend("x-values" = "1 to 8 names of `[nodes]`", "x-default" = "required"))]
     nodes: Vec<String>,
 }

@@ -27,10 +27,10 @@ pub struct MakeArgs {
     /// Columns of the coordinates, on one scale; for clusters.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     columns: Vec<String>,
-    /// How many parts.
+    /// Number of parts.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=MAX_PARTITIONS as i64))]
     parts: u16,
-    /// What rows are told apart by.
+    /// Key that rows are partitioned by.
     #[arg(long, value_enum)]
     by: By,
     /// Clusters of `--by both`; default: half as many as parts.
@@ -42,7 +42,7 @@ pub struct MakeArgs {
     /// The same seed makes the same map of the same file.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// Where the map goes.
+    /// File to write the map to.
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
 }

@@ -75,7 +75,7 @@ struct ExtendArgs {
     /// CSV of the new rows, with the columns of the map.
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
-    /// Where the new map goes; default: in the place of the old one.
+    /// File to write the new map to; by default, it replaces the old one.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// TOML with a [[partition]] for each part, which the new rows are added to.

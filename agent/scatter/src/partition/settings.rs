@@ -57,54 +57,53 @@ pub struct PartitionDatabase {
 pub struct PartitionService {
     /// URL for queries.
     pub url: HttpUrl,
-    /// What the service is shown.
+    /// Credentials for the service.
     pub caller: Caller,
 }
 
-/// A part of the data, in a PostgreSQL database of this node or, with `url`, in a service that answers as an agent
-/// does; `POST /v1/partition-query` asks it: docs/scatter.md.
+/// A part of the data, in a PostgreSQL database of this node or, with `url`, in a service with an agent's protocol;
+/// `POST /v1/partition-query` queries it: docs/scatter.md.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[[partition]]")]
 pub struct PartitionSection {
-    /// The partition's name, no two alike.
+    /// The partition's name; unique.
     #[schemars(extend("x-values" = "1 to 120 visible ASCII characters", "x-default" = "required"))]
     name: String,
-    /// Where PostgreSQL listens.
+    /// Address of the PostgreSQL server.
     #[schemars(extend("x-values" = "`host:port` or `unix:///path`", "x-default" = "required, or `url`"))]
     address: Option<String>,
-    /// Who asks. Should have no right but to read what is asked for.
+    /// User to log in as; should only have the right to read what is queried.
     #[schemars(extend("x-values" = "1 to 120 visible ASCII characters", "x-default" = "required, or `url`"))]
     user: Option<String>,
     /// File with the password, read at start and reload.
     #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     password_file: Option<PathBuf>,
-    /// The database's name at the server.
+    /// Name of the database.
     #[schemars(extend("x-values" = "1 to 120 visible ASCII characters", "x-default" = "required, or `url`"))]
     database: Option<String>,
-    /// Speak TLS to PostgreSQL, by `[tls]`; its certificate must be valid for the host in `address`.
+    /// Whether to use TLS, with the files of `[tls]`; the server's certificate must be valid for the host in `address`.
     #[schemars(extend("x-values" = "`true`, `false`", "x-default" = "`false`"))]
     #[serde(default)]
     tls: bool,
-    /// The service that is asked in place of a database; the keys above, but for `name`, and `free_sql` do not go
-    /// with it.
+    /// Service to query in place of a database; excludes the keys above, except `name`, and `free_sql`.
     #[schemars(extend("x-values" = "`http://host[:port]/path`, or with `https://`", "x-default" = "none"))]
     url: Option<String>,
-    /// With `url`: file with 16 to 4096 printable characters, read at start and reload, that the service is shown as
-    /// `Authorization: Bearer …`.
+    /// With `url`: file with a token for the service, sent as `Authorization: Bearer …`: 16 to 4096 printable
+    /// characters, read at start and reload.
     #[schemars(extend("x-values" = "path", "x-default" = "none"))]
     token_file: Option<PathBuf>,
-    /// The service in whose backlog and bound the queries count; its `source.kind` must be `partitions`. Without it
-    /// they count in none.
+    /// Service whose backlog and bound the queries count towards, of `source.kind = "partitions"`. Without it they
+    /// count towards none.
     #[schemars(extend("x-values" = "a `name` of `[[service]]`", "x-default" = "none"))]
     service: Option<String>,
-    /// Queries that may be asked for by name: in SQL, with `$1`, `$2`… for parameters, or the name that the service
-    /// has for each. One at least, or `free_sql`.
+    /// Queries that callers may request by name: their SQL, with `$1`, `$2`… for parameters, or the service's name for
+    /// each. At least one, or `free_sql`.
     #[schemars(extend("x-values" = "table of name and SQL; with `url`, of name and 1 to 120 visible ASCII characters", "x-default" = "none"))]
     #[serde(default)]
     queries: BTreeMap<String, String>,
-    /// Answer any SQL query that only reads; needs `http.token_file` or `[http.tokens]`. Functions that `user` may
-    /// call may still do more than read.
+    /// Whether callers may send any SQL query that only reads; needs `http.token_file` or `[http.tokens]`. Functions
+    /// that `user` may call can still do more than read.
     #[schemars(extend("x-values" = "`true`, `false`", "x-default" = "`false`"))]
     #[serde(default)]
     free_sql: bool,

@@ -305,7 +305,7 @@ pub struct Change {
     pub value: Option<f64>,
 }
 
-/// How a node is from a change on.
+/// State of a node from a change on.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {

@@ -18,7 +18,7 @@ pub type Series = Vec<Option<Option<f64>>>;
 pub struct Line {
     /// Class of its style.
     pub class: &'static str,
-    /// What it shows, next to the chart.
+    /// Label next to the chart.
     pub name: String,
     /// Drawing commands.
     pub path: String,
@@ -28,11 +28,11 @@ pub struct Line {
 pub struct Chart {
     /// Unique on the page.
     pub id: String,
-    /// What is drawn.
+    /// Title of the chart.
     pub title: String,
     /// The current figure, with its unit.
     pub value: String,
-    /// What to compare it with.
+    /// Figure to compare it with.
     pub beside: String,
     /// Whether it is worse than was promised; `beside` says so, too.
     pub is_bad: bool,
@@ -40,7 +40,7 @@ pub struct Chart {
     pub top: Option<String>,
     /// In the order in which they are drawn.
     pub lines: Vec<Line>,
-    /// What is seen, for those who do not see it.
+    /// Text alternative for screen readers.
     pub told: String,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What is not known.
+/// Text for an unknown figure.
 pub const UNKNOWN: &str = "unknown";
 
 /// The longest age that is told, in seconds.

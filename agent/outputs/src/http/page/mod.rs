@@ -29,7 +29,7 @@ use super::{HttpConfig, NodeContext};
 use crate::envoy::SilentPeer;
 
 const STYLE: &str = include_str!("../../../templates/page.css");
-/// Where links to the documentation lead.
+/// Base URL of the documentation.
 const DOCS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs");
 /// Range of `refresh`, in seconds.
 const REFRESH_SECONDS: std::ops::RangeInclusive<u16> = 1..=3600;
@@ -42,7 +42,7 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// What the route goes by.
+/// State of the route.
 #[derive(Clone)]
 pub struct PageRoute {
     /// This node.
@@ -55,7 +55,7 @@ pub struct PageRoute {
     pub config: watch::Receiver<Arc<HttpConfig>>,
 }
 
-/// What is asked.
+/// Query parameters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asked {

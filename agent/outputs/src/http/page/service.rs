@@ -27,13 +27,13 @@ pub struct ServicePart {
     pub id: String,
     /// As configured.
     pub name: String,
-    /// Where proxies connect.
+    /// Address for proxies.
     pub address: Option<String>,
     /// In a word or two.
     pub state: &'static str,
     /// Class of its style.
     pub class: &'static str,
-    /// What an operator has to know first.
+    /// Warnings for operators.
     pub notices: Vec<String>,
     /// The figures that are drawn.
     pub charts: Vec<Chart>,
@@ -41,16 +41,16 @@ pub struct ServicePart {
     pub facts: Vec<(&'static str, String)>,
     /// Of the last step: its label value and its meaning.
     pub reason: Option<(&'static str, &'static str)>,
-    /// Who shares the bound.
+    /// Proxies that share the bound.
     pub proxies: Vec<ProxyView>,
     /// The other nodes.
     pub nodes: Vec<NodeRow>,
-    /// How many are not among them.
+    /// Number of nodes that are left out.
     pub left_out: usize,
     figures: Option<Figures>,
 }
 
-/// What the charts compare with the past; `None` where it is not known now.
+/// Current figures, which the charts compare with the past; `None` where unknown.
 struct Figures {
     observes: bool,
     objective: String,
@@ -371,7 +371,7 @@ impl Figures {
     }
 }
 
-/// What all charts of a service are drawn from.
+/// Data of all charts of a service.
 struct Drawn<'a> {
     id: &'a str,
     points: &'a [Option<Point>],

@@ -48,7 +48,7 @@ impl Node {
 /// Content of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
-    /// How the request ended.
+    /// Outcome of the request.
     pub end: End,
     /// Whether the request asked for a place, and got one.
     pub asked: Asked,
@@ -58,7 +58,7 @@ pub struct Line {
     pub early: bool,
 }
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum End {
     /// It succeeded.
