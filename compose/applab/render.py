@@ -22,6 +22,8 @@ LOG_FORMAT = ROOT / "haproxy" / "snippets" / "log-format.cfg"
 # The demo service's: a node that takes writes, and a path that says whether a node is well. A saturated
 # process does not answer such a path in time, though it serves: what is checked is that it takes connections.
 _TRANSACTIONS = re.compile(r"(?m)^backend transactions\n(?:[ \t].*\n|\n)*")
+# Its keys are in the path, an application's requests have none.
+_KEY = "path,field(3,/),xxh32"
 _DEMO_ONLY = re.compile(r"(?m)^\s+(?:use_backend transactions|option httpchk)\b.*\n")
 
 
@@ -43,13 +45,14 @@ def haproxy(policy: Policy, addresses: Addresses, socket: Path) -> str:
     text = render.haproxy(
         policy.base.example.read_text(), addresses.ports, socket, policy.base.settings.get("maxconn")
     )
-    text = _DEMO_ONLY.sub("", _TRANSACTIONS.sub("", text))
-    if balance := policy.base.settings.get("balance"):
-        text, found = re.subn(r"(?m)^(\s+balance ).+$", rf"\g<1>{balance}", text)
-        if found != 1:
-            raise LabError(f"{policy.base.example} has {found} `balance` lines, not one")
-    if policy.base.settings.get("classes"):
-        text = with_classes(text, policy.base.example)
+    text = _DEMO_ONLY.sub("", _TRANSACTIONS.sub("", text)).replace(_KEY, "str(-)")
+    for setting, words in (("balance", "balance"), ("timeout_queue", "timeout queue")):
+        if value := policy.base.settings.get(setting):
+            text, found = re.subn(rf"(?m)^(\s+{words} ).+$", rf"\g<1>{value}", text)
+            if found != 1:
+                raise LabError(f"{policy.base.example} has {found} `{words}` lines, not one")
+    if header := policy.base.settings.get("classes"):
+        text = with_classes(text, header, policy.base.example)
     if policy.source != "haproxy-log":
         return text
     snippet = LOG_FORMAT.read_text()
@@ -66,16 +69,16 @@ def haproxy(policy: Policy, addresses: Addresses, socket: Path) -> str:
     return text
 
 
-def with_classes(text: str, example: Path) -> str:
-    """The same, with a request's class from its header x-class, for the Lua policy or HAProxy's queue."""
-    told = "http-request set-var(txn.plimsoll_class) req.hdr(x-class)"
+def with_classes(text: str, header: str, example: Path) -> str:
+    """The same, with a request's class from a header, for the Lua policy or HAProxy's queue."""
+    told = f"http-request set-var(txn.plimsoll_class) req.hdr({header})"
     text, found = re.subn(
-        r"(?m)^(\s+)(http-request set-var\(txn\.plimsoll\) .*?xxh32,)",
+        r"(?m)^(\s+)(http-request set-var\(txn\.plimsoll\) str\(-\),)",
         rf'\1{told}\n\1\2concat("/",txn.plimsoll_class),',
         text,
     )
     if not found:
-        rule = "http-request set-priority-class int(100) if { req.hdr(x-class) 3 }"
+        rule = f"http-request set-priority-class int(100) if {{ req.hdr({header}) 3 }}"
         text, found = re.subn(r"(?m)^(\s+)(balance .*\n)", rf"\1\2\1{rule}\n", text)
     if found != 1:
         raise LabError(f"{example} has {found} places for classes, not one")

@@ -49,8 +49,8 @@ def try_the_ring(site: Site) -> None:
 
 
 def try_classes(site: Site) -> None:
-    (old,) = [line for line in site.lines.splitlines() if "lua.plimsoll_admit" in line]
-    lines = site.lines.replace(old + "\n", site.guide.take("Important requests first", "haproxy"))
+    key, other = [line + "\n" for line in site.lines.splitlines() if "lua.plimsoll_admit" in line]
+    lines = site.lines.replace(other, "").replace(key, site.guide.take("Important requests first", "haproxy"))
     site.configure(lines)
     site.reload()
     for words in ("http://127.0.0.1/x/S1", "-H 'x-retry: 1' http://127.0.0.1/reports/S1"):

@@ -15,12 +15,18 @@ from tests.harness.process import TIED
 SCRIPTS = Path(__file__).parent / "vtc"
 POLICY = (ROOT / "haproxy" / "snippets" / "lua-policy.cfg").read_text()
 # Of an operator who trusts clients to say what they cost.
-TRUSTING = POLICY.replace("#   http-request set-var(txn.plimsoll_cost)", "    http-request set-var(txn.plimsoll_cost)")
-TRUSTING = TRUSTING.replace("xxh32,lua", 'xxh32,concat(" ",txn.plimsoll_cost),lua')
+TRUSTING = POLICY.replace(
+    "#   http-request set-var(txn.plimsoll_cost)", "    http-request set-var(txn.plimsoll_cost)"
+)
+TRUSTING = TRUSTING.replace(",lua.plimsoll_admit", ',concat(" ",txn.plimsoll_cost),lua.plimsoll_admit')
 # Of an operator who has classes, and takes the cost from the client as well.
-CLASSED = TRUSTING.replace(
-    "#   http-request set-var(txn.plimsoll_class)", "    http-request set-var(txn.plimsoll_class)"
-).replace("xxh32,", 'xxh32,concat("/",txn.plimsoll_class),')
+CLASSED = (
+    TRUSTING.replace(
+        "#   http-request set-var(txn.plimsoll_class)", "    http-request set-var(txn.plimsoll_class)"
+    )
+    .replace("xxh32,", 'xxh32,concat("/",txn.plimsoll_class),')
+    .replace("str(-),", 'str(-),concat("/",txn.plimsoll_class),')
+)
 # What follows the decision, for scripts that ask for one in another way.
 DECISION = POLICY[POLICY.index("    http-request return") :]
 TOLD = """\
