@@ -22,8 +22,9 @@ LOG_FORMAT = ROOT / "haproxy" / "snippets" / "log-format.cfg"
 # The demo service's: a node that takes writes, and a path that says whether a node is well. A saturated
 # process does not answer such a path in time, though it serves: what is checked is that it takes connections.
 _TRANSACTIONS = re.compile(r"(?m)^backend transactions\n(?:[ \t].*\n|\n)*")
-# Its keys are in the path, an application's requests have none.
-_KEY = "path,field(3,/),xxh32"
+# Its keys are in the path; an application's requests have none, so the line for these is the only one.
+_KEYED = re.compile(r"(?m)^.* path,field\(3,/\),xxh32,.*lua\.plimsoll_admit\n")
+_KEYLESS = " unless { path,field(3,/) -m found }"
 _DEMO_ONLY = re.compile(r"(?m)^\s+(?:use_backend transactions|option httpchk)\b.*\n")
 
 
@@ -45,7 +46,7 @@ def haproxy(policy: Policy, addresses: Addresses, socket: Path) -> str:
     text = render.haproxy(
         policy.base.example.read_text(), addresses.ports, socket, policy.base.settings.get("maxconn")
     )
-    text = _DEMO_ONLY.sub("", _TRANSACTIONS.sub("", text)).replace(_KEY, "str(-)")
+    text = _KEYED.sub("", _DEMO_ONLY.sub("", _TRANSACTIONS.sub("", text))).replace(_KEYLESS, "")
     for setting, words in (("balance", "balance"), ("timeout_queue", "timeout queue")):
         if value := policy.base.settings.get(setting):
             text, found = re.subn(rf"(?m)^(\s+{words} ).+$", rf"\g<1>{value}", text)
