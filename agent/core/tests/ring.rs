@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use plimsoll_core::ring::{
-    DEFAULT_SLOTS, MAX_NODES, NOBODY, RingDelta, RingError, RingTable, SizesError, key_hash,
-    ring_sizes, slot_of_hash, worth_moving,
+    DEFAULT_SLOTS, MAX_NODES, MAX_SLOTS, NOBODY, RingDelta, RingError, RingTable, SizesError,
+    key_hash, ring_sizes, ring_weights, slot_of_hash, worth_moving,
 };
 use proptest::prelude::*;
 
@@ -64,6 +64,78 @@ fn invalid_rings_are_refused() {
 }
 
 #[test]
+fn rings_reach_up_to_their_limits_and_not_beyond() {
+    let slots = MAX_SLOTS as usize;
+    assert_eq!(RingTable::empty(MAX_SLOTS).unwrap().slots(), MAX_SLOTS);
+    assert_eq!(
+        RingTable::empty(MAX_SLOTS + 1),
+        Err(RingError::Slots(slots + 1))
+    );
+    assert_eq!(RingTable::empty(0), Err(RingError::Slots(0)));
+    assert!(RingTable::from_owners(1, 1, vec![0; slots]).is_ok());
+    assert_eq!(
+        RingTable::from_owners(1, 1, vec![0; slots + 1]),
+        Err(RingError::Slots(slots + 1))
+    );
+    assert!(ring_sizes(&[1.0], MAX_SLOTS).is_ok());
+    assert_eq!(
+        ring_sizes(&[1.0], MAX_SLOTS + 1),
+        Err(SizesError::Slots(MAX_SLOTS + 1))
+    );
+    assert_eq!(ring_sizes(&[1.0; 3], 3), Ok(vec![1; 3]));
+
+    let table = RingTable::from_owners(7, MAX_NODES, vec![0, 1]).unwrap();
+    assert_eq!((table.version(), table.nodes()), (7, MAX_NODES));
+    assert_eq!(
+        RingTable::from_owners(7, MAX_NODES + 1, vec![0, 1]),
+        Err(RingError::Sizes)
+    );
+    let mut sizes = vec![0; MAX_NODES];
+    sizes[MAX_NODES - 1] = 2;
+    let delta = table.change_to(&sizes).unwrap();
+    assert_eq!((delta.from, delta.to), (7, 8));
+    let changed = |nodes| table.clone().apply(&delta, nodes);
+    assert_eq!(changed(MAX_NODES), Ok(()));
+    assert_eq!(changed(MAX_NODES + 1), Err(RingError::Sizes));
+    sizes.push(0);
+    for wrong in [&sizes[..], &[1, 0], &[2, 1]] {
+        assert_eq!(table.change_to(wrong), Err(RingError::Sizes));
+    }
+    let larger = RingTable::empty(3).unwrap();
+    assert_eq!(table.difference(&larger), Err(RingError::Slots(3)));
+}
+
+#[test]
+fn what_is_wrong_with_a_ring_is_said() {
+    let wrong: [(&dyn std::error::Error, &str); 7] = [
+        (&SizesError::TooManyNodes(300), "300 nodes, maximum 255"),
+        (&SizesError::Slots(2), "2 slots: must be within"),
+        (&RingError::Slots(0), "0 slots: must be within 1..=1048576"),
+        (
+            &RingError::Owner { slot: 3, owner: 9 },
+            "slot 3: owner 9 is no node",
+        ),
+        (&RingError::Slot(8), "slot 8 is beyond the table"),
+        (
+            &RingError::Gap { have: 1, from: 7 },
+            "from version 7 does not fit version 1",
+        ),
+        (&RingError::Sizes, "sizes do not sum"),
+    ];
+    for (error, text) in wrong {
+        assert!(error.to_string().contains(text), "{error}");
+    }
+}
+
+#[test]
+fn a_capacity_that_cannot_be_counts_as_unknown() {
+    for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let weights = ring_weights(&[Some(2.0), Some(bad), Some(4.0)]);
+        assert_eq!(weights, [2.0, 3.0, 4.0], "{bad}");
+    }
+}
+
+#[test]
 fn ring_of_255_nodes_has_all_as_owners() {
     let table = table(&[1.0; MAX_NODES], DEFAULT_SLOTS);
     assert!(table.sizes().iter().all(|size| (64..=65).contains(size)));
@@ -102,6 +174,7 @@ fn a_ring_without_live_nodes_has_no_owner() {
 #[test]
 fn noise_moves_no_keys_but_membership_does() {
     assert!(!worth_moving(&[100, 100], &[104, 96], 0.05));
+    assert!(!worth_moving(&[100, 100], &[105, 95], 0.05));
     assert!(worth_moving(&[100, 100], &[106, 94], 0.05));
     assert!(worth_moving(&[100, 0], &[99, 1], 0.05));
     assert!(worth_moving(&[199, 1], &[200], 0.05));
