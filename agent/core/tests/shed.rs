@@ -86,6 +86,94 @@ fn admitted_cost_is_ended_cost_plus_backlog_growth() {
     );
 }
 
+#[test]
+fn flow_counts_failures_and_given_costs_and_sums_over_nodes() {
+    let mut seen = observation(0.5, &[0.1; 10], 4.0);
+    seen.failed = 5;
+    let measured = |seen: &Observation| FlowMeter::default().measure(seen, 2.0, 100.0);
+    let by_mean = measured(&seen).unwrap();
+    assert_eq!(by_mean, flow(60.0, 60.0, 8.0, 100.0));
+    seen.finished_cost = Some(Cost(35.0));
+    let by_cost = measured(&seen).unwrap();
+    assert_eq!(by_cost, flow(90.0, 90.0, 8.0, 100.0));
+    let sum: Flow = [by_mean, by_cost].into_iter().sum();
+    assert_eq!(sum, flow(150.0, 150.0, 16.0, 200.0));
+    for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        seen.period = Seconds(seconds);
+        assert_eq!(measured(&seen), None, "{seconds}");
+    }
+}
+
+#[test]
+fn backlog_before_a_gap_does_not_count_as_shrunk() {
+    let mut meter = FlowMeter::default();
+    let mut step = |ended: usize, jobs: Option<f64>| {
+        let mut seen = observation(1.0, &vec![0.1; ended], 0.0);
+        seen.jobs = jobs;
+        meter.measure(&seen, 1.0, 100.0).unwrap().admitted
+    };
+    assert_eq!(step(10, Some(50.0)), 10.0);
+    assert_eq!(step(10, Some(45.0)), 5.0);
+    // More left than ended: nothing was admitted.
+    assert_eq!(step(10, Some(5.0)), 0.0);
+    assert_eq!(step(10, None), 10.0);
+    assert_eq!(step(10, Some(90.0)), 10.0);
+}
+
+#[test]
+fn shed_fraction_closes_part_of_the_gap_to_the_target_backlog() {
+    let first = |flow: Flow, shed, seconds| Shedder::default().step(&flow, shed, seconds);
+    let near = |found: f64, wanted: f64| assert!((found - wanted).abs() < 1e-9, "{found} {wanted}");
+    // At the target the throughput passes, beyond it less, and never under a third of it.
+    near(first(flow(200.0, 100.0, 800.0, 1e3), 0.0, 1.0), 0.5);
+    near(first(flow(200.0, 100.0, 900.0, 1e3), 0.0, 1.0), 0.65);
+    near(first(flow(200.0, 100.0, 900.0, 1e3), 0.0, 2.0), 0.575);
+    near(first(flow(200.0, 100.0, 1800.0, 1e3), 0.0, 1.0), 0.85);
+    // Below it more passes, by the bound or by the throughput.
+    near(first(flow(500.0, 100.0, 300.0, 1e3), 0.0, 1.0), 0.5);
+    near(first(flow(4e3, 2e3, 300.0, 1e3), 0.0, 1.0), 0.4375);
+    near(first(flow(100.0, 100.0, 800.0, 1e3), 0.0, 1.0), 0.0);
+    near(first(flow(100.5, 100.0, 800.0, 1e3), 0.0, 1.0), 0.0);
+    // What was admitted is what passed of the load.
+    near(first(flow(100.0, 100.0, 800.0, 1e3), 0.5, 1.0), 0.5);
+    let mut shedder = Shedder::default();
+    near(shedder.step(&flow(200.0, 100.0, 800.0, 1e3), 0.0, 1.0), 0.5);
+    near(shedder.step(&flow(150.0, 100.0, 800.0, 1e3), 0.5, 1.0), 0.5);
+}
+
+#[test]
+fn shed_fraction_follows_small_changes_of_the_load_by_half_and_steps_at_once() {
+    let after = |admitted: f64| {
+        let mut shedder = Shedder::default();
+        shedder.step(&flow(200.0, 100.0, 800.0, 1e3), 0.0, 1.0);
+        let shed = shedder.step(&flow(admitted, 100.0, 800.0, 1e3), 0.0, 1.0);
+        100.0 / (1.0 - shed)
+    };
+    for (admitted, offered) in [
+        (240.0, 220.0),
+        (260.0, 230.0),
+        (140.0, 170.0),
+        (300.0, 300.0),
+        (130.0, 130.0),
+    ] {
+        let found = after(admitted);
+        assert!((found - offered).abs() < 1e-9, "{admitted}: {found}");
+    }
+}
+
+#[test]
+fn without_a_sound_flow_the_fraction_in_force_stays() {
+    let sound = flow(200.0, 100.0, 900.0, 1e3);
+    let bad = flow(f64::NAN, 100.0, 900.0, 1e3);
+    let unbound = flow(200.0, 100.0, 900.0, 0.0);
+    for (flow, seconds) in [(bad, 1.0), (unbound, 1.0), (sound, 0.0)] {
+        for (shed, kept) in [(0.0, 0.0), (0.25, 0.25), (1.0, 0.98), (-1.0, 0.0)] {
+            let found = Shedder::default().step(&flow, shed, seconds);
+            assert!((found - kept).abs() < 1e-9, "{flow:?} {shed}: {found}");
+        }
+    }
+}
+
 /// Five nodes of 100 requests a second, agents that step each second, a proxy that asks twice in it.
 fn cluster(seed: u64) -> Cluster {
     Cluster::new(&[0.08; 5], 8, 1.0, 64.0, seed)
