@@ -302,3 +302,145 @@ fn times(
 ) -> [f64; PARAMETERS] {
     matrix.map(|row| dot(&row, vector))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    const DEFAULT: PiGains = PiGains { kp: 0.4, ki: 0.5 };
+
+    fn near(found: f64, wanted: f64) {
+        assert!((found - wanted).abs() < 1e-9, "{found}, not {wanted}");
+    }
+
+    /// (z² - 2 r cos(w) z + r²) times the polynomial.
+    fn with_pair<const N: usize, const M: usize>(rest: [f64; N], r: f64, w: f64) -> [f64; M] {
+        let pair = [1.0, -2.0 * r * w.cos(), r * r];
+        let mut product = [0.0; M];
+        for (i, a) in rest.iter().enumerate() {
+            for (j, b) in pair.iter().enumerate() {
+                product[i + j] += a * b;
+            }
+        }
+        product
+    }
+
+    proptest! {
+        #[test]
+        fn a_polynomial_is_stable_if_its_largest_root_is_within_the_unit_circle(
+            r in 0.0..1.5_f64, w in 0.0..3.1_f64, q in 0.0..1.5_f64, v in 0.0..3.1_f64, real in -1.5..1.5_f64, scale in 0.1..10.0_f64,
+        ) {
+            let largest = r.max(q);
+            prop_assume!([largest, r.max(real.abs())].iter().all(|it| (it - 1.0).abs() > 1e-3));
+            let cubic: [f64; 4] = with_pair([scale, -scale * real], r, w);
+            prop_assert_eq!(is_stable(cubic), r.max(real.abs()) < 1.0);
+            let square: [f64; 3] = with_pair([scale], q, v);
+            let quartic: [f64; 5] = with_pair(square, r, w);
+            prop_assert_eq!(is_stable(quartic), largest < 1.0);
+        }
+    }
+
+    #[test]
+    fn a_root_on_the_unit_circle_is_not_stable() {
+        assert!(is_stable([1.0, -0.999]));
+        assert!(!is_stable([1.0, -1.0]) && !is_stable([2.0, 2.0]));
+        assert!(!is_stable([1.0, f64::NAN, 0.0]));
+    }
+
+    /// Gains, and the margins' polynomials, were computed with the roots themselves.
+    #[test]
+    fn poles_are_placed_and_gains_reduced_until_the_loop_bears_its_margins() {
+        for [a, b1, b2, spread, periods, kp, integral] in [
+            [0.5, 0.5, 0.0, 0.0, 20.0, 0.2, 0.265_9],
+            [0.8, 0.4, 0.0, 0.1, 20.0, 0.701_342, 0.217_378],
+            [0.3, 0.3, 0.2, 0.05, 60.0, 0.181_818, 0.175_092],
+            [0.6, 0.1, 0.6, 0.0, 8.0, 0.371_165, 0.303_681],
+            [0.9, 0.2, 0.3, 0.1, 3.0, 0.477_819, 0.232_452],
+            [0.0, 1.0, 0.2, 0.0, 10.0, 0.083_333, 0.561_021],
+            [0.2, 0.1, 0.9, 0.1, 20.0, 0.090_909, 0.254_998],
+        ] {
+            let found = placed(Answer { a, b1, b2 }, spread, periods);
+            let off = (found.0 - kp).abs().max((found.1 - integral).abs());
+            assert!(off < 1e-6, "{found:?}");
+        }
+    }
+
+    /// A node whose delay follows the bound by the model, under a bound that varies.
+    fn taught(a: f64, b1: f64, b2: f64, samples: usize) -> Tuner {
+        let mut tuner = Tuner::default();
+        let (mut y, mut before) = (0.0, 0.0);
+        for k in 0..samples {
+            let u = 0.3 * (0.7 * k as f64).sin() + 0.2 * (2.3 * k as f64).cos();
+            y = a * y + b1 * u + b2 * before + 0.02;
+            before = u;
+            tuner.note(50.0 * u.exp(), y.exp(), 20.0, DEFAULT);
+        }
+        tuner
+    }
+
+    #[test]
+    fn the_response_is_learned() {
+        for (a, b1, b2) in [(0.5, 0.5, 0.0), (0.2, 0.7, 0.3), (0.7, 0.1, 0.4)] {
+            let tuner = taught(a, b1, b2, 300);
+            for (found, wanted) in tuner.found.iter().zip([a, b1, b2]) {
+                assert!((found - wanted).abs() < 0.02, "{:?}", tuner.found);
+            }
+            assert_eq!(tuner.samples, 299);
+            assert!(tuner.missed[0] < 0.01 * tuner.missed[1]);
+            let spread = tuner.covariance[1][1] + tuner.covariance[2][2];
+            assert!(spread < 0.1 * PRIOR_SPREAD[1].powi(2), "{spread}");
+            near(tuner.noise, NOISES.0 * NOISES.0);
+        }
+    }
+
+    #[test]
+    fn gains_approach_those_placed_for_the_response() {
+        let tuner = taught(0.2, 0.7, 0.3, 300);
+        let wanted = tuner.wanted(20.0, DEFAULT).unwrap();
+        let found = tuner.gains(DEFAULT);
+        assert!((found.kp - wanted.kp).abs() < 1e-3 && (found.ki - wanted.ki).abs() < 1e-3);
+        let [a, b1, b2, _] = tuner.found;
+        let variance =
+            tuner.covariance[1][1] + tuner.covariance[2][2] + 2.0 * tuner.covariance[1][2];
+        let (kp, integral) = placed(Answer { a, b1, b2 }, variance.sqrt(), 20.0);
+        // Not below a quarter of the default.
+        near(wanted.kp, kp.max(0.25 * DEFAULT.kp));
+        near(wanted.kp * wanted.ki, integral.clamp(0.05, 0.4));
+    }
+
+    #[test]
+    fn a_step_goes_a_fifth_of_the_way() {
+        let to = PiGains { kp: 0.9, ki: 1.0 };
+        let found = between(DEFAULT, to, APPROACH);
+        near(found.kp, 0.5);
+        near(found.kp * found.ki, 0.34);
+    }
+
+    #[test]
+    fn gains_stay_where_little_is_known() {
+        assert_eq!(Tuner::default().gains(DEFAULT), DEFAULT);
+        assert_eq!(taught(0.5, 0.5, 0.0, 8).wanted(20.0, DEFAULT), None);
+        assert!(taught(0.5, 0.5, 0.0, 60).wanted(20.0, DEFAULT).is_some());
+        // A delay that does not depend on the bound, or that hardly forgets.
+        assert_eq!(taught(0.5, 0.0, 0.01, 300).wanted(20.0, DEFAULT), None);
+        assert_eq!(taught(0.97, 0.1, 0.1, 300).wanted(20.0, DEFAULT), None);
+        // One that falls as the bound rises is no model.
+        let wanted = taught(0.5, -0.3, -0.2, 300).wanted(20.0, DEFAULT);
+        assert_eq!(wanted, Some(DEFAULT));
+    }
+
+    #[test]
+    fn nothing_is_learned_across_a_gap_or_from_what_is_no_number() {
+        let mut tuner = taught(0.5, 0.5, 0.0, 20);
+        tuner.gap();
+        let found = tuner.found;
+        tuner.note(50.0, 1.0, 20.0, DEFAULT);
+        assert_eq!((tuner.samples, tuner.found), (19, found));
+        tuner.note(50.0, 1.0, 20.0, DEFAULT);
+        assert_eq!(tuner.samples, 20);
+        tuner.note(f64::NAN, 1.0, 20.0, DEFAULT);
+        assert_eq!((tuner.samples, tuner.found), (0, PRIOR));
+    }
+}
