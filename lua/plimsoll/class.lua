@@ -7,7 +7,7 @@ local M = {}
 
 M.LOWEST = 3
 
--- Part of the cost of higher classes that is refused at a node on whose room lower ones make demands.
+-- Fraction of the higher classes' cost that may be refused while lower ones are admitted.
 local REFUSED_PART = 0.0025
 -- Part of a reserve that is left after a period in which no request was of a class that it is for.
 local KEPT_PART = 0.9

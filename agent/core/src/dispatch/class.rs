@@ -1,6 +1,6 @@
 //! Classes of requests: when a node is full, the lower ones are refused first.
 
-/// Part of the cost of higher classes that is refused at a node on whose room lower ones make demands.
+/// Fraction of the higher classes' cost that may be refused while lower ones are admitted.
 const REFUSED_PART: f64 = 0.0025;
 /// Part of a reserve that is left after a period in which no request was of a class that it is for.
 const KEPT_PART: f64 = 0.9;
@@ -40,7 +40,7 @@ impl Class {
 pub(super) struct Reserves {
     /// By class, from 1.
     rooms: [f64; Class::COUNT - 1],
-    /// Number of the highest class that asked in this period; [`Class::COUNT`] if none did.
+    /// The highest class that asked in this period, if any did.
     highest_asked: Option<u8>,
 }
 
