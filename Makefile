@@ -201,7 +201,7 @@ test-python:
 	@# A short directory: the paths of sockets are bounded. It stays where a test fails. Files with many tests, which
 	@# are quick ones, are not to come first.
 	directory=$$(mktemp -d /tmp/pt-XXXX) && \
-		$(PYTHON) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --basetemp "$$directory" \
+		$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --basetemp "$$directory" \
 			--junitxml "$(lastword $(REPORTS))" && rm -rf "$$directory"
 
 bench: tools build ## Measure the agent (step, agent-check, CPU, memory), what a request costs in each tier, and what Redis pays
