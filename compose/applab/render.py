@@ -22,10 +22,10 @@ LOG_FORMAT = ROOT / "haproxy" / "snippets" / "log-format.cfg"
 # The demo service's: a node that takes writes, and a path that says whether a node is well. A saturated
 # process does not answer such a path in time, though it serves: what is checked is that it takes connections.
 _TRANSACTIONS = re.compile(r"(?m)^backend transactions\n(?:[ \t].*\n|\n)*")
+_DEMO_ONLY = re.compile(r"(?m)^\s+(?:use_backend transactions|option httpchk)\b.*\n")
 # Its keys are in the path; an application's requests have none, so the line for these is the only one.
 _KEYED = re.compile(r"(?m)^.* path,field\(3,/\),xxh32,.*lua\.plimsoll_admit\n")
 _KEYLESS = " unless { path,field(3,/) -m found }"
-_DEMO_ONLY = re.compile(r"(?m)^\s+(?:use_backend transactions|option httpchk)\b.*\n")
 
 
 @dataclass(frozen=True)

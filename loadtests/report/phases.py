@@ -61,7 +61,7 @@ def figures(policy: Policy, phase: dict[str, Any], sla: float) -> Phase:
         "error_fraction": part((outcome == "error").sum()),
         # Requests dropped because all virtual users were busy: none of them is timely.
         "dropped_fraction": part(max(0.0, planned - outcome.size - 1)),
-        **of_highest_class(requests.important[sent], outcome, delay, sla),
+        **of_highest_class(requests.important[sent], outcome, delay, timely),
         "p50_delay_s": rounded(p50),
         "p95_delay_s": rounded(p95),
         "p99_delay_s": rounded(p99),
@@ -69,15 +69,13 @@ def figures(policy: Policy, phase: dict[str, Any], sla: float) -> Phase:
 
 
 def of_highest_class(
-    chosen: np.ndarray, outcome: np.ndarray, delay: np.ndarray, sla: float
+    chosen: np.ndarray, outcome: np.ndarray, delay: np.ndarray, timely: np.ndarray
 ) -> dict[str, float | None]:
     """What became of the requests of the highest class."""
-    outcome, delay = outcome[chosen], delay[chosen]
-    served = outcome == "ok"
-    timely = float((served & (delay <= sla)).sum())
+    served = delay[chosen & (outcome == "ok")]
     return {
-        "important_timely_fraction": rounded(ratio(timely, outcome.size)),
-        "important_p95_delay_s": rounded(np.percentile(delay[served], 95)) if served.any() else None,
+        "important_timely_fraction": rounded(ratio(float(timely[chosen].sum()), chosen.sum())),
+        "important_p95_delay_s": rounded(np.percentile(served, 95)) if served.size else None,
     }
 
 

@@ -29,18 +29,17 @@ end
 -- @return route string or nil
 -- @return class integer from 0 to 3, or nil
 function M.request(text)
-  local hash = #text <= MAX_DIGITS and tonumber(text, 10)
-  if hash then
-    return hash >= 0 and hash <= MAX_HASH and hash
+  local alone = #text <= MAX_DIGITS and tonumber(text, 10)
+  if alone then
+    return alone >= 0 and alone <= MAX_HASH and alone
   end
   local first = find(text, " ", 1, true)
   local word = first and sub(text, 1, first - 1) or text
   local slash = find(word, "/", 1, true)
-  local class
+  local class, hash
   if slash then
     word, class = sub(word, 1, slash - 1), class_in(sub(word, slash + 1))
   end
-  hash = nil
   if word ~= "-" then
     hash = #word <= MAX_DIGITS and tonumber(word, 10) or -1
     hash = hash >= 0 and hash <= MAX_HASH and hash

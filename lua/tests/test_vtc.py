@@ -14,16 +14,22 @@ from tests.harness.process import TIED
 
 SCRIPTS = Path(__file__).parent / "vtc"
 POLICY = (ROOT / "haproxy" / "snippets" / "lua-policy.cfg").read_text()
+
+
+def in_force(policy: str, variable: str) -> str:
+    """The policy with its commented rule that sets this variable."""
+    rule = f"   http-request set-var({variable})"
+    assert f"#{rule}" in policy
+    return policy.replace(f"#{rule}", f" {rule}")
+
+
 # Of an operator who trusts clients to say what they cost.
-TRUSTING = POLICY.replace(
-    "#   http-request set-var(txn.plimsoll_cost)", "    http-request set-var(txn.plimsoll_cost)"
+TRUSTING = in_force(POLICY, "txn.plimsoll_cost").replace(
+    ",lua.plimsoll_admit", ',concat(" ",txn.plimsoll_cost),lua.plimsoll_admit'
 )
-TRUSTING = TRUSTING.replace(",lua.plimsoll_admit", ',concat(" ",txn.plimsoll_cost),lua.plimsoll_admit')
 # Of an operator who has classes, and takes the cost from the client as well.
 CLASSED = (
-    TRUSTING.replace(
-        "#   http-request set-var(txn.plimsoll_class)", "    http-request set-var(txn.plimsoll_class)"
-    )
+    in_force(TRUSTING, "txn.plimsoll_class")
     .replace("xxh32,", 'xxh32,concat("/",txn.plimsoll_class),')
     .replace("str(-),", 'str(-),concat("/",txn.plimsoll_class),')
 )

@@ -338,21 +338,18 @@ fn dispatcher_matches_vectors() {
             cases.push(run(name, *placement, news, seed, Kind::default()));
         }
     }
-    for (seed, (name, placement)) in (300..).zip(&POLICIES[..3]) {
-        let news = NewsSettings::default();
-        let kind = Kind {
-            stops: true,
-            classes: false,
-        };
-        cases.push(run(name, *placement, news, seed, kind));
-    }
-    for (seed, (name, placement)) in (400..).zip(&POLICIES[..3]) {
-        let news = NewsSettings::default();
-        let kind = Kind {
-            stops: false,
-            classes: true,
-        };
-        cases.push(run(name, *placement, news, seed, kind));
+    let stops = Kind {
+        stops: true,
+        ..Kind::default()
+    };
+    let classes = Kind {
+        classes: true,
+        ..Kind::default()
+    };
+    for (first, kind) in [(300, stops), (400, classes)] {
+        for (seed, (name, placement)) in (first..).zip(&POLICIES[..3]) {
+            cases.push(run(name, *placement, NewsSettings::default(), seed, kind));
+        }
     }
     let what = "a dispatcher's decisions, step by step: shares and rings come and lapse, requests are admitted and end; a verdict is a node's name, full, or null where the proxy is to decide";
     compare("dispatch.json", what, cases);

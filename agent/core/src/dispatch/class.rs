@@ -8,7 +8,7 @@ const KEPT_PART: f64 = 0.9;
 const MIN_RESERVE: f64 = 0.01;
 
 /// Importance of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Class(u8);
 
 impl Class {
@@ -41,7 +41,7 @@ pub(super) struct Reserves {
     /// By class, from 1.
     rooms: [f64; Class::COUNT - 1],
     /// The highest class that asked in this period, if any did.
-    highest_asked: Option<u8>,
+    highest_asked: Option<Class>,
 }
 
 impl Reserves {
@@ -74,12 +74,15 @@ impl Reserves {
     }
 
     fn asked(&mut self, class: Class) {
-        let highest = self.highest_asked.unwrap_or(u8::MAX);
-        self.highest_asked = Some(highest.min(class.0));
+        let highest = self.highest_asked.unwrap_or(class);
+        self.highest_asked = Some(highest.min(class));
     }
 
     pub(super) fn end_period(&mut self, least_cost: f64) {
-        let highest = self.highest_asked.take().map_or(Class::COUNT, usize::from);
+        let highest = self
+            .highest_asked
+            .take()
+            .map_or(Class::COUNT, Class::number);
         for reserve in self.rooms.iter_mut().take(highest) {
             *reserve *= KEPT_PART;
             if *reserve < MIN_RESERVE * least_cost {

@@ -94,8 +94,9 @@ impl LoadLine {
         let slow = self
             .standing_window
             .surely_over(Seconds(target), &frame.sla);
-        let slow = slow.map(Seconds::get);
-        let slow = slow.filter(|_| self.is_credible(frame.bound_jobs / here));
+        let slow = slow
+            .map(Seconds::get)
+            .filter(|_| self.is_credible(frame.bound_jobs / here));
         self.restart_standing();
         if let Some(observed) = self.observed_rate {
             // The node did not reach the supposed rate.
