@@ -7,7 +7,7 @@ import pytest
 from envoy_site import Site
 
 from tests.harness.envoy import Envoy
-from tests.harness.eventually import until
+from tests.harness.eventually import LOADED_LIMIT_S, eventually, until
 from tests.harness.haproxy import SETTINGS, HAProxy, configuration, start_with_policy
 from tests.harness.traffic import Load
 
@@ -75,13 +75,9 @@ def envoy(shared: Site) -> Envoy:
 
 def test_haproxy_and_envoy_place_alike_and_share_the_bounds(shared, envoy, haproxy):
     keys = [f"S{number:04}" for number in range(300)]
-    asyncio.run(until("HAProxy's ring", lambda: haproxy_agrees(shared, haproxy)))
-    assert [envoy.node_of(key) for key in keys] == [haproxy.server_of(key) for key in keys]
+    # Each thread and worker takes the ring by itself, and a busy machine may end a node's lease meanwhile.
+    is_alike = lambda: [*map(envoy.node_of, keys)] == [*map(haproxy.server_of, keys)]  # noqa: E731
+    eventually("the same nodes", is_alike, LOADED_LIMIT_S)
     # The bounds are shared by six dispatchers.
     load = overload(shared, [envoy.port, haproxy.port], 4 + THREADS, 200)
     assert load.answers["503 full"] > 0
-
-
-def haproxy_agrees(site: Site, haproxy: HAProxy) -> bool:
-    keys = [site.key_of(node, number) for node in BOUNDS for number in range(10)]
-    return [haproxy.server_of(key) for key in keys] == 10 * ["node1"] + 10 * ["node2"]

@@ -42,7 +42,7 @@ fn tied(signal: &str) -> Command {
 
 /// Databases take their time to start on a busy machine.
 fn wait_long(what: &str, mut condition: impl FnMut() -> Option<()>) {
-    let until = Instant::now() + 6 * PATIENCE;
+    let until = Instant::now() + 2 * PATIENCE;
     while condition().is_none() {
         assert!(Instant::now() < until, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(20));

@@ -31,7 +31,8 @@ use serde_json::Value;
 pub use haproxy::Haproxy;
 pub use http::{connect_from, http_get, http_get_with, http_post};
 
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Much for what takes a moment, since the machine may be busy.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs the program that it is given, which gets EPERM when it asks for a socket of AF_NETLINK.
 pub const WITHOUT_NETLINK: &str = r#"
