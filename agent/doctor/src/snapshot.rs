@@ -133,7 +133,7 @@ pub struct Agent {
     pub version: String,
     /// Its clock, if reported.
     pub clock: Option<Clock>,
-    /// Ports without a list of allowed networks, by key.
+    /// Ports open to all networks that require neither a token nor a certificate, by key.
     pub unlimited: BTreeMap<String, String>,
     /// Services by name.
     pub services: BTreeMap<String, Service>,

@@ -194,6 +194,11 @@ impl ServerTls {
         })
     }
 
+    /// Whether clients must show a certificate.
+    pub fn wants_certificates(&self) -> bool {
+        self.files.authorities.is_some()
+    }
+
     /// Accepts clients by the certificates in force.
     pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.made.current())

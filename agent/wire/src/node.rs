@@ -32,6 +32,10 @@ pub struct Listener {
     pub address: String,
     /// Networks that may connect; null allows all.
     pub allow: Option<Vec<String>>,
+    /// What clients must show: `token` for all but reading, `client_certificate` for everything. Older agents do not
+    /// send it.
+    #[serde(default)]
+    pub requires: Vec<String>,
 }
 
 /// A service. Fields that older agents do not send are optional.

@@ -255,6 +255,7 @@ fn nodes() {
     let listener = |address: &str, allow| Listener {
         address: address.to_owned(),
         allow,
+        requires: vec!["token".to_owned()],
     };
     let node = NodeView {
         version: "0.1.0".to_owned(),

@@ -44,7 +44,12 @@ def test_agents_that_do_not_see_what_they_should_are_found(stack, tmp_path):
     text = agent.service(BOUND, source=HISTOGRAM.format(port=service.port) + GAUGE)
     blind = opened(Agent(stack, tmp_path, "blind", text)).start().wait_ready()
     text = agent.service(BOUND, source=HISTOGRAM.format(port=nobody))
-    fails = Agent(stack, tmp_path, "fails", text).start().wait_ready()
+    # Open to all networks, but not to everybody.
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    token.chmod(0o600)
+    text += f'[http.tokens]\nobserve_file = "{token}"\n'
+    fails = opened(Agent(stack, tmp_path, "fails", text)).start().wait_ready()
     eventually("a failure", lambda: fails.json("/v1/node")["services"]["stocks"]["source_error"])
     state = lambda: blind.json("/v1/node")["services"]["stocks"]["sight"] or {}  # noqa: E731
     eventually("the source is blind", lambda: state().get("unseen"))

@@ -92,12 +92,19 @@ impl Config {
             send: service.send,
             mode: service.settings.mode,
         };
+        let certificate = self
+            .http_tls
+            .as_ref()
+            .filter(|tls| tls.wants_certificates());
+        let token = (!self.http_tokens.is_empty()).then_some("token");
+        let certificate = certificate.map(|_| "client_certificate");
         OutputSettings::new(
             self.services.iter().map(output).collect(),
             self.period,
             self.agent_check.clone(),
             self.http_listen,
             self.http_allow.clone(),
+            token.into_iter().chain(certificate).collect(),
         )
     }
 }

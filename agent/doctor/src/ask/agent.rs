@@ -51,7 +51,7 @@ fn agent(node: NodeView, at: &str, now: f64, took: f64) -> Result<Agent, String>
         error: took,
     };
     let unlimited = node.listeners.into_iter();
-    let unlimited = unlimited.filter(|(_, listener)| listener.allow.is_none());
+    let unlimited = unlimited.filter(|(_, it)| it.allow.is_none() && it.requires.is_empty());
     let service = |(name, said): (String, Value)| {
         let name = shown(&name);
         let said = NodeService::parse(said).map_err(|it| format!("services.{name}: {it}"))?;
@@ -117,7 +117,8 @@ mod tests {
     #[test]
     fn an_answer_is_read() {
         let text = r#"{"version": "0.1.0", "unix_time": 1005.0, "more": 1,
-            "listeners": {"http.listen": {"address": "0.0.0.0:9464", "allow": null},
+            "listeners": {"http.listen": {"address": "0.0.0.0:9464", "allow": null, "requires": []},
+                          "other.listen": {"address": "0.0.0.0:9465", "allow": null, "requires": ["token"]},
                           "agent_check.listen": {"address": "0.0.0.0:9101", "allow": []}},
             "services": {"q": {"address": null, "health": "up", "override": {"drain": false, "health": null},
                 "decision": {"bound": 64.0}, "weight_bound": 64.0, "shed": {"fraction": 0.0, "asked": false}, "source_error": "no\u001b answer", "sight": {"ratio": 2.5, "unseen": 0.1},

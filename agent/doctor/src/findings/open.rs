@@ -30,11 +30,17 @@ pub fn findings(seen: &Snapshot) -> Vec<Finding> {
     }
     for agent in &seen.agents {
         for (key, address) in agent.unlimited.iter().filter(|(_, it)| is_public(it)) {
-            let allow = key.replace(".listen", ".allow");
+            let section = key.trim_end_matches(".listen");
             let at = format!("{} {key}", agent.at);
-            let problem = format!("{key} is {address}, and {allow} is not set");
-            let fix =
-                format!("listen on a private address, or name the proxies' networks in {allow}");
+            let problem = format!("{key} is {address}, and {section}.allow is not set");
+            let tokens = if section == "http" {
+                ", or set [http.tokens]"
+            } else {
+                ""
+            };
+            let fix = format!(
+                "listen on a private address, or name the proxies' networks in {section}.allow{tokens}"
+            );
             open(&at, problem, &fix);
         }
     }

@@ -65,6 +65,8 @@ pub struct OutputSettings {
     pub http_listen: SocketAddr,
     /// Networks allowed to connect to it; `None` allows all.
     pub http_allow: Option<Vec<IpNet>>,
+    /// What its clients must show: `token`, `client_certificate`.
+    pub http_requires: Vec<&'static str>,
 }
 
 impl OutputSettings {
@@ -75,6 +77,7 @@ impl OutputSettings {
         agent_check: AgentCheckSettings,
         http_listen: SocketAddr,
         http_allow: Option<Vec<IpNet>>,
+        http_requires: Vec<&'static str>,
     ) -> Self {
         let mut by_identity = BTreeMap::new();
         for (index, service) in services.iter().enumerate() {
@@ -90,6 +93,7 @@ impl OutputSettings {
             agent_check,
             http_listen,
             http_allow,
+            http_requires,
         }
     }
 
@@ -216,7 +220,8 @@ pub mod tests {
     pub fn settings(services: Vec<ServiceOutput>) -> OutputSettings {
         let agent_check = agent_check(&AgentCheckSection::default()).unwrap();
         let http = SocketAddr::from(([127, 0, 0, 1], 9464));
-        OutputSettings::new(services, Duration::from_secs(1), agent_check, http, None)
+        let period = Duration::from_secs(1);
+        OutputSettings::new(services, period, agent_check, http, None, Vec::new())
     }
 
     fn service(name: &str, identities: &[&str]) -> ServiceOutput {

@@ -48,23 +48,35 @@ pub fn node_view(context: &NodeContext) -> NodeView<NodeService> {
     let service = |(name, state): (&String, &Arc<ServiceState>)| {
         (name.clone(), service_view(context, &settings, state, now))
     };
-    let listener = |key: &str, address: SocketAddr, allow: &Option<Vec<IpNet>>| {
-        let networks = allow
-            .as_ref()
-            .map(|it| it.iter().map(IpNet::to_string).collect());
-        let listener = Listener {
-            address: address.to_string(),
-            allow: networks,
+    let listener =
+        |key: &str, address: SocketAddr, allow: &Option<Vec<IpNet>>, requires: &[&str]| {
+            let networks = allow
+                .as_ref()
+                .map(|it| it.iter().map(IpNet::to_string).collect());
+            let listener = Listener {
+                address: address.to_string(),
+                allow: networks,
+                requires: requires.iter().map(|&it| it.to_owned()).collect(),
+            };
+            (key.to_owned(), listener)
         };
-        (key.to_owned(), listener)
-    };
     let agent_check = &settings.agent_check;
     NodeView {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         unix_time: Some(unix_now()),
         listeners: BTreeMap::from([
-            listener("agent_check.listen", agent_check.listen, &agent_check.allow),
-            listener("http.listen", settings.http_listen, &settings.http_allow),
+            listener(
+                "agent_check.listen",
+                agent_check.listen,
+                &agent_check.allow,
+                &[],
+            ),
+            listener(
+                "http.listen",
+                settings.http_listen,
+                &settings.http_allow,
+                &settings.http_requires,
+            ),
         ]),
         uptime_seconds: now.saturating_duration_since(context.started).as_secs_f64(),
         services: state.services.iter().map(service).collect(),
