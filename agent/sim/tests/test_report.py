@@ -29,7 +29,7 @@ def runs(shown: tuple[str, dict[str, Any]], scenario: str) -> dict[str, Any]:
     return {run["policy"]: run for run in shown[1][scenario]["runs"]}
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_report_is_up_to_date(shown):
     kept, now = REPORT.read_text().splitlines(), shown[0].splitlines()
     diff = difflib.unified_diff(kept, now, "agent/sim/report.md", "make simulate", lineterm="")

@@ -102,7 +102,7 @@ fn ordered(gather: &Gather, partitions: &[&str]) -> TcpStream {
     let order = json!([{"column": "i"}]);
     gather.begin(
         &json!({"query": "large", "parameters": [ROWS], "order_by": order,
-        "partitions": partitions, "deadline_seconds": 20}),
+        "partitions": partitions, "deadline_seconds": 60}),
     )
 }
 

@@ -194,8 +194,11 @@ fn two_thousand_idle_or_trickling_connections_do_not_block_the_agent() {
         answers
     });
     waiting.set_nonblocking(true).unwrap();
-    let waits = waiting.read(&mut [0]).unwrap_err();
-    assert_eq!(waits.kind(), ErrorKind::WouldBlock);
+    match waiting.read(&mut [0]) {
+        // After its 30 s, on a busy machine.
+        Ok(read) => assert_eq!(read, 1, "closed"),
+        Err(waits) => assert_eq!(waits.kind(), ErrorKind::WouldBlock),
+    }
     assert!(agent.count("plimsoll_http_connections_closed_total{reason=\"crowded\"}") > 0.0);
     assert_small(agent.process.as_ref());
 }

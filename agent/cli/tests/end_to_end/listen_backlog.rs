@@ -185,8 +185,10 @@ fn a_server_that_stands_still_is_late_and_its_queue_is_known() {
         (agent.count(late) >= 2.0).then_some(())
     });
     // Those of the agent wait there as well.
-    let stood = agent.service("stocks");
-    assert_eq!(number(&stood["listen_backlog"]), 9.0, "{stood}");
+    let stood = wait_for("a period in which all wait", || {
+        let service = agent.service("stocks");
+        (service["listen_backlog"] == 9.0).then_some(service)
+    });
     assert_eq!(stood["decision"]["reason"], "source_late", "{stood}");
     assert!(
         number(&stood["decision"]["bound_jobs"]) < open,

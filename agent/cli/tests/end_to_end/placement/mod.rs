@@ -206,7 +206,8 @@ fn an_uneven_load_moves_and_what_is_busy_is_waited_for() {
         .collect();
     let loads = Value::Object(loads);
     let leaving = wait_for("something leaves", || {
-        assert!(dispatcher.report(&first, &[], &loads) && late.idle(&first));
+        // In this order: what one has seen, the other sees in the same turn, so neither has acknowledged it below.
+        assert!(late.idle(&first) && dispatcher.report(&first, &[], &loads));
         let mut entries = dispatcher.table.iter();
         let found = entries.find(|(_, state)| *state == ">node1");
         found.map(|(set, _)| set.clone())

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-const GET_TIMEOUT: Duration = Duration::from_secs(5);
+const GET_TIMEOUT: Duration = Duration::from_secs(20);
 /// More than the deadlines that tests give questions: whatever the machine is busy with, the program's own ends first.
 const POST_TIMEOUT: Duration = Duration::from_secs(60);
 

@@ -481,7 +481,7 @@ socket = "DIR/control.sock"
     /// An agent check like a proxy's.
     pub fn check(&self, line: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.check_port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         stream.write_all(line.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
