@@ -23,7 +23,7 @@ pub struct Admission {
 impl Admission {
     pub fn new(configuration: &Configuration, settings: Settings) -> Result<Self, String> {
         let number = Number::next();
-        let metrics = Metrics::new(configuration, &settings.cluster);
+        let metrics = Metrics::new(configuration, &settings);
         let cluster = Cluster::of(&settings, configuration.workers())?;
         cluster.configurations.join(number, configuration)?;
         Ok(Admission {

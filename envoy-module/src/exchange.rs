@@ -5,7 +5,7 @@ use envoy_policy::{
     call::Request,
     config::Settings,
     exchanger::{Exchanger, News, Purpose},
-    statistics::{HandedOver, counted, gauges},
+    statistics::{HandedOver, counted, counted_by_class, gauges},
     told::Told,
 };
 
@@ -26,6 +26,7 @@ pub struct Exchange {
     /// Number of the last shares after which a worker gave up much of its own.
     given_up: Option<u64>,
     counts: HandedOver,
+    counts_by_class: [HandedOver; 2],
     /// Time that the last ring took to reach all workers, seconds; 0 before the first.
     ring_applied: f64,
 }
@@ -38,6 +39,7 @@ impl Exchange {
             told: (0..workers).map(|_| None).collect(),
             given_up: None,
             counts: HandedOver::default(),
+            counts_by_class: Default::default(),
             ring_applied: 0.0,
         }
     }
@@ -127,23 +129,33 @@ impl Exchange {
 
     /// Adds the counts to Envoy's counters, and sets its gauges.
     pub fn show(&mut self, lanes: &[Lane], configuration: &Configuration, metrics: &Metrics) {
-        let mut counts = [0; 4];
+        let (mut counts, mut by_class) = ([0; 4], [[0; 4]; 2]);
         let (mut cost, mut requests) = (0.0, 0);
         for lane in lanes {
             let engine = &lane.lock().engine;
-            for (sum, count) in counts.iter_mut().zip(counted(engine.counts())) {
-                *sum += count;
+            add(&mut counts, counted(engine.counts()));
+            for (sums, counts) in by_class.iter_mut().zip(counted_by_class(engine.counts())) {
+                add(sums, counts);
             }
             let (more_cost, more_requests) = engine.in_flight();
             cost += more_cost;
             requests += more_requests;
         }
         metrics.count(configuration, self.counts.more(counts));
+        let handed_over = &mut self.counts_by_class;
+        let more = std::array::from_fn(|at| handed_over[at].more(by_class[at]));
+        metrics.count_by_class(configuration, more);
         let version = self.exchanger.ring().map_or(0, |ring| ring.table.version());
         metrics.show(
             configuration,
             gauges((cost, requests), version),
             self.ring_applied,
         );
+    }
+}
+
+fn add(sums: &mut [u64; 4], counts: [u64; 4]) {
+    for (sum, count) in sums.iter_mut().zip(counts) {
+        *sum += count;
     }
 }

@@ -1,6 +1,6 @@
 //! A cluster's metrics in Envoy's own statistics. Their names are `plimsoll_<name>`, with the cluster as a tag.
 
-use plimsoll_core::dispatch::DispatchCounts;
+use plimsoll_core::dispatch::{Class, DispatchCounts};
 
 use crate::primaries::PrimaryCounts;
 
@@ -11,6 +11,9 @@ pub const COUNTERS: [&str; 4] = [
     "undecided_total",
     "ejections_total",
 ];
+
+/// Names of the counters of requests of a class, which is a label, 0 to 3: where the settings have `class`.
+pub const CLASS_COUNTERS: [&str; 2] = ["class_admitted_total", "class_refused_total"];
 
 /// Names of the counters of the position that names primaries.
 pub const PRIMARY_COUNTERS: [&str; 4] = [
@@ -33,8 +36,14 @@ pub fn counted(counts: DispatchCounts) -> [u64; 4] {
         refused,
         undecided,
         ejections,
+        ..
     } = counts;
     [admitted, refused, undecided, ejections]
+}
+
+/// Values in the order of [`CLASS_COUNTERS`], by class.
+pub fn counted_by_class(counts: DispatchCounts) -> [[u64; Class::COUNT]; 2] {
+    [counts.admitted_by_class, counts.refused_by_class]
 }
 
 /// Values in the order of [`PRIMARY_COUNTERS`].

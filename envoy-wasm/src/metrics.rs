@@ -1,7 +1,14 @@
 //! Counters and gauges in Envoy's own statistics, `wasmcustom.plimsoll_….cluster.<name>`. Each tick adds what the VM
 //! has counted, so that requests do not pay for it.
 
-use envoy_policy::statistics::{COUNTERS, GAUGES, HandedOver, RING_APPLIED, gauges};
+use envoy_policy::{
+    config::Settings,
+    statistics::{
+        CLASS_COUNTERS, COUNTERS, GAUGES, HandedOver, RING_APPLIED, counted, counted_by_class,
+        gauges,
+    },
+};
+use plimsoll_core::dispatch::DispatchCounts;
 use proxy_wasm::{hostcalls, types::MetricType};
 
 fn define(kind: MetricType, name: &str, cluster: &str) -> Option<u32> {
@@ -16,9 +23,9 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub fn new(names: [&str; 4], cluster: &str) -> Self {
+    pub fn new<Name: AsRef<str>>(names: [Name; 4], cluster: &str) -> Self {
         Counters {
-            metrics: names.map(|name| define(MetricType::Counter, name, cluster)),
+            metrics: names.map(|name| define(MetricType::Counter, name.as_ref(), cluster)),
             handed_over: HandedOver::default(),
         }
     }
@@ -37,18 +44,44 @@ impl Counters {
 /// Counters and gauges of one cluster that admits requests.
 #[derive(Debug)]
 pub struct Metrics {
-    pub counters: Counters,
+    counters: Counters,
+    /// Where the settings have classes, in the order of [`CLASS_COUNTERS`].
+    by_class: Option<[Counters; 2]>,
     gauges: [Option<u32>; 3],
     ring_applied: Option<u32>,
 }
 
 impl Metrics {
-    pub fn new(cluster: &str) -> Self {
+    pub fn new(settings: &Settings) -> Self {
+        let cluster = settings.cluster.as_str();
         let gauge = |name| define(MetricType::Gauge, name, cluster);
-        Metrics {
+        let mut metrics = Metrics {
             counters: Counters::new(COUNTERS, cluster),
+            by_class: None,
             gauges: GAUGES.map(gauge),
             ring_applied: gauge(RING_APPLIED),
+        };
+        metrics.set(settings);
+        metrics
+    }
+
+    /// Adds what the settings need.
+    pub fn set(&mut self, settings: &Settings) {
+        if settings.class.is_none() || self.by_class.is_some() {
+            return;
+        }
+        self.by_class = Some(CLASS_COUNTERS.map(|name| {
+            let names = std::array::from_fn(|class| format!("{name}.class.{class}"));
+            Counters::new::<String>(names, &settings.cluster)
+        }));
+    }
+
+    /// Adds the increase of each count since the last call.
+    pub fn count(&mut self, counts: DispatchCounts) {
+        self.counters.count(counted(counts));
+        let by_class = self.by_class.iter_mut().flatten();
+        for (counters, counts) in by_class.zip(counted_by_class(counts)) {
+            counters.count(counts);
         }
     }
 

@@ -6,7 +6,6 @@ use envoy_policy::{
     call::MAX_ANSWER,
     config::{self, Config},
     exchanger::LOOK,
-    statistics::counted,
 };
 use log::error;
 use proxy_wasm::{
@@ -97,7 +96,7 @@ impl RootContext for Root {
         ) else {
             return;
         };
-        metrics.counters.count(counted(engine.counts()));
+        metrics.count(engine.counts());
         metrics.show_ring_applied(follower.ring_applied);
         if follower.is_fetcher() {
             let version = engine.dispatcher().ring_version().unwrap_or(0);

@@ -60,6 +60,7 @@ pub fn cluster_of(settings: Settings) -> Option<Rc<Cluster>> {
             let mut engine = cluster.engine.try_borrow_mut().ok()?;
             if *engine.settings() != settings {
                 warn!("cluster {}: has new settings", settings.cluster);
+                cluster.metrics.try_borrow_mut().ok()?.set(&settings);
                 engine.set(settings);
             }
             drop(engine);
@@ -72,7 +73,7 @@ pub fn cluster_of(settings: Settings) -> Option<Rc<Cluster>> {
             name: settings.cluster.clone(),
             number,
             follower: RefCell::new(Follower::new(&settings, (ordinal, nonce), number, seed)),
-            metrics: RefCell::new(Metrics::new(&settings.cluster)),
+            metrics: RefCell::new(Metrics::new(&settings)),
             engine: RefCell::new(Engine::new(settings, seed)),
         });
         vm.clusters.push(cluster.clone());

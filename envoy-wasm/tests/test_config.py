@@ -10,6 +10,7 @@ from envoy_site import Site
 
 from tests.harness import ROOT, programs
 from tests.harness.envoy import Envoy, filter_of, set_filter
+from tests.harness.eventually import eventually
 
 WRONG = {
     "period": ("1s", "period: invalid type"),
@@ -65,13 +66,25 @@ def test_settings_must_be_a_string(fake_site, stack):
     assert problem in envoy.said()
 
 
-def test_metrics_for_prometheus_are_those_documented(shared, filter_kind):
-    envoy = shared.envoy()
-    shared.wait_in_force(envoy)
+def series_of(envoy: Envoy) -> dict[tuple[str, frozenset[str]], float]:
+    """Plimsoll's values for Prometheus, by name and labels."""
     with urllib.request.urlopen(f"http://127.0.0.1:{envoy.admin}/stats/prometheus", timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
-    series = {line.split(" ")[0] for line in lines if line.startswith("plimsoll_")}
+        found = re.findall(r"^(plimsoll_\w+)\{(.*)\} (\S+)$", answer.read().decode(), re.MULTILINE)
+    return {(name, frozenset(labels.split(","))): float(value) for name, labels, value in found}
+
+
+def test_metrics_for_prometheus_are_those_documented(shared, filter_kind):
+    envoy = shared.envoy(**{"class": {"header": "x-class"}})
+    shared.wait_in_force(envoy)
+    envoy.get("/stock/S0001", [("x-class", "2")])
+    cluster = 'plimsoll_cluster="test"'
+    admitted = ("plimsoll_class_admitted_total", frozenset({cluster, 'class="2"'}))
+    eventually("a request of class 2", lambda: series_of(envoy)[admitted] == 1)
     catalogue = (ROOT / "docs/metrics.md").read_text().split("## What the proxies export")[1]
     who = "Envoy" if filter_kind.name == "wasm" else "(Envoy|Envoy's module)"
     names = [found[1] for found in re.finditer(rf"^\| `(\w+)` .*{who} \|", catalogue, re.MULTILINE)]
-    assert series == {f'{name}{{plimsoll_cluster="test"}}' for name in names}
+    expected = set()
+    for name in names:
+        classes = [{f'class="{number}"'} for number in range(4)] if "_class_" in name else [set()]
+        expected |= {(name, frozenset({cluster, *labels})) for labels in classes}
+    assert set(series_of(envoy)) == expected

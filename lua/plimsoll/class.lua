@@ -23,9 +23,14 @@ end
 -- @param room table by place: a node's maximum cost in flight
 -- @return table reserves: by class, from 1, and place the room left free for higher classes, in items; and functions:
 --   admitted (place, class, cost) after that node was asked first; refused (place, class, cost, open) likewise, or by
---   all `open` nodes if no place is given; end_period (place, least_cost)
+--   all `open` nodes if no place is given; end_period (place, least_cost); figures (list) appends the number of
+--   requests admitted, by class, and refused
 function M.new(nodes, room)
   local reserves, highest_asked = {}, {}
+  local admitted_of, refused_of = {}, {}
+  for class = 0, M.LOWEST do
+    admitted_of[class], refused_of[class] = 0, 0
+  end
   for class = 1, M.LOWEST do
     reserves[class] = {}
     for place = 1, #nodes do
@@ -38,6 +43,7 @@ function M.new(nodes, room)
   end
 
   local function admitted(place, class, cost)
+    admitted_of[class] = admitted_of[class] + 1
     asked(place, class)
     local higher = class > 0 and reserves[class][place] or 0
     for lower = class + 1, M.LOWEST do
@@ -57,6 +63,7 @@ function M.new(nodes, room)
   end
 
   local function refused(place, class, cost, open)
+    refused_of[class] = refused_of[class] + 1
     if place then
       return raise(place, class, cost, 1)
     end
@@ -75,7 +82,13 @@ function M.new(nodes, room)
     highest_asked[place] = nil
   end
 
-  return { reserves = reserves, admitted = admitted, refused = refused, end_period = end_period }
+  local function figures(list)
+    for _, counts in ipairs({ admitted_of, refused_of }) do
+      table.move(counts, 0, M.LOWEST, #list + 1, list)
+    end
+  end
+
+  return { reserves = reserves, admitted = admitted, refused = refused, end_period = end_period, figures = figures }
 end
 
 return M

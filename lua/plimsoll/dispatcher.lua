@@ -479,6 +479,7 @@ function M.new(settings, servers, random)
     in_one_piece(function()
       local age = news_at > -huge and max(now - news_at, 0) or -1
       figures = { self.refused, self.undecided, self.abandoned, ring and ring.version or 0, age }
+      classes.figures(figures)
       for place, node in ipairs(nodes) do
         local seen = observed[place]
         figures[#figures + 1] = node.open and node.granted or 0

@@ -5,8 +5,10 @@
 
 local M = {}
 
--- Number of figures of a dispatcher, followed by those of each of its servers.
-local OWN, OF_SERVER = 5, 6
+local CLASSES = require("plimsoll.class").LOWEST + 1
+-- Number of figures of a dispatcher: its own, of which the last is the age, those by class, and those of each server.
+local AGE, OF_SERVER = 5, 6
+local OWN = AGE + 2 * CLASSES
 local NEVER = -1
 
 local function sum(total, value)
@@ -20,6 +22,10 @@ local PROCESS = {
   { "abandoned_total", "counter", 3, sum, "Requests that ended without an answer from a node." },
   { "proxy_ring_version", "gauge", 4, math.min, "Version of the current ring, of the slowest thread; 0: none." },
 }
+local CLASS = {
+  { "class_admitted_total", AGE, "Requests placed, by class, since the first of a lower class." },
+  { "class_refused_total", AGE + CLASSES, "Requests refused because every node was full, by class, since the same." },
+}
 local SERVER = {
   { "node_share_cost", "gauge", 1, "This proxy's share of the node's bound; 0 if the node receives no requests." },
   { "node_in_flight_cost", "gauge", 2, "Cost in flight." },
@@ -31,8 +37,8 @@ local SERVER = {
 
 --- The figures of a dispatcher as one text, which `M.read` parses.
 -- @param figures table numbers: refused, undecided, abandoned, version of the ring (0 for none), age of the snapshot
--- in s (-1 for none), and of each server share, cost and requests in flight, answered, failed, cost answered; -1 for
--- figures that the policy does not measure
+-- in s (-1 for none); admitted of each class, and refused; and of each server share, cost and requests in flight,
+-- answered, failed, cost answered; -1 for figures that the policy does not measure
 function M.text(figures)
   local words = {}
   for i, figure in ipairs(figures) do
@@ -95,7 +101,18 @@ function M.render(cluster, servers, threads)
       sample(name, "", value)
     end
   end
-  local age = combined(threads, OWN, math.max)
+  local lower = 0
+  for class = 1, CLASSES - 1 do
+    lower = lower + combined(threads, AGE + 1 + class, sum) + combined(threads, AGE + CLASSES + 1 + class, sum)
+  end
+  for _, metric in ipairs(lower > 0 and CLASS or {}) do
+    local name, place, help = table.unpack(metric)
+    family(name, "counter", help)
+    for class = 0, CLASSES - 1 do
+      sample(name, (',class="%d"'):format(class), combined(threads, place + 1 + class, sum))
+    end
+  end
+  local age = combined(threads, AGE, math.max)
   if age > NEVER then
     family("news_age_seconds", "gauge", "Time since the last exchange with Redis, of the longest waiting thread.")
     sample("news_age_seconds", "", age)

@@ -71,6 +71,27 @@ describe("metrics", function()
     assert.equal(4, value(text, "node_in_flight_cost", "node1"))
   end)
 
+  it("count by class once there is a lower one", function()
+    local one, two = fresh({ node1 = 4 }), fresh({ node1 = 4 })
+    for _, class in ipairs({ 0, 0, 2, 2 }) do
+      one.admit(1, nil, 1, {}, nil, class)
+    end
+    one.admit(1, nil, 1, {}, nil, 3)
+    two.admit(1, nil, 1, {}, nil, 1)
+    local text = shown(one, two)
+    local function of(name, class)
+      local pattern = '\nplimsoll_class_%s_total{plimsoll_cluster="stocks",class="%d"} (%%d+)'
+      return tonumber(text:match(pattern:format(name, class)))
+    end
+    -- Those before the first of a lower class are not counted.
+    assert.same({ 0, 1, 2, 0 }, { of("admitted", 0), of("admitted", 1), of("admitted", 2), of("admitted", 3) })
+    assert.same({ 0, 0, 0, 1 }, { of("refused", 0), of("refused", 1), of("refused", 2), of("refused", 3) })
+    two.admit(1, nil, 1, {}, nil, 0)
+    text = shown(one, two)
+    assert.equal(1, of("admitted", 0))
+    assert.is_nil(shown(fresh({ node1 = 1 })):find("class", 1, true))
+  end)
+
   it("have no age before the first snapshot, and count undecided requests", function()
     local dispatcher = assert(dispatcher_of.new(SETTINGS, { "node1", "node2" }, function()
       return 0
@@ -93,7 +114,7 @@ describe("metrics", function()
 
   it("keep all digits of a large counter", function()
     local figures = { 1e15 - 1, 0, 0, 1, 0.25 }
-    for _ = 1, 12 do
+    for _ = 1, 8 + 12 do
       figures[#figures + 1] = 0
     end
     assert.same(figures, metrics.read(metrics.text(figures), 2))

@@ -18,7 +18,7 @@ import redis
 from tests.harness import ROOT, programs
 from tests.harness.eventually import eventually
 from tests.harness.functions import Cluster, owner
-from tests.harness.haproxy import SETTINGS, HAProxy, configuration, start_with_policy
+from tests.harness.haproxy import POLICY, SETTINGS, HAProxy, configuration, start_with_policy
 from tests.harness.ports import answers, free_ports
 from tests.harness.process import run
 from tests.harness.redis import Redis
@@ -66,11 +66,18 @@ class Lab:
         self._directory, self._stack, self.redis, self._nodes = directory, stack, redis, nodes
         self.cluster = Cluster(redis.client)
 
-    def proxy(self, name: str = "lb1", threads: int = 2, policy: str = "fc_hash", age: float = 2) -> HAProxy:
+    def proxy(
+        self,
+        name: str = "lb1",
+        threads: int = 2,
+        policy: str = "fc_hash",
+        age: float = 2,
+        rules: str = POLICY,
+    ) -> HAProxy:
         directory = self._directory / name
         settings = SETTINGS.format(name=name, redis=self.redis.port, policy=policy, age=age)
         return start_with_policy(
-            self._stack, directory, settings, configuration(directory, self._nodes, threads)
+            self._stack, directory, settings, configuration(directory, self._nodes, threads, rules)
         )
 
     def wait_dispatchers(self, count: int) -> None:
@@ -164,7 +171,8 @@ def settled(asked: HAProxy) -> dict[tuple[str, str], float]:
 
 
 def test_what_the_threads_did_is_shown(lab, reported):
-    asked = lab.proxy(threads=2)
+    told = "    http-request set-var(txn.plimsoll_class) int(2) if { path_sub /S001 }\n"
+    asked = lab.proxy(rules=told + POLICY.replace("xxh32,", 'xxh32,concat("/",txn.plimsoll_class),'))
     lab.wait_dispatchers(2)
     lab.wait_in_force(asked)
     before = settled(asked)
@@ -174,6 +182,8 @@ def test_what_the_threads_did_is_shown(lab, reported):
     for node, count in nodes.items():
         key = ("plimsoll_node_answered_total", node)
         assert now[key] - before[key] == count
+    of_class = ("plimsoll_class_admitted_total", "2")
+    assert now[of_class] - before[of_class] == 10
     version, _, _, _ = lab.cluster.ring()
     assert now["plimsoll_proxy_ring_version", ""] == version
     assert now["plimsoll_in_flight_requests", ""] == 0

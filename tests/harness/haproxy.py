@@ -129,13 +129,14 @@ class HAProxy(Program):
         return headers["x-server"]
 
     def metrics(self) -> dict[tuple[str, str], float]:
-        """The policies' metrics, by name and node ("" for metrics of all nodes)."""
+        """The policies' metrics, by name and node or class ("" for metrics without)."""
         url = f"http://127.0.0.1:{self.port}/plimsoll/metrics"
         with urllib.request.urlopen(url, timeout=10) as answer:
             text = answer.read().decode()
         checked = ["promtool", "check", "metrics"]
         subprocess.run(checked, input=text, text=True, check=True, capture_output=True)
-        samples = re.findall(r'^(\w+)\{plimsoll_cluster="test"(?:,node="([^"]+)")?\} (\S+)$', text, re.M)
+        label = r'(?:,(?:node|class)="([^"]+)")?'
+        samples = re.findall(rf'^(\w+)\{{plimsoll_cluster="test"{label}\}} (\S+)$', text, re.M)
         return {(name, node): float(value) for name, node, value in samples}
 
 

@@ -68,7 +68,7 @@ impl Module for Panics {
         });
         Ok(Box::new(Config {
             plan,
-            gauge: configuration.define_gauge("panics", LABEL),
+            gauge: configuration.define_gauge("panics", &[LABEL]),
             scheduler,
         }))
     }
@@ -124,7 +124,7 @@ impl HttpFilterConfig for Config {
 
     fn on_wake(&self, configuration: &Configuration) {
         if let Some(gauge) = self.gauge {
-            configuration.set(gauge, "panics", panics());
+            configuration.set(gauge, &["panics"], panics());
         }
         let header = |name, value: &str| (name, value.to_owned());
         let headers = [

@@ -15,13 +15,17 @@ pub struct Configuration {
     thread: PhantomData<*mut c_void>,
 }
 
-/// A configuration's counter with one label.
+/// A configuration's counter with labels.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter(usize);
 
-/// A configuration's gauge with one label.
+/// A configuration's gauge with labels.
 #[derive(Clone, Copy, Debug)]
 pub struct Gauge(usize);
+
+fn lent_all(texts: &[&str]) -> Vec<ModuleBuffer> {
+    texts.iter().map(|text| lent(text.as_bytes())).collect()
+}
 
 type Define = unsafe extern "C" fn(
     HttpFilterConfigEnvoyPtr,
@@ -54,8 +58,8 @@ impl Configuration {
         unsafe { sys::envoy_dynamic_module_callback_is_validation_mode() }
     }
 
-    fn define(&self, define: Define, name: &str, label: &str) -> Option<usize> {
-        let (mut labels, mut id) = ([lent(label.as_bytes())], 0);
+    fn define(&self, define: Define, name: &str, labels: &[&str]) -> Option<usize> {
+        let (mut labels, mut id) = (lent_all(labels), 0);
         // SAFETY: the pointer is good for the hook's duration, as in all that follows; Envoy copies the names.
         let result = unsafe {
             define(
@@ -69,23 +73,23 @@ impl Configuration {
         (result == MetricsResult::Success).then_some(id)
     }
 
-    /// Defines a counter with a label of this name; `None` if Envoy refuses. Only while the configuration is being
+    /// Defines a counter with labels of these names; `None` if Envoy refuses. Only while the configuration is being
     /// made.
-    pub fn define_counter(&self, name: &str, label: &str) -> Option<Counter> {
+    pub fn define_counter(&self, name: &str, labels: &[&str]) -> Option<Counter> {
         let define = sys::envoy_dynamic_module_callback_http_filter_config_define_counter;
-        self.define(define, name, label).map(Counter)
+        self.define(define, name, labels).map(Counter)
     }
 
-    /// Defines a gauge with a label of this name; `None` if Envoy refuses. Only while the configuration is being made.
-    pub fn define_gauge(&self, name: &str, label: &str) -> Option<Gauge> {
+    /// Defines a gauge with labels of these names; `None` if Envoy refuses. Only while the configuration is being made.
+    pub fn define_gauge(&self, name: &str, labels: &[&str]) -> Option<Gauge> {
         let define = sys::envoy_dynamic_module_callback_http_filter_config_define_gauge;
-        self.define(define, name, label).map(Gauge)
+        self.define(define, name, labels).map(Gauge)
     }
 
-    /// Adds to a counter, for this value of the label.
-    pub fn add(&self, counter: Counter, label: &str, value: u64) {
-        let mut labels = [lent(label.as_bytes())];
-        // SAFETY: the pointer is good, and the label is read before Envoy returns. A count that Envoy refuses is lost.
+    /// Adds to a counter, for these values of the labels.
+    pub fn add(&self, counter: Counter, labels: &[&str], value: u64) {
+        let mut labels = lent_all(labels);
+        // SAFETY: the pointer is good, and the labels are read before Envoy returns. A count that Envoy refuses is lost.
         let _ = unsafe {
             sys::envoy_dynamic_module_callback_http_filter_config_increment_counter(
                 self.pointer,
@@ -97,10 +101,10 @@ impl Configuration {
         };
     }
 
-    /// Sets a gauge, for this value of the label.
-    pub fn set(&self, gauge: Gauge, label: &str, value: u64) {
-        let mut labels = [lent(label.as_bytes())];
-        // SAFETY: the pointer is good, and the label is read before Envoy returns.
+    /// Sets a gauge, for these values of the labels.
+    pub fn set(&self, gauge: Gauge, labels: &[&str], value: u64) {
+        let mut labels = lent_all(labels);
+        // SAFETY: the pointer is good, and the labels are read before Envoy returns.
         let _ = unsafe {
             sys::envoy_dynamic_module_callback_http_filter_config_set_gauge(
                 self.pointer,

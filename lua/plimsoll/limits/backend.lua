@@ -3,6 +3,7 @@
 -- A server has one writer. While it is limited here, its agent-check is off; in every other state it is on, so that
 -- drains, failures of the node and fresh limits arrive by the agent-check.
 
+local LOWEST_CLASS = require("plimsoll.class").LOWEST
 local servers_of = require("plimsoll.servers")
 local in_one_piece = require("plimsoll.whole")
 
@@ -72,6 +73,9 @@ end
 function Backend:figures(now)
   local age, ring = self.limiter.news(now)
   local figures = { UNSEEN, UNSEEN, UNSEEN, ring, age }
+  for _ = 1, 2 * (LOWEST_CLASS + 1) do
+    figures[#figures + 1] = UNSEEN
+  end
   for _, name in ipairs(self:names()) do
     local stats, answered = self:server(name):get_stats(), 0
     for _, field in ipairs(ANSWERS) do

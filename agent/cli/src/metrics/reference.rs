@@ -19,12 +19,14 @@ Costs, bounds and backlogs are in *cost units*: items if the source reports cost
 const PROXIES: &str = "
 ## What the proxies export themselves
 
-Envoy's filter ([envoy-filter.md](envoy-filter.md)) adds these to Envoy's own statistics, as `wasmcustom.plimsoll_….cluster.<cluster>`; with the `stats_tags` of the example, Envoy's `/stats/prometheus` shows them under these names. The [module](envoy-module.md) adds them as `dynamicmodulescustom.plimsoll_….plimsoll_cluster.<cluster>`, and `/stats/prometheus` shows them under these names with the runtime flag of its example. The Lua policies in HAProxy ([haproxy-lua.md](haproxy-lua.md#metrics)) export them through a service of their own, `lua.plimsoll_metrics`; under `limits`, metrics of the request path are missing. `plimsoll_cluster` is the `cluster` in the settings of the filter or the policies.
+Envoy's filter ([envoy-filter.md](envoy-filter.md)) adds these to Envoy's own statistics, as `wasmcustom.plimsoll_….cluster.<cluster>`; with both `stats_tags` of the example, Envoy's `/stats/prometheus` shows them under these names. The [module](envoy-module.md) adds them as `dynamicmodulescustom.plimsoll_….plimsoll_cluster.<cluster>`, and `/stats/prometheus` shows them under these names with the runtime flag of its example. The Lua policies in HAProxy ([haproxy-lua.md](haproxy-lua.md#metrics)) export them through a service of their own, `lua.plimsoll_metrics`; under `limits`, metrics of the request path are missing. `plimsoll_cluster` is the `cluster` in the settings of the filter or the policies.
 
 | name | type | unit | labels | meaning | in |
 |---|---|---|---|---|---|
 | `plimsoll_admitted_total` | counter | requests | `plimsoll_cluster` | Requests placed. | HAProxy, Envoy |
 | `plimsoll_refused_total` | counter | requests | `plimsoll_cluster` | Requests refused because every node was full. | HAProxy, Envoy |
+| `plimsoll_class_admitted_total` | counter | requests | `plimsoll_cluster`; `class`: `0` to `3` | Requests placed, by class; in Envoy where the settings have `class`, in HAProxy from the first request of a lower class than 0. | HAProxy, Envoy |
+| `plimsoll_class_refused_total` | counter | requests | `plimsoll_cluster`; `class`: `0` to `3` | Requests refused because every node was full, by class; where and from when as above. | HAProxy, Envoy |
 | `plimsoll_undecided_total` | counter | requests | `plimsoll_cluster` | Requests left to the fallback policy or the backend's `balance`, because shares and ring were out of date. | HAProxy, Envoy |
 | `plimsoll_in_flight_cost` | gauge | cost units | `plimsoll_cluster` | Cost in flight, over all threads or workers. | HAProxy, Envoy |
 | `plimsoll_in_flight_requests` | gauge | requests | `plimsoll_cluster` | Requests in flight, over all threads or workers. | HAProxy, Envoy |

@@ -142,6 +142,10 @@ pub struct DispatchCounts {
     pub undecided: u64,
     /// Temporary ejections of nodes that did not respond.
     pub ejections: u64,
+    /// Of those placed, how many are of each class.
+    pub admitted_by_class: [u64; Class::COUNT],
+    /// Of those refused, how many are of each class.
+    pub refused_by_class: [u64; Class::COUNT],
 }
 
 /// State of one dispatcher.
@@ -353,6 +357,7 @@ impl Dispatcher {
             node.admitted(class, cost);
         }
         self.counts.admitted += 1;
+        self.counts.admitted_by_class[class.number()] += 1;
         Verdict::Placed(self.hold(place, cost))
     }
 
@@ -387,6 +392,7 @@ impl Dispatcher {
             }
         }
         self.counts.refused += 1;
+        self.counts.refused_by_class[class.number()] += 1;
         Verdict::Full
     }
 
