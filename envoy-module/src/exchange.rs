@@ -5,7 +5,7 @@ use envoy_policy::{
     call::Request,
     config::Settings,
     exchanger::{Exchanger, News, Purpose},
-    statistics::{HandedOver, counted, counted_by_class, gauges},
+    statistics::{HandedOver, add, counted, counted_by_class, gauges},
     told::Told,
 };
 
@@ -133,8 +133,9 @@ impl Exchange {
         let (mut cost, mut requests) = (0.0, 0);
         for lane in lanes {
             let engine = &lane.lock().engine;
-            add(&mut counts, counted(engine.counts()));
-            for (sums, counts) in by_class.iter_mut().zip(counted_by_class(engine.counts())) {
+            let of_worker = engine.counts();
+            add(&mut counts, counted(of_worker));
+            for (sums, counts) in by_class.iter_mut().zip(counted_by_class(of_worker)) {
                 add(sums, counts);
             }
             let (more_cost, more_requests) = engine.in_flight();
@@ -151,11 +152,5 @@ impl Exchange {
             gauges((cost, requests), version),
             self.ring_applied,
         );
-    }
-}
-
-fn add(sums: &mut [u64; 4], counts: [u64; 4]) {
-    for (sum, count) in sums.iter_mut().zip(counts) {
-        *sum += count;
     }
 }

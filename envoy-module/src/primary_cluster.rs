@@ -10,7 +10,7 @@ use envoy_policy::{
     config::PrimarySettings,
     primaries::{Outcome, Primaries},
     primary_link::PrimaryLink,
-    statistics::{HandedOver, primaries_counted},
+    statistics::{HandedOver, add, primaries_counted},
 };
 
 use crate::{
@@ -179,12 +179,7 @@ impl PrimaryCluster {
         for lane in &self.lanes {
             let state = &mut *lane.lock();
             state.deliver();
-            for (sum, count) in counts
-                .iter_mut()
-                .zip(primaries_counted(state.primaries.counts()))
-            {
-                *sum += count;
-            }
+            add(&mut counts, primaries_counted(state.primaries.counts()));
         }
         counters.count(configuration, handed_over.more(counts));
     }

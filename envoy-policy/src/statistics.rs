@@ -31,14 +31,12 @@ pub const RING_APPLIED: &str = "ring_applied_microseconds";
 
 /// Values in the order of [`COUNTERS`].
 pub fn counted(counts: DispatchCounts) -> [u64; 4] {
-    let DispatchCounts {
-        admitted,
-        refused,
-        undecided,
-        ejections,
-        ..
-    } = counts;
-    [admitted, refused, undecided, ejections]
+    [
+        counts.admitted(),
+        counts.refused(),
+        counts.undecided,
+        counts.ejections,
+    ]
 }
 
 /// Values in the order of [`CLASS_COUNTERS`], by class.
@@ -60,6 +58,13 @@ pub fn primaries_counted(counts: PrimaryCounts) -> [u64; 4] {
 /// Values in the order of [`GAUGES`]; `cost` in items is rounded down.
 pub fn gauges((cost, requests): (f64, u64), ring_version: u64) -> [u64; 3] {
     [cost.max(0.0) as u64, requests, ring_version]
+}
+
+/// Adds the counts of one worker to the sums over all.
+pub fn add(sums: &mut [u64; 4], counts: [u64; 4]) {
+    for (sum, count) in sums.iter_mut().zip(counts) {
+        *sum += count;
+    }
 }
 
 /// The counts that have been added to Envoy's counters. That is done by a timer, so that requests do not pay for it.

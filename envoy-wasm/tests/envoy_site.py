@@ -228,6 +228,11 @@ class Site:
         """Runs `plimsoll node …` for the node's agent."""
         self._running[name].node(*words)
 
+    def force_bounds(self) -> None:
+        """Keeps the bounds where they are: where nothing ends while requests are held, that is a stall."""
+        for number, bound in enumerate(self._bounds, 1):
+            self.node(f"node{number}", "force", "bound", str(bound))
+
     def start(self) -> None:
         for number in range(len(self._bounds)):
             self.start_agent(number)

@@ -67,10 +67,8 @@ def filter_kind(mode: str) -> Filter:
 
 
 @pytest.fixture(scope="module")
-def envoy(shared: Site, shared_bounds: tuple[int, ...], mode: str) -> Envoy:
-    # Where only held requests are left nothing ends, which is a stall: agents would lower their bounds.
-    for number, bound in enumerate(shared_bounds, 1):
-        shared.node(f"node{number}", "force", "bound", str(bound))
+def envoy(shared: Site, mode: str) -> Envoy:
+    shared.force_bounds()
     config = shared.config()
     manager = manager_of(config["static_resources"]["listeners"][0])
     manager["route_config"]["virtual_hosts"][0]["routes"][:0] = ROUTES

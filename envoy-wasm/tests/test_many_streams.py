@@ -50,9 +50,7 @@ async def ten_thousand(site: Site) -> None:
     for server, port in zip(servers, site.nodes.ports, strict=True):
         await server.start(port)
     envoy = await asyncio.to_thread(site.envoy, 2, "envoy1", config)
-    # Nothing ends while the streams are held: that is a stall, for which agents lower their bounds.
-    for number in range(len(servers)):
-        await asyncio.to_thread(site.node, f"node{number + 1}", "force", "bound", str(BOUND))
+    await asyncio.to_thread(site.force_bounds)
     await asyncio.to_thread(site.wait_in_force, envoy)
     for server in servers:
         server.holds = True

@@ -201,7 +201,7 @@ fn stale_snapshot_is_unused_and_missing_node_expires_after_lease() {
     assert_eq!(admit(&mut dispatcher, 14.1, 1, 1.0), Verdict::Unknown);
     let counts = dispatcher.counts();
     assert_eq!(
-        (counts.admitted, counts.refused, counts.undecided),
+        (counts.admitted(), counts.refused(), counts.undecided),
         (10, 1, 1)
     );
 }

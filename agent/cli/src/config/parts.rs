@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use plimsoll_net::ServerTls;
 use plimsoll_node::{control_loop::ServiceConfig, placement::PlacementConfig, ring::RingsConfig};
 use plimsoll_outputs::{
     agent_check::{OutputSettings, ServiceOutput},
@@ -92,12 +93,10 @@ impl Config {
             send: service.send,
             mode: service.settings.mode,
         };
-        let certificate = self
-            .http_tls
-            .as_ref()
-            .filter(|tls| tls.wants_certificates());
+        let tls = self.http_tls.as_ref();
+        let wants_certificates = tls.is_some_and(ServerTls::wants_certificates);
         let token = (!self.http_tokens.is_empty()).then_some("token");
-        let certificate = certificate.map(|_| "client_certificate");
+        let certificate = wants_certificates.then_some("client_certificate");
         OutputSettings::new(
             self.services.iter().map(output).collect(),
             self.period,

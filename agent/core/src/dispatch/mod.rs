@@ -134,18 +134,26 @@ pub enum Verdict {
 /// Cumulative counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DispatchCounts {
-    /// Requests placed.
-    pub admitted: u64,
-    /// Requests for which no node had room.
-    pub refused: u64,
+    /// Requests placed, by class.
+    pub admitted_by_class: [u64; Class::COUNT],
+    /// Requests for which no node had room, by class.
+    pub refused_by_class: [u64; Class::COUNT],
     /// Requests without a decision ([`Verdict::Unknown`]).
     pub undecided: u64,
     /// Temporary ejections of nodes that did not respond.
     pub ejections: u64,
-    /// Of those placed, how many are of each class.
-    pub admitted_by_class: [u64; Class::COUNT],
-    /// Of those refused, how many are of each class.
-    pub refused_by_class: [u64; Class::COUNT],
+}
+
+impl DispatchCounts {
+    /// Requests placed.
+    pub fn admitted(&self) -> u64 {
+        self.admitted_by_class.iter().sum()
+    }
+
+    /// Requests for which no node had room.
+    pub fn refused(&self) -> u64 {
+        self.refused_by_class.iter().sum()
+    }
 }
 
 /// State of one dispatcher.
@@ -356,7 +364,6 @@ impl Dispatcher {
         if self.has_classes {
             node.admitted(class, cost);
         }
-        self.counts.admitted += 1;
         self.counts.admitted_by_class[class.number()] += 1;
         Verdict::Placed(self.hold(place, cost))
     }
@@ -391,7 +398,6 @@ impl Dispatcher {
                 }
             }
         }
-        self.counts.refused += 1;
         self.counts.refused_by_class[class.number()] += 1;
         Verdict::Full
     }

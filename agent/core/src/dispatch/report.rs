@@ -46,10 +46,8 @@ impl Dispatcher {
     /// Reports on all nodes, for Redis: once a period, and when [`Dispatcher::on_shares`] returns true.
     pub fn report(&self) -> Vec<NodeReport> {
         let nodes = self.nodes.iter().filter(|node| !node.is_gone());
-        let DispatchCounts {
-            admitted, refused, ..
-        } = self.counts;
-        let asked = admitted + refused;
+        let refused = self.counts.refused();
+        let asked = self.counts.admitted() + refused;
         let decisions = Decisions { asked, refused };
         nodes.map(|node| node.report(decisions)).collect()
     }
