@@ -199,10 +199,12 @@ test-lua:
 
 test-python:
 	@# A short directory: the paths of sockets are bounded. It stays where a test fails. Files with many tests, which
-	@# are quick ones, are not to come first.
-	directory=$$(mktemp -d /tmp/pt-XXXX) && \
+	@# are quick ones, are not to come first. What fails once more, alone, has failed.
+	directory=$$(mktemp -d /tmp/pt-XXXX) && { \
 		$(PYTHON) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --basetemp "$$directory" \
-			--junitxml "$(lastword $(REPORTS))" && rm -rf "$$directory"
+			--junitxml "$(lastword $(REPORTS))" || \
+		$(PYTHON) -m pytest --last-failed --last-failed-no-failures none -x -rp --basetemp "$$directory/again"; \
+	} && rm -rf "$$directory"
 
 bench: tools build ## Measure the agent (step, agent-check, CPU, memory), what a request costs in each tier, and what Redis pays
 	$(CARGO) bench --locked -p plimsoll-core

@@ -85,8 +85,8 @@ def node(request, lab) -> Running:
 
 def test_burns_the_requested_cpu_time(node):
     asked = [2.5, 20, 60] * 4
-    # A query's cost is estimated, and each request has some overhead.
-    least = 0.5 if node.app.name == "postgres" else 0.95
+    # A read's cost is an estimate: beside other tests on a slow machine it is more than twice that.
+    least, most = (0.5, 5) if node.app.name == "postgres" else (0.95, 2)
 
     def burns() -> bool:
         before = node.quota.cpu_seconds()
@@ -94,10 +94,10 @@ def test_burns_the_requested_cpu_time(node):
             assert node.work(cpu_ms).strip()
         used_ms = 1000 * (node.quota.cpu_seconds() - before)
         print(f"{used_ms:.0f} ms")
-        return least * sum(asked) < used_ms < 2 * sum(asked)
+        return least * sum(asked) < used_ms < most * sum(asked)
 
     node.work(10)
-    # A database that tidies up burns time too, and reads cost more beside other tests.
+    # A database that tidies up burns time too.
     eventually(f"burns {sum(asked)} ms", burns)
 
 
