@@ -75,6 +75,19 @@ def answers(made: Dashboard) -> Dashboard:
             ),
             Query(each(of_proxy("plimsoll_refused_total", FILTER)), "{{instance}} filter"),
         ),
+        graph(
+            "Refused by class",
+            "Requests that Plimsoll refused, over all proxies chosen, by class; 0 where there are none.",
+            "reqps",
+            Query(
+                f"{by('class', rate(of_proxy('plimsoll_class_refused_total')))} or "
+                f"label_replace(sum({rate(of_proxy('plimsoll_refused_total'))}), "
+                '"class", "0", "", "")',
+                "{{class}}",
+            ),
+            width=24,
+            stacked=True,
+        ),
     )
 
 
