@@ -9,8 +9,8 @@ M.LOWEST = 3
 
 -- Fraction of the higher classes' cost that may be refused while lower ones are admitted.
 local REFUSED_PART = 0.0025
--- Part of a reserve that is left after a period in which no request was of a class that it is for.
-local KEPT_PART = 0.9
+-- Part of a reserve that is left after a period in which nobody needed it.
+local KEPT_PART = 0.7
 -- Reserve, as a multiple of the least cost, below which it is 0.
 local MIN_RESERVE = 0.01
 
@@ -23,10 +23,10 @@ end
 -- @param room table by place: a node's maximum cost in flight
 -- @return table reserves: by class, from 1, and place the room left free for higher classes, in items; and functions:
 --   admitted (place, class, cost) after that node was asked first; refused (place, class, cost, open) likewise, or by
---   all `open` nodes if no place is given; end_period (place, least_cost); figures (list) appends the number of
---   requests admitted, by class, and refused
+--   all `open` nodes if no place is given; overdrawn () where a request of the highest class found every share full;
+--   end_period (place, least_cost); figures (list) appends the number of requests admitted, by class, and refused
 function M.new(nodes, room)
-  local reserves, highest_asked = {}, {}
+  local reserves, highest_needed = {}, {}
   local admitted_of, refused_of = {}, {}
   for class = 0, M.LOWEST do
     admitted_of[class], refused_of[class] = 0, 0
@@ -38,13 +38,16 @@ function M.new(nodes, room)
     end
   end
 
-  local function asked(place, class)
-    highest_asked[place] = min(highest_asked[place] or class, class)
+  local function needed(place, class)
+    highest_needed[place] = min(highest_needed[place] or class, class)
   end
 
   local function admitted(place, class, cost)
     admitted_of[class] = admitted_of[class] + 1
-    asked(place, class)
+    -- The highest class has an overdraft, and needs a reserve only while it uses that.
+    if class > 0 then
+      needed(place, class)
+    end
     local higher = class > 0 and reserves[class][place] or 0
     for lower = class + 1, M.LOWEST do
       local reserve = reserves[lower][place]
@@ -55,10 +58,10 @@ function M.new(nodes, room)
   end
 
   local function raise(place, class, cost, part)
-    asked(place, class)
+    needed(place, class)
     for lower = class + 1, M.LOWEST do
       local reserve = reserves[lower][place]
-      reserves[lower][place] = min(reserve + (1 - REFUSED_PART) * part * step(reserve, cost), room[place])
+      reserves[lower][place] = min(reserve + (1 - REFUSED_PART) * part * step(reserve, cost), max(room[place], cost))
     end
   end
 
@@ -74,12 +77,18 @@ function M.new(nodes, room)
     end
   end
 
+  local function overdrawn()
+    for place = 1, #nodes do
+      needed(place, 0)
+    end
+  end
+
   local function end_period(place, least_cost)
-    for class = 1, min(highest_asked[place] or M.LOWEST, M.LOWEST) do
+    for class = 1, min(highest_needed[place] or M.LOWEST, M.LOWEST) do
       local reserve = KEPT_PART * reserves[class][place]
       reserves[class][place] = reserve < MIN_RESERVE * least_cost and 0 or reserve
     end
-    highest_asked[place] = nil
+    highest_needed[place] = nil
   end
 
   local function figures(list)
@@ -88,7 +97,10 @@ function M.new(nodes, room)
     end
   end
 
-  return { reserves = reserves, admitted = admitted, refused = refused, end_period = end_period, figures = figures }
+  return {
+    reserves = reserves, admitted = admitted, refused = refused, overdrawn = overdrawn, end_period = end_period,
+    figures = figures,
+  }
 end
 
 return M

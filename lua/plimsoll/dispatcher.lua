@@ -180,7 +180,7 @@ function M.new(settings, servers, random)
     return place ~= nil and nodes[place].known
   end
 
-  local takes, least_filled, by_scheduler = choice_of(nodes, in_flight, room, requests, random)
+  local takes, least_filled, lender, by_scheduler = choice_of(nodes, in_flight, room, requests, random)
 
   -- The place with room, and the first open candidate, of a key whose owner has none left or is unknown.
   local function beyond_owner(hash, cost, place, reserve)
@@ -200,8 +200,7 @@ function M.new(settings, servers, random)
     end)
     if not place then
       -- No node of the ring is open, but others may have room.
-      place = least_filled(cost, reserve)
-      return place, place
+      return least_filled(cost, reserve)
     end
     return index and ring_places[index], place
   end
@@ -268,11 +267,12 @@ function M.new(settings, servers, random)
       place, asked = by_scheduler(scheduler, dispatchers, cost, reserve)
     else
       place = least_filled(cost, reserve)
-      asked = place
     end
+    place = place or has_classes and not reserve and lender(cost, classes)
     if not place then
       return refuse(asked, class or 0, cost)
     end
+    asked = asked or place
     local bound = bounds[asked]
     wanted[asked] = wanted[asked] + (cost < bound and cost or bound)
     if has_classes then

@@ -37,9 +37,9 @@ impl Counts {
     }
 }
 
-/// A dispatcher in front of nodes with exponential times, and with arrivals that follow Poisson's law.
+/// Dispatchers in front of nodes with exponential times, and with arrivals that follow Poisson's law.
 struct Plant {
-    dispatcher: Dispatcher,
+    dispatchers: Vec<Dispatcher>,
     random: SmallRng,
     now: f64,
     period_ends: f64,
@@ -47,35 +47,48 @@ struct Plant {
     free_at: [[f64; WORKERS]; NODES],
     /// In microseconds, with the number in `held`.
     ends: BinaryHeap<Reverse<(u64, usize)>>,
-    held: Vec<Option<Held>>,
+    /// With the number of their dispatcher.
+    held: Vec<Option<(usize, Held)>>,
+}
+
+fn dispatcher(placement: Placement, share: f64) -> Dispatcher {
+    let mut dispatcher = Dispatcher::new(DispatchSettings {
+        placement,
+        age_limit: f64::INFINITY,
+        lease: f64::INFINITY,
+        spill: 0.5,
+        least_cost: 1.0,
+        news: NewsSettings::default(),
+    });
+    let names: Vec<String> = (0..NODES).map(|number| format!("node{number}")).collect();
+    let share = |name: &String| NodeShare {
+        name: name.clone(),
+        address: String::new(),
+        granted: share,
+        bound_jobs: share,
+        mean_cost: 1.0,
+        jobs: 0.0,
+        load: 0.0,
+    };
+    dispatcher.on_shares(0.0, 1, &names.iter().map(share).collect::<Vec<_>>());
+    let owners = (0..=u8::MAX).map(|slot| slot % NODES as u8);
+    let table = RingTable::from_owners(1, NODES, owners.collect()).unwrap();
+    dispatcher.on_ring(table, names);
+    dispatcher
 }
 
 impl Plant {
     fn new(placement: Placement) -> Self {
-        let mut dispatcher = Dispatcher::new(DispatchSettings {
-            placement,
-            age_limit: f64::INFINITY,
-            lease: f64::INFINITY,
-            spill: 0.5,
-            least_cost: 1.0,
-            news: NewsSettings::default(),
-        });
-        let names: Vec<String> = (0..NODES).map(|number| format!("node{number}")).collect();
-        let share = |name: &String| NodeShare {
-            name: name.clone(),
-            address: String::new(),
-            granted: SHARE as f64,
-            bound_jobs: SHARE as f64,
-            mean_cost: 1.0,
-            jobs: 0.0,
-            load: 0.0,
-        };
-        dispatcher.on_shares(0.0, 1, &names.iter().map(share).collect::<Vec<_>>());
-        let owners = (0..=u8::MAX).map(|slot| slot % NODES as u8);
-        let table = RingTable::from_owners(1, NODES, owners.collect()).unwrap();
-        dispatcher.on_ring(table, names);
+        Plant::shared(placement, 1, SHARE as f64)
+    }
+
+    /// Each node's bound of so many requests is shared by that many dispatchers.
+    fn shared(placement: Placement, dispatchers: usize, bound: f64) -> Self {
+        let share = bound / dispatchers as f64;
         Plant {
-            dispatcher,
+            dispatchers: (0..dispatchers)
+                .map(|_| dispatcher(placement, share))
+                .collect(),
             random: SmallRng::seed_from_u64(7),
             now: 0.0,
             period_ends: 1.0,
@@ -108,26 +121,26 @@ impl Plant {
             let number = number.unwrap_or(0);
             counts.asked[number] += 1.0;
             let hash = self.random.random();
+            let by = self.random.random_range(0..self.dispatchers.len());
             let random = &mut self.random;
             let class = Class::new(number as u64);
-            let verdict = self
-                .dispatcher
+            let verdict = self.dispatchers[by]
                 .admit(self.now, Some(hash), 1.0, class, &mut || random.random());
             if let Verdict::Placed(held) = verdict {
                 counts.admitted[number] += 1.0;
-                self.start(held);
+                self.start(by, held);
             }
         }
     }
 
-    fn start(&mut self, held: Held) {
+    fn start(&mut self, by: usize, held: Held) {
         let service = self.exponential(SERVICE);
         let workers = &mut self.free_at[held.place()];
         let soonest = workers.iter_mut().min_by(|a, b| a.total_cmp(b)).unwrap();
         *soonest = soonest.max(self.now) + service;
         self.ends
             .push(Reverse(((*soonest * 1e6) as u64, self.held.len())));
-        self.held.push(Some(held));
+        self.held.push(Some((by, held)));
     }
 
     fn until(&mut self, now: f64) {
@@ -136,11 +149,13 @@ impl Plant {
                 break;
             }
             self.ends.pop();
-            self.dispatcher
-                .release(self.held[number].take().expect("ends once"));
+            let (by, held) = self.held[number].take().expect("ends once");
+            self.dispatchers[by].release(held);
         }
         while self.period_ends <= now {
-            self.dispatcher.end_period();
+            for dispatcher in &mut self.dispatchers {
+                dispatcher.end_period();
+            }
             self.period_ends += 1.0;
         }
     }
@@ -158,6 +173,41 @@ fn lower_classes_are_refused_first_and_the_nodes_stay_busy() {
         assert!(with.goodput(0) >= 0.99, "{placement:?}: {with:?}");
         let busy = with.all_admitted() / without.all_admitted();
         assert!(busy >= 0.98, "{placement:?}: {busy}");
+    }
+}
+
+#[test]
+fn the_highest_class_comes_first_where_each_dispatcher_has_few_places() {
+    for placement in PLACEMENTS {
+        for (dispatchers, bound, least_busy) in
+            [(1, 4.0, 0.85), (2, 4.0, 0.9), (4, 4.0, 0.6), (4, 8.0, 0.98)]
+        {
+            let mut plant = Plant::shared(placement, dispatchers, bound);
+            plant.run(5.0, [0.6, 0.0, 0.0, 2.4]);
+            let with = plant.run(300.0, [0.6, 0.0, 0.0, 2.4]);
+            let mut plant = Plant::shared(placement, dispatchers, bound);
+            let without = plant.run(300.0, [3.0, 0.0, 0.0, 0.0]);
+            let case = format!("{placement:?}, {dispatchers} dispatchers, bound {bound}");
+            assert!(with.goodput(0) >= 0.99, "{case}: {with:?}");
+            let busy = with.all_admitted() / without.all_admitted();
+            assert!(busy >= least_busy, "{case}: {busy}");
+        }
+    }
+}
+
+#[test]
+fn after_an_overload_lower_classes_are_admitted_to_few_places_again() {
+    for placement in PLACEMENTS {
+        for (dispatchers, bound) in [(1, 4.0), (2, 6.0), (4, 12.0)] {
+            let calm = |plant: &mut Plant| plant.run(20.0, [0.1, 0.0, 0.0, 0.4]).goodput(3);
+            let mut plant = Plant::shared(placement, dispatchers, bound);
+            let before = calm(&mut plant);
+            plant.run(30.0, [0.6, 0.0, 0.0, 2.4]);
+            plant.run(5.0, [0.1, 0.0, 0.0, 0.4]);
+            let after = calm(&mut plant);
+            let case = format!("{placement:?}, {dispatchers} dispatchers, bound {bound}");
+            assert!(after > before - 0.02, "{case}: {before}, {after}");
+        }
     }
 }
 

@@ -60,10 +60,35 @@ impl Dispatcher {
     /// random part counts at each, at least a quarter: idle nodes of about the same share take turns, and come before
     /// busy ones. Otherwise all dispatchers would prefer the same node, which has the largest share by chance.
     pub(super) fn least_filled(&self, cost: f64, class: Class, random: u32) -> Option<usize> {
+        self.least_filled_of(cost, random, |node| node.takes(cost, class, 1.0))
+    }
+
+    /// The node that takes a request of the highest class beyond its share, where that is not the only class.
+    pub(super) fn lender(
+        &mut self,
+        cost: f64,
+        class: Class,
+        random: &mut impl FnMut() -> u32,
+    ) -> Option<usize> {
+        if class != Class::HIGHEST || !self.has_classes {
+            return None;
+        }
+        for node in &mut self.nodes {
+            node.needed();
+        }
+        self.least_filled_of(cost, random(), |node| node.lends(cost))
+    }
+
+    fn least_filled_of(
+        &self,
+        cost: f64,
+        random: u32,
+        takes: impl Fn(&Node) -> bool,
+    ) -> Option<usize> {
         let (mut best, mut least) = (None, f64::INFINITY);
         let mut noise = random;
         for (place, node) in self.nodes.iter().enumerate() {
-            if node.takes(cost, class, 1.0) {
+            if takes(node) {
                 noise = noise
                     .wrapping_mul(NOISE_FACTOR)
                     .wrapping_add(NOISE_INCREMENT);

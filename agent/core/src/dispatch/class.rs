@@ -2,8 +2,8 @@
 
 /// Fraction of the higher classes' cost that may be refused while lower ones are admitted.
 const REFUSED_PART: f64 = 0.0025;
-/// Part of a reserve that is left after a period in which no request was of a class that it is for.
-const KEPT_PART: f64 = 0.9;
+/// Part of a reserve that is left after a period in which nobody needed it.
+const KEPT_PART: f64 = 0.7;
 /// Reserve, as a multiple of the least cost, below which it is 0.
 const MIN_RESERVE: f64 = 0.01;
 
@@ -40,8 +40,8 @@ impl Class {
 pub(super) struct Reserves {
     /// By class, from 1.
     rooms: [f64; Class::COUNT - 1],
-    /// The highest class that asked in this period, if any did.
-    highest_asked: Option<Class>,
+    /// The highest class that needed room left free for it in this period, if any did.
+    highest_needed: Option<Class>,
 }
 
 impl Reserves {
@@ -54,7 +54,10 @@ impl Reserves {
     }
 
     pub(super) fn admitted(&mut self, class: Class, cost: f64) {
-        self.asked(class);
+        // The highest class has an overdraft, and needs a reserve only while it uses that.
+        if class != Class::HIGHEST {
+            self.needed(class);
+        }
         let mut higher = self.of(class);
         for reserve in &mut self.rooms[class.number()..] {
             let fall = REFUSED_PART * step(*reserve, cost);
@@ -64,23 +67,23 @@ impl Reserves {
         }
     }
 
-    /// `part` is the node's part in the refusal, 0..=1, and `room` its own, in items.
+    /// `part` is the node's part in the refusal, 0..=1, and `room` the most to leave free, in items.
     pub(super) fn refused(&mut self, class: Class, cost: f64, part: f64, room: f64) {
-        self.asked(class);
+        self.needed(class);
         for reserve in &mut self.rooms[class.number()..] {
             let rise = (1.0 - REFUSED_PART) * part * step(*reserve, cost);
             *reserve = (*reserve + rise).min(room);
         }
     }
 
-    fn asked(&mut self, class: Class) {
-        let highest = self.highest_asked.unwrap_or(class);
-        self.highest_asked = Some(highest.min(class));
+    pub(super) fn needed(&mut self, class: Class) {
+        let highest = self.highest_needed.unwrap_or(class);
+        self.highest_needed = Some(highest.min(class));
     }
 
     pub(super) fn end_period(&mut self, least_cost: f64) {
         let highest = self
-            .highest_asked
+            .highest_needed
             .take()
             .map_or(Class::COUNT, Class::number);
         for reserve in self.rooms.iter_mut().take(highest) {

@@ -356,7 +356,7 @@ impl Dispatcher {
                 (place, place)
             }
         };
-        let Some(place) = place else {
+        let Some(place) = place.or_else(|| self.lender(cost, class, random)) else {
             return self.refuse(asked, class, cost);
         };
         let node = &mut self.nodes[asked.unwrap_or(place)];

@@ -15,6 +15,11 @@ const FIRST_EJECTION: f64 = 1.0;
 /// Maximum duration of an ejection, in seconds.
 const MAX_EJECTION: f64 = 30.0;
 
+/// Maximum cost in flight beyond a share, as a multiple of the cost of the request of the highest class that asks for
+/// it; nor is it more than the share and one request. It bridges the moments in which more of them arrive than a few
+/// places hold.
+const MAX_OVERDRAFT: f64 = 2.0;
+
 /// Fields that every placement reads of every node, in one cache line; the others are boxed.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
@@ -139,7 +144,8 @@ impl Node {
     }
 
     /// Whether the node has room for the cost within this part of its share, less what the class leaves free for higher
-    /// ones. A request larger than that is admitted alone, or it would never run.
+    /// ones. A request larger than that is admitted alone, or it would never run, unless its class leaves free more than
+    /// half of what the request needs.
     pub(super) fn takes(&self, cost: f64, class: Class, part: f64) -> bool {
         // What is boxed is not read for the highest class, which leaves nothing free.
         let reserve = if class == Class::HIGHEST {
@@ -147,8 +153,15 @@ impl Node {
         } else {
             self.rest.reserves.of(class)
         };
-        let room = self.room * part - reserve;
-        self.is_open() && (self.in_flight + cost <= room || self.requests == 0)
+        let is_alone = self.requests == 0 && reserve <= 0.5 * self.room.max(cost);
+        self.is_open() && (self.in_flight + cost <= self.room * part - reserve || is_alone)
+    }
+
+    /// Whether the node takes a request of the highest class beyond its share.
+    pub(super) fn lends(&self, cost: f64) -> bool {
+        let overdraft = (self.room + cost).min(MAX_OVERDRAFT * cost);
+        let has_share = self.is_open() && self.room > 0.0;
+        has_share && self.in_flight + cost <= self.room.max(cost) + overdraft
     }
 
     pub(super) fn filled(&self, cost: f64) -> f64 {
@@ -226,9 +239,15 @@ impl Node {
         self.rest.reserves.admitted(class, cost);
     }
 
+    /// Records that a request of the highest class found every share full.
+    pub(super) fn needed(&mut self) {
+        self.rest.reserves.needed(Class::HIGHEST);
+    }
+
     /// Records a request that was refused after this node was asked first, or its `part` of one that all refused.
     pub(super) fn refused(&mut self, class: Class, cost: f64, part: f64) {
-        self.rest.reserves.refused(class, cost, part, self.room);
+        let room = self.room.max(cost);
+        self.rest.reserves.refused(class, cost, part, room);
     }
 
     /// Adds to the period's demand. Refused requests count too, but each for no more than the bound.
