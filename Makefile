@@ -37,6 +37,7 @@ NIGHTLY ?= nightly
 CARGO ?= cargo
 WASM := wasm32-wasip1
 STATIC := $(shell uname -m)-unknown-linux-musl
+ARM := aarch64-unknown-linux-musl
 PYTHON := .venv/bin/python
 NEXTEST := PATH="$(CURDIR)/.venv/bin:$$PATH" $(CARGO) nextest run --locked
 REPORTS := target/nextest/default/junit.xml target/pytest.xml
@@ -97,7 +98,8 @@ package: tools ## Make Debian packages, archives, SBOM and checksums in dist/ (d
 	@# No path of this machine gets into the program.
 	PLIMSOLL_COMMIT="$$(git describe --always --abbrev=12 --exclude '*' --dirty=-changed)" \
 		RUSTFLAGS="--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo --remap-path-prefix=$(CURDIR)=/plimsoll" \
-		$(CARGO) build --locked --release -p plimsoll --target $(STATIC)
+		CC_aarch64_unknown_linux_musl=aarch64-linux-gnu-gcc CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
+		$(CARGO) build --locked --release -p plimsoll $(addprefix --target ,$(sort $(STATIC) $(ARM)))
 	$(CARGO) build --locked --release -p envoy-module
 	$(CARGO) build --locked --release -p envoy-wasm --target $(WASM)
 	@scripts/notices target/notices

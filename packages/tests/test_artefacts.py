@@ -19,10 +19,13 @@ def built(tmp_path_factory):
     program = directory / "plimsoll"
     program.write_text('#!/bin/sh\necho "$0 $*" | sed "s|.*/||"\n')
     program.chmod(0o755)
+    (directory / "arm").write_text("of aarch64")
+    (directory / "arm").chmod(0o755)
     for name in ("libplimsoll.so", "envoy_wasm.wasm", "plimsoll.cdx.json", "THIRD-PARTY-LICENSES.txt"):
         (directory / name).write_text(name)
     return {
         "BINARY": program,
+        "ARM_BINARY": directory / "arm",
         "MODULE": directory / "libplimsoll.so",
         "FILTER": directory / "envoy_wasm.wasm",
         "NOTICES": directory,
@@ -73,8 +76,15 @@ def test_the_same_input_makes_the_same_bytes(built, dist, tmp_path):
     subprocess.run(["sha256sum", "--quiet", "--check", "SHA256SUMS"], cwd=dist, check=True)
 
 
-def test_the_package_of_a_node_is_whole(dist):
-    deb = dist / f"plimsoll_{VERSION}_amd64.deb"
+@pytest.mark.parametrize(("architecture", "binary"), [("amd64", "BINARY"), ("arm64", "ARM_BINARY")])
+def test_the_package_of_a_node_is_whole(built, dist, tmp_path, architecture, binary):
+    deb = dist / f"plimsoll_{VERSION}_{architecture}.deb"
+    field = subprocess.run(
+        ["dpkg-deb", "--field", deb, "Architecture"], capture_output=True, text=True, check=True
+    )
+    assert field.stdout == f"{architecture}\n"
+    subprocess.run(["dpkg-deb", "--extract", deb, tmp_path], check=True)
+    assert (tmp_path / "usr/bin/plimsoll").read_text() == built[binary].read_text()
     files = contents(deb)
     assert {owner for _, owner in files.values()} == {"root/root"}
     assert files["./usr/bin/plimsoll"][0] == "-rwxr-xr-x"
@@ -111,6 +121,7 @@ def test_the_package_of_a_proxy_has_what_the_guides_name(dist):
 @pytest.mark.parametrize(
     ("archive", "files"),
     [
+        ("-{}-linux-aarch64", ["bin/plimsoll", "share/doc/plimsoll/THIRD-PARTY-LICENSES.txt"]),
         ("-{}-linux-x86_64", ["bin/plimsoll", "lib/sysusers.d/plimsoll.conf", "share/doc/plimsoll/LICENSE"]),
         ("-envoy-{}-linux-x86_64", ["plimsoll.wasm", "libplimsoll.so", "examples/filter/wasm-fc-hash.yaml"]),
         ("-haproxy-{}", ["lua/plimsoll/init.lua", "snippets/limits.cfg"]),
@@ -140,6 +151,7 @@ def test_a_candidate_is_older_than_its_release(built, tmp_path):
     ("settings", "problem"),
     [
         ({"BINARY": "/none"}, "/none is not there: run `make package`"),
+        ({"ARM_BINARY": "/none"}, "/none is not there: run `make package`"),
         ({"VERSION": "latest"}, "VERSION is latest, not like 1.2.3"),
         ({"MACHINE": "vax"}, "MACHINE is vax"),
     ],

@@ -33,7 +33,7 @@ def packages(tmp_path_factory) -> Path:
     directory = tmp_path_factory.mktemp("packages")
     for path in dist.iterdir():
         (directory / path.name).hardlink_to(path)
-    older(next(dist.glob("plimsoll_*.deb")), directory)
+    older(next(dist.glob("plimsoll_*_amd64.deb")), directory)
     return directory
 
 
